@@ -1,0 +1,67 @@
+# `make` alone prints what there is.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check install -qq
+
+# the first Python that is new enough; PYTHON=... overrides
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+
+.PHONY: help
+help: ## print this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(PY):
+	@if [ -z "$(PYTHON)" ]; then echo "tachograph: needs Python 3.11 or newer with venv; install one or set PYTHON=" >&2; exit 2; fi
+	@echo "tachograph: making $(VENV) with $$($(PYTHON) --version) ..."
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: requirements.txt pyproject.toml | $(PY)
+	@echo "tachograph: installing what the runtime needs (once, needs a package index) ..."
+	@$(PIP) -r requirements.txt && $(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.txt $(VENV)/.runtime
+	@echo "tachograph: installing what tests and lint need (once) ..."
+	@$(PIP) -r requirements-dev.txt
+	@touch $@
+
+.PHONY: setup
+setup: $(VENV)/.dev ## make the virtual environment and install everything
+
+.PHONY: canonical
+canonical: $(VENV)/.runtime ## run the canonical task and record it in runs/canonical/v1
+	@$(PY) -m tachograph run tasks/canonical/v1.yaml
+
+.PHONY: canonical-check
+canonical-check: $(VENV)/.runtime ## make the canonical run again and compare it byte for byte
+	@$(PY) -m tachograph check runs/canonical/v1
+
+.PHONY: evidence-check
+evidence-check: $(VENV)/.runtime ## make every committed run again and compare
+	@$(PY) -m tachograph check
+
+.PHONY: fixture-build
+fixture-build: $(VENV)/.runtime ## write the corpus manifest from the documents
+	@$(PY) data/corpus/fixture.py build
+
+.PHONY: fixture-check
+fixture-check: $(VENV)/.runtime ## check the corpus against its manifest
+	@$(PY) data/corpus/fixture.py check
+
+.PHONY: test
+test: $(VENV)/.dev ## run the tests
+	@$(PY) -m pytest -q $(ARGS)
+
+.PHONY: lint
+lint: $(VENV)/.dev ## ruff, mypy --strict, one-way imports
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports --no-logo 2>&1 | tail -6
+
+.PHONY: bench
+bench: $(VENV)/.dev ## measure costs as ratios; gates nothing
+	@$(PY) bench/run.py $(ARGS)

@@ -1,0 +1,76 @@
+"""Tachograph: a governed agent runtime that leaves a record a stranger can trust.
+
+from tachograph import Agent, LLMOutput, Policy, ToolCall, record
+
+agent = Agent(llm=my_model, tools=["search", "read"], policy=Policy.load("policy/v1.yaml"))
+result = agent.run("What must a driver do when the recorder fails?")
+record(agent, "What must a driver do when the recorder fails?", out="runs/mine/first")
+"""
+
+from __future__ import annotations
+
+from .evidence.record import record
+from .fail.errors import (
+    Cancelled,
+    CorpusError,
+    ExpectationError,
+    InputError,
+    InvalidModelOutput,
+    ModelError,
+    OutputError,
+    PolicyError,
+    RecordError,
+    TachographError,
+    TaskError,
+    ToolError,
+    TransientModelError,
+)
+from .runtime.agent import Agent, Notice, RunResult
+from .runtime.clock import SystemClock, VirtualClock
+from .runtime.effects import Answer, Call
+from .runtime.gate import Counters, Decision, decide
+from .runtime.llm import LLMInput, LLMOutput, ToolCall, ToolSpec
+from .runtime.policy import Policy
+from .runtime.stub import Stub
+from .runtime.tools import Tool, load_module
+from .runtime.workspace import Host, Mount
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Agent",
+    "Answer",
+    "Call",
+    "Cancelled",
+    "CorpusError",
+    "Counters",
+    "Decision",
+    "ExpectationError",
+    "Host",
+    "InputError",
+    "InvalidModelOutput",
+    "LLMInput",
+    "LLMOutput",
+    "ModelError",
+    "Mount",
+    "Notice",
+    "OutputError",
+    "Policy",
+    "PolicyError",
+    "RecordError",
+    "RunResult",
+    "Stub",
+    "SystemClock",
+    "TachographError",
+    "TaskError",
+    "Tool",
+    "ToolCall",
+    "ToolError",
+    "ToolSpec",
+    "TransientModelError",
+    "VirtualClock",
+    "__version__",
+    "decide",
+    "load_module",
+    "record",
+]

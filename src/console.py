@@ -1,0 +1,89 @@
+"""What a person sees while a run goes on: one line a happening, coloured at a terminal, plain in a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from .evidence.report import visible
+from .runtime.agent import Notice
+from .runtime.effects import AskHuman, AskModel, Decided, Invoke, Wait
+
+_COLOURS = {"green": "32", "red": "31", "yellow": "33", "bold": "1", "dim": "2"}
+Paint = Callable[[str, str], str]
+
+
+def painter(stream: TextIO, no_color: bool) -> Paint:
+    """A function (text, colour) -> text for a stream: SGR codes at a terminal, nothing elsewhere."""
+    if no_color or not stream.isatty():
+        return lambda text, _colour: text
+    return lambda text, colour: f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+def clip(text: str, width: int) -> str:
+    """Foreign text on one line of a terminal: no control sequence survives, the rest is cut at `width`."""
+    line = visible(text)
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+class Progress:
+    """A listener that prints calls, decisions and attempts as they happen."""
+
+    def __init__(self, stream: TextIO, paint: Paint, width: int = 100) -> None:
+        self._stream = stream
+        self._paint = paint
+        self._width = width
+
+    def __call__(self, notice: Notice) -> None:
+        if notice.what == "line" and notice.line is not None:
+            self._line(notice.line)
+        elif isinstance(notice.item, Decided):
+            self._decided(notice.item)
+        elif notice.outcome is not None:
+            self._performed(notice)
+
+    def _print(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+    def _line(self, line: dict[str, Any]) -> None:
+        if line["type"] == "run":
+            model = line["model"]
+            self._print(
+                self._paint(clip(line["run_id"], 60), "bold")
+                + f"  policy {line['policy']['version']}  model {clip(model['provider'], 20)}/{clip(model['name'], 40)}"
+                + f"  seed {line['seed']}"
+            )
+            self._print(f"question  {clip(line['question'], self._width - 10)}")
+        elif line["type"] == "step" and line["failure_mode"] is not None:
+            self._print(self._paint(f"       mode {line['failure_mode']}", "yellow"))
+
+    def _decided(self, event: Decided) -> None:
+        decision = event.decision
+        colour = {"allow": "green", "deny": "red"}.get(decision.decision, "yellow")
+        if event.call is None or (event.index == 0 and not event.late):
+            self._print(f"step {event.step}")
+        if event.call is not None and not event.late:
+            arguments = event.call.arguments.text if event.call.arguments else event.call.raw or ""
+            name = clip(event.call.name, 40)
+            self._print(f"  call {name} {clip(arguments, self._width - len(name) - 8)}")
+        why = "" if decision.decision == "allow" else f"  {clip(decision.reason, self._width)}"
+        said = self._paint(decision.decision.ljust(8), colour)
+        self._print(f"       {said} {decision.rule_id}  {self._paint(decision.at, 'dim')}{why}")
+
+    def _performed(self, notice: Notice) -> None:
+        item, outcome = notice.item, notice.outcome
+        assert outcome is not None
+        if isinstance(item, Invoke | AskModel):
+            if outcome.fault is not None:
+                what = "model" if isinstance(item, AskModel) else "attempt"
+                text = f"{what} {item.attempt}  {outcome.fault.exception} ({outcome.fault.kind})"
+                self._print("       " + self._paint(text, "yellow"))
+            elif isinstance(item, Invoke):
+                size = len(outcome.result.text.encode("utf-8")) if outcome.result is not None else 0
+                text = f"ok, {size} bytes" if outcome.result is not None else outcome.invalid or "denied"
+                self._print(f"       attempt {item.attempt}  {clip(text, self._width)}")
+        elif isinstance(item, Wait):
+            self._print(f"       waited {item.ms} ms")
+        elif isinstance(item, AskHuman) and outcome.answer is not None:
+            by = f" by {clip(outcome.answer.by, 40)}" if outcome.answer.by else ""
+            self._print(f"       approval {outcome.answer.answer}{by}")

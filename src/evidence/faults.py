@@ -1,0 +1,75 @@
+"""Faults from a task file, injected exactly where the model or the tool would have been called."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..fail.errors import Cancelled, Interrupted, TransientModelError
+from ..runtime.clock import Clock
+from ..runtime.driver import Inject
+from ..runtime.effects import AskModel, Effect, Invoke
+
+if TYPE_CHECKING:
+    from .task import Task
+
+SIGINT = 2
+
+
+def faults_of(task: Task, clock: Clock) -> Inject | None:
+    """What stands between effects and the world in this task, or None where it has no faults.
+
+    A fault without `attempt` meets every attempt; `returns` replaces a tool's result; `delays_ms` is a part
+    of the run's time.
+    """
+    table = []
+    for i, fault in enumerate(task.data.get("faults", ())):
+        raises = fault.get("raises")
+        if raises is not None and exception_named(raises) is None:
+            raise task.error(
+                f"/faults/{i}/raises",
+                f"{raises!r} is no builtin exception",
+                "name one such as ConnectionError",
+            )
+        if fault["target"] == "tool" and "call" not in fault:
+            raise task.error(f"/faults/{i}", "a fault of a tool needs call", "count calls from 0")
+        table.append(fault)
+    if not table:
+        return None
+
+    def inject(effect: Effect, real: Callable[[], Any]) -> Any:
+        fault = next((fault for fault in table if _meets(fault, effect)), None)
+        return real() if fault is None else _perform(fault, real, clock)
+
+    return inject
+
+
+def exception_named(name: str) -> type[BaseException] | None:
+    """The builtin exception of that name (or TransientModelError), None if there is none."""
+    if name == "TransientModelError":
+        return TransientModelError
+    found = getattr(builtins, name, None)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+def _meets(fault: dict[str, Any], effect: Effect) -> bool:
+    if isinstance(effect, AskModel):
+        same = fault["target"] == "model"
+    elif isinstance(effect, Invoke):
+        same = fault["target"] == "tool" and fault["call"] == effect.index
+    else:
+        return False
+    attempt = fault.get("attempt", effect.attempt)
+    return bool(same and fault["step"] == effect.step and attempt == effect.attempt)
+
+
+def _perform(fault: dict[str, Any], real: Callable[[], Any], clock: Clock) -> Any:
+    clock.sleep(fault.get("delays_ms", 0))
+    if "cancels" in fault:
+        raise Interrupted(SIGINT) if fault["cancels"] == "interrupted" else Cancelled("by the task")
+    if "raises" in fault:
+        kind = exception_named(fault["raises"])
+        assert kind is not None  # checked when the task was loaded
+        raise kind()
+    return fault["returns"] if "returns" in fault else real()

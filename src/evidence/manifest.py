@@ -1,0 +1,89 @@
+"""`manifest.json`: what a run is made of, with digests.
+
+Everything in it follows from the ledger and the three other files, save the volatile keys: `timestamp`,
+`wall_clock_seconds`, `code`, `environment`. "The same manifest" means the canonical form without those.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+from ..runtime import canonical_json
+from ..runtime.clock import wall_now
+from ..runtime.ledger import SCHEMA as LEDGER_SCHEMA
+
+SCHEMA: Final = "manifest/v1"
+TRACE_SCHEMA: Final = "trace/v1"
+REPORT_SCHEMA: Final = "report/v1"
+VOLATILE: Final = ("timestamp", "wall_clock_seconds", "code", "environment")
+
+STATE: Final = "state.jsonl"
+TRACE: Final = "trace.json"
+REPORT: Final = "run_report.md"
+MANIFEST: Final = "manifest.json"
+FILES: Final = (STATE, TRACE, REPORT, MANIFEST)
+
+Line = dict[str, Any]
+
+
+def build(run_line: Line, end_line: Line, head: str, artifacts: dict[str, str]) -> Line:
+    """The manifest without its volatile keys. `head` is the SHA-256 of the ledger's last line."""
+    return {
+        "schema": SCHEMA,
+        "schemas": {"ledger": LEDGER_SCHEMA, "trace": TRACE_SCHEMA, "report": REPORT_SCHEMA},
+        "run_id": run_line["run_id"],
+        "task_id": run_line["task"]["id"] if run_line["task"] is not None else None,
+        "inputs": end_line["inputs"],
+        "policy_version": run_line["policy"]["version"],
+        "tools": {tool["name"]: tool["schema_digest"] for tool in run_line["tools"]},
+        "model": run_line["model"],
+        "seed": run_line["seed"],
+        "clock": run_line["clock"],
+        "artifacts": artifacts,
+        "ledger_head": head,
+    }
+
+
+def volatile(root: Path | None, wall_clock_seconds: float) -> Line:
+    """The facts of this recording that ledger and inputs do not give."""
+    return {
+        "timestamp": wall_now(),
+        "wall_clock_seconds": round(wall_clock_seconds, 3),
+        "code": {"git_sha": git_sha(root) if root is not None else None},
+        "environment": {
+            "python": platform.python_version(),
+            "platform": f"{platform.system()}-{platform.machine()}",
+            "durability": "off",
+        },
+    }
+
+
+def render(manifest: Line) -> bytes:
+    """The file: sorted, indented, so that a reviewer reads a change line by line."""
+    return (
+        json.dumps(manifest, ensure_ascii=False, allow_nan=False, sort_keys=True, indent=2) + "\n"
+    ).encode("utf-8")
+
+
+def stable(manifest: Line) -> str:
+    """Canonical text of a manifest without its volatile keys."""
+    return canonical_json.encode({key: value for key, value in manifest.items() if key not in VOLATILE})
+
+
+def git_sha(root: Path) -> str | None:
+    """The commit checked out at `root`, None without git or outside a repository."""
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed command
+            ["git", "-C", str(root), "rev-parse", "HEAD"],  # noqa: S607 - whichever git the user has
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,284 @@
+"""Recording: the four files of a run, made whole or not at all.
+
+A run under way lives in `DIR.partial/`, which a lock keeps to one process. Finishing is fsync and rename. A
+recording that equals the one in place, volatile keys aside, leaves it untouched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from ..fail.catalog import ENDINGS
+from ..fail.errors import ExpectationError, InputError, OutputError
+from ..runtime import canonical_json
+from ..runtime.agent import Agent, Listener, RunResult, Setting
+from ..runtime.clock import Clock, stopwatch
+from ..runtime.driver import Approve
+from ..tracing.otlp_json import TraceWriter
+from ..tracing.spans import Projector, Span
+from . import manifest as manifests
+from .expect import Tally, differences
+from .manifest import MANIFEST, REPORT, STATE, TRACE
+from .report import Report
+
+LOCK: Final = ".lock"
+Line = dict[str, Any]
+
+
+def record(
+    agent: Agent,
+    question: str,
+    out: str | os.PathLike[str],
+    *,
+    otlp: str | None = None,
+    seed: int = 0,
+    run_id: str | None = None,
+    listeners: Iterable[Listener] = (),
+    approve: Approve | None = None,
+    clock: Clock | None = None,
+) -> RunResult:
+    """Run `question` and leave the four files in the folder `out`, replacing an earlier run there.
+
+    `otlp` is an OTLP endpoint (`http://host:4318`, `grpc://host:4317`) that gets the same spans live. Raises
+    OutputError where `out` cannot be used. Ctrl-C leaves a whole record and is raised again.
+    """
+    setting = agent.setting(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
+    with live_export(otlp) as extra:
+        result = record_run(agent, setting, Path(out), listeners=(*listeners, *extra))
+    if result.mode == "interrupted":
+        raise KeyboardInterrupt
+    return result
+
+
+@contextlib.contextmanager
+def live_export(
+    endpoint: str | None, on_problem: Callable[[str], None] | None = None
+) -> Iterator[list[Listener]]:
+    """The listeners that send spans to an OTLP endpoint; none, and nothing imported, without one."""
+    if endpoint is None:
+        yield []
+        return
+    from ..tracing.live import LiveExport
+
+    export = LiveExport(endpoint, on_problem=on_problem)
+    try:
+        yield [export]
+    finally:
+        export.close()
+
+
+def record_run(
+    agent: Agent,
+    setting: Setting,
+    out: Path,
+    *,
+    root: Path | None = None,
+    listeners: Iterable[Listener] = (),
+    expected: Mapping[str, Any] | None = None,
+    rejected: Path | None = None,
+) -> RunResult:
+    """Perform a run and put its four files into `out`.
+
+    A run that misses `expected` never replaces the one in place: it is kept in `rejected`, and
+    ExpectationError says so. Bad input leaves nothing behind.
+    """
+    begun = stopwatch()
+    with Folder(out) as folder:
+        writer = Writer(folder.partial)
+        try:
+            result = agent.execute(setting, listeners=listeners, on_line=writer.line, keep_steps=False)
+        except InputError:
+            folder.discard()
+            raise
+        except OSError as error:
+            raise OutputError(
+                f"{out}: the run cannot be written down ({type(error).__name__}); "
+                f"what was written is in {folder.partial}"
+            ) from error
+        stable = writer.finish()
+        missed = differences(expected or {}, writer.tally)
+        if missed:
+            kept = folder.keep_as(rejected) if rejected is not None else folder.partial
+            raise ExpectationError(missed, str(kept))
+        whole = {**stable, **manifests.volatile(root or out.parent, stopwatch() - begun)}
+        if _same_in_place(out, stable):
+            folder.discard()
+        else:
+            (folder.partial / MANIFEST).write_bytes(manifests.render(whole))
+            folder.finish()
+    return result
+
+
+def _same_in_place(out: Path, stable: Line) -> bool:
+    """Whether `out` holds this very run: its manifest says so and its files have the digests it names."""
+    try:
+        there = json.loads((out / MANIFEST).read_bytes())
+        if manifests.stable(there) != manifests.stable(stable):
+            return False
+        names = sorted(path.name for path in out.iterdir())
+        return names == sorted(manifests.FILES) and all(
+            canonical_json.digest((out / name).read_bytes()) == sha
+            for name, sha in stable["artifacts"].items()
+        )
+    except (OSError, ValueError, TypeError, AttributeError):
+        return False
+
+
+class _Digested:
+    """A file being written, with the SHA-256 of what went in."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("xb")
+        self._sha = hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._sha.update(data)
+
+    def close(self) -> str:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return self._sha.hexdigest()
+
+
+class Writer:
+    """Turns ledger lines into ledger, trace and report in a folder, as the lines come."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._state = _Digested(folder / STATE)
+        self._trace_file = _Digested(folder / TRACE)
+        self._trace = TraceWriter(self._trace_file.write)
+        self._projector: Projector | None = None
+        self._report: Report | None = None
+        self._report_text = ""
+        self._run_line: Line = {}
+        self._end_line: Line = {}
+        self._head = ""
+        self.tally = Tally()
+
+    def line(self, line: Line, text: str) -> None:
+        """Take the next line. The end line completes trace and report."""
+        data = text.encode("utf-8")
+        self._state.write(data + b"\n")
+        self.tally.line(line)
+        if line["type"] == "run":
+            self._run_line = line
+            self._projector = Projector(line)
+            self._report = Report(line)
+            return
+        assert self._projector is not None and self._report is not None
+        if line["type"] == "step":
+            self._spans(self._projector.step(line))
+            self._report.step(line)
+        else:
+            self._end_line = line
+            self._head = canonical_json.digest(data)
+            self._spans([self._projector.end(line)])
+            self._trace.close()
+            self._report_text = self._report.end(line)
+
+    def _spans(self, spans: list[Span]) -> None:
+        self._trace.add(spans)
+        self.tally.spans(spans)
+
+    def finish(self) -> Line:
+        """Close the three files and return the manifest without its volatile keys."""
+        report = _Digested(self._folder / REPORT)
+        report.write(self._report_text.encode("utf-8"))
+        artifacts = {STATE: self._state.close(), TRACE: self._trace_file.close(), REPORT: report.close()}
+        return manifests.build(self._run_line, self._end_line, self._head, artifacts)
+
+
+class Folder:
+    """`DIR.partial/` under a lock, and its way to `DIR`."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.partial = out.with_name(out.name + ".partial")
+        self._old = out.with_name(out.name + ".old")
+        self._lock = -1
+        self._keep = True
+
+    def __enter__(self) -> Folder:
+        try:
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            if self.out.exists() and not self.out.is_dir():
+                raise OutputError(f"{self.out}: is no folder; name another place for the run")
+            if self.out.is_dir() and any(path.name not in manifests.FILES for path in self.out.iterdir()):
+                raise OutputError(f"{self.out}: holds files that are no run's; name a new folder or clear it")
+            if self._old.is_dir() and not self.out.exists():
+                self._old.rename(self.out)  # a finish that was cut between its two renames
+            self._take_lock()
+        except OSError as error:
+            raise OutputError(
+                f"{self.out}: cannot be written to ({type(error).__name__}); check the folder and its permission"
+            ) from error
+        return self
+
+    def _take_lock(self) -> None:
+        self.partial.mkdir(exist_ok=True)
+        self._lock = os.open(self.partial / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            self._lock = -1
+            raise OutputError(f"{self.out}: another process is recording there; wait for it") from None
+        for path in self.partial.iterdir():
+            if path.name != LOCK:
+                path.unlink()  # left by a run that died; a stub run is simply made again
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+        if not self._keep:
+            shutil.rmtree(self.partial, ignore_errors=True)
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        self._keep = False
+
+    def keep_as(self, place: Path) -> Path:
+        """Move what was written to `place` for a person to look at."""
+        shutil.rmtree(place, ignore_errors=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (self.partial / LOCK).unlink()
+        self.partial.rename(place)
+        return place
+
+    def finish(self) -> None:
+        """Put the folder in place: fsync, then rename, the old one aside first."""
+        (self.partial / LOCK).unlink()
+        _sync(self.partial / MANIFEST)
+        _sync(self.partial)
+        shutil.rmtree(self._old, ignore_errors=True)
+        if self.out.exists():
+            self.out.rename(self._old)
+        self.partial.rename(self.out)
+        _sync(self.out.parent)
+        shutil.rmtree(self._old, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def ending_ok(result: RunResult, expected: Mapping[str, Any]) -> bool:
+    """Whether a run ended as wanted: with an answer, or as its task expects."""
+    wanted = expected.get("endings") or [expected.get("ending", "final_answer")]
+    return result.ending in wanted and result.ending in ENDINGS

@@ -1,0 +1,69 @@
+"""A recorded run as text: steps, calls, decisions, attempts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..fail.errors import RecordError
+from ..runtime import ledger as ledgers
+from ..runtime.clock import MS
+from .manifest import STATE
+from .report import visible
+
+Paint = Callable[[str, str], str]
+Line = dict[str, Any]
+
+
+def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
+    """The run in `folder`, from its ledger alone. Raises RecordError where that is none."""
+    name = (folder / STATE).as_posix()
+    try:
+        data = (folder / STATE).read_bytes()
+    except OSError as error:
+        raise RecordError(
+            f"cannot be read ({type(error).__name__})", file=name, remedy="name the folder of a recorded run"
+        ) from None
+    lines = list(ledgers.read(data, name))
+    if as_json:
+        return json.dumps(lines, sort_keys=True, ensure_ascii=False)
+    run, end = lines[0], lines[-1]
+    out = [paint(visible(run["run_id"]), "bold"), f"question  {visible(run['question'])}"]
+    for step in lines[1:-1]:
+        out += _step(step, paint)
+    if end["final_answer"] is not None:
+        out.append(f"answer    {visible(end['final_answer'])}")
+    totals = end["totals"]
+    out.append(f"ending    {end['terminal_reason']}")
+    out.append(
+        f"used      {totals['steps']} steps, {totals['tool_calls']} calls, {totals['attempts']} attempts, "
+        f"{totals['input_tokens'] + totals['output_tokens']} tokens, {end['stamp'] / 1e9:.3f} s"
+    )
+    return "\n".join(out)
+
+
+def _step(step: Line, paint: Paint) -> list[str]:
+    stamps = step["stamps"]
+    begin = min(pair[0] for pair in stamps.values())
+    took = max(pair[1] for pair in stamps.values()) - begin
+    mode = f"  {paint(step['failure_mode'], 'yellow')}" if step["failure_mode"] else ""
+    out = [f"step {step['step_index']}  +{begin // MS} ms, {took // MS} ms{mode}"]
+    for call, result in zip(step["intended_tool_calls"], step["tool_results"], strict=False):
+        arguments = call["arguments_text"] if call["arguments"] is None else json.dumps(call["arguments"])
+        out.append(f"  call {visible(call['name'])} {visible(arguments or '')[:100]}")
+        for decision in step["policy_decisions"]:
+            if decision["id"] == call["id"]:
+                out.append("       " + _decision(decision, paint))
+        for attempt in result["attempts"]:
+            wait = f", then {attempt['backoff_ms']} ms" if "backoff_ms" in attempt else ""
+            out.append(f"       attempt {attempt['attempt']}  {attempt['outcome']}{wait}")
+    out += ["  " + _decision(d, paint) for d in step["policy_decisions"] if d["id"] is None]
+    return out
+
+
+def _decision(decision: Line, paint: Paint) -> str:
+    colour = "green" if decision["decision"] == "allow" else "red"
+    why = "" if decision["decision"] == "allow" else f"  {visible(decision['reason'])}"
+    return f"{paint(decision['decision'].ljust(6), colour)} {decision['rule_id']}  {visible(decision['at'])}{why}"

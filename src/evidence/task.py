@@ -1,0 +1,261 @@
+"""Tasks: one YAML file a scenario, read strictly, turned into an agent and the setting of one run.
+
+The project root is the nearest folder at or above the task that holds `policy/`; every path in a task is
+relative to it and may not leave it. Recorded paths are the same, with `/`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..fail.catalog import ENDINGS
+from ..fail.errors import CorpusError, InputError, TaskError
+from ..runtime import canonical_json
+from ..runtime.agent import Agent, Setting
+from ..runtime.clock import DEFAULT_START, VirtualClock, epoch_ns
+from ..runtime.effects import Answer, AskHuman
+from ..runtime.places import project_root, relative_to_root
+from ..runtime.policy import Policy
+from ..runtime.resources import Malformed, parse_path
+from ..runtime.schema_errors import did_you_mean, first_problem
+from ..runtime.strict_yaml import Document, YamlError
+from ..runtime.strict_yaml import load as load_yaml
+from ..runtime.stub import Stub
+from ..runtime.tools import load_named
+from ..runtime.workspace import Host, Mount, Workspace
+from .faults import faults_of
+
+_SCHEMA = Path(__file__).with_name("task.v1.schema.json")
+_MAX_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Task:
+    """A loaded task. `file` is its path relative to `root`, `digest` the SHA-256 of its bytes."""
+
+    root: Path
+    file: str
+    digest: str
+    data: Mapping[str, Any]
+    document: Document = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        return str(self.data["id"])
+
+    @property
+    def kind_and_name(self) -> tuple[str, str]:
+        kind, _, name = self.id.partition("-")
+        return kind, name
+
+    @property
+    def seed(self) -> int:
+        return int(self.data.get("seed", 0))
+
+    @property
+    def run_id(self) -> str:
+        """`KIND-NAME-sSEED`: a policy edit shows inside a run, not as a renamed one."""
+        return f"{self.id}-s{self.seed}"
+
+    @property
+    def expected(self) -> Mapping[str, Any]:
+        expected: Mapping[str, Any] = self.data.get("expected", {})
+        return expected
+
+    def error(self, pointer: str, message: str, remedy: str | None = None) -> TaskError:
+        """A TaskError at the place of a JSON Pointer into the task."""
+        line, column = self.document.at(pointer)
+        return TaskError(message, file=self.file, line=line, column=column, remedy=remedy)
+
+
+def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
+    """Read a task file. Raises TaskError with file, line and column."""
+    source = Path(path)
+    try:
+        text = source.read_bytes()
+    except OSError as error:
+        what = (
+            "no such task file"
+            if isinstance(error, FileNotFoundError)
+            else f"unreadable ({type(error).__name__})"
+        )
+        raise TaskError(what, file=str(path), remedy="name a file such as tasks/canonical/v1.yaml") from None
+    base = Path(root) if root is not None else project_root(source.resolve().parent)
+    if base is None:
+        raise TaskError(
+            "no folder at or above it holds policy/",
+            file=str(path),
+            remedy="move it into a project or give --root",
+        )
+    name = relative_to_root(source, base)
+    try:
+        document = load_yaml(text, name, max_bytes=_MAX_BYTES)
+    except YamlError as error:
+        raise TaskError(error.message, file=name, line=error.line, column=error.column) from None
+    problem = first_problem(_validator(), document.data, "the task")
+    if problem is not None:
+        line, column = document.at(problem.pointer)
+        raise TaskError(problem.message, file=name, line=line, column=column, remedy=problem.remedy)
+    task = Task(base, name, canonical_json.digest(text), document.data, document)
+    _check_meaning(task)
+    return task
+
+
+@lru_cache(maxsize=1)
+def _validator() -> Any:
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(json.loads(_SCHEMA.read_text(encoding="utf-8")))
+
+
+def _check_meaning(task: Task) -> None:
+    """What a JSON Schema cannot say."""
+    start = task.data.get("clock", {}).get("start", DEFAULT_START)
+    try:
+        epoch_ns(start)
+    except ValueError:
+        raise task.error("/clock/start", "no time in UTC", 'write "2026-01-01T00:00:00Z"') from None
+    wanted = task.expected
+    for pointer, ending in [
+        ("/expected/ending", wanted.get("ending")),
+        *((f"/expected/endings/{i}", e) for i, e in enumerate(wanted.get("endings", ()))),
+    ]:
+        if ending is not None and ending not in ENDINGS:
+            raise task.error(
+                pointer,
+                f"{ending!r} is no ending",
+                did_you_mean(ending, ENDINGS) or f"one of {', '.join(ENDINGS)}",
+            )
+    for i, turn in enumerate(task.data["llm"]["stub"]["turns"]):
+        for j, call in enumerate(turn.get("calls", ())):
+            if "arguments" in call and "arguments_text" in call:
+                raise task.error(
+                    f"/llm/stub/turns/{i}/calls/{j}", "both arguments and arguments_text", "give one of them"
+                )
+    for i, item in enumerate(task.data.get("setup", ())):
+        try:
+            mount = parse_path(item["path"]).mount
+        except Malformed as error:
+            raise task.error(
+                f"/setup/{i}/path", f"no usable path: {error.reason}", "write mount/file"
+            ) from None
+        if mount in task.data.get("mounts", {}):
+            raise task.error(
+                f"/setup/{i}/path",
+                f"mount {mount!r} is a folder of the project",
+                "set up files in a private mount only, one that the task binds to no folder",
+            )
+
+
+def build(task: Task) -> tuple[Agent, Setting]:
+    """The agent of a task and the setting of its run. Raises InputError where something does not fit."""
+    data = task.data
+    policy = _policy(task)
+    folder = task.root / "tools"
+    tools = []
+    for i, name in enumerate(data["tools"]):
+        try:
+            tools.append(load_named(name, folder if folder.is_dir() else None))
+        except InputError as error:
+            if error.file == "tools":
+                raise task.error(f"/tools/{i}", error.message, error.remedy) from None
+            raise
+    names = {path.stem for path in folder.glob("*.py")} if folder.is_dir() else set()
+    policy.check_tools(names | set(data["tools"]))
+    mounts: dict[str, Mount] = {}
+    for name, place in data.get("mounts", {}).items():
+        if name not in policy.mounts:
+            raise task.error(
+                f"/mounts/{name}", f"mount {name!r} is not in the policy's sandbox.mounts", "declare it there"
+            )
+        mounts[name] = Mount(_folder(task, place, f"/mounts/{name}"), place.rstrip("/"))
+    hosts = {
+        name: Host(
+            _folder(task, host["folder"], f"/hosts/{name}/folder"),
+            host["folder"].rstrip("/"),
+            host.get("redirects", {}),
+        )
+        for name, host in data.get("hosts", {}).items()
+    }
+    stub = Stub(
+        data["llm"]["stub"]["turns"],
+        lambda pointer, message, remedy: task.error(f"/llm/stub/turns{pointer}", message, remedy),
+    )
+    agent = Agent(stub, tools, policy, mounts=mounts, hosts=hosts)
+    times = data.get("clock", {})
+    clock = VirtualClock(times.get("start", DEFAULT_START), times.get("costs_ms"))
+    setting = agent.setting(
+        data["question"],
+        seed=task.seed,
+        run_id=task.run_id,
+        clock=clock,
+        approve=_approvals(data.get("approvals", ())),
+        task={"id": task.id, "path": task.file, "sha256": task.digest},
+        prepare=lambda workspace: _prepare(task, workspace),
+        inject=faults_of(task, clock),
+    )
+    return agent, setting
+
+
+def _policy(task: Task) -> Policy:
+    source = task.data["policy"]
+    files = [_inside(task, source["file"], "/policy/file")]
+    for i, overlay in enumerate(source.get("overlays", ())):
+        files.append(_inside(task, overlay, f"/policy/overlays/{i}"))
+    for pointer, file in zip(
+        ["/policy/file", *(f"/policy/overlays/{i}" for i in range(len(files)))], files, strict=False
+    ):
+        if not file.is_file():
+            raise task.error(pointer, "no such policy file", "name a file under policy/")
+    return Policy.load(files[0], files[1:], root=task.root)
+
+
+def _inside(task: Task, place: str, pointer: str) -> Path:
+    path = (task.root / place).resolve()
+    if not path.is_relative_to(task.root.resolve()):
+        raise task.error(pointer, "leads out of the project", "use a path below the project's root")
+    return path
+
+
+def _folder(task: Task, place: str, pointer: str) -> Path:
+    path = _inside(task, place, pointer)
+    if not path.is_dir():
+        line, column = task.document.at(pointer)
+        raise CorpusError(
+            f"there is no folder {place!r}",
+            file=task.file,
+            line=line,
+            column=column,
+            remedy="name an existing folder",
+        )
+    return path
+
+
+def _approvals(answers: Sequence[Mapping[str, Any]]) -> Any:
+    by_place = {(item["step"], item["call"]): item for item in answers}
+
+    def approve(asked: AskHuman) -> Answer | None:
+        item = by_place.get((asked.step, asked.index))
+        if item is None or item["answer"] == "silence":
+            return None
+        return Answer(item["answer"], item.get("by"), item.get("why"))
+
+    return approve
+
+
+def _prepare(task: Task, workspace: Workspace) -> None:
+    for i, item in enumerate(task.data.get("setup", ())):
+        try:
+            if "link" in item:
+                workspace.place_link(item["path"], item["link"])
+            else:
+                workspace.place(item["path"], item["text"])
+        except (OSError, KeyError):
+            raise task.error(
+                f"/setup/{i}", "cannot be set up", "check that the policy mounts it for writing"
+            ) from None

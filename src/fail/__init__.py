@@ -1,0 +1,1 @@
+"""What can go wrong: the exception tree (`errors`) and the catalog of modes and endings (`catalog`)."""

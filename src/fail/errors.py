@@ -1,0 +1,120 @@
+"""The exception tree, drawn once.
+
+    TachographError
+    ├── InputError                what a person gave us is wrong: one line, exit 2, nothing written
+    │   ├── PolicyError           a policy file or overlay
+    │   ├── TaskError             a task file, its script, mounts or hosts
+    │   ├── ToolError             a tool module that breaks the contract
+    │   ├── CorpusError           a folder that a mount or a host points to
+    │   └── RecordError           a recorded run that cannot be read
+    ├── ModelError                raised by a model callable to say what kind of failure it met
+    │   ├── TransientModelError   worth asking again (429, 5xx, overload, lost connection)
+    │   └── InvalidModelOutput    the reply has no usable shape
+    ├── Cancelled                 the run was told to stop, by code
+    │   └── Interrupted           the run was told to stop, by a signal
+    ├── ExpectationError          a run that missed what its task expects
+    └── OutputError               a place to write to that cannot be used
+
+A tool failure is data that the model reads, not an exception of this tree: tools raise builtins.
+"""
+
+from __future__ import annotations
+
+
+class TachographError(Exception):
+    """Base of everything that this package raises on purpose."""
+
+
+class InputError(TachographError):
+    """Bad input. `str()` is one line: `file:line:column: what is wrong; what to do`.
+
+    `line` and `column` count from 1; either may be None where a file has no such place.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.message = message
+        self.file = file
+        self.line = line
+        self.column = column
+        self.remedy = remedy
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        place = self.file or ""
+        for number in (self.line, self.column):
+            if place and number is not None:
+                place += f":{number}"
+        text = f"{place}: {self.message}" if place else self.message
+        return f"{text}; {self.remedy}" if self.remedy else text
+
+
+class PolicyError(InputError):
+    """A policy file or overlay is refused."""
+
+
+class TaskError(InputError):
+    """A task file, its script, its mounts or its hosts are refused."""
+
+
+class ToolError(InputError):
+    """A tool module breaks the tool contract."""
+
+
+class CorpusError(InputError):
+    """A folder behind a mount or a host is missing or unreadable."""
+
+
+class RecordError(InputError):
+    """A recorded run is missing, cut off or malformed."""
+
+
+class ModelError(TachographError):
+    """A model callable failed for good."""
+
+
+class TransientModelError(ModelError):
+    """A model callable failed in a way that is worth another attempt.
+
+    `retry_after_ms` is what the provider asked for, or None.
+    """
+
+    def __init__(self, message: str = "", *, retry_after_ms: int | None = None) -> None:
+        self.retry_after_ms = retry_after_ms
+        super().__init__(message)
+
+
+class InvalidModelOutput(ModelError):
+    """A model answered with something that is no reply."""
+
+
+class Cancelled(TachographError):
+    """The run was cancelled by code."""
+
+
+class Interrupted(Cancelled):
+    """The run was cancelled by a signal; `signum` says which."""
+
+    def __init__(self, signum: int) -> None:
+        self.signum = signum
+        super().__init__(f"signal {signum}")
+
+
+class ExpectationError(TachographError):
+    """A run missed what its task expects. `differences` holds one line each, `kept` where the run lies."""
+
+    def __init__(self, differences: list[str], kept: str) -> None:
+        self.differences = differences
+        self.kept = kept
+        super().__init__("; ".join(differences))
+
+
+class OutputError(TachographError):
+    """A folder to write to cannot be used; the message names it and says what to do."""

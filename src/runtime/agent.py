@@ -1,0 +1,336 @@
+"""The loop with a driver: what a user imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO, overload
+
+from ..fail.catalog import FINAL_ANSWER
+from ..fail.errors import CorpusError, InputError, OutputError, PolicyError
+from . import ledger as ledgers
+from .clock import Clock, SystemClock, VirtualClock
+from .driver import Approve, Inject, LiveWorld, drive
+from .effects import Effect, Ending, Event, Outcome
+from .gate import Gate
+from .identity import new_run_id
+from .llm import Model, ToolSpec
+from .loop import run_loop
+from .policy import Policy
+from .redact import Redactor
+from .retry import Schedule
+from .state import Run
+from .tools import SHIPPED, Tool, collect
+from .workspace import Host, Mount, Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a listener hears.
+
+    `what` is `line` (a ledger line was written: `line`, `text`), `decided` (the gate spoke: `item`) or
+    `performed` (an effect has its outcome: `item`, `outcome`).
+    """
+
+    what: str
+    line: dict[str, Any] | None = None
+    text: str | None = None
+    item: Effect | Event | None = None
+    outcome: Outcome | None = None
+
+
+Listener = Callable[[Notice], None]
+
+
+class StepLines(Sequence[dict[str, Any]]):
+    """The step lines of a run, decoded afresh on access."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self._texts = texts
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(index, slice):
+            return [json.loads(text) for text in self._texts[index]]
+        return json.loads(self._texts[index])  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended: `ending` is a terminal reason, `answer` the final answer or None."""
+
+    ending: str
+    answer: str | None
+    steps: StepLines = field(repr=False)
+    run_id: str
+    mode: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.ending == FINAL_ANSWER
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a single run adds to an agent."""
+
+    question: str
+    run_id: str
+    seed: int
+    clock: Clock
+    approve: Approve | None = None
+    task: dict[str, str] | None = None
+    prepare: Callable[[Workspace], None] | None = None
+    inject: Inject | None = None
+
+
+class Agent:
+    """A model, tools and a policy. Holds no state between runs.
+
+    `llm` is any `Callable[[LLMInput], LLMOutput]`. `tools` are `Tool`s, tool modules, or names of the shipped
+    ones. `mounts` binds the policy's mounts to folders; a `write` mount that is not bound is a fresh private
+    folder. `hosts` maps host names to folders that answer in their place. Raises InputError where policy,
+    tools, mounts and hosts do not fit together.
+    """
+
+    def __init__(
+        self,
+        llm: Model,
+        tools: Iterable[Tool | ModuleType | str],
+        policy: Policy,
+        *,
+        mounts: Mapping[str, str | os.PathLike[str] | Mount] | None = None,
+        hosts: Mapping[str, str | os.PathLike[str] | Host] | None = None,
+    ) -> None:
+        if not isinstance(policy, Policy):
+            raise PolicyError(
+                "an agent needs a Policy", remedy="use Policy.load(path) or Policy.from_dict(data)"
+            )
+        self.llm = llm
+        self.policy = policy
+        self.gate = Gate(policy, collect(tools))
+        policy.check_tools({*self.gate.tools, *SHIPPED})
+        self.mounts = _mounts(policy, mounts or {})
+        self.hosts = {
+            name: host if isinstance(host, Host) else Host(Path(host), name)
+            for name, host in (hosts or {}).items()
+        }
+        self._specs = tuple(
+            ToolSpec(tool.name, tool.description, tool.offered_schema)
+            for tool in self.gate.tools.values()
+            if tool.name in policy.allowed and tool.name not in policy.denied
+        )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a record says of the model: execution path, provider, name, and a script's digest."""
+        given = getattr(self.llm, "identity", None)
+        if isinstance(given, Mapping):
+            return dict(given)
+        name = getattr(self.llm, "__qualname__", type(self.llm).__name__)
+        return {"execution_path": "live", "provider": "callable", "name": name, "script_digest": None}
+
+    def run(
+        self,
+        question: str,
+        *,
+        seed: int = 0,
+        run_id: str | None = None,
+        listeners: Iterable[Listener] = (),
+        approve: Approve | None = None,
+        clock: Clock | None = None,
+        ledger: str | os.PathLike[str] | None = None,
+    ) -> RunResult:
+        """Run one question to its ending; writes at most the ledger file.
+
+        `clock` is a virtual clock for a stub and the system clock otherwise. `approve` is asked about
+        escalated calls and returns an Answer, a bool, or None for silence. Ctrl-C ends the run as `cancelled`
+        with a whole ledger and is raised again then. Raises OutputError where `ledger` exists already.
+        """
+        setting = self.setting(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
+        if ledger is None:
+            result = self.execute(setting, listeners=listeners)
+        else:
+            with _create(ledger) as file:
+                result = self.execute(
+                    setting, listeners=listeners, on_line=lambda _line, text: file.write(f"{text}\n".encode())
+                )
+        if result.mode == "interrupted":
+            raise KeyboardInterrupt
+        return result
+
+    def setting(
+        self,
+        question: str,
+        *,
+        seed: int = 0,
+        run_id: str | None = None,
+        approve: Approve | None = None,
+        clock: Clock | None = None,
+        task: dict[str, str] | None = None,
+        prepare: Callable[[Workspace], None] | None = None,
+        inject: Inject | None = None,
+    ) -> Setting:
+        """The defaults of a run, filled in."""
+        if clock is None:
+            clock = VirtualClock() if self.identity["execution_path"] == "stub" else SystemClock()
+        return Setting(
+            question, run_id or new_run_id("run", seed), seed, clock, approve, task, prepare, inject
+        )
+
+    def execute(
+        self,
+        setting: Setting,
+        *,
+        listeners: Iterable[Listener] = (),
+        on_line: Callable[[dict[str, Any], str], object] | None = None,
+        keep_steps: bool = True,
+    ) -> RunResult:
+        """Perform a run. Each ledger line goes to `on_line` (the line, its text), then to the listeners.
+
+        A failure of `on_line` ends everything: a run that cannot be written down does not go on.
+        """
+        redactor = Redactor(self.policy.redact)
+        question = _question(setting.question, redactor)
+        book = ledgers.Ledger()
+        tell = _Tell(listeners)
+        totals = ledgers.Totals()
+        texts: list[str] = []
+
+        def put(line: dict[str, Any]) -> None:
+            text = book.append(line)
+            if line["type"] == "step":
+                totals.add(line)
+                if keep_steps:
+                    texts.append(text)
+            if on_line is not None:
+                on_line(line, text)
+            tell(Notice("line", line=line, text=text))
+
+        run_line = self._run_line(setting, question)
+        with Workspace(self.mounts, self.hosts) as workspace:
+            if setting.prepare is not None:
+                setting.prepare(workspace)
+            world = LiveWorld(
+                self.llm, self.gate, workspace, setting.clock, redactor, setting.approve, setting.inject
+            )
+            put(run_line)
+            run = Run(
+                setting.run_id,
+                question,
+                setting.seed,
+                self.gate,
+                Schedule.of(self.policy.section("retry")),
+                self._specs,
+            )
+            ending: Ending = drive(run_loop(run), world, setting.clock, put, tell.heard)
+        put(ledgers.end_line(run_line, totals, ending, book.lines + 1, setting.clock.stamp()))
+        return RunResult(ending.reason, ending.answer, StepLines(texts), setting.run_id, ending.mode)
+
+    def _run_line(self, setting: Setting, question: str) -> dict[str, Any]:
+        policy = self.policy
+        return {
+            "type": "run",
+            "schema": ledgers.SCHEMA,
+            "run_id": setting.run_id,
+            "task": setting.task,
+            "question": question,
+            "seed": setting.seed,
+            "clock": {"kind": setting.clock.kind, "start": setting.clock.start},
+            "model": self.identity,
+            "policy": {
+                "version": policy.version,
+                "files": [{"path": path, "sha256": sha} for path, sha in policy.files],
+                "limits": {**policy.limits, "max_repeats": policy.max_repeats, **policy.section("retry")},
+                "on_deny": policy.on_deny,
+            },
+            "tools": [
+                {
+                    "name": tool.name,
+                    "effect": tool.effect,
+                    "idempotent": tool.idempotent,
+                    "schema_digest": tool.schema_digest,
+                    "module_digest": tool.digest,
+                    "file": tool.file,
+                }
+                for tool in self.gate.tools.values()
+            ],
+            "mounts": {
+                name: {"mode": policy.mounts[name], "source": mount.label}
+                for name, mount in self.mounts.items()
+            },
+            "hosts": {
+                name: {"folder": host.label, "redirects": dict(host.redirects)}
+                for name, host in self.hosts.items()
+            },
+        }
+
+
+def _question(question: str, redactor: Redactor) -> str:
+    try:
+        question.encode("utf-8")
+    except (AttributeError, UnicodeEncodeError):
+        raise InputError("the question is no text", remedy="give a str without lone surrogates") from None
+    return redactor(question)
+
+
+def _create(path: str | os.PathLike[str]) -> BinaryIO:
+    try:
+        return open(path, "xb")
+    except OSError as error:
+        raise OutputError(
+            f"{os.fspath(path)}: the ledger cannot be created ({type(error).__name__}); name a new file"
+        ) from None
+
+
+def _mounts(policy: Policy, given: Mapping[str, Any]) -> dict[str, Mount]:
+    for name in given:
+        if name not in policy.mounts:
+            raise PolicyError(
+                f"mount {name!r} is not in sandbox.mounts",
+                file=policy.at("/sandbox/mounts"),
+                remedy="declare it",
+            )
+    out = {}
+    for name, mode in policy.mounts.items():
+        source = given.get(name)
+        if isinstance(source, Mount):
+            out[name] = source
+        elif source is not None:
+            if not Path(source).is_dir():
+                raise CorpusError("no such folder", file=str(source), remedy=f"mount {name!r} needs one")
+            out[name] = Mount(Path(source), name)
+        elif mode == "write":
+            out[name] = Mount(None)
+    return out
+
+
+class _Tell:
+    """Passes notices on. A listener that fails is dropped with a warning: watching a run cannot break it."""
+
+    def __init__(self, listeners: Iterable[Listener]) -> None:
+        self._listeners = list(listeners)
+
+    def __call__(self, notice: Notice) -> None:
+        for listener in list(self._listeners):
+            try:
+                listener(notice)
+            except Exception as error:  # noqa: BLE001 - foreign code
+                self._listeners.remove(listener)
+                warnings.warn(f"a listener raised {type(error).__name__} and was dropped", stacklevel=2)
+
+    def heard(self, item: Effect | Event, outcome: Outcome | None) -> None:
+        if self._listeners:
+            what = "decided" if outcome is None else "performed"
+            self(Notice(what, item=item, outcome=outcome))

@@ -1,0 +1,167 @@
+"""One tool call: decided, perhaps by a person, then performed or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from ..fail.catalog import Verdict
+from ..fail.errors import Cancelled
+from . import canonical_json
+from .attempts import patiently
+from .effects import Answer, AskHuman, Call, Decided, Effect, Event, Invoke, Outcome
+from .gate import ALLOW, DENY, ESCALATE, Decision, call_key
+from .state import Part, Step
+from .tool_schema import first_mismatch
+
+
+def take_calls(step: Step, calls: tuple[Call, ...]) -> Part:
+    """Calls in the order proposed: each is decided and performed before the next is decided."""
+    step.pending = list(calls)
+    found = Verdict(None, None)
+    for index, call in enumerate(calls):
+        found = yield from _take(step, index, call)
+        if found.mode is not None:
+            step.mode = found.mode
+        if found.ending is not None:
+            break
+    return found
+
+
+def _take(step: Step, index: int, call: Call) -> Part:
+    """One call: decided, and then performed or refused."""
+    state = step.state
+    decision, what = yield from _decide(step, index, call)
+    step.pending.pop(0)
+    result: dict[str, Any] = {
+        "id": call.id,
+        "name": call.name,
+        "status": "denied",
+        "result": None,
+        "attempts": [],
+    }
+    step.record["tool_results"].append(result)
+    if decision.decision == ALLOW:
+        what = yield from _perform(step, index, call, result)
+    if what in ("ok", "recovered"):
+        return state.verdict("recovered") if what == "recovered" else Verdict(None, None)
+    if what.startswith(("deny:", "approval:")):
+        state.counters.refused.add(call_key(call))
+    found = state.verdict(what)
+    if found.ending is None:
+        last = step.record["policy_decisions"][-1]
+        told = {
+            "error": "policy_denied",
+            "rule": last["rule_id"],
+            "reason": last["reason"],
+            "executed": last["phase"] == "execution",
+            "retryable": False,
+        }
+        result["told"] = told
+        state.tell(call, canonical_json.encode(told))
+    return found
+
+
+def _decide(step: Step, index: int, call: Call) -> Generator[Effect | Event, Outcome, tuple[Decision, str]]:
+    """Ask the gate and, where it escalates, a person. Returns the final decision and what happened."""
+    state = step.state
+    decision = state.run.gate.decide(call, state.counters)
+    again = call_key(call) in state.counters.refused and decision.decision != ALLOW
+    if again and decision.decision == ESCALATE:
+        decision = Decision(
+            DENY, "approval", "a person refused this call before", decision.at, decision.facts
+        )
+    event = Decided(step.index, index, call, decision)
+    entry = {"position": event.position, "phase": "proposal", "id": call.id, **decision.record()}
+    step.record["policy_decisions"].append(entry)
+    yield event
+    what = "deny:again" if again else f"deny:{decision.rule_id}"
+    if decision.decision != ESCALATE:
+        return decision, what
+    asked = AskHuman(step.index, index, call, decision.reason, decision.at, decision.facts["timeout_s"])
+    try:
+        outcome = yield asked
+    except Cancelled:
+        # nobody allowed it
+        entry["decision"] = DENY
+        raise
+    answer = outcome.answer or Answer("silence")
+    granted = answer.answer == "allow"
+    reason = f"{decision.reason}: " + {"allow": "given", "deny": "refused"}.get(
+        answer.answer, "no answer in time"
+    )
+    final = Decision(ALLOW if granted else DENY, "approval", reason, decision.at, decision.facts)
+    entry.update(final.record())
+    entry["approval"] = {"answer": answer.answer, "by": answer.by, "why": answer.why}
+    return final, "approval:refused"
+
+
+def _perform(
+    step: Step, index: int, call: Call, result: dict[str, Any]
+) -> Generator[Effect | Event, Outcome, str]:
+    """Execute an allowed call until it succeeds, is denied late, or may not be tried again."""
+    state = step.state
+    tool = state.run.gate.tools[call.name]
+    state.counters.tool_calls += 1
+    key = f"{state.run.run_id}/{step.index}/{index}"
+    result["status"] = "cancelled"  # unless something else comes of it
+    outcome, what = yield from patiently(
+        step,
+        lambda attempt: Invoke(step.index, index, attempt, call, key),
+        result["attempts"],
+        index=index,
+        idempotent=tool.idempotent,
+        judge=lambda found: _judge_result(step, index, call, found),
+    )
+    if what == "ok" and outcome.result is not None:
+        size = len(outcome.result.text.encode("utf-8"))
+        denial = state.run.gate.decide_result(size, state.counters)
+        if denial is not None:
+            result["attempts"][-1]["outcome"] = "denied"
+            event = Decided(step.index, index, call, denial, late=True)
+            step.record["policy_decisions"].append(
+                {"position": event.position, "phase": "execution", "id": call.id, **denial.record()}
+            )
+            yield event
+            what = f"deny:{denial.rule_id}"
+        else:
+            state.counters.result_bytes += size
+            state.counters.count_result(call, outcome.result.text)
+            result["result"] = outcome.result
+            state.tell(call, outcome.result.text)
+            if len(result["attempts"]) > 1:
+                what = "recovered"
+    result["status"] = (
+        "ok" if what in ("ok", "recovered") else "denied" if what.startswith("deny:") else "failed"
+    )
+    return what
+
+
+def _judge_result(step: Step, index: int, call: Call, outcome: Outcome) -> str:
+    """What an attempt without an exception amounts to. Late facts are decided here, again and in order."""
+    state = step.state
+    attempt = len(step.record["tool_results"][-1]["attempts"]) + 1
+    for number, check in enumerate(outcome.checks):
+        decision = state.run.gate.decide_late(check)
+        step.record["policy_decisions"].append(
+            {
+                "position": f"i{index}.{attempt}.c{number}",
+                "phase": "execution",
+                "id": call.id,
+                **decision.record(),
+            }
+        )
+        if decision.decision != ALLOW:
+            return f"deny:{decision.rule_id}"
+    if outcome.fault is not None:
+        return "fault"
+    if outcome.result is None:
+        step.note_error(f"i{index}.{attempt}", {"problem": outcome.invalid or "no result"})
+        return "tool_output_invalid"
+    wrong = first_mismatch(state.run.gate.tools[call.name].output_validator, outcome.result.value())
+    if wrong is not None:
+        step.note_error(
+            f"i{index}.{attempt}", {"pointer": wrong.pointer, "keyword": wrong.keyword, "limit": wrong.limit}
+        )
+        return "tool_output_invalid"
+    return "ok"

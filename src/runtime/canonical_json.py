@@ -1,0 +1,191 @@
+"""One encoder for every byte that is digested, compared or recorded.
+
+Canonical JSON here is RFC 8785 on the data a record may hold: object keys without characters above U+FFFF,
+integers up to 2^53 - 1, finite floats, no lone surrogates. On that data the bytes equal RFC 8785's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from json.encoder import encode_basestring as _quote
+from typing import Any, Final
+
+MAX_SAFE_INTEGER: Final = 2**53 - 1
+MAX_DEPTH: Final = 128
+MAX_TEXT: Final = 8_000_000
+
+
+class NotJson(ValueError):
+    """A text or value that has no canonical form; `reason` is a few words of ours."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Fragment:
+    """Text that is canonical JSON already; the encoder puts it in as it stands.
+
+    A call's arguments and a tool's result are encoded once, then carried, digested and recorded as this.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fragment) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Fragment({self.text!r})"
+
+    def value(self) -> Any:
+        """A fresh decoded copy, so that no reader can change another's."""
+        return json.loads(self.text)
+
+
+def encode(value: Any) -> str:
+    """Canonical JSON text of dicts with str keys, lists, tuples, str, int, float, bool, None and Fragments.
+
+    Integral floats become integers, so that 1 and 1.0 are one. Raises NotJson for anything else.
+    """
+    text = _emit(value, 0)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise NotJson("lone surrogate") from None
+    return text
+
+
+def freeze(value: Any) -> Fragment:
+    """The canonical text of `value` as a Fragment. Raises NotJson."""
+    return Fragment(encode(value))
+
+
+def _emit(value: Any, depth: int) -> str:
+    kind = type(value)
+    if kind is str:
+        return _quote(value)
+    if kind is Fragment:
+        return value.text  # type: ignore[no-any-return]
+    if kind is int:
+        if abs(value) <= MAX_SAFE_INTEGER:
+            return repr(value)
+        raise NotJson("integer beyond 2^53")
+    if kind is dict:
+        return _emit_dict(value, depth + 1)
+    if kind is list or kind is tuple:
+        if depth >= MAX_DEPTH:
+            raise NotJson("nested too deeply")
+        return "[" + ",".join([_emit(item, depth + 1) for item in value]) + "]"
+    if value is None:
+        return "null"
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    if kind is float:
+        return _emit_float(value)
+    raise NotJson("not JSON data")
+
+
+def _emit_dict(value: dict[Any, Any], depth: int) -> str:
+    if depth > MAX_DEPTH:
+        raise NotJson("nested too deeply")
+    try:
+        items = sorted(value.items())
+    except TypeError:  # equal keys cannot be, so some key is no string
+        raise NotJson("a key that is no string") from None
+    parts = []
+    for key, item in items:
+        if type(key) is not str:
+            raise NotJson("a key that is no string")
+        # RFC 8785 orders keys by UTF-16 unit, Python by code point: they part above U+FFFF.
+        if not key.isascii() and max(key) > "\uffff":
+            raise NotJson("a key beyond U+FFFF")
+        parts.append(_quote(key) + ":" + _emit(item, depth))
+    return "{" + ",".join(parts) + "}"
+
+
+def _emit_float(value: float) -> str:
+    """ECMAScript's Number::toString, which RFC 8785 asks for; Python's repr has the same digits."""
+    if not math.isfinite(value):
+        raise NotJson("NaN or infinity")
+    if value.is_integer():
+        if abs(value) > MAX_SAFE_INTEGER:
+            raise NotJson("integer beyond 2^53")
+        return repr(int(value))
+    sign = "-" if value < 0 else ""
+    mantissa, _, exponent = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    fraction = "" if fraction == "0" else fraction
+    digits = (whole + fraction).lstrip("0")
+    # the decimal point stands `point` digits after the first one
+    point = len(whole) + int(exponent or 0)
+    if whole == "0":
+        point -= 1 + len(fraction) - len(fraction.lstrip("0"))
+    if point > 0:
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if point > -6:
+        return f"{sign}0.{'0' * -point}{digits}"
+    tail = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{tail}e{point - 1}"
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        raise NotJson("duplicate key")
+    return out
+
+
+def _refuse_constant(_name: str) -> Any:
+    raise NotJson("NaN or infinity")
+
+
+def _int(text: str) -> int:
+    if len(text) > 17:
+        raise NotJson("integer beyond 2^53")
+    return int(text)
+
+
+_decode = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_int).decode
+
+
+def parse(text: str) -> Fragment:
+    """Foreign JSON text, read once and strictly, as canonical text.
+
+    Duplicate keys, NaN, infinities, lone surrogates, integers beyond 2^53, more than 128 levels and more
+    than 8,000,000 characters are refused with NotJson.
+    """
+    if len(text) > MAX_TEXT:
+        raise NotJson("text too long")
+    try:
+        return freeze(_decode(text))
+    except NotJson:
+        raise
+    except (ValueError, RecursionError):
+        raise NotJson("not JSON") from None
+
+
+def digest(text: str | bytes) -> str:
+    """SHA-256 in hex; text is taken as UTF-8."""
+    return hashlib.sha256(text.encode("utf-8") if isinstance(text, str) else text).hexdigest()
+
+
+def map_strings(value: Any, change: Callable[[str], str]) -> Any:
+    """A copy of plain data with every string, keys included, passed through `change`."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(key): map_strings(item, change) for key, item in value.items()}
+    if isinstance(value, list):
+        return [map_strings(item, change) for item in value]
+    return value

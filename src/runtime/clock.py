@@ -1,0 +1,106 @@
+"""Where time enters. Stamps are whole nanoseconds since the run's start and strictly increase.
+
+The virtual clock's time depends on what is done, never on how long the machine took: a recorded stub run
+has the same stamps everywhere. The system clock reads wall time once and is monotonic from there.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+MS: Final = 1_000_000
+DEFAULT_COSTS_MS: Final = {"model": 200, "attempt": 20, "decision": 1, "person": 1000}
+DEFAULT_START: Final = "2026-01-01T00:00:00Z"
+_ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z\Z")
+
+
+class Clock(Protocol):
+    """A run's clock. `kind` is `virtual` or `system`, `start` an ISO 8601 time in UTC."""
+
+    kind: str
+    start: str
+
+    def stamp(self) -> int:
+        """The time now, later than every stamp before."""
+
+    def spend(self, what: str, extra_ms: int = 0) -> None:
+        """An effect of kind `what` (model, attempt, decision, person) took place."""
+
+    def sleep(self, ms: int) -> None:
+        """Let time pass."""
+
+
+class VirtualClock:
+    """Time by table: 200 ms for the model, 20 ms an attempt, 1 ms a decision, 1 s a person."""
+
+    kind = "virtual"
+
+    def __init__(self, start: str = DEFAULT_START, costs_ms: Mapping[str, int] | None = None) -> None:
+        epoch_ns(start)
+        self.start = start
+        self._costs = {**DEFAULT_COSTS_MS, **(costs_ms or {})}
+        self._now = 0
+        self._last = -1
+
+    def stamp(self) -> int:
+        self._now = max(self._now, self._last + 1)
+        self._last = self._now
+        return self._now
+
+    def spend(self, what: str, extra_ms: int = 0) -> None:
+        self._now += (self._costs[what] + extra_ms) * MS
+
+    def sleep(self, ms: int) -> None:
+        self._now += ms * MS
+
+
+class SystemClock:
+    """Real time: the wall clock once, then the monotonic clock."""
+
+    kind = "system"
+
+    def __init__(self) -> None:
+        self.start = iso_of(time.time_ns())
+        self._zero = time.monotonic_ns()
+        self._last = -1
+
+    def stamp(self) -> int:
+        self._last = max(time.monotonic_ns() - self._zero, self._last + 1)
+        return self._last
+
+    def spend(self, what: str, extra_ms: int = 0) -> None:
+        if extra_ms:
+            self.sleep(extra_ms)
+
+    def sleep(self, ms: int) -> None:
+        time.sleep(ms / 1000)
+
+
+def epoch_ns(iso: str) -> int:
+    """Nanoseconds since 1970 of `YYYY-MM-DDThh:mm:ss[.fffffffff]Z`. Raises ValueError."""
+    if not _ISO.match(iso):
+        raise ValueError("not an ISO 8601 time in UTC")
+    whole, _, fraction = iso[:-1].partition(".")
+    moment = datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    seconds = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
+    return seconds * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
+
+
+def iso_of(ns: int) -> str:
+    """The reverse of `epoch_ns`, always with nine digits of fraction."""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=ns // 1_000_000_000)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ns % 1_000_000_000:09d}Z"
+
+
+def wall_now() -> str:
+    """Wall time in whole seconds, for the volatile part of a manifest."""
+    return iso_of(time.time_ns())[:19] + "Z"
+
+
+def stopwatch() -> float:
+    """Seconds of a monotonic clock, for the volatile part of a manifest."""
+    return time.monotonic()

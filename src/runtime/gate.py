@@ -1,0 +1,326 @@
+"""The policy decision point: pure, total, default deny.
+
+Rules judge resources (what a string *is*, by the tool's schema), not argument names. The first rule that
+objects gives the answer, in the order of `Gate._RULES`. A failure inside the gate is a denial.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from .effects import Call
+from .policy import Policy
+from .resources import Malformed, MountPath, Target, parse_path, parse_url
+from .tool_schema import first_mismatch
+from .tools import Tool
+
+ALLOW: Final = "allow"
+DENY: Final = "deny"
+ESCALATE: Final = "escalate"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the gate said.
+
+    `rule_id` is the rule that objected or, for an allow, the rule whose entry grants the call. `reason` is
+    one line of ours, `at` is `file:line` of the policy, `facts` is plain data (pointer, limits, counts).
+    """
+
+    decision: str
+    rule_id: str
+    reason: str
+    at: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "decision": self.decision,
+            "rule_id": self.rule_id,
+            "reason": self.reason,
+            "at": self.at,
+            "facts": self.facts,
+        }
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a run has used so far; the gate reads it, the loop moves it."""
+
+    iterations: int = 0
+    tokens: int = 0
+    tool_calls: int = 0
+    result_bytes: int = 0
+    repeats: dict[bytes, int] = field(default_factory=dict)
+    results: dict[bytes, int] = field(default_factory=dict)
+    refused: set[bytes] = field(default_factory=set)
+
+    def count_result(self, call: Call, result: str) -> None:
+        """Note that `call` brought `result` (canonical text)."""
+        key = call_key(call)
+        pair = hashlib.sha256(key + result.encode("utf-8")).digest()
+        seen = self.results.get(pair, 0) + 1
+        self.results[pair] = seen
+        self.repeats[key] = max(self.repeats.get(key, 0), seen)
+
+
+def call_key(call: Call) -> bytes:
+    """Identity of a call: tool and canonical arguments."""
+    arguments = call.arguments.text if call.arguments is not None else f"\0{call.raw}"
+    name = call.name if isinstance(call.name, str) else repr(call.name)
+    return hashlib.sha256(f"{name}\0{arguments}".encode("utf-8", "backslashreplace")).digest()
+
+
+def printable(text: str, limit: int = 120) -> str:
+    """Foreign text inside a sentence of ours: printable ASCII, quoted, cut at `limit`."""
+    short = text if len(text) <= limit else text[: limit - 1] + "…"
+    return '"' + short.encode("ascii", "backslashreplace").decode("ascii").replace('"', "'") + '"'
+
+
+def decide(call: Call, policy: Policy, counters: Counters, tools: Mapping[str, Tool]) -> Decision:
+    """One decision without a kept gate; a run builds its `Gate` once and asks that."""
+    return Gate(policy, tools).decide(call, counters)
+
+
+class Gate:
+    """The rules of one policy over one set of tools, indexed once."""
+
+    def __init__(self, policy: Policy, tools: Mapping[str, Tool]) -> None:
+        self.policy = policy
+        self.tools = dict(tools)
+
+    def decide(self, call: Call, counters: Counters) -> Decision:
+        """Allow, deny or escalate one proposed call. Never raises, changes nothing."""
+        try:
+            return self._decide(call, counters)
+        except Exception as error:  # noqa: BLE001 - whatever breaks in here denies
+            return self._broken(error)
+
+    def decide_step(self, counters: Counters) -> Decision | None:
+        """A denial if the budgets leave no room for another step, else None."""
+        try:
+            for name, used in (("max_iterations", counters.iterations), ("max_tokens", counters.tokens)):
+                limit = self.policy.limits[name]
+                if used >= limit:
+                    return self._over_budget(name, used, limit)
+            return None
+        except Exception as error:  # noqa: BLE001 - denies
+            return self._broken(error)
+
+    def decide_late(self, check: Mapping[str, Any]) -> Decision:
+        """Decide again on facts that were met while a tool ran.
+
+        `check` is one of `{rule: url_allowlist, target, hop}`, `{rule: url_allowlist, target, address}`,
+        `{rule: sandbox_path, path, access}` or `{rule: sandbox_path, path, access, found}`.
+        """
+        try:
+            if check["rule"] == "url_allowlist":
+                return self._late_url(check)
+            if check["rule"] == "sandbox_path":
+                return self._late_path(check)
+            raise ValueError("unknown check")
+        except Exception as error:  # noqa: BLE001 - denies
+            return self._broken(error)
+
+    def decide_result(self, size: int, counters: Counters) -> Decision | None:
+        """A denial if a result of `size` bytes does not fit the byte budget, else None."""
+        try:
+            limit = self.policy.limits["max_result_bytes"]
+            if counters.result_bytes + size > limit:
+                return self._over_budget("max_result_bytes", counters.result_bytes + size, limit)
+            return None
+        except Exception as error:  # noqa: BLE001 - denies
+            return self._broken(error)
+
+    # ---- the rules, in order ---------------------------------------------------------------------------
+
+    def _decide(self, call: Call, counters: Counters) -> Decision:
+        denial = self._tool_registry(call)
+        if denial is not None:
+            return denial
+        tool = self.tools[call.name]
+        arguments = call.arguments.value() if call.arguments is not None else None
+        grant = self._grant(call.name)
+        for kind in ("url", "path"):
+            found = self._resources(tool, arguments, kind)
+            if found is not None and found.decision == DENY:
+                return found
+            grant = found or grant
+        return (
+            self._arg_schema(call, tool, arguments)
+            or self._cycle(call, counters)
+            or self._call_budget(counters)
+            or self._approval(call)
+            or grant
+        )
+
+    def _tool_registry(self, call: Call) -> Decision | None:
+        policy, name = self.policy, call.name
+        if type(name) is not str:
+            return Decision(
+                DENY, "tool_registry", "the tool's name is no string", policy.at("/tool_registry")
+            )
+        if name in policy.denied:
+            place = policy.at(f"/tool_registry/denied/{policy.denied[name]}")
+            return Decision(DENY, "tool_registry", f"tool {printable(name)} is denied", place, {"tool": name})
+        if name not in policy.allowed:
+            place = policy.at("/tool_registry/allowed")
+            reason = f"tool {printable(name)} is not in tool_registry.allowed"
+            return Decision(DENY, "tool_registry", reason, place, {"tool": name})
+        if name not in self.tools:
+            place = policy.at(f"/tool_registry/allowed/{policy.allowed[name]}")
+            reason = f"tool {printable(name)} is allowed but not part of this run"
+            return Decision(DENY, "tool_registry", reason, place, {"tool": name})
+        return None
+
+    def _grant(self, name: str) -> Decision:
+        policy = self.policy
+        place = policy.at(f"/tool_registry/allowed/{policy.allowed[name]}")
+        return Decision(ALLOW, "tool_registry", f"tool {printable(name)} is allowed", place)
+
+    def _resources(self, tool: Tool, arguments: Any, kind: str) -> Decision | None:
+        """The first denial among the resources of a kind, else the last grant, else None."""
+        grant = None
+        for resource in tool.resources:
+            if not resource.kind.startswith(kind):
+                continue
+            for pointer, value in resource.find(arguments):
+                if not isinstance(value, str):
+                    continue  # of the wrong type: arg_schema's
+                if kind == "url":
+                    found = self._url(value, {"pointer": pointer})
+                else:
+                    found = self._path(value, resource.kind.partition(":")[2], {"pointer": pointer})
+                if found.decision == DENY:
+                    return found
+                grant = found
+        return grant
+
+    def _url(self, text: str, facts: dict[str, Any]) -> Decision:
+        try:
+            return self._target(parse_url(text), facts)
+        except Malformed as error:
+            return Decision(
+                DENY,
+                "url_allowlist",
+                f"no acceptable URL: {error.reason}",
+                self.policy.at("/url_allowlist"),
+                {**facts, "malformed": error.reason},
+            )
+
+    def _target(self, target: Target, facts: dict[str, Any]) -> Decision:
+        facts = {**facts, "scheme": target.scheme, "host": target.host, "port": target.port}
+        entry = self.policy.allowlist.match(target)
+        if entry is None:
+            reason = f"{printable(target.origin)} with this path is not in url_allowlist"
+            return Decision(DENY, "url_allowlist", reason, self.policy.at("/url_allowlist"), facts)
+        reason = f"{printable(target.origin)} is allowed by url_allowlist"
+        return Decision(ALLOW, "url_allowlist", reason, self.policy.at(f"/url_allowlist/{entry}"), facts)
+
+    def _path(self, text: str, access: str, facts: dict[str, Any]) -> Decision:
+        try:
+            return self._mount(parse_path(text), access, facts)
+        except Malformed as error:
+            return Decision(
+                DENY,
+                "sandbox_path",
+                f"no acceptable path: {error.reason}",
+                self.policy.at("/sandbox/mounts"),
+                {**facts, "access": access, "malformed": error.reason},
+            )
+
+    def _mount(self, path: MountPath, access: str, facts: dict[str, Any]) -> Decision:
+        facts = {**facts, "access": access, "mount": path.mount}
+        mode = self.policy.mounts.get(path.mount)
+        if mode is None:
+            reason = f"{printable(path.mount)} is no mount of sandbox.mounts"
+            return Decision(DENY, "sandbox_path", reason, self.policy.at("/sandbox/mounts"), facts)
+        place = self.policy.at(f"/sandbox/mounts/{path.mount}")
+        if access == "write" and mode != "write":
+            return Decision(
+                DENY, "sandbox_path", f"mount {printable(path.mount)} is for reading only", place, facts
+            )
+        return Decision(ALLOW, "sandbox_path", f"mount {printable(path.mount)} allows {access}", place, facts)
+
+    def _arg_schema(self, call: Call, tool: Tool, arguments: Any) -> Decision | None:
+        place = self.policy.at("/arg_schema_enforcement")
+        if not isinstance(arguments, dict):
+            problem = call.problem or "not an object"
+            facts = {"pointer": "", "keyword": "json", "limit": problem}
+            return Decision(DENY, "arg_schema", f"the arguments are no JSON object: {problem}", place, facts)
+        validator = tool.input_validator if self.policy.strict_arguments else tool.shape_validator
+        wrong = first_mismatch(validator, arguments)
+        if wrong is None:
+            return None
+        reason = f"argument {printable(wrong.pointer or '/')} breaks {wrong.keyword}"
+        if wrong.limit:
+            reason += f" ({printable(wrong.limit)})"
+        facts = {"pointer": wrong.pointer, "keyword": wrong.keyword, "limit": wrong.limit}
+        return Decision(DENY, "arg_schema", reason, place, facts)
+
+    def _cycle(self, call: Call, counters: Counters) -> Decision | None:
+        limit = self.policy.max_repeats
+        used = counters.repeats.get(call_key(call), 0)
+        if used < limit:
+            return None
+        reason = f"the same call brought the same result {used} times, max_repeats is {limit}"
+        facts = {"used": used, "limit": limit}
+        return Decision(
+            DENY, "cycle_detection", reason, self.policy.at("/cycle_detection/max_repeats"), facts
+        )
+
+    def _call_budget(self, counters: Counters) -> Decision | None:
+        limits = self.policy.limits
+        if counters.tool_calls >= limits["max_tool_calls"]:
+            return self._over_budget("max_tool_calls", counters.tool_calls, limits["max_tool_calls"])
+        if counters.result_bytes >= limits["max_result_bytes"]:
+            return self._over_budget("max_result_bytes", counters.result_bytes, limits["max_result_bytes"])
+        return None
+
+    def _approval(self, call: Call) -> Decision | None:
+        policy = self.policy
+        if call.name not in policy.approval_for:
+            return None
+        place = policy.at(f"/approval/required_for/{policy.approval_for[call.name]}")
+        reason = f"tool {printable(call.name)} needs a person's approval"
+        return Decision(ESCALATE, "approval", reason, place, {"timeout_s": policy.approval_timeout_s})
+
+    # ---- late facts, budgets, breakage -----------------------------------------------------------------
+
+    def _late_url(self, check: Mapping[str, Any]) -> Decision:
+        facts = {key: check[key] for key in ("hop", "address") if key in check}
+        found = self._url(check["target"], {**facts, "target": check["target"]})
+        address = check.get("address")
+        if found.decision == DENY or address is None or self.policy.networks.allows(address):
+            return found
+        reason = (
+            f"{printable(found.facts['host'])} resolves to {printable(address)}, which is no public address"
+        )
+        place = self.policy.at("/private_networks")
+        return Decision(DENY, "url_allowlist", reason, place, found.facts)
+
+    def _late_path(self, check: Mapping[str, Any]) -> Decision:
+        access = check["access"]
+        found = self._path(check["path"], access, {"path": check["path"]})
+        kind = check.get("found")
+        if found.decision == DENY or kind is None:
+            return found
+        reason = f"on the way stands a {kind}, which the sandbox does not follow"
+        return Decision(DENY, "sandbox_path", reason, found.at, {**found.facts, "found": kind})
+
+    def _over_budget(self, name: str, used: int, limit: int) -> Decision:
+        reason = f"{name} is used up: {used} of {limit}"
+        place = self.policy.at(f"/loop_budget/{name}")
+        return Decision(DENY, "loop_budget", reason, place, {"budget": name, "used": used, "limit": limit})
+
+    def _broken(self, error: Exception) -> Decision:
+        return Decision(
+            DENY,
+            "gate_error",
+            f"the gate failed with {type(error).__name__} and denies",
+            self.policy.at(""),
+            {"exception": type(error).__name__},
+        )

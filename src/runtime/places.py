@@ -1,0 +1,29 @@
+"""Where the files that ship with the package stand, in a checkout and in an installed wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def shipped(relative: str) -> Path:
+    """The shipped file or folder `relative` (`policy/v1.yaml`, `tools`, ...), whether or not it exists."""
+    inside = _PACKAGE / "_shipped"
+    return (inside if inside.is_dir() else _PACKAGE.parent) / relative
+
+
+def project_root(start: Path) -> Path | None:
+    """The nearest folder at or above `start` that holds `policy/`, or None."""
+    for folder in (start, *start.parents):
+        if (folder / "policy").is_dir():
+            return folder
+    return None
+
+
+def relative_to_root(path: Path, root: Path) -> str:
+    """`path` as a record names it: relative to the root with `/`, or the bare name where it lies outside."""
+    try:
+        return path.resolve().relative_to(root.resolve()).as_posix()
+    except ValueError:
+        return path.name

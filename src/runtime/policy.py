@@ -1,0 +1,294 @@
+"""The policy: read strictly, merged, validated, and never defaulted to anything that allows.
+
+Sources are YAML files in the shape of `policy/v1.schema.json`. An absent section allows nothing: without
+`loop_budget` the first step is refused, without `cycle_detection` every call is, without `retry` nothing is
+tried twice. Absent `approval`, `redact` and `private_networks` are empty lists, absent `on_deny` is
+`terminate`, absent `arg_schema_enforcement` is `strict`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from ..fail.errors import PolicyError
+from . import canonical_json
+from .places import relative_to_root, shipped
+from .resources import Allowlist, Malformed, Networks
+from .schema_errors import did_you_mean, escape_pointer, first_problem
+from .strict_yaml import YamlError
+from .strict_yaml import load as load_yaml
+
+SCHEMA_FILE: Final = "policy/v1.schema.json"
+_MAX_BYTES: Final = 1 << 20
+_IN_CODE: Final = "<policy>"
+
+
+class Policy:
+    """A validated policy. Build one with `Policy.load` or `Policy.from_dict`.
+
+    `data` is the merged mapping as written, without defaults; `version` is the first 12 hex digits of the
+    SHA-256 of its canonical JSON; `files` lists (path relative to the root, SHA-256) in the order merged.
+    """
+
+    def __init__(
+        self,
+        data: Mapping[str, Any],
+        *,
+        files: Sequence[tuple[str, str]] = (),
+        marks: Mapping[str, tuple[str, int, int]] | None = None,
+    ) -> None:
+        self._frozen = canonical_json.freeze(dict(data))
+        self.data: dict[str, Any] = self._frozen.value()
+        self.version: str = canonical_json.digest(self._frozen.text)[:12]
+        self.files = tuple(files)
+        self._marks = dict(marks or {})
+        self._name = files[0][0] if files else _IN_CODE
+        _validate(self)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        overlays: Iterable[str | Path] = (),
+        *,
+        root: str | Path | None = None,
+    ) -> Policy:
+        """Read `path` and merge `overlays` over it: mappings merge by key, lists and scalars replace.
+
+        `root` is the folder that recorded paths are relative to (the current folder unless given). Raises
+        PolicyError with file, line and column for anything that is not exactly a policy.
+        """
+        base = Path(root) if root is not None else Path()
+        data: dict[str, Any] = {}
+        marks: dict[str, tuple[str, int, int]] = {}
+        files = []
+        for source in (Path(path), *map(Path, overlays)):
+            name = relative_to_root(source, base)
+            text = _read(source, name)
+            part, part_marks = _parse(text, name)
+            _merge(data, part, marks, "")
+            marks.update(part_marks)
+            files.append((name, canonical_json.digest(text)))
+        return cls(data, files=files, marks=marks)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Policy:
+        """A policy from plain data, for code that holds its rules itself. Raises PolicyError."""
+        return cls(data)
+
+    def at(self, pointer: str) -> str:
+        """`file:line` of the key or list entry at a JSON Pointer, or of the nearest one above it that exists.
+
+        Built in code, a policy has no lines: the place is then `<policy>#` and the pointer.
+        """
+        if not self._marks:
+            return f"{self._name}#{pointer}"
+        file, line, _ = self._mark(pointer)
+        return f"{file}:{line}"
+
+    def error(self, pointer: str, message: str, remedy: str | None = None) -> PolicyError:
+        """A PolicyError at the place of `pointer`."""
+        if not self._marks:
+            return PolicyError(message, file=f"{self._name}#{pointer}", remedy=remedy)
+        file, line, column = self._mark(pointer)
+        return PolicyError(message, file=file, line=line, column=column, remedy=remedy)
+
+    def _mark(self, pointer: str) -> tuple[str, int, int]:
+        while pointer and pointer not in self._marks:
+            pointer = pointer.rpartition("/")[0]
+        return self._marks.get(pointer, (self._name, 1, 1))
+
+    def section(self, name: str) -> dict[str, Any]:
+        """A mapping of the policy, empty where it is absent."""
+        found = self.data.get(name, {})
+        return found if isinstance(found, dict) else {}
+
+    @cached_property
+    def allowed(self) -> dict[str, int]:
+        """Allowed tool names with their position in the list."""
+        return {name: i for i, name in enumerate(self.section("tool_registry").get("allowed", ()))}
+
+    @cached_property
+    def denied(self) -> dict[str, int]:
+        """Denied tool names with their position in the list."""
+        return {name: i for i, name in enumerate(self.section("tool_registry").get("denied", ()))}
+
+    @cached_property
+    def allowlist(self) -> Allowlist:
+        return Allowlist(self.data.get("url_allowlist", ()))
+
+    @cached_property
+    def networks(self) -> Networks:
+        return Networks(self.data.get("private_networks", ()))
+
+    @cached_property
+    def mounts(self) -> dict[str, str]:
+        """Mount name -> `read` or `write`; a write mount may be read too."""
+        return dict(self.section("sandbox").get("mounts", {}))
+
+    @cached_property
+    def approval_for(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.section("approval").get("required_for", ()))}
+
+    @property
+    def approval_timeout_s(self) -> int:
+        return int(self.section("approval").get("timeout_s", 0))
+
+    @cached_property
+    def limits(self) -> dict[str, int]:
+        """The four budgets; an absent one is 0 and allows nothing."""
+        budget = self.section("loop_budget")
+        names = ("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes")
+        return {name: int(budget.get(name, 0)) for name in names}
+
+    @cached_property
+    def max_repeats(self) -> int:
+        return int(self.section("cycle_detection").get("max_repeats", 0))
+
+    @property
+    def on_deny(self) -> str:
+        return str(self.data.get("on_deny", "terminate"))
+
+    @property
+    def strict_arguments(self) -> bool:
+        return bool(self.data.get("arg_schema_enforcement", "strict") == "strict")
+
+    @property
+    def redact(self) -> tuple[str, ...]:
+        return tuple(self.data.get("redact", ()))
+
+    def check_tools(self, known: Iterable[str]) -> None:
+        """Refuse names that no tool answers to: a rule that can decide no call is a mistake, not a rule."""
+        names = sorted(set(known))
+        for section, key, listed in (
+            ("tool_registry", "allowed", self.allowed),
+            ("tool_registry", "denied", self.denied),
+            ("approval", "required_for", self.approval_for),
+        ):
+            for name, i in listed.items():
+                if name not in names:
+                    raise self.error(
+                        f"/{section}/{key}/{i}",
+                        f"there is no tool named {name!r}",
+                        did_you_mean(name, names) or "add the tool or remove the name",
+                    )
+
+
+def _read(path: Path, name: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise PolicyError("no such policy file", file=str(path), remedy="name an existing file") from None
+    except OSError as error:
+        raise PolicyError(
+            f"cannot be read ({type(error).__name__})",
+            file=name,
+            remedy="check the file's kind and permission",
+        ) from None
+
+
+def _parse(text: bytes, name: str) -> tuple[dict[str, Any], dict[str, tuple[str, int, int]]]:
+    try:
+        document = load_yaml(text, name, max_bytes=_MAX_BYTES)
+    except YamlError as error:
+        raise PolicyError(error.message, file=name, line=error.line, column=error.column) from None
+    if not isinstance(document.data, dict):
+        raise PolicyError("a policy is a mapping of sections", file=name, line=1, column=1)
+    marks = {pointer: (name, line, column) for pointer, (line, column) in document.marks.items()}
+    return document.data, marks
+
+
+def _merge(
+    into: dict[str, Any], part: dict[str, Any], marks: dict[str, tuple[str, int, int]], prefix: str
+) -> None:
+    """Merge `part` into `into` and drop the marks of what it replaces."""
+    for key, value in part.items():
+        pointer = f"{prefix}/{escape_pointer(key)}"
+        old = into.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            _merge(old, value, marks, pointer)
+            continue
+        if key in into:
+            for stale in [p for p in marks if p.startswith(pointer + "/")]:
+                del marks[stale]
+        into[key] = value
+
+
+@lru_cache(maxsize=1)
+def _validator() -> Any:
+    from jsonschema import Draft202012Validator
+
+    schema = json.loads(shipped(SCHEMA_FILE).read_text(encoding="utf-8"))
+    return Draft202012Validator(schema)
+
+
+def meta_schema() -> dict[str, Any]:
+    """The policy's JSON Schema (Draft 2020-12) as plain data."""
+    return dict(_validator().schema)
+
+
+def _validate(policy: Policy) -> None:
+    problem = first_problem(_validator(), policy.data, "the policy")
+    if problem is not None:
+        raise policy.error(problem.pointer, problem.message, problem.remedy)
+    _check_names(policy)
+    _check_urls(policy)
+    _check_networks(policy)
+    retry = policy.section("retry")
+    if retry and retry["backoff_cap_ms"] < retry["backoff_base_ms"]:
+        raise policy.error(
+            "/retry/backoff_cap_ms",
+            "the cap is below the base",
+            "raise backoff_cap_ms or lower backoff_base_ms",
+        )
+
+
+def _check_names(policy: Policy) -> None:
+    for name, i in policy.denied.items():
+        if name in policy.allowed:
+            raise policy.error(
+                f"/tool_registry/denied/{i}",
+                f"{name!r} is both allowed and denied",
+                "remove it from one list",
+            )
+    for name, i in policy.approval_for.items():
+        if name not in policy.allowed:
+            raise policy.error(
+                f"/approval/required_for/{i}",
+                f"approval for {name!r} can decide no call, since the tool is not allowed",
+                did_you_mean(name, policy.allowed) or "allow the tool or remove the name",
+            )
+
+
+def _check_urls(policy: Policy) -> None:
+    try:
+        allowlist = policy.allowlist
+    except Malformed as error:
+        raise policy.error(
+            f"/url_allowlist/{getattr(error, 'index', 0)}",
+            f"no usable entry: {error.reason}",
+            "write scheme://host[:port][/path-prefix]",
+        ) from None
+    for entry, by in allowlist.shadowed():
+        raise policy.error(
+            f"/url_allowlist/{entry}",
+            f"this entry can decide no call, since {policy.data['url_allowlist'][by]!r} covers it",
+            "remove one of the two",
+        )
+
+
+def _check_networks(policy: Policy) -> None:
+    for i, text in enumerate(policy.data.get("private_networks", ())):
+        try:
+            Networks([text])
+        except Malformed as error:
+            raise policy.error(
+                f"/private_networks/{i}",
+                f"no usable network: {error.reason}",
+                "write a CIDR such as 10.1.0.0/16",
+            ) from None

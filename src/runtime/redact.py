@@ -1,0 +1,60 @@
+"""Secrets become typed placeholders where they enter a run, so that loop, gate, tools and record see the same.
+
+`<secret:KIND:N>` is numbered by first appearance in the run; equal secrets share a number. Text that looks
+like a placeholder already is escaped: `<secret:` becomes `<secret::`, which no placeholder begins with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from . import canonical_json
+from .canonical_json import Fragment
+
+PATTERNS: Final[dict[str, str]] = {
+    "anthropic_key": r"sk-ant-[A-Za-z0-9_-]{16,}",
+    "aws_access_key": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+    "bearer_token": r"(?i:\bbearer)\s+[A-Za-z0-9._~+/-]{16,}=*",
+    "email": r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}",
+    "github_token": r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,})",
+    "google_key": r"\bAIza[A-Za-z0-9_-]{35}",
+    "jwt": r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
+    "openai_key": r"\bsk-(?!ant-)[A-Za-z0-9_-]{20,}",
+    "private_key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    "slack_token": r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
+}
+
+
+class Redactor:
+    """Replaces the named kinds of secrets. Holds the numbers given out in one run."""
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._counts: dict[str, int] = {}
+        # in the table's order, so that the more special kind is tried first
+        chosen = [kind for kind in PATTERNS if kind in kinds]
+        self._pattern = (
+            re.compile("|".join(f"(?P<{kind}>{PATTERNS[kind]})" for kind in chosen)) if chosen else None
+        )
+
+    def __call__(self, text: str) -> str:
+        """`text` with each secret replaced; text without secrets comes back as it is."""
+        if self._pattern is None:
+            return text
+        return self._pattern.sub(self._placeholder, text.replace("<secret:", "<secret::"))
+
+    def data(self, data: Fragment) -> Fragment:
+        """Canonical data with every string of it, keys included, redacted. Raises NotJson."""
+        if self._pattern is None:
+            return data
+        return canonical_json.freeze(canonical_json.map_strings(data.value(), self))
+
+    def _placeholder(self, match: re.Match[str]) -> str:
+        kind = str(match.lastgroup)
+        key = (kind, match.group())
+        if key not in self._numbers:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._numbers[key] = self._counts[kind]
+        return f"<secret:{kind}:{self._numbers[key]}>"

@@ -1,0 +1,217 @@
+"""The tool contract: loading plain modules, checking them, and finding the resources in their arguments.
+
+A tool is a plain module that imports nothing of ours:
+
+- `DESCRIPTION` str, for the model
+- `INPUT_SCHEMA`, `OUTPUT_SCHEMA` JSON Schema (Draft 2020-12) of objects with `additionalProperties: false`
+- `EFFECT` one of `pure`, `read`, `write`, `network`; `IDEMPOTENT` bool
+- `TRANSIENT` tuple of builtin exception types that are worth another attempt
+- `run(args: dict, io) -> dict`
+
+A string in `INPUT_SCHEMA` that names a resource says so with `"x-resource": "url"`, `"path:read"` or
+`"path:write"`; one that only looks like a resource says `"x-resource": "none"`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from ..fail.errors import ToolError
+from . import canonical_json
+from .places import shipped
+from .schema_errors import did_you_mean
+from .tool_schema import Resource, resources_of, shape, validator, without_extensions
+
+EFFECTS: Final = ("pure", "read", "write", "network")
+SHIPPED: Final = ("search", "fetch", "read", "write", "summarize")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A loaded tool. `digest` is the SHA-256 of its module's source, None for one made in code."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any]
+    effect: str
+    idempotent: bool
+    run: Callable[[dict[str, Any], Any], Any]
+    transient: tuple[type[BaseException], ...] = ()
+    digest: str | None = None
+    file: str | None = None
+    resources: tuple[Resource, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "resources", _check(self))
+
+    @cached_property
+    def schema_digest(self) -> str:
+        """SHA-256 of input and output schema in canonical JSON: what the model and the gate rely on."""
+        return canonical_json.digest(
+            canonical_json.encode([dict(self.input_schema), dict(self.output_schema)])
+        )
+
+    @cached_property
+    def input_validator(self) -> Any:
+        return validator(self.input_schema)
+
+    @cached_property
+    def shape_validator(self) -> Any:
+        """The input schema without limits on values; types, required and undeclared properties remain."""
+        return validator(shape(self.input_schema))
+
+    @cached_property
+    def output_validator(self) -> Any:
+        return validator(self.output_schema)
+
+    @cached_property
+    def offered_schema(self) -> str:
+        """The input schema as the model sees it, canonical JSON without our `x-` keywords."""
+        return canonical_json.encode(without_extensions(dict(self.input_schema)))
+
+
+def load_module(path: str | Path, *, file: str | None = None) -> Tool:
+    """The tool in a module file; its name is the file's stem. Raises ToolError naming `file` (or the path)."""
+    source = Path(path)
+    label = file or str(path)
+    try:
+        text = source.read_bytes()
+    except OSError as error:
+        raise ToolError(
+            f"cannot be read ({type(error).__name__})", file=label, remedy="name an existing tool module"
+        ) from None
+    module = ModuleType(f"tachograph_tool_{source.stem}")
+    module.__file__ = str(source)
+    try:
+        # compiled from the very bytes that are digested: no cached bytecode, none written
+        exec(compile(text, label, "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - a trusted tool module
+    except Exception as error:  # foreign code
+        line = error.lineno if isinstance(error, SyntaxError) else None
+        raise ToolError(
+            f"importing it raised {type(error).__name__}", file=label, line=line, remedy="mend the module"
+        ) from error
+    return from_module(module, name=source.stem, file=label, digest=canonical_json.digest(text))
+
+
+def from_module(
+    module: ModuleType, *, name: str | None = None, file: str | None = None, digest: str | None = None
+) -> Tool:
+    """The tool in an imported module. Raises ToolError for whatever the contract lacks."""
+    label = file or module.__name__
+    values: dict[str, Any] = {}
+    for attribute, kind in (
+        ("DESCRIPTION", str),
+        ("INPUT_SCHEMA", dict),
+        ("OUTPUT_SCHEMA", dict),
+        ("EFFECT", str),
+        ("IDEMPOTENT", bool),
+        ("TRANSIENT", tuple),
+    ):
+        value = getattr(module, attribute, None)
+        if not isinstance(value, kind):
+            raise ToolError(
+                f"needs {attribute} of type {kind.__name__}", file=label, remedy="see tools/README.md"
+            )
+        values[attribute] = value
+    run = getattr(module, "run", None)
+    if not callable(run):
+        raise ToolError("needs a function run(args, io)", file=label, remedy="see tools/README.md")
+    if digest is None:
+        try:
+            digest = canonical_json.digest(inspect.getsource(module))
+        except (OSError, TypeError):
+            digest = None
+    return Tool(
+        name=name or module.__name__.rpartition(".")[2],
+        description=values["DESCRIPTION"],
+        input_schema=values["INPUT_SCHEMA"],
+        output_schema=values["OUTPUT_SCHEMA"],
+        effect=values["EFFECT"],
+        idempotent=values["IDEMPOTENT"],
+        run=run,
+        transient=values["TRANSIENT"],
+        digest=digest,
+        file=label,
+    )
+
+
+def load_named(name: str, folder: Path | None = None, *, label: str = "tools") -> Tool:
+    """The tool `name` from `folder`, by default the shipped one. Raises ToolError."""
+    where = folder or shipped("tools")
+    known = sorted(p.stem for p in where.glob("*.py"))
+    if name not in known:
+        remedy = did_you_mean(name, known) or f"known tools: {', '.join(known)}"
+        raise ToolError(f"there is no tool {name!r}", file=label, remedy=remedy)
+    return load_module(where / f"{name}.py", file=f"{label}/{name}.py")
+
+
+def collect(tools: Iterable[Tool | ModuleType | str]) -> dict[str, Tool]:
+    """Tools by name, from `Tool`s, imported modules and names of shipped tools. Raises ToolError."""
+    out: dict[str, Tool] = {}
+    for item in tools:
+        if isinstance(item, Tool):
+            tool = item
+        elif isinstance(item, str):
+            tool = load_named(item)
+        else:
+            tool = from_module(item)
+        if tool.name in out:
+            raise ToolError(f"two tools are named {tool.name!r}", file=tool.file, remedy="rename one")
+        out[tool.name] = tool
+    return out
+
+
+def _check(tool: Tool) -> tuple[Resource, ...]:
+    label = tool.file or f"tool {tool.name!r}"
+    if not _NAME.match(tool.name):
+        raise ToolError(
+            f"{tool.name[:80]!r} is no tool name", file=label, remedy="use letters, digits, - and _"
+        )
+    if tool.effect not in EFFECTS:
+        raise ToolError(
+            f"EFFECT must be one of {', '.join(EFFECTS)}",
+            file=label,
+            remedy=did_you_mean(tool.effect, EFFECTS),
+        )
+    for kind in tool.transient:
+        if not (
+            isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ == builtins.__name__
+        ):
+            raise ToolError(
+                "TRANSIENT may hold builtin exception types only", file=label, remedy="mend TRANSIENT"
+            )
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
+    for which, schema in (("INPUT_SCHEMA", tool.input_schema), ("OUTPUT_SCHEMA", tool.output_schema)):
+        try:
+            canonical_json.encode(dict(schema))
+            Draft202012Validator.check_schema(dict(schema))
+        except canonical_json.NotJson as error:
+            raise ToolError(
+                f"{which} is no JSON: {error.reason}", file=label, remedy="mend the schema"
+            ) from None
+        except SchemaError as error:
+            place = "/".join(map(str, error.absolute_path))
+            raise ToolError(
+                f"{which} is no valid schema at /{place} ({error.validator})",
+                file=label,
+                remedy="mend the schema",
+            ) from None
+        if schema.get("type") != "object" or schema.get("additionalProperties") is not False:
+            raise ToolError(
+                f"{which} must be an object schema with additionalProperties: false",
+                file=label,
+                remedy="add it",
+            )
+    return resources_of(tool.input_schema, f"{label}: INPUT_SCHEMA")

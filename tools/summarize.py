@@ -1,0 +1,129 @@
+"""Extractive summary of a text: its weightiest sentences, in the order of the text."""
+
+import re
+from collections import Counter
+from typing import Any
+
+DESCRIPTION = (
+    "Summarize a text by keeping its most representative sentences word for word, in the order of the text. "
+    "Markdown headings are left out."
+)
+
+INPUT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["text"],
+    "properties": {
+        "text": {
+            "type": "string",
+            # Two texts of the largest size that fetch and read return, with a line break between them.
+            "maxLength": 2097153,
+            "description": "The text to summarize.",
+        },
+        "max_sentences": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 50,
+            "default": 3,
+            "description": "Largest number of sentences to keep.",
+        },
+    },
+}
+
+OUTPUT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["summary", "sentences", "of"],
+    "properties": {
+        "summary": {"type": "string", "maxLength": 2097153},
+        "sentences": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": 50,
+            "description": "Number of sentences kept.",
+        },
+        "of": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": 2097153,
+            "description": "Number of different sentences in the text.",
+        },
+    },
+}
+
+EFFECT = "pure"
+IDEMPOTENT = True
+TRANSIENT: tuple[type[BaseException], ...] = ()
+
+DEFAULT_MAX_SENTENCES = 3
+# A sentence shorter than this is scored as if it had this many words; otherwise a single frequent word
+# standing alone would beat every full sentence.
+MIN_WORDS = 8
+# Scores are integers: the mean word frequency in units of 1 / SCALE.
+SCALE = 1_000_000
+STOP_WORDS = frozenset(
+    """
+    a about above after again all also an and any are as at be because been before being below but
+    by can cannot could did do does each either else ever every few for from had has have he her
+    here him his how i if in into is it its itself just may me might more most much must my neither
+    never no nor not nothing now of off on once one only or other our out over own same she should
+    since so some such than that the their them then there these they this those through to too two
+    under until up upon us was we were what when where whether which while who whoever whose why
+    will with within without would you your
+    """.split()
+)
+
+_HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
+_END = re.compile(r"(?<=[.!?])\s")
+_WORD = re.compile(r"\w+")
+
+
+def run(args: dict[str, Any], io: Any) -> dict[str, Any]:
+    """Return ``{"summary", "sentences", "of"}``.
+
+    ``summary`` is the kept sentences joined by one space, ``sentences`` their number and ``of`` the number
+    of different sentences in the text. White space inside a sentence is collapsed to single spaces.
+    """
+    sentences = _sentences(args["text"])
+    kept = _choose(sentences, args.get("max_sentences", DEFAULT_MAX_SENTENCES))
+    return {"summary": " ".join(kept), "sentences": len(kept), "of": len(sentences)}
+
+
+def _sentences(text: str) -> list[str]:
+    """Return the different sentences in the order of their first appearance.
+
+    A sentence ends at ``.``, ``!`` or ``?`` before white space, at a blank line, at a heading and at the
+    end of the text. Pieces without a single word are dropped.
+    """
+    found: dict[str, None] = {}
+    for block in _blocks(text):
+        for piece in _END.split(block):
+            sentence = " ".join(piece.split())
+            if _WORD.search(sentence):
+                found.setdefault(sentence)
+    return list(found)
+
+
+def _blocks(text: str) -> list[str]:
+    """Return the paragraphs, without headings."""
+    blocks = []
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line.strip() and not _HEADING.match(line):
+            lines.append(line)
+        elif lines:
+            blocks.append("\n".join(lines))
+            lines = []
+    if lines:
+        blocks.append("\n".join(lines))
+    return blocks
+
+
+def _choose(sentences: list[str], limit: int) -> list[str]:
+    """Return at most ``limit`` sentences of the highest score, in text order; equal scores, the earlier."""
+    words = [[w for w in _WORD.findall(s.casefold()) if w not in STOP_WORDS] for s in sentences]
+    frequency = Counter(word for group in words for word in group)
+    # Integer division only: floats could order near ties differently from one machine to the next.
+    scores = [SCALE * sum(frequency[w] for w in group) // max(len(group), MIN_WORDS) for group in words]
+    best = sorted(range(len(sentences)), key=lambda index: (-scores[index], index))[:limit]
+    return [sentences[index] for index in sorted(best)]
