@@ -115,18 +115,16 @@ def _root(options: argparse.Namespace) -> Path:
 
 def _task_path(options: argparse.Namespace) -> tuple[Path, Path]:
     """The task file and the folder that its run goes to."""
-    from .runtime.places import project_root, relative_to_root, shipped
+    from .runtime.places import project_root, shipped
 
     path = Path(options.task)
     root = Path(options.root) if options.root else project_root(path.resolve().parent)
-    if not path.exists() and not path.is_absolute():
-        inside = shipped(options.task)
-        if inside.is_file():
-            path, root = inside, Path.cwd()
-    base = root or Path.cwd()
+    inside = shipped(options.task)
+    if not path.exists() and not path.is_absolute() and inside.is_file():
+        path, root = inside, None  # a task that came with the package; its run goes below the current folder
     if options.out:
         return path, Path(options.out)
-    return path, base / "runs" / Path(relative_to_root(path, base)).parent.name / path.stem
+    return path, (root or Path.cwd()) / "runs" / path.resolve().parent.name / path.stem
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -1,0 +1,117 @@
+"""The README says what is: its example runs, its tables agree with the runs, the commands and the tree."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tachograph.cli import _parser
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    return README.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def rows(text: str) -> list[list[str]]:
+    table = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[1:]]
+
+
+def span_counts(run: Path) -> Counter[str]:
+    document = json.loads((run / "trace.json").read_bytes())
+    spans = document["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    return Counter(span["name"] for span in spans)
+
+
+def test_the_piece_of_a_report_stands_in_the_report() -> None:
+    path, piece = re.search(r"<!-- report: (\S+) -->\n(.*?)<!-- /report -->", README, re.S).groups()
+    report = (ROOT / path).read_text(encoding="utf-8").replace("](../../../", "](").splitlines()
+    lines = [line.removeprefix("> ").removeprefix(">") for line in piece.splitlines()]
+    assert len(lines) > 4
+    for line in lines:
+        assert line in report, line
+
+
+def test_the_capability_table_agrees_with_the_runs() -> None:
+    table = rows(section("What it does"))
+    listed = set()
+    for _, run, signature in table:
+        folder = re.search(r"\]\((runs/[^)]+)\)", run).group(1)
+        listed.add(folder)
+        wanted = Counter({name: int(count) for count, name in re.findall(r"(\d+) (\w+)", signature)})
+        assert wanted == span_counts(ROOT / folder), folder
+    there = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "runs").glob("*/*/trace.json")}
+    assert listed == there
+
+
+def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
+    code = re.search(r"```python\n(.*?)```", section("Use it in code"), re.S).group(1)
+    for name in ("policy", "data", "tools"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "example.py").write_text(code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "example.py"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("final_answer ")
+    names = sorted(path.name for path in (tmp_path / "runs/mine/first").iterdir())
+    assert names == ["manifest.json", "run_report.md", "state.jsonl", "trace.json"]
+
+
+def test_every_command_is_listed_and_exists() -> None:
+    listed = {
+        re.match(r"`tachograph ([a-z ]+?)[ `]*[\[A-Z`]", row[0]).group(1) for row in rows(section("Commands"))
+    }
+    verbs: set[str] = set()
+    for action in _parser()._actions:
+        for name, parser in (action.choices or {}).items() if isinstance(action.choices, dict) else ():
+            inner = [a.choices for a in parser._actions if isinstance(a.choices, dict)]
+            verbs |= {f"{name} {kind}" for kind in inner[0]} if inner else {name}
+    assert listed == verbs
+
+
+@pytest.mark.parametrize("row", rows(section("Map")), ids=lambda row: row[0])
+def test_the_map_names_what_exists(row: list[str]) -> None:
+    for place in re.findall(r"`([^`]+)`", row[0]):
+        assert (ROOT / place).is_dir(), place
+
+
+def test_the_map_is_complete() -> None:
+    named = {
+        place.rstrip("/").split("/")[0]
+        for row in rows(section("Map"))
+        for place in re.findall(r"`([^`]+)`", row[0])
+    }
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    if not listed:
+        pytest.skip("not a git checkout")
+    folders = {line.split("/")[0] for line in listed.splitlines() if "/" in line and not line.startswith(".")}
+    assert folders <= named
+
+
+def test_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    for document in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        named = set(re.findall(r"`?make ([a-z]+(?:-[a-z]+)*)`", document.read_text(encoding="utf-8")))
+        assert named <= targets, document.name
