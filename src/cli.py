@@ -7,14 +7,16 @@ place that cannot be written to; 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from .console import Progress, clip, painter
-from .fail.errors import ExpectationError, InputError, OutputError
+from .fail.errors import ExpectationError, InputError, Interrupted, OutputError
 
 _EXIT_CODES = "exit codes: 0 as wanted, 1 another ending or drift, 2 bad input, 130 interrupted"
 
@@ -22,19 +24,23 @@ _EXIT_CODES = "exit codes: 0 as wanted, 1 another ending or drift, 2 bad input, 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     parser = _parser()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):  # no text file: a caller's own
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     options = parser.parse_args(argv)
-    if options.command is None:
+    if options.command is None and not options.version:
         parser.print_help()
         return 0
     try:
         code: int = options.act(options)
+        sys.stdout.flush()
         return code
     except ExpectationError as error:
         print("the run missed what its task expects:", file=sys.stderr)
         for line in error.differences:
             print(f"  {line}", file=sys.stderr)
         print(f"  the committed run stays; this one is kept in {error.kept}", file=sys.stderr)
-        return 1
+        return 130 if isinstance(error.__cause__, Interrupted) else 1
     except (InputError, OutputError) as error:
         print(f"tachograph: {clip(str(error), 1000)}", file=sys.stderr)
         return 2
@@ -42,9 +48,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("tachograph: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # the reader of our output left: nothing more to say, and no complaint at exit
-        sys.stderr.close()
+        _drop_output()  # its reader left: nothing more to say
         return 1
+    except OSError as error:
+        _drop_output()
+        print(f"tachograph: the output cannot be written ({type(error).__name__})", file=sys.stderr)
+        return 2
+
+
+def _drop_output() -> None:
+    """Let what is still to be printed go nowhere, so that nothing complains at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -114,30 +129,29 @@ def _root(options: argparse.Namespace) -> Path:
 
 
 def _task_path(options: argparse.Namespace) -> tuple[Path, Path]:
-    """The task file and the folder that its run goes to."""
+    """The task file and the project that its run belongs to."""
     from .runtime.places import project_root, shipped
 
     path = Path(options.task)
     root = Path(options.root) if options.root else project_root(path.resolve().parent)
     inside = shipped(options.task)
-    if not path.exists() and not path.is_absolute() and inside.is_file():
+    if not os.path.exists(path) and not path.is_absolute() and os.path.isfile(inside):
         path, root = inside, None  # a task that came with the package; its run goes below the current folder
-    if options.out:
-        return path, Path(options.out)
-    return path, (root or Path.cwd()) / "runs" / path.resolve().parent.name / path.stem
+    return path, root or Path.cwd()
 
 
 def _run(options: argparse.Namespace) -> int:
     from .evidence.record import ending_ok, live_export, record_run
     from .evidence.task import build, load_task
 
-    path, out = _task_path(options)
+    path, home = _task_path(options)
+    out = Path(options.out or _near(home / "runs" / path.resolve().parent.name / path.stem))
     task = load_task(path, root=options.root)
     agent, setting = build(task)
     paint = painter(sys.stdout, options.no_color)
     listeners: list[Any] = [] if options.json or options.quiet else [Progress(sys.stdout, paint)]
     kind, name = task.kind_and_name
-    rejected = task.root / ".tachograph" / "rejected" / f"{kind}-{name}"
+    rejected = Path(_near(home / ".tachograph" / "rejected" / f"{kind}-{name}"))
     with live_export(options.otlp, lambda line: print(f"tachograph: {line}", file=sys.stderr)) as extra:
         result = record_run(
             agent,
@@ -237,7 +251,7 @@ def _policy_check(options: argparse.Namespace) -> int:
         if names:
             policy.check_tools(names)
     if options.json:
-        print(json.dumps({str(path): policy.version for path, policy in loaded}, sort_keys=True))
+        print(json.dumps({_near(path): policy.version for path, policy in loaded}, sort_keys=True))
         return 0
     for path, policy in loaded:
         print(
@@ -248,8 +262,13 @@ def _policy_check(options: argparse.Namespace) -> int:
 
 
 def _policy_version(options: argparse.Namespace) -> int:
-    for _, policy in _load_policies(options, options.files):
-        print(json.dumps({"version": policy.version}) if options.json else policy.version)
+    loaded = _load_policies(options, options.files)
+    if not options.json:
+        print("\n".join(policy.version for _, policy in loaded))
+    elif len(loaded) == 1:
+        print(json.dumps({"version": loaded[0][1].version}))
+    else:
+        print(json.dumps({_near(path): policy.version for path, policy in loaded}, sort_keys=True))
     return 0
 
 

@@ -68,7 +68,7 @@ class Progress:
             self._print(f"  call {name} {clip(arguments, self._width - len(name) - 8)}")
         why = "" if decision.decision == "allow" else f"  {clip(decision.reason, self._width)}"
         said = self._paint(decision.decision.ljust(8), colour)
-        self._print(f"       {said} {decision.rule_id}  {self._paint(decision.at, 'dim')}{why}")
+        self._print(f"       {said} {decision.rule_id}  {self._paint(clip(decision.at, 200), 'dim')}{why}")
 
     def _performed(self, notice: Notice) -> None:
         item, outcome = notice.item, notice.outcome
@@ -76,7 +76,7 @@ class Progress:
         if isinstance(item, Invoke | AskModel):
             if outcome.fault is not None:
                 what = "model" if isinstance(item, AskModel) else "attempt"
-                text = f"{what} {item.attempt}  {outcome.fault.exception} ({outcome.fault.kind})"
+                text = f"{what} {item.attempt}  {clip(outcome.fault.exception, 60)} ({outcome.fault.kind})"
                 self._print("       " + self._paint(text, "yellow"))
             elif isinstance(item, Invoke):
                 size = len(outcome.result.text.encode("utf-8")) if outcome.result is not None else 0

@@ -6,7 +6,9 @@ files differ, and the command that accepts the change.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shlex
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -76,10 +78,10 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
     name = _relative(folder, base)
     found = Findings(name)
     try:
-        there = _files(folder, name)
-        task_path = _task_of(there, name)
+        task_path = _task_of(folder, base, name)
+        found.accept = f"tachograph run {shlex.quote(task_path)} --out {shlex.quote(name)}"
+        there = run_files(folder, name)
         task = load_task(base / task_path, root=base)
-        found.accept = f"tachograph run {task_path} --out {name}"
         with tempfile.TemporaryDirectory(prefix="tachograph-check-") as place:
             fresh = Path(place) / "run"
             agent, setting = build(task)
@@ -107,7 +109,7 @@ def _relative(folder: Path, base: Path) -> str:
         return folder.as_posix()
 
 
-def _files(folder: Path, name: str) -> dict[str, bytes]:
+def run_files(folder: Path, name: str) -> dict[str, bytes]:
     if not folder.is_dir():
         raise RecordError("there is no such run", file=name, remedy="record it with `tachograph run TASK`")
     out = {}
@@ -128,21 +130,39 @@ def _files(folder: Path, name: str) -> dict[str, bytes]:
     return out
 
 
-def _task_of(there: Mapping[str, bytes], name: str) -> str:
-    """The task that a run was made from. Read leniently, so that a changed ledger still finds its task."""
-    for text in (there[STATE].split(b"\n", 1)[0], there[MANIFEST]):
-        try:
-            data = json.loads(text)
-            if isinstance(data.get("task"), dict):
-                return str(data["task"]["path"])
-            for item in data.get("inputs", ()):
-                if item["path"].startswith("tasks/"):
-                    return str(item["path"])
-        except (ValueError, AttributeError, KeyError, TypeError):
-            continue
+def _task_of(folder: Path, base: Path, name: str) -> str:
+    """The task that a run was made from, relative to the root.
+
+    Read leniently, so that a run that was changed still finds its task: what the ledger names, what the
+    manifest names, what has the same place under tasks/; the first that is there.
+    """
+    named = [path for file in (STATE, MANIFEST) for path in _tasks_in(folder / file)]
+    places = [*named, f"tasks/{folder.resolve().parent.name}/{folder.resolve().name}.yaml"]
+    for place in places:
+        with contextlib.suppress(OSError, ValueError):
+            path = (base / place).resolve()
+            if path.is_file() and path.is_relative_to(base.resolve()):
+                return place
+    if named:
+        raise RecordError(
+            f"its task {named[0][:200]!r} is gone", file=name, remedy="restore the task or remove the run"
+        )
     raise RecordError(
         "names no task to make it again from", file=name, remedy="only runs of a task can be checked"
     )
+
+
+def _tasks_in(file: Path) -> list[str]:
+    """What the first line of a ledger or a manifest says of the task; nothing where it says nothing."""
+    try:
+        text = file.read_bytes()
+        data = json.loads(text if file.name == MANIFEST else text.split(b"\n", 1)[0])
+        if isinstance(data.get("task"), dict):
+            return [str(data["task"]["path"])]
+        paths = [str(item["path"]) for item in data.get("inputs", ())]
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        return []
+    return [path for path in paths if path.startswith("tasks/")]
 
 
 def _compare(
@@ -166,13 +186,10 @@ def _compare(
 
 def _manifest(found: Findings, text: bytes, name: str) -> Line:
     try:
-        data = json.loads(text)
-        if not isinstance(data, dict) or manifests.render(data) != text:
-            raise ValueError
-    except (ValueError, RecursionError):
+        return manifests.read(text)
+    except ValueError:
         found.lines.append(f"{name}/{MANIFEST}: is not as it was written")
         return {}
-    return data
 
 
 def _moved_inputs(found: Findings, committed: Line, fresh: Line) -> None:
@@ -248,8 +265,12 @@ def _first_line(file: str, before: bytes, after: bytes) -> str:
 
 
 def runs_below(root: Path) -> list[Path]:
-    """Every recorded run folder below `root/runs`, sorted."""
-    return sorted(path.parent for path in (root / "runs").glob("*/*/" + STATE))
+    """Every run folder below `root/runs`, sorted, whole or not; recordings under way are left out."""
+    return sorted(
+        path
+        for path in (root / "runs").glob("*/*")
+        if path.is_dir() and path.suffix not in (".partial", ".old")
+    )
 
 
 def examine_all(folders: Iterable[Path], *, root: Path | None = None) -> list[Findings]:

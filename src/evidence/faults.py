@@ -29,7 +29,7 @@ def faults_of(task: Task, clock: Clock) -> Inject | None:
         if raises is not None and exception_named(raises) is None:
             raise task.error(
                 f"/faults/{i}/raises",
-                f"{raises!r} is no builtin exception",
+                f"{raises!r} is no builtin exception that can be raised without arguments",
                 "name one such as ConnectionError",
             )
         if fault["target"] == "tool" and "call" not in fault:
@@ -46,11 +46,17 @@ def faults_of(task: Task, clock: Clock) -> Inject | None:
 
 
 def exception_named(name: str) -> type[BaseException] | None:
-    """The builtin exception of that name (or TransientModelError), None if there is none."""
+    """The builtin exception of that name (or TransientModelError) that needs no arguments, else None."""
     if name == "TransientModelError":
         return TransientModelError
     found = getattr(builtins, name, None)
-    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+    if not isinstance(found, type) or not issubclass(found, BaseException):
+        return None
+    try:
+        found()
+    except TypeError:
+        return None
+    return found
 
 
 def _meets(fault: dict[str, Any], effect: Effect) -> bool:

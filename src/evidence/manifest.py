@@ -69,6 +69,19 @@ def render(manifest: Line) -> bytes:
     ).encode("utf-8")
 
 
+def read(data: bytes) -> Line:
+    """A manifest from its file. Raises ValueError where it is not as `render` writes it."""
+    try:
+        manifest = json.loads(data)
+        whole = isinstance(manifest, dict) and manifest.keys() >= set(VOLATILE) and render(manifest) == data
+        if not whole:
+            raise ValueError("not as it was written")
+        stable(manifest)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return manifest  # type: ignore[no-any-return]
+
+
 def stable(manifest: Line) -> str:
     """Canonical text of a manifest without its volatile keys."""
     return canonical_json.encode({key: value for key, value in manifest.items() if key not in VOLATILE})

@@ -9,19 +9,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from signal import SIGINT
+from typing import Any, BinaryIO
 
 from ..fail.catalog import ENDINGS
-from ..fail.errors import ExpectationError, InputError, OutputError
+from ..fail.errors import ExpectationError, InputError, Interrupted, OutputError
 from ..runtime import canonical_json
 from ..runtime.agent import Agent, Listener, RunResult, Setting
 from ..runtime.clock import Clock, stopwatch
-from ..runtime.driver import Approve
+from ..runtime.driver import Approve, Interrupts
 from ..tracing.otlp_json import TraceWriter
 from ..tracing.spans import Projector, Span
 from . import manifest as manifests
@@ -29,7 +29,6 @@ from .expect import Tally, differences
 from .manifest import MANIFEST, REPORT, STATE, TRACE
 from .report import Report
 
-LOCK: Final = ".lock"
 Line = dict[str, Any]
 
 
@@ -88,39 +87,51 @@ def record_run(
     """Perform a run and put its four files into `out`.
 
     A run that misses `expected` never replaces the one in place: it is kept in `rejected`, and
-    ExpectationError says so. Bad input leaves nothing behind.
+    ExpectationError says so, with Interrupted as its cause where the run was. Bad input leaves nothing
+    behind, and neither does a full disk where the run can be made again.
     """
     begun = stopwatch()
-    with Folder(out) as folder:
-        writer = Writer(folder.partial)
+    with Interrupts() as interrupts, Folder(out) as folder:
         try:
-            result = agent.execute(setting, listeners=listeners, on_line=writer.line, keep_steps=False)
+            with contextlib.closing(Writer(folder.partial)) as writer:
+                result = agent.execute(
+                    setting,
+                    listeners=listeners,
+                    on_line=writer.line,
+                    keep_steps=False,
+                    interrupts=interrupts,
+                )
+                stable = writer.finish()
+            missed = differences(expected or {}, writer.tally)
+            if missed:
+                kept = folder.keep_as(rejected) if rejected is not None else folder.partial
+                cause = Interrupted(SIGINT) if result.mode == "interrupted" else None
+                raise ExpectationError(missed, str(kept)) from cause
+            if _same_in_place(out, stable):
+                folder.discard()
+            else:
+                whole = {**stable, **manifests.volatile(root or out.parent, stopwatch() - begun)}
+                (folder.partial / MANIFEST).write_bytes(manifests.render(whole))
+                folder.finish()
         except InputError:
             folder.discard()
             raise
         except OSError as error:
+            kept_in = f"what was written is in {folder.partial}"
+            if setting.clock.kind == "virtual":
+                folder.discard()
+                kept_in = "make room or name another place"
             raise OutputError(
-                f"{out}: the run cannot be written down ({type(error).__name__}); "
-                f"what was written is in {folder.partial}"
+                f"{out}: the run cannot be written down ({type(error).__name__}); {kept_in}"
             ) from error
-        stable = writer.finish()
-        missed = differences(expected or {}, writer.tally)
-        if missed:
-            kept = folder.keep_as(rejected) if rejected is not None else folder.partial
-            raise ExpectationError(missed, str(kept))
-        whole = {**stable, **manifests.volatile(root or out.parent, stopwatch() - begun)}
-        if _same_in_place(out, stable):
-            folder.discard()
-        else:
-            (folder.partial / MANIFEST).write_bytes(manifests.render(whole))
-            folder.finish()
     return result
 
 
 def _same_in_place(out: Path, stable: Line) -> bool:
     """Whether `out` holds this very run: its manifest says so and its files have the digests it names."""
     try:
-        there = json.loads((out / MANIFEST).read_bytes())
+        data = (out / MANIFEST).read_bytes()
+        there = manifests.read(data)
         if manifests.stable(there) != manifests.stable(stable):
             return False
         names = sorted(path.name for path in out.iterdir())
@@ -149,6 +160,10 @@ class _Digested:
         self._file.close()
         return self._sha.hexdigest()
 
+    def abandon(self) -> None:
+        with contextlib.suppress(OSError):  # what is lost was lost before
+            self._file.close()
+
 
 class Writer:
     """Turns ledger lines into ledger, trace and report in a folder, as the lines come."""
@@ -157,6 +172,7 @@ class Writer:
         self._folder = folder
         self._state = _Digested(folder / STATE)
         self._trace_file = _Digested(folder / TRACE)
+        self._report_file = _Digested(folder / REPORT)
         self._trace = TraceWriter(self._trace_file.write)
         self._projector: Projector | None = None
         self._report: Report | None = None
@@ -193,57 +209,98 @@ class Writer:
 
     def finish(self) -> Line:
         """Close the three files and return the manifest without its volatile keys."""
-        report = _Digested(self._folder / REPORT)
-        report.write(self._report_text.encode("utf-8"))
-        artifacts = {STATE: self._state.close(), TRACE: self._trace_file.close(), REPORT: report.close()}
+        self._report_file.write(self._report_text.encode("utf-8"))
+        artifacts = {
+            STATE: self._state.close(),
+            TRACE: self._trace_file.close(),
+            REPORT: self._report_file.close(),
+        }
         return manifests.build(self._run_line, self._end_line, self._head, artifacts)
+
+    def close(self) -> None:
+        """Let go of the files, finished or not."""
+        for file in (self._state, self._trace_file, self._report_file):
+            file.abandon()
 
 
 class Folder:
-    """`DIR.partial/` under a lock, and its way to `DIR`."""
+    """`DIR.partial/` under a lock, and its way to `DIR`.
+
+    The lock is on the folder itself, so that it holds from the first byte until the folder has its final
+    name and nothing is left to clear away.
+    """
 
     def __init__(self, out: Path) -> None:
-        self.out = out
-        self.partial = out.with_name(out.name + ".partial")
-        self._old = out.with_name(out.name + ".old")
+        self._shown = out
+        self.out = _absolute(out)
+        self.partial = self.out.with_name(self.out.name + ".partial")
+        self._old = self.out.with_name(self.out.name + ".old")
         self._lock = -1
         self._keep = True
+        self._made: list[Path] = []
 
     def __enter__(self) -> Folder:
         try:
+            self._made = [path for path in self.out.parents if not path.exists()]
             self.out.parent.mkdir(parents=True, exist_ok=True)
             if self.out.exists() and not self.out.is_dir():
-                raise OutputError(f"{self.out}: is no folder; name another place for the run")
-            if self.out.is_dir() and any(path.name not in manifests.FILES for path in self.out.iterdir()):
-                raise OutputError(f"{self.out}: holds files that are no run's; name a new folder or clear it")
-            if self._old.is_dir() and not self.out.exists():
-                self._old.rename(self.out)  # a finish that was cut between its two renames
-            self._take_lock()
+                raise OutputError(f"{self._shown}: is no folder; name another place for the run")
+            for folder, shown in ((self.out, f"{self._shown}"), (self.partial, f"{self._shown}.partial")):
+                if folder.is_dir() and any(path.name not in manifests.FILES for path in folder.iterdir()):
+                    raise OutputError(
+                        f"{shown}: holds files that are no run's; name a new folder or clear it"
+                    )
+            self._lock = self._take_lock()
+            with _swapping(self.out.parent):
+                if self._old.is_dir() and not self.out.exists():
+                    self._old.rename(self.out)  # a finish that was cut between its two renames
+            for path in self.partial.iterdir():
+                path.unlink()  # left by a run that died; a stub run is simply made again
         except OSError as error:
+            self._leave(keep=False)
             raise OutputError(
-                f"{self.out}: cannot be written to ({type(error).__name__}); check the folder and its permission"
+                f"{self._shown}: cannot be written to ({type(error).__name__}); check the folder and its permission"
             ) from error
+        except OutputError:
+            self._leave(keep=True)
+            raise
         return self
 
-    def _take_lock(self) -> None:
-        self.partial.mkdir(exist_ok=True)
-        self._lock = os.open(self.partial / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            self._lock = -1
-            raise OutputError(f"{self.out}: another process is recording there; wait for it") from None
-        for path in self.partial.iterdir():
-            if path.name != LOCK:
-                path.unlink()  # left by a run that died; a stub run is simply made again
+    def _take_lock(self) -> int:
+        """A descriptor of `partial` that holds the lock. Whoever finishes renames the folder: then again."""
+        while True:
+            self.partial.mkdir(exist_ok=True)
+            try:
+                lock = os.open(self.partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(lock), os.stat(self.partial)):
+                    return lock
+            except BlockingIOError:
+                os.close(lock)
+                raise OutputError(f"{self._shown}: another process is recording there; wait for it") from None
+            except FileNotFoundError:
+                pass
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
 
     def __exit__(self, kind: object, *_: object) -> None:
+        self._leave(keep=self._keep)
+
+    def _leave(self, *, keep: bool) -> None:
+        """Let go; without `keep` nothing that was made here stays."""
         if self._lock >= 0:
+            if not keep:
+                shutil.rmtree(self.partial, ignore_errors=True)
             os.close(self._lock)
             self._lock = -1
-        if not self._keep:
-            shutil.rmtree(self.partial, ignore_errors=True)
+        for path in self._made:
+            with contextlib.suppress(OSError):
+                path.rmdir()  # only where it is empty
 
     def discard(self) -> None:
         """Leave nothing behind."""
@@ -253,21 +310,42 @@ class Folder:
         """Move what was written to `place` for a person to look at."""
         shutil.rmtree(place, ignore_errors=True)
         place.parent.mkdir(parents=True, exist_ok=True)
-        (self.partial / LOCK).unlink()
-        self.partial.rename(place)
+        shutil.move(self.partial, place)
         return place
 
     def finish(self) -> None:
         """Put the folder in place: fsync, then rename, the old one aside first."""
-        (self.partial / LOCK).unlink()
         _sync(self.partial / MANIFEST)
         _sync(self.partial)
-        shutil.rmtree(self._old, ignore_errors=True)
-        if self.out.exists():
-            self.out.rename(self._old)
-        self.partial.rename(self.out)
-        _sync(self.out.parent)
-        shutil.rmtree(self._old, ignore_errors=True)
+        with _swapping(self.out.parent):
+            shutil.rmtree(self._old, ignore_errors=True)
+            if self.out.exists():
+                self.out.rename(self._old)
+            self.partial.rename(self.out)
+            _sync(self.out.parent)
+            shutil.rmtree(self._old, ignore_errors=True)
+
+
+def _absolute(out: Path) -> Path:
+    """Where the folder of a run really stands, behind links."""
+    try:
+        place = out.resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise OutputError(f"{out}: is no usable path ({type(error).__name__}); name a folder") from None
+    if not place.name:
+        raise OutputError(f"{out}: is no place for a run; name a folder")
+    return place
+
+
+@contextlib.contextmanager
+def _swapping(parent: Path) -> Iterator[None]:
+    """Alone among those who rename runs in `parent`, for a moment."""
+    fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _sync(path: Path) -> None:

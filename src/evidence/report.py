@@ -60,6 +60,7 @@ class Report:
 
     def __init__(self, run_line: Line) -> None:
         self._run = run_line
+        self._asked = 0
         self._rows: list[str] = []
         self._denials: list[str] = []
         self._failures: list[str] = []
@@ -72,6 +73,7 @@ class Report:
         decisions = line["policy_decisions"]
         output = line["llm_output"]
         arrows = index <= MAX_DIAGRAM_STEPS
+        self._asked += bool(line["llm_attempts"])
         if not line["llm_attempts"]:
             self._row(index, "*refused before the model was asked*", decisions[0], "", mode)
             if arrows:
@@ -182,7 +184,7 @@ class Report:
         limits = self._run["policy"]["limits"]
         tokens = totals["input_tokens"] + totals["output_tokens"]
         rows = [
-            ("iterations", totals["steps"], limits["max_iterations"]),
+            ("iterations", self._asked, limits["max_iterations"]),
             ("tokens", tokens, limits["max_tokens"]),
             ("tool calls", totals["tool_calls"], limits["max_tool_calls"]),
             ("result bytes", totals["result_bytes"], limits["max_result_bytes"]),

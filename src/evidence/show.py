@@ -28,7 +28,18 @@ def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
         ) from None
     lines = list(ledgers.read(data, name))
     if as_json:
-        return json.dumps(lines, sort_keys=True, ensure_ascii=False)
+        return json.dumps(lines, sort_keys=True)
+    try:
+        return _text(lines, paint)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise RecordError(
+            f"has lines of an unknown shape ({type(error).__name__})",
+            file=name,
+            remedy="read it with the version that wrote it",
+        ) from error
+
+
+def _text(lines: list[Line], paint: Paint) -> str:
     run, end = lines[0], lines[-1]
     out = [paint(visible(run["run_id"]), "bold"), f"question  {visible(run['question'])}"]
     for step in lines[1:-1]:

@@ -216,7 +216,11 @@ def _policy(task: Task) -> Policy:
 
 
 def _inside(task: Task, place: str, pointer: str) -> Path:
-    path = (task.root / place).resolve()
+    try:
+        path = (task.root / place).resolve()
+        path.exists()
+    except (OSError, RuntimeError, ValueError):
+        raise task.error(pointer, "is no usable path", "use a path below the project's root") from None
     if not path.is_relative_to(task.root.resolve()):
         raise task.error(pointer, "leads out of the project", "use a path below the project's root")
     return path
@@ -255,7 +259,7 @@ def _prepare(task: Task, workspace: Workspace) -> None:
                 workspace.place_link(item["path"], item["link"])
             else:
                 workspace.place(item["path"], item["text"])
-        except (OSError, KeyError):
+        except Exception as error:  # whatever the workspace refuses
             raise task.error(
                 f"/setup/{i}", "cannot be set up", "check that the policy mounts it for writing"
-            ) from None
+            ) from error

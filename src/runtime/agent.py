@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO, overload
+from typing import Any, overload
 
 from ..fail.catalog import FINAL_ANSWER
 from ..fail.errors import CorpusError, InputError, OutputError, PolicyError
+from . import canonical_json
 from . import ledger as ledgers
 from .clock import Clock, SystemClock, VirtualClock
-from .driver import Approve, Inject, LiveWorld, drive
-from .effects import Effect, Ending, Event, Outcome
+from .driver import Approve, Inject, Interrupts, LiveWorld, drive
+from .effects import Decided, Effect, Ending, Event, Outcome
 from .gate import Gate
 from .identity import new_run_id
 from .llm import Model, ToolSpec
@@ -135,11 +138,10 @@ class Agent:
     @property
     def identity(self) -> dict[str, Any]:
         """What a record says of the model: execution path, provider, name, and a script's digest."""
-        given = getattr(self.llm, "identity", None)
-        if isinstance(given, Mapping):
-            return dict(given)
         name = getattr(self.llm, "__qualname__", type(self.llm).__name__)
-        return {"execution_path": "live", "provider": "callable", "name": name, "script_digest": None}
+        plain = {"execution_path": "live", "provider": "callable", "name": name, "script_digest": None}
+        given = getattr(self.llm, "identity", None)
+        return {**plain, **given} if isinstance(given, Mapping) else plain
 
     def run(
         self,
@@ -156,16 +158,12 @@ class Agent:
 
         `clock` is a virtual clock for a stub and the system clock otherwise. `approve` is asked about
         escalated calls and returns an Answer, a bool, or None for silence. Ctrl-C ends the run as `cancelled`
-        with a whole ledger and is raised again then. Raises OutputError where `ledger` exists already.
+        with a whole ledger and is raised again then. Raises OutputError where `ledger` exists already or
+        cannot be written.
         """
         setting = self.setting(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
-        if ledger is None:
-            result = self.execute(setting, listeners=listeners)
-        else:
-            with _create(ledger) as file:
-                result = self.execute(
-                    setting, listeners=listeners, on_line=lambda _line, text: file.write(f"{text}\n".encode())
-                )
+        with Interrupts() as interrupts, _writing(ledger) as on_line:
+            result = self.execute(setting, listeners=listeners, on_line=on_line, interrupts=interrupts)
         if result.mode == "interrupted":
             raise KeyboardInterrupt
         return result
@@ -196,15 +194,18 @@ class Agent:
         listeners: Iterable[Listener] = (),
         on_line: Callable[[dict[str, Any], str], object] | None = None,
         keep_steps: bool = True,
+        interrupts: Interrupts | None = None,
     ) -> RunResult:
         """Perform a run. Each ledger line goes to `on_line` (the line, its text), then to the listeners.
 
         A failure of `on_line` ends everything: a run that cannot be written down does not go on.
+        `interrupts` is entered by the caller, who can so finish a record before Ctrl-C is raised again.
         """
+        interrupts = interrupts or Interrupts()
         redactor = Redactor(self.policy.redact)
         question = _question(setting.question, redactor)
         book = ledgers.Ledger()
-        tell = _Tell(listeners)
+        tell = _Tell(listeners, interrupts)
         totals = ledgers.Totals()
         texts: list[str] = []
 
@@ -216,14 +217,28 @@ class Agent:
                     texts.append(text)
             if on_line is not None:
                 on_line(line, text)
-            tell(Notice("line", line=line, text=text))
+            tell.line(text)
 
         run_line = self._run_line(setting, question)
+        try:
+            canonical_json.encode(run_line)
+        except canonical_json.NotJson as error:
+            raise InputError(
+                f"the run cannot be written down: {error.reason}",
+                remedy="give run_id, seed and the model's identity as plain JSON data",
+            ) from None
         with Workspace(self.mounts, self.hosts) as workspace:
             if setting.prepare is not None:
                 setting.prepare(workspace)
             world = LiveWorld(
-                self.llm, self.gate, workspace, setting.clock, redactor, setting.approve, setting.inject
+                self.llm,
+                self.gate,
+                workspace,
+                setting.clock,
+                redactor,
+                setting.approve,
+                setting.inject,
+                interrupts,
             )
             put(run_line)
             run = Run(
@@ -285,13 +300,35 @@ def _question(question: str, redactor: Redactor) -> str:
     return redactor(question)
 
 
-def _create(path: str | os.PathLike[str]) -> BinaryIO:
+@contextlib.contextmanager
+def _writing(path: str | os.PathLike[str] | None) -> Iterator[Callable[[dict[str, Any], str], object] | None]:
+    """What takes the lines of a ledger file; None without a path. Bad input leaves no file."""
+    if path is None:
+        yield None
+        return
     try:
-        return open(path, "xb")
+        file = open(path, "xb", buffering=0)  # noqa: SIM115 - closed below; a line is in the file once it is put
     except OSError as error:
         raise OutputError(
             f"{os.fspath(path)}: the ledger cannot be created ({type(error).__name__}); name a new file"
         ) from None
+
+    def put(_line: dict[str, Any], text: str) -> None:
+        data = f"{text}\n".encode()
+        try:
+            while data:
+                data = data[file.write(data) :]
+        except OSError as error:
+            raise OutputError(
+                f"{os.fspath(path)}: the ledger cannot be written ({type(error).__name__}); make room"
+            ) from error
+
+    with file:
+        try:
+            yield put
+        except InputError:
+            os.unlink(path)
+            raise
 
 
 def _mounts(policy: Policy, given: Mapping[str, Any]) -> dict[str, Mount]:
@@ -319,18 +356,33 @@ def _mounts(policy: Policy, given: Mapping[str, Any]) -> dict[str, Mount]:
 class _Tell:
     """Passes notices on. A listener that fails is dropped with a warning: watching a run cannot break it."""
 
-    def __init__(self, listeners: Iterable[Listener]) -> None:
+    def __init__(self, listeners: Iterable[Listener], interrupts: Interrupts) -> None:
         self._listeners = list(listeners)
+        self._interrupts = interrupts
 
-    def __call__(self, notice: Notice) -> None:
+    def _tell(self, notice: Notice) -> None:
         for listener in list(self._listeners):
             try:
                 listener(notice)
+            except KeyboardInterrupt:
+                self._interrupts.hold()
             except Exception as error:  # noqa: BLE001 - foreign code
                 self._listeners.remove(listener)
-                warnings.warn(f"a listener raised {type(error).__name__} and was dropped", stacklevel=2)
+                # not even where warnings are errors does watching break the run
+                with contextlib.suppress(Warning):
+                    warnings.warn(f"a listener raised {type(error).__name__} and was dropped", stacklevel=2)
+
+    def line(self, text: str) -> None:
+        """A ledger line; the listeners share a copy of their own, decoded."""
+        if self._listeners:
+            self._tell(Notice("line", line=json.loads(text), text=text))
 
     def heard(self, item: Effect | Event, outcome: Outcome | None) -> None:
-        if self._listeners:
-            what = "decided" if outcome is None else "performed"
-            self(Notice(what, item=item, outcome=outcome))
+        """A decision, or an effect with its outcome; what could be changed in them is a copy."""
+        if not self._listeners:
+            return
+        if isinstance(item, Decided):
+            item = replace(item, decision=copy.deepcopy(item.decision))
+        if outcome is not None and outcome.checks:
+            outcome = replace(outcome, checks=copy.deepcopy(outcome.checks))
+        self._tell(Notice("decided" if outcome is None else "performed", item=item, outcome=outcome))

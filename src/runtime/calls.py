@@ -17,7 +17,6 @@ from .tool_schema import first_mismatch
 
 def take_calls(step: Step, calls: tuple[Call, ...]) -> Part:
     """Calls in the order proposed: each is decided and performed before the next is decided."""
-    step.pending = list(calls)
     found = Verdict(None, None)
     for index, call in enumerate(calls):
         found = yield from _take(step, index, call)
@@ -46,7 +45,7 @@ def _take(step: Step, index: int, call: Call) -> Part:
     if what in ("ok", "recovered"):
         return state.verdict("recovered") if what == "recovered" else Verdict(None, None)
     if what.startswith(("deny:", "approval:")):
-        state.counters.refused.add(call_key(call))
+        state.refused[call_key(call)] = step.record["policy_decisions"][-1]
     found = state.verdict(what)
     if found.ending is None:
         last = step.record["policy_decisions"][-1]
@@ -66,16 +65,16 @@ def _decide(step: Step, index: int, call: Call) -> Generator[Effect | Event, Out
     """Ask the gate and, where it escalates, a person. Returns the final decision and what happened."""
     state = step.state
     decision = state.run.gate.decide(call, state.counters)
-    again = call_key(call) in state.counters.refused and decision.decision != ALLOW
-    if again and decision.decision == ESCALATE:
-        decision = Decision(
-            DENY, "approval", "a person refused this call before", decision.at, decision.facts
-        )
+    before = state.refused.get(call_key(call))
+    if before is not None and decision.decision != DENY:
+        # refused by a person or while it ran: the rules alone would let it through once more
+        reason = "this call was refused before"
+        decision = Decision(DENY, before["rule_id"], reason, before["at"], before["facts"])
     event = Decided(step.index, index, call, decision)
     entry = {"position": event.position, "phase": "proposal", "id": call.id, **decision.record()}
     step.record["policy_decisions"].append(entry)
     yield event
-    what = "deny:again" if again else f"deny:{decision.rule_id}"
+    what = f"deny:{decision.rule_id}" if before is None else "deny:again"
     if decision.decision != ESCALATE:
         return decision, what
     asked = AskHuman(step.index, index, call, decision.reason, decision.at, decision.facts["timeout_s"])
@@ -158,7 +157,13 @@ def _judge_result(step: Step, index: int, call: Call, outcome: Outcome) -> str:
     if outcome.result is None:
         step.note_error(f"i{index}.{attempt}", {"problem": outcome.invalid or "no result"})
         return "tool_output_invalid"
-    wrong = first_mismatch(state.run.gate.tools[call.name].output_validator, outcome.result.value())
+    try:
+        wrong = first_mismatch(state.run.gate.tools[call.name].output_validator, outcome.result.value())
+    except Exception as error:  # noqa: BLE001 - a schema that cannot be applied accepts nothing
+        step.note_error(
+            f"i{index}.{attempt}", {"problem": "no usable output schema", "exception": type(error).__name__}
+        )
+        return "tool_output_invalid"
     if wrong is not None:
         step.note_error(
             f"i{index}.{attempt}", {"pointer": wrong.pointer, "keyword": wrong.keyword, "limit": wrong.limit}

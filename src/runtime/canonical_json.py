@@ -15,6 +15,8 @@ from typing import Any, Final
 
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 MAX_DEPTH: Final = 128
+# a record holds foreign data some levels down, and is read back as strictly as it was written
+_MARGIN: Final = 32
 MAX_TEXT: Final = 8_000_000
 
 
@@ -56,17 +58,20 @@ def encode(value: Any) -> str:
 
     Integral floats become integers, so that 1 and 1.0 are one. Raises NotJson for anything else.
     """
-    text = _emit(value, 0)
+    return _checked(_emit(value, 0))
+
+
+def freeze(value: Any) -> Fragment:
+    """The canonical text of `value`, of at most 128 levels, as a Fragment. Raises NotJson."""
+    return Fragment(_checked(_emit(value, _MARGIN)))
+
+
+def _checked(text: str) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise NotJson("lone surrogate") from None
     return text
-
-
-def freeze(value: Any) -> Fragment:
-    """The canonical text of `value` as a Fragment. Raises NotJson."""
-    return Fragment(encode(value))
 
 
 def _emit(value: Any, depth: int) -> str:
@@ -82,7 +87,7 @@ def _emit(value: Any, depth: int) -> str:
     if kind is dict:
         return _emit_dict(value, depth + 1)
     if kind is list or kind is tuple:
-        if depth >= MAX_DEPTH:
+        if depth >= MAX_DEPTH + _MARGIN:
             raise NotJson("nested too deeply")
         return "[" + ",".join([_emit(item, depth + 1) for item in value]) + "]"
     if value is None:
@@ -97,20 +102,22 @@ def _emit(value: Any, depth: int) -> str:
 
 
 def _emit_dict(value: dict[Any, Any], depth: int) -> str:
-    if depth > MAX_DEPTH:
+    if depth > MAX_DEPTH + _MARGIN:
         raise NotJson("nested too deeply")
     try:
-        items = sorted(value.items())
-    except TypeError:  # equal keys cannot be, so some key is no string
+        keys = sorted(value)
+    except TypeError:  # so some key is no string
         raise NotJson("a key that is no string") from None
     parts = []
-    for key, item in items:
+    for key in keys:
         if type(key) is not str:
             raise NotJson("a key that is no string")
         # RFC 8785 orders keys by UTF-16 unit, Python by code point: they part above U+FFFF.
         if not key.isascii() and max(key) > "\uffff":
             raise NotJson("a key beyond U+FFFF")
-        parts.append(_quote(key) + ":" + _emit(item, depth))
+        item = value[key]
+        text = _quote(item) if type(item) is str else _emit(item, depth)
+        parts.append(f"{_quote(key)}:{text}")
     return "{" + ",".join(parts) + "}"
 
 
@@ -171,7 +178,9 @@ def parse(text: str) -> Fragment:
         return freeze(_decode(text))
     except NotJson:
         raise
-    except (ValueError, RecursionError):
+    except RecursionError:
+        raise NotJson("nested too deeply") from None
+    except ValueError:
         raise NotJson("not JSON") from None
 
 

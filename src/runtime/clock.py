@@ -15,7 +15,7 @@ from typing import Final, Protocol
 MS: Final = 1_000_000
 DEFAULT_COSTS_MS: Final = {"model": 200, "attempt": 20, "decision": 1, "person": 1000}
 DEFAULT_START: Final = "2026-01-01T00:00:00Z"
-_ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z\Z")
+_ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z\Z", re.ASCII)
 
 
 class Clock(Protocol):

@@ -6,8 +6,10 @@ answers from a record instead.
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from ..fail.errors import Cancelled, InputError, Interrupted, InvalidModelOutput
 from . import canonical_json
@@ -87,6 +89,54 @@ def drive(
         return ending
 
 
+class Interrupts:
+    """Ctrl-C while a run is under way: raised at once in foreign code, kept for the next effect elsewhere.
+
+    As a context manager it takes SIGINT over, in the main thread and unless someone else did already. What
+    comes after the last effect is raised at the end of the block.
+    """
+
+    def __init__(self) -> None:
+        self._pending = self._open = False
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        own = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if own and threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+        if self._pending and kind is None:
+            raise KeyboardInterrupt
+
+    def _on_signal(self, _signum: int, _frame: object) -> None:
+        self.hold()
+        if self._open:
+            self.deliver()
+
+    def hold(self) -> None:
+        """Keep an interrupt for the next effect."""
+        self._pending = True
+
+    def deliver(self) -> None:
+        """Raise KeyboardInterrupt if one is kept, once."""
+        if self._pending:
+            self._pending = self._open = False
+            raise KeyboardInterrupt
+
+    def around(self, foreign: Callable[[], Outcome]) -> Outcome:
+        """Call foreign code, where an interrupt does not wait."""
+        self._open = True
+        try:
+            self.deliver()
+            return foreign()
+        finally:
+            self._open = False
+
+
 Approve = Callable[[AskHuman], Answer | bool | None]
 # stands between an effect and the model or tool behind it: gets the effect and the real call, may raise,
 # return something else, or call the real one
@@ -109,7 +159,9 @@ class LiveWorld:
         redact: Redactor,
         approve: Approve | None = None,
         inject: Inject | None = None,
+        interrupts: Interrupts | None = None,
     ) -> None:
+        self._interrupts = interrupts or Interrupts()
         self._model = model
         self._gate = gate
         self._tools: Mapping[str, Tool] = gate.tools
@@ -121,27 +173,30 @@ class LiveWorld:
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
         try:
-            if isinstance(effect, AskModel):
-                return self._ask_model(effect)
-            if isinstance(effect, Invoke):
-                return self._invoke(effect, stamps)
-            if isinstance(effect, Wait):
-                self._clock.sleep(effect.ms)
-                return Outcome()
-            return self._ask_human(effect)
+            return self._interrupts.around(lambda: self._perform(effect, stamps))
         except KeyboardInterrupt:
-            raise Interrupted(2) from None
+            raise Interrupted(signal.SIGINT) from None
+
+    def _perform(self, effect: Effect, stamps: Stamps) -> Outcome:
+        if isinstance(effect, AskModel):
+            return self._ask_model(effect)
+        if isinstance(effect, Invoke):
+            return self._invoke(effect, stamps)
+        if isinstance(effect, Wait):
+            self._clock.sleep(effect.ms)
+            return Outcome()
+        return self._ask_human(effect)
 
     def _ask_model(self, effect: AskModel) -> Outcome:
         try:
             output = self._call(effect, lambda: self._model(effect.input))
-        except (InputError, Cancelled):
+        except (InputError, Cancelled, KeyboardInterrupt):
             raise  # a script's mistake is its author's, not the model's
         except InvalidModelOutput:
             return Outcome(
                 reply=Reply(None, (), None, None, None, None, problem="the adapter found no reply")
             )
-        except Exception as error:  # noqa: BLE001 - a model is foreign code
+        except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends the run with a record
             return Outcome(fault=fault_of(error, (ConnectionError,)))
         finally:
             self._clock.spend("model")
@@ -195,12 +250,24 @@ class LiveWorld:
             return None, error.reason
 
     def _ask_human(self, effect: AskHuman) -> Outcome:
-        said = self._approve(effect) if self._approve is not None else None
-        if isinstance(said, bool):
-            said = Answer("allow" if said else "deny")
-        if said is None:
+        try:
+            said = self._approve(effect) if self._approve is not None else None
+        except Exception as error:  # noqa: BLE001 - foreign code; who did not allow a call refused it
+            said = Answer("deny", why=f"asking raised {type(error).__name__}")
+        if said is None or said == Answer("silence"):
             if self._clock.kind == "virtual":
                 self._clock.sleep(effect.timeout_s * 1000)
             return Outcome(answer=Answer("silence"))
         self._clock.spend("person")
-        return Outcome(answer=said)
+        return Outcome(answer=self._read_answer(said))
+
+    def _read_answer(self, said: object) -> Answer:
+        """What a person said, read strictly: what is no answer is a refusal."""
+        if isinstance(said, bool):
+            return Answer("allow" if said else "deny")
+        if not isinstance(said, Answer) or said.answer not in ("allow", "deny", "silence"):
+            return Answer("deny", why="the answer was none")
+        return Answer(said.answer, self._read_text(said.by), self._read_text(said.why))
+
+    def _read_text(self, text: object) -> str | None:
+        return self._redact(text.encode("utf-8", "replace").decode()) if isinstance(text, str) else None

@@ -143,7 +143,7 @@ class Gate:
             return denial
         tool = self.tools[call.name]
         arguments = call.arguments.value() if call.arguments is not None else None
-        grant = self._grant(call.name)
+        grant = None
         for kind in ("url", "path"):
             found = self._resources(tool, arguments, kind)
             if found is not None and found.decision == DENY:
@@ -155,14 +155,14 @@ class Gate:
             or self._call_budget(counters)
             or self._approval(call)
             or grant
+            or self._grant(call.name)
         )
 
     def _tool_registry(self, call: Call) -> Decision | None:
         policy, name = self.policy, call.name
-        if type(name) is not str:
-            return Decision(
-                DENY, "tool_registry", "the tool's name is no string", policy.at("/tool_registry")
-            )
+        if type(name) is not str or not name.isascii():
+            # no policy holds such a name; it may be of a kind that no record can hold either
+            return Decision(DENY, "tool_registry", "no name of a tool", policy.at("/tool_registry/allowed"))
         if name in policy.denied:
             place = policy.at(f"/tool_registry/denied/{policy.denied[name]}")
             return Decision(DENY, "tool_registry", f"tool {printable(name)} is denied", place, {"tool": name})

@@ -150,7 +150,7 @@ def read_reply(output: object, step: int, redact: Redactor) -> Reply:
             raw = redact.data(canonical_json.freeze(output.raw))
         except NotJson as error:
             problem = problem or f"raw is no JSON: {error.reason}"
-    finish = output.finish_reason if output.finish_reason in FINISH_REASONS else None
+    finish = next((reason for reason in FINISH_REASONS if reason == output.finish_reason), None)
     return Reply(
         text=text if isinstance(text, str) else None,
         calls=tuple(calls),
@@ -184,8 +184,9 @@ _BAD: Final = object()
 
 
 def _clean(text: str) -> str:
-    """Text without lone surrogates, which no record can hold."""
-    return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
+    """Plain text without lone surrogates, which no record can hold; a subclass of str is no more than its text."""
+    text = str.__str__(text)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _text(value: object, redact: Redactor) -> object:

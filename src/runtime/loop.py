@@ -119,6 +119,7 @@ def _note_reply(step: Step, reply: Reply) -> None:
         "problem": reply.problem,
     }
     step.record["intended_tool_calls"] = [call.record() for call in reply.calls]
+    step.pending = list(reply.calls)
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or ""}
     if reply.calls:
         message["tool_calls"] = [

@@ -25,5 +25,5 @@ def relative_to_root(path: Path, root: Path) -> str:
     """`path` as a record names it: relative to the root with `/`, or the bare name where it lies outside."""
     try:
         return path.resolve().relative_to(root.resolve()).as_posix()
-    except ValueError:
+    except (ValueError, OSError, RuntimeError):  # outside, or no place at all: a loop of links
         return path.name

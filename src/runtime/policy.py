@@ -8,6 +8,7 @@ tried twice. Absent `approval`, `redact` and `private_networks` are empty lists,
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -41,12 +42,12 @@ class Policy:
         files: Sequence[tuple[str, str]] = (),
         marks: Mapping[str, tuple[str, int, int]] | None = None,
     ) -> None:
-        self._frozen = canonical_json.freeze(dict(data))
-        self.data: dict[str, Any] = self._frozen.value()
-        self.version: str = canonical_json.digest(self._frozen.text)[:12]
         self.files = tuple(files)
         self._marks = dict(marks or {})
         self._name = files[0][0] if files else _IN_CODE
+        frozen = self._freeze(data)
+        self.data: dict[str, Any] = frozen.value()
+        self.version: str = canonical_json.digest(frozen.text)[:12]
         _validate(self)
 
     @classmethod
@@ -96,6 +97,17 @@ class Policy:
             return PolicyError(message, file=f"{self._name}#{pointer}", remedy=remedy)
         file, line, column = self._mark(pointer)
         return PolicyError(message, file=file, line=line, column=column, remedy=remedy)
+
+    def _freeze(self, data: Mapping[str, Any]) -> canonical_json.Fragment:
+        if not isinstance(data, Mapping):
+            raise self.error("", "a policy is a mapping of sections", "see policy/README.md")
+        for name, section in data.items():
+            try:
+                canonical_json.freeze({name: section})
+            except canonical_json.NotJson as error:
+                pointer = f"/{escape_pointer(name)}" if isinstance(name, str) else ""
+                raise self.error(pointer, f"no plain data: {error.reason}", "mend the value") from None
+        return canonical_json.freeze(dict(data))
 
     def _mark(self, pointer: str) -> tuple[str, int, int]:
         while pointer and pointer not in self._marks:
@@ -216,14 +228,18 @@ def _merge(
         if key in into:
             for stale in [p for p in marks if p.startswith(pointer + "/")]:
                 del marks[stale]
-        into[key] = value
+        into[key] = copy.deepcopy(value)  # an alias shares its value, an overlay changes one place
 
 
 @lru_cache(maxsize=1)
 def _validator() -> Any:
     from jsonschema import Draft202012Validator
 
-    schema = json.loads(shipped(SCHEMA_FILE).read_text(encoding="utf-8"))
+    try:
+        schema = json.loads(shipped(SCHEMA_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        # without it nothing could be refused
+        raise PolicyError("the meta-schema is missing", file=SCHEMA_FILE, remedy="restore the file") from None
     return Draft202012Validator(schema)
 
 

@@ -20,7 +20,9 @@ PATTERNS: Final[dict[str, str]] = {
     "email": r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}",
     "github_token": r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,})",
     "google_key": r"\bAIza[A-Za-z0-9_-]{35}",
-    "jwt": r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
+    # the first part is read as a whole and once: "eyJ-eyJ-..." would else be scanned from each "eyJ" on
+    "jwt": r"(?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]*?eyJ[A-Za-z0-9_-]{8})[A-Za-z0-9_-]++"
+    r"\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
     "openai_key": r"\bsk-(?!ant-)[A-Za-z0-9_-]{20,}",
     "private_key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     "slack_token": r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",

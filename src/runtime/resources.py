@@ -294,11 +294,8 @@ def parse_path(text: str) -> MountPath:
         raise Malformed("a path must be text")
     if len(text) > MAX_PATH_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_PATH_BYTES:
         raise Malformed(f"a path longer than {MAX_PATH_BYTES} bytes")
-    for character in text:
-        if unicodedata.category(character)[0] == "C" or unicodedata.category(character) in ("Zl", "Zp"):
-            raise Malformed(f"a path with the character U+{ord(character):04X}, which cannot be seen")
-    if _BLANK.search(text):
-        raise Malformed("a path with characters that cannot be seen")
+    if not (text.isascii() and text.isprintable()):
+        _refuse_unseen(text)
     if "\\" in text:
         raise Malformed("a path with a backslash; separate its parts with /")
     if text.startswith(("/", "~")) or _SCHEME_LIKE.match(text):
@@ -316,6 +313,15 @@ def parse_path(text: str) -> MountPath:
         if len(part.encode()) > MAX_PART_BYTES:
             raise Malformed(f"a part of a path is longer than {MAX_PART_BYTES} bytes")
     return MountPath(mount, tuple(parts))
+
+
+def _refuse_unseen(text: str) -> None:
+    """Raise Malformed for characters that a reader cannot see; printable ASCII has none."""
+    for character in text:
+        if unicodedata.category(character)[0] == "C" or unicodedata.category(character) in ("Zl", "Zp"):
+            raise Malformed(f"a path with the character U+{ord(character):04X}, which cannot be seen")
+    if _BLANK.search(text):
+        raise Malformed("a path with characters that cannot be seen")
 
 
 # ---- networks --------------------------------------------------------------------------------------------

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..fail.errors import TransientModelError
+from .canonical_json import MAX_SAFE_INTEGER
 from .effects import Fault
 
 
@@ -40,13 +42,20 @@ class Schedule:
 def fault_of(error: BaseException, transient: Sequence[type[BaseException]] = ()) -> Fault:
     """An exception as a Fault: its class name and how far it may be repeated. Its text goes nowhere."""
     name = type(error).__name__
-    retry_after = error.retry_after_ms if isinstance(error, TransientModelError) else None
+    retry_after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
     if isinstance(error, TimeoutError):
         return Fault(name, "timeout")
     nothing = isinstance(error, ConnectionRefusedError)
     if isinstance(error, (TransientModelError, *transient)):
         return Fault(name, "transient", nothing, retry_after)
     return Fault(name, "other", nothing)
+
+
+def _whole_ms(wanted: object) -> int | None:
+    """What an adapter says the provider asked for, if it is a time at all."""
+    if type(wanted) is float and math.isfinite(wanted):
+        wanted = math.ceil(wanted)
+    return min(max(wanted, 0), MAX_SAFE_INTEGER) if type(wanted) is int else None
 
 
 def may_repeat(fault: Fault, idempotent: bool) -> bool:

@@ -57,9 +57,12 @@ def _explain(error: Any, whole: str) -> Problem:
         remedy = did_you_mean(str(error.instance), choices) or "choose one of them"
         return Problem(pointer, f"{where} must be one of {', '.join(choices)}", remedy)
     if keyword == "type":
-        wanted = " or ".join(limit) if isinstance(limit, list) else limit
+        named = {"object": "mapping", "array": "list"}
+        wanted = " or ".join(named.get(kind, kind) for kind in ([limit] if isinstance(limit, str) else limit))
         remedy = "quote the value if text is meant" if limit == "string" else "mend the value"
         return Problem(pointer, f"{where} must be of type {wanted}, not {_type_name(error.instance)}", remedy)
+    if "propertyNames" in error.absolute_schema_path:
+        pointer += f"/{escape_pointer(str(error.instance))}"
     if keyword == "pattern":
         remedy = "use letters, digits, '-' and '_', starting with a letter; wildcards are not names"
         return Problem(pointer, f"{str(error.instance)[:80]!r} is no valid name", remedy)

@@ -42,6 +42,8 @@ class State:
         self.history = History()
         self.history.add({"role": "user", "content": run.question})
         self.known_inputs: set[tuple[str, str]] = set()
+        # key of a refused call -> the decision that refused it
+        self.refused: dict[bytes, dict[str, Any]] = {}
 
     def verdict(self, what: str) -> Verdict:
         return verdict(what, self.run.on_deny)

@@ -9,6 +9,7 @@ dangles is an error: a stub never makes anything up.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..fail.errors import TaskError
 from . import canonical_json
 from .llm import LLMInput, LLMOutput, ToolCall
 
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 # makes an error at a place of the script: (JSON Pointer within the turns, message, remedy)
 Complain = Callable[[str, str, str], TaskError]
 
@@ -87,19 +89,30 @@ class Stub:
     def _point(self, value: dict[str, Any], asked: LLMInput, where: str) -> Any:
         number, pointer = value["$result"], value.get("at", "")
         results = [message for message in asked.messages if message["role"] == "tool"]
-        if not 0 <= number < len(results):
+        if type(number) is not int or not 0 <= number < len(results):
             raise self._complain(
                 where, f"$result {number} does not exist, there are {len(results)} so far", "count from 0"
             )
         here = json.loads(results[number]["content"])
-        for token in pointer.split("/")[1:]:
-            token = token.replace("~1", "/").replace("~0", "~")
-            try:
-                here = here[int(token)] if isinstance(here, list) else here[token]
-            except (KeyError, IndexError, ValueError, TypeError):
-                raise self._complain(
-                    where,
-                    f"pointer {pointer!r} finds nothing in result {number}",
-                    "look at the recorded result",
-                ) from None
-        return here
+        try:
+            return _at(here, pointer)
+        except (KeyError, IndexError, ValueError, TypeError):
+            raise self._complain(
+                where, f"pointer {pointer!r} finds nothing in result {number}", "look at the recorded result"
+            ) from None
+
+
+def _at(here: Any, pointer: str) -> Any:
+    """The value at a JSON Pointer (RFC 6901). Raises KeyError, IndexError, ValueError or TypeError."""
+    first, *tokens = pointer.split("/")
+    if first:
+        raise ValueError("a pointer begins with /")
+    for token in tokens:
+        token = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(here, list):
+            if not _INDEX.fullmatch(token):
+                raise ValueError("no index")
+            here = here[int(token)]
+        else:
+            here = here[token]
+    return here

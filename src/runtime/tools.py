@@ -28,7 +28,7 @@ from ..fail.errors import ToolError
 from . import canonical_json
 from .places import shipped
 from .schema_errors import did_you_mean
-from .tool_schema import Resource, resources_of, shape, validator, without_extensions
+from .tool_schema import Resource, check_sound, resources_of, shape, validator, without_extensions
 
 EFFECTS: Final = ("pure", "read", "write", "network")
 SHIPPED: Final = ("search", "fetch", "read", "write", "summarize")
@@ -214,4 +214,5 @@ def _check(tool: Tool) -> tuple[Resource, ...]:
                 file=label,
                 remedy="add it",
             )
+        check_sound(schema, f"{label}: {which}")
     return resources_of(tool.input_schema, f"{label}: INPUT_SCHEMA")

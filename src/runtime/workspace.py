@@ -31,6 +31,7 @@ MAX_DEPTH: Final = 32
 _DIR_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_KINDS: Final = {stat.S_IFLNK: "link", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
 
 Check = dict[str, Any]
 # decides a fact; the flag says that the caller keeps the fact even where it is allowed
@@ -115,7 +116,7 @@ class Workspace:
         _write_file(self._roots[target.mount], target.parts, text.encode("utf-8"))
 
     def place_link(self, path: str, to: str) -> None:
-        """Put a symbolic link into a private mount, for runs that show it is not followed."""
+        """Put a symbolic link into a private mount."""
         target = parse_path(path)
         parent = _open_parent(self._roots[target.mount], target.parts, create=True)
         try:
@@ -163,11 +164,18 @@ class IO:
         self.writes.append((path, digest(data)))
 
     def list(self, mount: str) -> list[str]:
-        """Sorted mount paths of the plain files of a mount; links and other special files are left out."""
+        """Sorted mount paths of the plain files of a mount.
+
+        Links and other special files are left out, and so is what no path can name.
+        """
         name, _ = self._resolve(f"{mount}/-", "read")
         found: list[str] = []
         _list_files(self._workspace._roots[name], (), found)
-        return sorted(f"{name}/{path}" for path in found)
+        named = []
+        for path in found:
+            with contextlib.suppress(Malformed):
+                named.append(parse_path(f"{name}/{path}").text)
+        return sorted(named)
 
     def get(self, url: str) -> HttpResult:
         """GET a URL, following at most 5 redirects; each target is decided before it is spoken to."""
@@ -179,7 +187,9 @@ class IO:
                 if status == 429 or status >= 500:
                     raise ConnectionError("the server answered with a transient error")
                 return HttpResult(status, headers, text, target.url)
-            url = urljoin(target.url, location)
+            with contextlib.suppress(ValueError):  # what cannot be joined is left for the rules to refuse
+                location = urljoin(target.url, location)
+            url = location
         raise OSError("too many redirects")
 
     # ---- decisions -------------------------------------------------------------------------------------
@@ -278,19 +288,6 @@ def _open_root(source: Path, what: str) -> int:
         ) from None
 
 
-def _kind(mode: int) -> str:
-    for test, name in (
-        (stat.S_ISLNK, "link"),
-        (stat.S_ISFIFO, "FIFO"),
-        (stat.S_ISSOCK, "socket"),
-        (stat.S_ISCHR, "device"),
-        (stat.S_ISBLK, "device"),
-    ):
-        if test(mode):
-            return name
-    return "special file"
-
-
 def _step_into(parent: int, name: str, create: bool) -> int:
     """Open folder `name` below `parent`. A link there is refused, whatever it points to."""
     try:
@@ -301,7 +298,7 @@ def _step_into(parent: int, name: str, create: bool) -> int:
     except OSError:
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise _Refused(_kind(mode)) from None
+            raise _Refused(_KINDS.get(stat.S_IFMT(mode), "device")) from None
         raise
     with contextlib.suppress(FileExistsError):  # made by someone else meanwhile: the open below judges it
         os.mkdir(name, 0o777, dir_fd=parent)
@@ -328,7 +325,7 @@ def _refuse_odd(info: os.stat_result) -> None:
     if stat.S_ISDIR(info.st_mode):
         raise IsADirectoryError("is a folder")
     if not stat.S_ISREG(info.st_mode):
-        raise _Refused(_kind(info.st_mode))
+        raise _Refused(_KINDS.get(stat.S_IFMT(info.st_mode), "device"))
     if info.st_nlink != 1:
         raise _Refused("hard link")
 
@@ -338,19 +335,20 @@ def _read_file(root: int, parts: Sequence[str]) -> bytes:
     try:
         try:
             fd = os.open(parts[-1], _FILE_FLAGS, dir_fd=parent)
-        except FileNotFoundError:
-            raise
         except OSError:
             _refuse_odd(os.stat(parts[-1], dir_fd=parent, follow_symlinks=False))
             raise
     finally:
         os.close(parent)
-    with os.fdopen(fd, "rb") as file:
+    try:
         info = os.fstat(fd)
         _refuse_odd(info)
-        if info.st_size > MAX_FILE_BYTES:
-            raise OSError("file too large")
-        data = file.read(MAX_FILE_BYTES + 1)
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            data = file.read(min(info.st_size, MAX_FILE_BYTES) + 1)
+            if len(data) > info.st_size:  # it grew meanwhile, or is of a kind that states no size
+                data += file.read(MAX_FILE_BYTES + 1 - len(data))
+    finally:
+        os.close(fd)  # a file object would leave a folder open
     if len(data) > MAX_FILE_BYTES:
         raise OSError("file too large")
     return data
@@ -362,8 +360,7 @@ def _write_file(root: int, parts: Sequence[str], data: bytes) -> None:
     try:
         with contextlib.suppress(FileNotFoundError):  # a new file
             _refuse_odd(os.stat(name, dir_fd=parent, follow_symlinks=False))
-        temporary = f".tachograph-{os.getpid()}.tmp"
-        fd = os.open(temporary, _NEW_FLAGS, 0o666, dir_fd=parent)
+        temporary, fd = _new_file(parent)
         try:
             with os.fdopen(fd, "wb") as file:
                 file.write(data)
@@ -373,6 +370,15 @@ def _write_file(root: int, parts: Sequence[str], data: bytes) -> None:
             raise
     finally:
         os.close(parent)
+
+
+def _new_file(parent: int) -> tuple[str, int]:
+    """A file under a name of its own: another may be at work here, or have been killed at it."""
+    for number in range(MAX_LISTED):
+        name = f".tachograph-{os.getpid()}-{number}.tmp"
+        with contextlib.suppress(FileExistsError):
+            return name, os.open(name, _NEW_FLAGS, 0o666, dir_fd=parent)
+    raise OSError("no room for a new file")
 
 
 def _list_files(folder: int, prefix: tuple[str, ...], found: list[str]) -> None:

@@ -295,5 +295,5 @@ class _Hush(logging.Filter):
             if isinstance(value, Exception):
                 self.hint = f"no connection ({type(value).__name__})"
             elif type(value).__name__ == "StatusCode" or (isinstance(value, int) and 400 <= value < 600):
-                self.hint = f"it answered {getattr(value, 'name', value)}"
+                self.hint = f"status {getattr(value, 'name', value)}"
         return False

@@ -6,9 +6,9 @@ whatever SDK is installed and whatever the environment says.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from json.encoder import encode_basestring as _quote
+from typing import Final
 
 from .spans import Span, Value
 
@@ -17,42 +17,39 @@ SCOPE: Final = "tachograph"
 SCOPE_VERSION: Final = "1"
 STATUS_ERROR: Final = 2
 
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-
 HEAD: Final = (
-    '{"resourceSpans":[{"resource":{"attributes":'
-    + _encode([{"key": "service.name", "value": {"stringValue": SERVICE_NAME}}])
-    + '},"scopeSpans":[{"scope":'
-    + _encode({"name": SCOPE, "version": SCOPE_VERSION})
-    + ',"spans":[\n'
+    '{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"'
+    + SERVICE_NAME
+    + '"}}]},"scopeSpans":[{"scope":{"name":"'
+    + f'{SCOPE}","version":"{SCOPE_VERSION}'
+    + '"},"spans":[\n'
 )
 TAIL: Final = "\n]}]}]}\n"
 
 
-def span_object(span: Span) -> dict[str, Any]:
-    """A span as plain data of OTLP/JSON."""
-    out: dict[str, Any] = {"traceId": span.trace_id, "spanId": span.span_id}
-    if span.parent_id is not None:
-        out["parentSpanId"] = span.parent_id
-    out["name"] = span.name
-    out["kind"] = span.kind
-    out["startTimeUnixNano"] = str(span.start_ns)
-    out["endTimeUnixNano"] = str(span.end_ns)
-    attributes = span.attributes
-    out["attributes"] = [{"key": key, "value": _value(attributes[key])} for key in sorted(attributes)]
-    if span.error_type is not None:
-        out["status"] = {"code": STATUS_ERROR}
-    return out
+def _span_text(span: Span) -> str:
+    """A span as an object of OTLP/JSON, put together without plain data in between."""
+    parent = "" if span.parent_id is None else f'"parentSpanId":"{span.parent_id}",'
+    attributes = ",".join(
+        [f'{{"key":{_quote(key)},"value":{_value(value)}}}' for key, value in sorted(span.attributes.items())]
+    )
+    status = "" if span.error_type is None else f',"status":{{"code":{STATUS_ERROR}}}'
+    return (
+        f'{{"traceId":"{span.trace_id}","spanId":"{span.span_id}",{parent}"name":{_quote(span.name)},'
+        f'"kind":{span.kind},"startTimeUnixNano":"{span.start_ns}","endTimeUnixNano":"{span.end_ns}",'
+        f'"attributes":[{attributes}]{status}}}'
+    )
 
 
-def _value(value: Value) -> dict[str, Any]:
+def _value(value: Value) -> str:
     if isinstance(value, str):
-        return {"stringValue": value}
+        return f'{{"stringValue":{_quote(value)}}}'
     if isinstance(value, bool):
-        return {"boolValue": value}
+        return '{"boolValue":true}' if value else '{"boolValue":false}'
     if isinstance(value, int):
-        return {"intValue": str(value)}
-    return {"arrayValue": {"values": [{"stringValue": item} for item in value]}}
+        return f'{{"intValue":"{value}"}}'
+    items = ",".join([_value(item) for item in value])
+    return f'{{"arrayValue":{{"values":[{items}]}}}}'
 
 
 class TraceWriter:
@@ -64,7 +61,7 @@ class TraceWriter:
         write(HEAD.encode())
 
     def add(self, spans: Iterable[Span]) -> None:
-        text = ",\n".join([_encode(span_object(span)) for span in spans])
+        text = ",\n".join([_span_text(span) for span in spans])
         self._write((text if self._first else ",\n" + text).encode("utf-8"))
         self._first = False
 

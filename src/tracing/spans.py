@@ -156,10 +156,15 @@ class _Step:
         self._line = line
         self._stamps: dict[str, list[int]] = line["stamps"]
         self._path = path
+        self._ids: dict[str, str] = {}  # a parent is asked for once by each child
         self.spans: list[Span] = []
 
     def id(self, path: str) -> str:
-        return span_id_of(self._projector.trace_id, f"{self._path}/{path}" if path else self._path)
+        found = self._ids.get(path)
+        if found is None:
+            where = f"{self._path}/{path}" if path else self._path
+            found = self._ids[path] = span_id_of(self._projector.trace_id, where)
+        return found
 
     def add(
         self,

@@ -1,0 +1,77 @@
+"""Whole processes: the canonical run, and importing the package. CPU time of the child."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from measure import Row, children_take_turns
+
+ROOT = Path(__file__).resolve().parent.parent
+TASK = ROOT / "tasks" / "canonical" / "v1.yaml"
+# heavy or networked, and in no part of a run
+UNWANTED = ("asyncio", "google.protobuf", "grpc", "opentelemetry", "requests", "urllib3")
+
+
+def code(text: str) -> Callable[[], Sequence[str]]:
+    return lambda: [sys.executable, "-c", text]
+
+
+def rows(*, quick: bool) -> list[Row]:
+    fresh = itertools.count()
+    with tempfile.TemporaryDirectory() as folder:
+
+        def canonical() -> Sequence[str]:
+            out = f"{folder}/{next(fresh)}"
+            return [sys.executable, "-m", "tachograph", "run", str(TASK), "--out", out, "--quiet"]
+
+        turns = children_take_turns(
+            {
+                "pass": code("pass"),
+                "json": code("import json"),
+                "import": code("import tachograph"),
+                "libraries": code("import jsonschema, yaml"),
+                "canonical": canonical,
+            },
+            2 if quick else 30,
+        )
+    modules = _modules("import tachograph")
+    found = sorted(name for name in UNWANTED if name in modules)
+    return [
+        Row(
+            "import tachograph : an empty Python", turns.ratio("import", "pass"), note=_ms(turns.us("import"))
+        ),
+        Row("import tachograph : import json", turns.ratio("import", "json")),
+        Row(
+            "unwanted modules after import tachograph",
+            len(found),
+            0,
+            unit="",
+            note=", ".join(found) or f"of {len(modules)}",
+        ),
+        Row(
+            "canonical run as a process : an empty Python",
+            turns.ratio("canonical", "pass"),
+            note=_ms(turns.us("canonical")),
+        ),
+        Row(
+            "canonical run as a process : import jsonschema, yaml",
+            turns.ratio("canonical", "libraries"),
+            note=f"libraries {_ms(turns.us('libraries'))}",
+        ),
+    ]
+
+
+def _ms(us: float) -> str:
+    return f"{us / 1000:.0f} ms"
+
+
+def _modules(statement: str) -> set[str]:
+    text = f"{statement}; import sys, json; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", text], check=True, capture_output=True)
+    return set(json.loads(done.stdout))

@@ -1,0 +1,81 @@
+"""Prints what governing costs, as ratios of things measured in this very run. Gates nothing.
+
+    python bench/run.py [--quick] [--only NAME] [--json FILE]
+
+`docs/performance.md` says what the lines mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import decisions
+import durability
+import growth
+import policies
+import processes
+import steps
+from measure import Row
+
+PARTS: dict[str, Callable[..., list[Row]]] = {
+    "decisions": decisions.rows,
+    "steps": steps.rows,
+    "growth": growth.rows,
+    "processes": processes.rows,
+    "policies": policies.rows,
+    "durability": durability.rows,
+}
+WIDTH = 64
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="measure costs as ratios; gates nothing")
+    parser.add_argument("--quick", action="store_true", help="a few seconds and less steady figures")
+    parser.add_argument("--only", choices=PARTS, metavar="NAME", help=f"one of {', '.join(PARTS)}")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures to FILE as well")
+    options = parser.parse_args()
+    begun = time.monotonic()
+    found: dict[str, list[Row]] = {}
+    print(f"{'':{WIDTH}} {'measured':>9} {'':9} {'target':>7}")
+    for name in [options.only] if options.only else PARTS:
+        found[name] = PARTS[name](quick=options.quick)
+        print(name)
+        for row in found[name]:
+            print(_line(row), flush=True)
+    over = [row for rows in found.values() for row in rows if row.verdict == "over"]
+    print(f"{len(over)} over target, {time.monotonic() - begun:.0f} s")
+    if options.json is not None:
+        options.json.write_text(
+            json.dumps(_document(found, options.quick), indent=1) + "\n", encoding="utf-8"
+        )
+    return 0
+
+
+def _line(row: Row) -> str:
+    target = "" if row.target is None else f"{row.target:g}"
+    return f"  {row.name:{WIDTH - 2}} {row.value:9.2f} {row.unit:9} {target:>7} {row.verdict:5}{row.note}".rstrip()
+
+
+def _document(found: dict[str, list[Row]], quick: bool) -> dict[str, object]:
+    return {
+        "python": platform.python_version(),
+        "processors": os.cpu_count(),
+        "quick": quick,
+        "rows": {
+            name: [{**asdict(row), "verdict": row.verdict} for row in rows] for name, rows in found.items()
+        },
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

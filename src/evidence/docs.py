@@ -1,0 +1,154 @@
+"""`docs/policy-gates.md` and `docs/failure-modes.md`, written from the catalog and the recorded runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from ..fail.catalog import ENDINGS, MODES, happenings, verdict
+from ..runtime import ledger as ledgers
+from .index import UNSCRIPTED
+from .manifest import STATE
+from .report import inert
+from .task import load_task
+
+Line = dict[str, Any]
+
+GATES: Final = "docs/policy-gates.md"
+MODES_PAGE: Final = "docs/failure-modes.md"
+
+
+def pages(root: Path) -> dict[str, str]:
+    """Path relative to the root -> text. Raises InputError for a run or task that cannot be read."""
+    return {GATES: _gates(root), MODES_PAGE: _failure_modes(root)}
+
+
+def stale(root: Path) -> list[str]:
+    """One line for each page that is not what catalog and runs give."""
+    out = []
+    for name, text in pages(root).items():
+        path = root / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            out.append(f"{name}: is not what catalog and runs give; write it with `make evidence-build`")
+    return out
+
+
+def write(root: Path) -> None:
+    """Write the pages."""
+    for name, text in pages(root).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+
+
+def _runs(root: Path, kind: str) -> list[tuple[str, str, list[Line]]]:
+    """(name, title, ledger lines) of the recorded runs of a kind."""
+    out = []
+    for folder in sorted((root / "runs" / kind).glob("*/")):
+        state = folder / STATE
+        if kind in UNSCRIPTED or not state.is_file():
+            continue
+        task = load_task(root / "tasks" / kind / f"{folder.name}.yaml", root=root)
+        name = state.relative_to(root).as_posix()
+        out.append((folder.name, str(task.data["title"]), list(ledgers.read(state.read_bytes(), name))))
+    return out
+
+
+def _link(kind: str, name: str) -> str:
+    return f"[`{name}`](../runs/{kind}/{name}/run_report.md)"
+
+
+def _gates(root: Path) -> str:
+    rows = []
+    for name, title, lines in _runs(root, "policy_gates"):
+        decisions = [d for line in lines[1:-1] for d in line["policy_decisions"]]
+        denials = [d for d in decisions if d["decision"] == "deny"]
+        shown = "; ".join(f"deny `{d['rule_id']}` ({d['phase']}) by `{d['at']}`" for d in denials)
+        answers = [d["approval"]["answer"] for d in decisions if "approval" in d]
+        if answers:
+            shown = "; ".join(filter(None, [shown, *(f"a person said {answer}" for answer in answers)]))
+        rows.append(
+            f"| {_link('policy_gates', name)} | {inert(title)} | {shown or 'allow'} | {_end(lines)} |"
+        )
+    return "\n".join(
+        [
+            "# Policy gates",
+            "",
+            "Each row is a recorded run under `runs/policy_gates/`, made by the task of the same name in",
+            "`tasks/policy_gates/` with the real tools, under the shipped policy or an overlay of it. Written by",
+            "`make evidence-build`; make them with `make policy-gates`, prove them with `make policy-gates-check`.",
+            "",
+            "| run | the model tries | the record shows | ends |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+            "Read them from the structure: a denied call has a `policy_check` span with `agent.policy.decision` = `deny`",
+            "and no `tool_call` beside it; a late denial is a `policy_check` with phase `execution` below the attempt.",
+            "",
+        ]
+    )
+
+
+def _end(lines: list[Line]) -> str:
+    mode = lines[-1]["failure_mode"]
+    return f"`{lines[-1]['terminal_reason']}`" + (f", mode `{mode}`" if mode else "")
+
+
+def _failure_modes(root: Path) -> str:
+    by_mode: dict[str, list[str]] = {}
+    rows = []
+    for name, title, lines in _runs(root, "failure_modes"):
+        modes = [line["failure_mode"] for line in lines[1:-1] if line["failure_mode"]]
+        for mode in modes:
+            by_mode.setdefault(mode, []).append(_link("failure_modes", name))
+        outcomes = [a["outcome"] for line in lines[1:-1] for r in line["tool_results"] for a in r["attempts"]]
+        rows.append(
+            f"| {_link('failure_modes', name)} | {inert(title)} | {', '.join(f'`{m}`' for m in modes)} "
+            f"| {', '.join(outcomes) or 'none'} | {_end(lines)} |"
+        )
+    table = []
+    for what in happenings():
+        told, inform = verdict(what, "terminate"), verdict(what, "inform")
+        table.append(
+            f"| `{what}` | {_or_none(told.mode)} | {_or_none(told.ending, 'goes on')} "
+            f"| {_or_none(inform.ending, 'told, goes on' if told.ending else 'goes on')} |"
+        )
+    return "\n".join(
+        [
+            "# Failure modes",
+            "",
+            "Every failure is classified in one place, `src/fail/catalog.py`, and carries its mode as `failure_mode` in the",
+            "ledger and `agent.failure_mode` on the step's span. Written by `make evidence-build`.",
+            "",
+            "| mode | means | recorded in |",
+            "|---|---|---|",
+            *(
+                f"| `{mode}` | {text} | {', '.join(by_mode.get(mode, [])) or 'no run'} |"
+                for mode, text in MODES.items()
+            ),
+            "",
+            "## What happens, and what follows",
+            "",
+            "| happening | mode | ending under `on_deny: terminate` | under `inform` |",
+            "|---|---|---|---|",
+            *table,
+            "",
+            "## Endings",
+            "",
+            "| `agent.terminal_reason` | means |",
+            "|---|---|",
+            *(f"| `{ending}` | {text} |" for ending, text in ENDINGS.items()),
+            "",
+            "## The recorded runs",
+            "",
+            "Made with the real tools and faults injected by the task file: `make failure-modes`, `make failure-modes-check`.",
+            "",
+            "| run | what happens | modes | attempts of tools | ends |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _or_none(value: str | None, none: str = "none") -> str:
+    return f"`{value}`" if value else none

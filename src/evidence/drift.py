@@ -1,0 +1,176 @@
+"""Drift told by consequence: where two ledgers of one run first part, and what kind of difference that is.
+
+Classes, gravest first: VERDICT (a decision), EFFECT (a call, a result, something written), ANSWER, ENDING,
+BUDGET (tokens, totals, limits), RETRY (attempts, waits), SHAPE (steps, times, settings), TEXT (words that
+decide nothing), DIGEST-ONLY (only digests of inputs moved).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..runtime.schema_errors import escape_pointer
+from .report import visible
+
+CLASSES: Final = ("VERDICT", "EFFECT", "ANSWER", "ENDING", "BUDGET", "RETRY", "SHAPE", "TEXT", "DIGEST-ONLY")
+
+# the first pattern that matches a pointer (prefixed by its line's type) gives the class
+_TABLE: Final = tuple(
+    (re.compile(pattern), name)
+    for pattern, name in (
+        (r"\w+/(prev|run_id|schema)\b", "DIGEST-ONLY"),
+        (r"run/(policy/(version|files)|tools/\d+/\w*digest|task/sha256|model/script_digest)", "DIGEST-ONLY"),
+        (r"run/policy/limits", "BUDGET"),
+        (r"run/(question|model)", "TEXT"),
+        (r"run/", "SHAPE"),
+        (r"step/policy_decisions/\d+/(decision|rule_id|approval/answer)", "VERDICT"),
+        (r"step/policy_decisions/\d+/(at|reason|approval)", "TEXT"),
+        (r"step/policy_decisions/\d+/facts", "SHAPE"),
+        (r"step/policy_decisions", "VERDICT"),
+        (r"step/tool_results/\d+/attempts/\d+/reads", "DIGEST-ONLY"),
+        (r"step/tool_results/\d+/attempts/\d+/(writes|checks)", "EFFECT"),
+        (r"step/tool_results/\d+/attempts", "RETRY"),
+        (r"step/(tool_results|intended_tool_calls)", "EFFECT"),
+        (r"step/llm_output/final_answer", "ANSWER"),
+        (r"step/llm_attempts", "RETRY"),
+        (r"step/(usage|llm_output/usage)", "BUDGET"),
+        (r"step/llm_input/digest", "DIGEST-ONLY"),
+        (r"step/llm_input/max_output_tokens", "BUDGET"),
+        (r"step/llm_output", "TEXT"),
+        (r"step/(errors|failure_mode)", "ENDING"),
+        (r"step/", "SHAPE"),
+        (r"end/final_answer", "ANSWER"),
+        (r"end/(terminal_reason|failure_mode)", "ENDING"),
+        (r"end/totals/(denials|tool_calls|steps)", "SHAPE"),
+        (r"end/totals/(attempts|retries)", "RETRY"),
+        (r"end/totals", "BUDGET"),
+        (r"end/inputs", "DIGEST-ONLY"),
+    )
+)
+_ABSENT: Final = object()
+_LIMIT: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """One difference: ledger line (from 1), step (None outside one), JSON Pointer, both values, its class."""
+
+    line: int
+    step: int | None
+    pointer: str
+    before: Any
+    after: Any
+    kind: str
+
+    def __str__(self) -> str:
+        where = f"step {self.step}" if self.step is not None else f"line {self.line}"
+        return f"{where} {self.pointer}: {shorten(self.before)} -> {shorten(self.after)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How two ledgers differ. `kind` is the gravest class found, `first` the first difference of substance."""
+
+    first: Divergence | None
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def kind(self) -> str | None:
+        return next((name for name in CLASSES if self.counts[name]), None)
+
+    @property
+    def downstream(self) -> int:
+        """Differences of substance after the first, most of which follow from it."""
+        return max(sum(n for name, n in self.counts.items() if name != "DIGEST-ONLY") - 1, 0)
+
+
+def shorten(value: Any) -> str:
+    """A value in a message: inert, at most 80 characters."""
+    if value is _ABSENT:
+        return "nothing"
+    text = visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def class_of(line_type: str, pointer: str) -> str:
+    """The class of a difference at a JSON Pointer of a line."""
+    place = line_type + pointer
+    return next((name for pattern, name in _TABLE if pattern.match(place)), "SHAPE")
+
+
+def compare(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Drift:
+    """How two ledgers differ. Both are lists of decoded lines."""
+    first: Divergence | None = None
+    digest_only: Divergence | None = None
+    counts: Counter[str] = Counter()
+    for found in _divergences(before, after):
+        counts[found.kind] += 1
+        if found.kind == "DIGEST-ONLY":
+            digest_only = digest_only or found
+        elif first is None:
+            first = found
+        if sum(counts.values()) >= _LIMIT:
+            break
+    return Drift(first or digest_only, counts)
+
+
+def _divergences(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Iterator[Divergence]:
+    for number in range(1, max(len(before), len(after)) + 1):
+        a = before[number - 1] if number <= len(before) else _ABSENT
+        b = after[number - 1] if number <= len(after) else _ABSENT
+        there = a if isinstance(a, dict) else b if isinstance(b, dict) else {}
+        step = there.get("step_index") if there.get("type") == "step" else None
+        if not isinstance(a, dict) or not isinstance(b, dict) or a.get("type") != b.get("type"):
+            yield Divergence(number, step, "", _kind_of_line(a), _kind_of_line(b), "SHAPE")
+            continue
+        for pointer, left, right in differences(a, b):
+            yield Divergence(number, step, pointer, left, right, class_of(str(a["type"]), pointer))
+
+
+def _kind_of_line(line: Any) -> Any:
+    return f"a {line.get('type')} line" if isinstance(line, dict) else _ABSENT
+
+
+def differences(a: Any, b: Any, pointer: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(JSON Pointer, left, right) of every leaf that differs; the order of keys is theirs, the chain last."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in sorted({*a, *b}, key=_weight):
+            left, right = a.get(key, _ABSENT), b.get(key, _ABSENT)
+            yield from differences(left, right, f"{pointer}/{escape_pointer(key)}")
+    elif isinstance(a, list) and isinstance(b, list):
+        for i in range(max(len(a), len(b))):
+            left = a[i] if i < len(a) else _ABSENT
+            right = b[i] if i < len(b) else _ABSENT
+            yield from differences(left, right, f"{pointer}/{i}")
+    elif type(a) is not type(b) or a != b:
+        yield pointer, a, b
+
+
+# a step is read in the order in which it happened
+_ORDER: Final = (
+    "llm_input",
+    "llm_attempts",
+    "llm_output",
+    "intended_tool_calls",
+    "policy_decisions",
+    "tool_results",
+    "errors",
+    "failure_mode",
+    "terminal_reason",
+    "final_answer",
+    "usage",
+    "totals",
+    "stamps",
+    "inputs",
+)
+
+
+def _weight(key: str) -> tuple[int, str]:
+    if key == "prev":
+        return len(_ORDER) + 1, key
+    return (_ORDER.index(key) if key in _ORDER else -1), key

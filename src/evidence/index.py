@@ -1,0 +1,97 @@
+"""`runs/INDEX.json`: one sorted line a run, the SHA-256 of its `manifest.json` as committed.
+
+With it a deleted run, a deleted scenario, an extra file, a stale folder or an edited manifest is seen without
+running anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+from ..runtime.canonical_json import digest
+from .manifest import FILES, MANIFEST
+
+INDEX: Final = "runs/INDEX.json"
+# recorded runs whose names have no task file
+UNSCRIPTED: Final = ("live",)
+# files of runs/ itself
+ASIDE: Final = ("INDEX.json", "README.md", "ACCEPTED.jsonl")
+
+
+def digests(root: Path) -> dict[str, str]:
+    """Run folder relative to the root -> SHA-256 of its manifest, for every folder that has one."""
+    found = {}
+    for path in sorted((root / "runs").glob(f"*/*/{MANIFEST}")):
+        found[path.parent.relative_to(root).as_posix()] = digest(path.read_bytes())
+    return found
+
+
+def render(entries: dict[str, str]) -> bytes:
+    """The file: a JSON object, one sorted line a run."""
+    lines = [f"{json.dumps(name)}: {json.dumps(entries[name])}" for name in sorted(entries)]
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode("utf-8")
+
+
+def update(root: Path) -> bool:
+    """Write the index anew where it differs; True if it did."""
+    text = render(digests(root))
+    path = root / INDEX
+    if path.is_file() and path.read_bytes() == text:
+        return False
+    temporary = path.with_name(".INDEX.tmp")
+    temporary.write_bytes(text)
+    os.replace(temporary, path)
+    return True
+
+
+def problems(root: Path) -> list[str]:
+    """One line for each way in which index, runs and tasks disagree; none if they agree."""
+    path = root / INDEX
+    if not path.is_file():
+        return [f"{INDEX}: is missing; make it with `make evidence-build`"]
+    text = path.read_bytes()
+    try:
+        listed = json.loads(text)
+        if not isinstance(listed, dict) or not all(isinstance(v, str) for v in listed.values()):
+            raise ValueError
+    except ValueError:
+        return [f"{INDEX}: is no index; restore it or make it with `make evidence-build`"]
+    out = [] if render(listed) == text else [f"{INDEX}: is not as it was written; restore it"]
+    there = digests(root)
+    tasks = {f"runs/{path.parent.name}/{path.stem}" for path in (root / "tasks").glob("*/*.yaml")}
+    for name in sorted({*listed, *there, *tasks}):
+        out += _problem(name, listed.get(name), there.get(name), name in tasks)
+    return out + _strays(root)
+
+
+def _problem(name: str, listed: str | None, there: str | None, has_task: bool) -> list[str]:
+    task = "tasks" + name.removeprefix("runs") + ".yaml"
+    if there is None and listed is None:
+        return [f"{task}: has no recorded run; record it with `tachograph run {task}`"]
+    if there is None:
+        return [f"{name}: is in the index, but the run is gone; restore it or record it again"]
+    out = []
+    if listed is None:
+        out.append(f"{name}: is not in the index; remove the folder or run `make evidence-build`")
+    elif listed != there:
+        out.append(f"{name}/{MANIFEST}: is not the one in the index; restore it or record the run again")
+    if not has_task and name.split("/")[1] not in UNSCRIPTED:
+        out.append(f"{name}: its scenario {task} is gone; restore it or remove the run")
+    return out
+
+
+def _strays(root: Path) -> list[str]:
+    out = []
+    for path in sorted((root / "runs").rglob("*")):
+        relative = path.relative_to(root / "runs").parts
+        if path.is_dir() and not path.is_symlink():
+            if len(relative) == 2 and not (path / MANIFEST).is_file():
+                out.append(f"runs/{'/'.join(relative)}: is no whole run; remove it or record it again")
+            continue
+        known = (len(relative) == 3 and relative[2] in FILES) or (len(relative) == 1 and relative[0] in ASIDE)
+        if not known or path.is_symlink():
+            out.append(f"runs/{'/'.join(relative)}: a file that belongs to no run; remove it")
+    return out

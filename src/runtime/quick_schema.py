@@ -1,0 +1,138 @@
+"""A quick yes to data that plainly fits a plain schema; everything else is the library's to judge.
+
+Most tool schemas are flat objects of bounded strings and numbers. For schemas made of such keywords alone,
+`compile_fits` gives a predicate that is true only of data that `jsonschema` accepts. It never says no: data it
+does not accept, and schemas it does not know, go to the library, which gives verdict and error. See
+docs/adr/0006; a property test holds it against the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+Fits = Callable[[Any], bool]
+
+# keywords that judge nothing
+_NOTES: Final = frozenset(
+    {"title", "description", "default", "examples", "$comment", "deprecated", "readOnly"}
+)
+_COMMON: Final = frozenset({"type", "enum"})
+_KEYWORDS: Final[dict[str, frozenset[str]]] = {
+    "object": frozenset({"properties", "required", "additionalProperties"}),
+    "array": frozenset({"items", "minItems", "maxItems"}),
+    "string": frozenset({"minLength", "maxLength"}),
+    "integer": frozenset({"minimum", "maximum"}),
+    "number": frozenset({"minimum", "maximum"}),
+    "boolean": frozenset(),
+    "null": frozenset(),
+}
+
+
+def compile_fits(schema: Any) -> Fits | None:
+    """A predicate for `schema`, or None where the schema uses anything that is not known here."""
+    if not isinstance(schema, Mapping):
+        return None
+    kind = schema.get("type")
+    if not isinstance(kind, str) or kind not in _KEYWORDS:
+        return None
+    known = _KEYWORDS[kind] | _COMMON | _NOTES
+    if any(key not in known and not key.startswith("x-") for key in schema):
+        return None
+    if "enum" in schema:
+        return _enum(schema, kind)
+    if kind == "object":
+        return _object(schema)
+    if kind == "array":
+        return _array(schema)
+    if kind == "string":
+        return _string(schema)
+    if kind in ("integer", "number"):
+        return _number(schema, kind)
+    return (lambda data: data is True or data is False) if kind == "boolean" else (lambda data: data is None)
+
+
+def _enum(schema: Mapping[str, Any], kind: str) -> Fits | None:
+    choices = schema["enum"]
+    # equality of numbers and booleans differs between JSON Schema and Python; texts are plain
+    if kind != "string" or len(schema.keys() & _KEYWORDS["string"]) or not isinstance(choices, list):
+        return None
+    if not all(type(choice) is str for choice in choices):
+        return None
+    allowed = frozenset(choices)
+    return lambda data: type(data) is str and data in allowed
+
+
+def _bounds(schema: Mapping[str, Any], low: str, high: str) -> tuple[int, int | None] | None:
+    """Two whole bounds, the upper one perhaps absent; None where either is of another kind."""
+    least, most = schema.get(low, 0), schema.get(high)
+    if type(least) is not int or (most is not None and type(most) is not int):
+        return None
+    return least, most
+
+
+def _string(schema: Mapping[str, Any]) -> Fits | None:
+    bounds = _bounds(schema, "minLength", "maxLength")
+    if bounds is None:
+        return None
+    least, most = bounds
+    if most is None:
+        return lambda data: type(data) is str and len(data) >= least
+    return lambda data: type(data) is str and least <= len(data) <= most
+
+
+def _number(schema: Mapping[str, Any], kind: str) -> Fits | None:
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if any(bound is not None and type(bound) is not int for bound in (least, most)):
+        return None
+    types = (int,) if kind == "integer" else (int, float)
+
+    def fits(data: Any) -> bool:
+        return type(data) in types and (least is None or data >= least) and (most is None or data <= most)
+
+    return fits
+
+
+def _array(schema: Mapping[str, Any]) -> Fits | None:
+    bounds = _bounds(schema, "minItems", "maxItems")
+    item = compile_fits(schema["items"]) if "items" in schema else (lambda _data: True)
+    if bounds is None or item is None:
+        return None
+    least, most = bounds
+
+    def fits(data: Any) -> bool:
+        return (
+            type(data) is list
+            and len(data) >= least
+            and (most is None or len(data) <= most)
+            and all(map(item, data))
+        )
+
+    return fits
+
+
+def _object(schema: Mapping[str, Any]) -> Fits | None:
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    # only closed objects: whatever is not declared is the library's
+    if schema.get("additionalProperties") is not False or not isinstance(properties, Mapping):
+        return None
+    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+        return None
+    parts: dict[str, Fits] = {}
+    for name, sub in properties.items():
+        part = compile_fits(sub)
+        if part is None:
+            return None
+        parts[name] = part
+    needed = frozenset(required)
+
+    def fits(data: Any) -> bool:
+        if type(data) is not dict or not needed <= data.keys():
+            return False
+        for name, value in data.items():
+            part = parts.get(name)
+            if part is None or not part(value):
+                return False
+        return True
+
+    return fits

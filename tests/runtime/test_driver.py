@@ -1,0 +1,134 @@
+"""The driver: stamps, events in order, and what foreign code may do to it."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from tachograph.fail.errors import Cancelled, TaskError
+from tachograph.runtime.clock import VirtualClock
+from tachograph.runtime.driver import Interrupts, drive
+from tachograph.runtime.effects import Ending, Outcome, StepEnded, Wait
+from tests.support import answer, ask, attend_to_ctrl_c, failing, perform, policy_data, probe, tool
+
+MS = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c() -> None:
+    attend_to_ctrl_c()
+
+
+class _World:
+    """Answers every effect with an empty outcome, or cancels at the second one."""
+
+    def __init__(self, cancels: bool = False) -> None:
+        self.cancels = cancels
+        self.performed: list[str] = []
+
+    def perform(self, effect: Any, stamps: Any) -> Outcome:
+        self.performed.append(effect.position)
+        if self.cancels and len(self.performed) == 2:
+            raise Cancelled
+        return Outcome()
+
+
+def _two_waits(record: dict[str, Any]) -> Any:
+    try:
+        yield Wait(1, 0, 1, 5)
+        yield Wait(1, 0, 2, 5)
+    except Cancelled:
+        record["cancelled"] = True
+    yield StepEnded(1, record)
+    return Ending("final_answer")
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+def test_every_effect_is_stamped_cancelled_or_not(cancels: bool) -> None:
+    lines: list[dict[str, Any]] = []
+    world, record = _World(cancels), {}
+    heard: list[Any] = []
+    ending = drive(
+        _two_waits(record), world, VirtualClock(), lines.append, lambda item, out: heard.append(item)
+    )
+    assert ending.reason == "final_answer" and world.performed == ["w0.1", "w0.2"]
+    assert list(lines[0]["stamps"]) == ["w0.1", "w0.2"]
+    assert ("cancelled" in lines[0]) is cancels and len(heard) == (1 if cancels else 2)
+
+
+def test_virtual_time_goes_by_kind_and_place() -> None:
+    def run(args: dict[str, Any], io: Any) -> Any:
+        io.list("box")
+        return {"said": "ok"}
+
+    done = perform([ask(probe(n=1), probe("echo")), answer()], [tool(run=run)])
+    took = {
+        name: (b - a) // MS for step in done.steps[:1] for name, (a, b) in step["stamps"].items() if a < b
+    }
+    assert took == {"m.1": 200, "d0": 1, "i0.1": 20, "d1": 1, "i1.1": 20}
+
+
+def test_a_step_line_is_put_before_the_next_step_is_asked() -> None:
+    order: list[str] = []
+
+    def model(asked: Any) -> Any:
+        order.append(f"model {asked.step_index}")
+        return ask(probe(n=asked.step_index)) if asked.step_index < 3 else answer()
+
+    def listener(notice: Any) -> None:
+        if notice.line is not None:
+            order.append(notice.line["type"])
+
+    perform(model, listeners=[listener])
+    assert order == ["run", "model 1", "step", "model 2", "step", "model 3", "step", "end"]
+
+
+def test_a_mistake_in_a_script_is_not_the_models_failure() -> None:
+    with pytest.raises(TaskError):
+        perform([TaskError("a mistake")])
+
+
+def test_a_tool_that_raises_an_error_of_ours_fails_like_any_other() -> None:
+    done = perform([ask(probe())], [tool(run=failing(TaskError("mine")))])
+    assert done.result.mode == "catalogued_unhandled"
+    assert done.steps[0]["errors"] == [{"position": "i0.1", "exception": "TaskError", "kind": "other"}]
+
+
+def test_no_text_of_an_exception_enters_a_record() -> None:
+    done = perform([ValueError("SECRET-1")])
+    more = perform([ask(probe())], [tool(run=failing(KeyError("SECRET-2")))])
+    assert b"SECRET" not in done.state + more.state
+
+
+def test_secrets_of_every_way_in_become_placeholders() -> None:
+    secret = "someone@example.com"
+    done = perform(
+        [ask(probe(path=f"box/{secret}"), text=f"I, {secret}"), answer(f"ask {secret}")],
+        [tool(run=lambda args, io: {"said": f"{args['path']} {secret}"})],
+        policy_data(redact=["email"], approval={"required_for": ["probe"], "timeout_s": 1}),
+        approve=lambda asked: __import__("tachograph").Answer("allow", secret, f"as {secret}"),
+    )
+    assert secret.encode() not in done.state
+    assert done.result.answer == "ask <secret:email:1>"
+
+
+def test_an_interrupt_is_raised_once_in_foreign_code_and_kept_elsewhere() -> None:
+    interrupts = Interrupts()
+    interrupts.hold()
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.around(Outcome)
+    assert interrupts.around(Outcome) == Outcome()
+    with interrupts:
+        signal.raise_signal(signal.SIGINT)  # nobody's code: it waits
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.around(Outcome)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.around(lambda: signal.raise_signal(signal.SIGINT) or Outcome())
+
+
+def test_an_interrupt_that_nothing_took_is_raised_at_the_end() -> None:
+    with pytest.raises(KeyboardInterrupt), Interrupts():
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
