@@ -254,6 +254,8 @@ class Folder:
             with _swapping(self.out.parent):
                 if self._old.is_dir() and not self.out.exists():
                     self._old.rename(self.out)  # a finish that was cut between its two renames
+                elif self._old.is_dir():
+                    shutil.rmtree(self._old)  # one that was cut after them
             for path in self.partial.iterdir():
                 path.unlink()  # left by a run that died; a stub run is simply made again
         except OSError as error:

@@ -334,6 +334,15 @@ def test_a_finish_that_was_cut_between_its_renames_is_put_right(project: Path) -
     assert [path.name for path in runs.iterdir()] == ["v1"]
 
 
+def test_a_finish_that_was_cut_after_its_renames_is_put_right(project: Path) -> None:
+    runs = project / "runs" / "canonical"
+    (runs / "v1.old").mkdir()
+    (runs / "v1.old" / "state.jsonl").write_text("an earlier run")
+    with Folder(runs / "v1") as folder:
+        folder.discard()
+    assert [path.name for path in runs.iterdir()] == ["v1"]
+
+
 def test_two_at_once_one_records_and_the_other_says_so(project: Path) -> None:
     process = _start(project, "new", 0.05)
     deadline = time.monotonic() + 10

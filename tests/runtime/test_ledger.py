@@ -137,6 +137,25 @@ def test_what_is_no_canonical_object_is_refused(text: str) -> None:
     assert refused(f"{text}\n".encode()).line == 1
 
 
+@pytest.mark.parametrize(
+    ("written", "other"),
+    [
+        ('"n":1', '"n":1.0'),
+        ('"n":1', '"n": 1'),
+        ('"n":1', '"n":1,"n":1'),
+        ('"t":"é"', '"t":"\\u00e9"'),
+        ('"n":1,"prev":null', '"prev":null,"n":1'),
+    ],
+)
+def test_another_text_of_the_same_line_is_refused_though_the_chain_holds(written: str, other: str) -> None:
+    book = Ledger()
+    first = book.append({"type": "run", "schema": SCHEMA, "n": 1, "t": "é"})
+    assert written in first
+    first = first.replace(written, other)
+    book.head = digest(first)
+    assert refused(f"{first}\n{book.append({'type': 'end'})}\n".encode()).line == 1
+
+
 @pytest.mark.parametrize("codec", ["utf-16", "utf-16-le", "utf-32", "latin-1"])
 def test_other_encodings_are_refused(codec: str) -> None:
     refused(SMALL.decode().replace("\u2028", "é").encode(codec) + b"\n")
