@@ -81,8 +81,9 @@ def _gates(root: Path) -> str:
             "|---|---|---|---|",
             *rows,
             "",
-            "Read them from the structure: a denied call has a `policy_check` span with `agent.policy.decision` = `deny`",
-            "and no `tool_call` beside it; a late denial is a `policy_check` with phase `execution` below the attempt.",
+            "Read them from the structure: a denied call has a `policy_check` span with `agent.policy.decision` =",
+            "`deny` and no `tool_call` beside it; a late denial is a `policy_check` with phase `execution` below",
+            "the attempt.",
             "",
         ]
     )
@@ -116,8 +117,8 @@ def _failure_modes(root: Path) -> str:
         [
             "# Failure modes",
             "",
-            "Every failure is classified in one place, `src/fail/catalog.py`, and carries its mode as `failure_mode` in the",
-            "ledger and `agent.failure_mode` on the step's span. Written by `make evidence-build`.",
+            "Every failure is classified in one place, `src/fail/catalog.py`, and carries its mode as `failure_mode`",
+            "in the ledger and `agent.failure_mode` on the step's span. Written by `make evidence-build`.",
             "",
             "| mode | means | recorded in |",
             "|---|---|---|",
@@ -140,7 +141,8 @@ def _failure_modes(root: Path) -> str:
             "",
             "## The recorded runs",
             "",
-            "Made with the real tools and faults injected by the task file: `make failure-modes`, `make failure-modes-check`.",
+            "Made with the real tools and faults injected by the task file: `make failure-modes`, and proved:",
+            "`make failure-modes-check`.",
             "",
             "| run | what happens | modes | attempts of tools | ends |",
             "|---|---|---|---|---|",

@@ -47,6 +47,12 @@ def update(root: Path) -> bool:
     return True
 
 
+def update_for(root: Path, out: Path) -> None:
+    """Write the index anew where `out` is a run of the project at `root`."""
+    if out.resolve().parent.parent == (root / "runs").resolve() and (root / "policy").is_dir():
+        update(root)
+
+
 def problems(root: Path) -> list[str]:
     """One line for each way in which index, runs and tasks disagree; none if they agree."""
     path = root / INDEX

@@ -7,14 +7,11 @@ recording that equals the one in place, volatile keys aside, leaves it untouched
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import hashlib
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from signal import SIGINT
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..fail.catalog import ENDINGS
 from ..fail.errors import ExpectationError, InputError, Interrupted, OutputError
@@ -22,12 +19,11 @@ from ..runtime import canonical_json
 from ..runtime.agent import Agent, Listener, RunResult, Setting
 from ..runtime.clock import Clock, stopwatch
 from ..runtime.driver import Approve, Interrupts
-from ..tracing.otlp_json import TraceWriter
-from ..tracing.spans import Projector, Span
 from . import manifest as manifests
-from .expect import Tally, differences
-from .manifest import MANIFEST, REPORT, STATE, TRACE
-from .report import Report
+from .expect import differences
+from .folder import Folder
+from .manifest import MANIFEST
+from .writer import Writer
 
 Line = dict[str, Any]
 
@@ -141,221 +137,6 @@ def _same_in_place(out: Path, stable: Line) -> bool:
         )
     except (OSError, ValueError, TypeError, AttributeError):
         return False
-
-
-class _Digested:
-    """A file being written, with the SHA-256 of what went in."""
-
-    def __init__(self, path: Path) -> None:
-        self._file: BinaryIO = path.open("xb")
-        self._sha = hashlib.sha256()
-
-    def write(self, data: bytes) -> None:
-        self._file.write(data)
-        self._sha.update(data)
-
-    def close(self) -> str:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        return self._sha.hexdigest()
-
-    def abandon(self) -> None:
-        with contextlib.suppress(OSError):  # what is lost was lost before
-            self._file.close()
-
-
-class Writer:
-    """Turns ledger lines into ledger, trace and report in a folder, as the lines come."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._state = _Digested(folder / STATE)
-        self._trace_file = _Digested(folder / TRACE)
-        self._report_file = _Digested(folder / REPORT)
-        self._trace = TraceWriter(self._trace_file.write)
-        self._projector: Projector | None = None
-        self._report: Report | None = None
-        self._report_text = ""
-        self._run_line: Line = {}
-        self._end_line: Line = {}
-        self._head = ""
-        self.tally = Tally()
-
-    def line(self, line: Line, text: str) -> None:
-        """Take the next line. The end line completes trace and report."""
-        data = text.encode("utf-8")
-        self._state.write(data + b"\n")
-        self.tally.line(line)
-        if line["type"] == "run":
-            self._run_line = line
-            self._projector = Projector(line)
-            self._report = Report(line)
-            return
-        assert self._projector is not None and self._report is not None
-        if line["type"] == "step":
-            self._spans(self._projector.step(line))
-            self._report.step(line)
-        else:
-            self._end_line = line
-            self._head = canonical_json.digest(data)
-            self._spans([self._projector.end(line)])
-            self._trace.close()
-            self._report_text = self._report.end(line)
-
-    def _spans(self, spans: list[Span]) -> None:
-        self._trace.add(spans)
-        self.tally.spans(spans)
-
-    def finish(self) -> Line:
-        """Close the three files and return the manifest without its volatile keys."""
-        self._report_file.write(self._report_text.encode("utf-8"))
-        artifacts = {
-            STATE: self._state.close(),
-            TRACE: self._trace_file.close(),
-            REPORT: self._report_file.close(),
-        }
-        return manifests.build(self._run_line, self._end_line, self._head, artifacts)
-
-    def close(self) -> None:
-        """Let go of the files, finished or not."""
-        for file in (self._state, self._trace_file, self._report_file):
-            file.abandon()
-
-
-class Folder:
-    """`DIR.partial/` under a lock, and its way to `DIR`.
-
-    The lock is on the folder itself, so that it holds from the first byte until the folder has its final
-    name and nothing is left to clear away.
-    """
-
-    def __init__(self, out: Path) -> None:
-        self._shown = out
-        self.out = _absolute(out)
-        self.partial = self.out.with_name(self.out.name + ".partial")
-        self._old = self.out.with_name(self.out.name + ".old")
-        self._lock = -1
-        self._keep = True
-        self._made: list[Path] = []
-
-    def __enter__(self) -> Folder:
-        try:
-            self._made = [path for path in self.out.parents if not path.exists()]
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            if self.out.exists() and not self.out.is_dir():
-                raise OutputError(f"{self._shown}: is no folder; name another place for the run")
-            for folder, shown in ((self.out, f"{self._shown}"), (self.partial, f"{self._shown}.partial")):
-                if folder.is_dir() and any(path.name not in manifests.FILES for path in folder.iterdir()):
-                    raise OutputError(
-                        f"{shown}: holds files that are no run's; name a new folder or clear it"
-                    )
-            self._lock = self._take_lock()
-            with _swapping(self.out.parent):
-                if self._old.is_dir() and not self.out.exists():
-                    self._old.rename(self.out)  # a finish that was cut between its two renames
-                elif self._old.is_dir():
-                    shutil.rmtree(self._old)  # one that was cut after them
-            for path in self.partial.iterdir():
-                path.unlink()  # left by a run that died; a stub run is simply made again
-        except OSError as error:
-            self._leave(keep=False)
-            raise OutputError(
-                f"{self._shown}: cannot be written to ({type(error).__name__}); check the folder and its permission"
-            ) from error
-        except OutputError:
-            self._leave(keep=True)
-            raise
-        return self
-
-    def _take_lock(self) -> int:
-        """A descriptor of `partial` that holds the lock. Whoever finishes renames the folder: then again."""
-        while True:
-            self.partial.mkdir(exist_ok=True)
-            try:
-                lock = os.open(self.partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(lock), os.stat(self.partial)):
-                    return lock
-            except BlockingIOError:
-                os.close(lock)
-                raise OutputError(f"{self._shown}: another process is recording there; wait for it") from None
-            except FileNotFoundError:
-                pass
-            except BaseException:
-                os.close(lock)
-                raise
-            os.close(lock)
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._leave(keep=self._keep)
-
-    def _leave(self, *, keep: bool) -> None:
-        """Let go; without `keep` nothing that was made here stays."""
-        if self._lock >= 0:
-            if not keep:
-                shutil.rmtree(self.partial, ignore_errors=True)
-            os.close(self._lock)
-            self._lock = -1
-        for path in self._made:
-            with contextlib.suppress(OSError):
-                path.rmdir()  # only where it is empty
-
-    def discard(self) -> None:
-        """Leave nothing behind."""
-        self._keep = False
-
-    def keep_as(self, place: Path) -> Path:
-        """Move what was written to `place` for a person to look at."""
-        shutil.rmtree(place, ignore_errors=True)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(self.partial, place)
-        return place
-
-    def finish(self) -> None:
-        """Put the folder in place: fsync, then rename, the old one aside first."""
-        _sync(self.partial / MANIFEST)
-        _sync(self.partial)
-        with _swapping(self.out.parent):
-            shutil.rmtree(self._old, ignore_errors=True)
-            if self.out.exists():
-                self.out.rename(self._old)
-            self.partial.rename(self.out)
-            _sync(self.out.parent)
-            shutil.rmtree(self._old, ignore_errors=True)
-
-
-def _absolute(out: Path) -> Path:
-    """Where the folder of a run really stands, behind links."""
-    try:
-        place = out.resolve()
-    except (OSError, RuntimeError, ValueError) as error:
-        raise OutputError(f"{out}: is no usable path ({type(error).__name__}); name a folder") from None
-    if not place.name:
-        raise OutputError(f"{out}: is no place for a run; name a folder")
-    return place
-
-
-@contextlib.contextmanager
-def _swapping(parent: Path) -> Iterator[None]:
-    """Alone among those who rename runs in `parent`, for a moment."""
-    fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def ending_ok(result: RunResult, expected: Mapping[str, Any]) -> bool:

@@ -15,10 +15,10 @@ from ..fail.errors import RecordError
 from ..runtime import canonical_json
 from ..runtime import ledger as ledgers
 from . import manifest as manifests
-from .check import rebuild, run_files
 from .drift import differences, shorten
 from .index import INDEX
 from .manifest import MANIFEST, REPORT, STATE, TRACE
+from .rebuild import rebuild, run_files
 
 
 def verify(folder: Path, root: Path) -> list[str]:

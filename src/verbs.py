@@ -1,0 +1,256 @@
+"""What each command does: call, print, exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .console import Paint, Progress, clip, painter
+from .fail.errors import InputError
+
+
+def version(_options: argparse.Namespace) -> int:
+    from . import __version__
+
+    print(f"tachograph {__version__}")
+    return 0
+
+
+def _root(options: argparse.Namespace) -> Path:
+    from .runtime.places import project_root, shipped
+
+    if options.root is not None:
+        root = Path(options.root)
+        if not (root / "policy").is_dir():
+            raise InputError("holds no policy/ folder", file=options.root, remedy="give the project's root")
+        return root
+    return project_root(Path.cwd()) or shipped(".")
+
+
+def _task_path(options: argparse.Namespace) -> tuple[Path, Path]:
+    """The task file and the project that its run belongs to."""
+    from .runtime.places import project_root, shipped
+
+    path = Path(options.task)
+    root = Path(options.root) if options.root else project_root(path.resolve().parent)
+    inside = shipped(options.task)
+    if not os.path.exists(path) and not path.is_absolute() and os.path.isfile(inside):
+        path, root = inside, None  # a task that came with the package; its run goes below the current folder
+    return path, root or Path.cwd()
+
+
+def run(options: argparse.Namespace) -> int:
+    from .evidence import index
+    from .evidence.record import ending_ok, live_export, record_run
+    from .evidence.task import build, load_task
+
+    path, home = _task_path(options)
+    out = Path(options.out or _near(home / "runs" / path.resolve().parent.name / path.stem))
+    task = load_task(path, root=options.root)
+    agent, setting = build(task)
+    paint = painter(sys.stdout, options.no_color)
+    listeners: list[Any] = [] if options.json or options.quiet else [Progress(sys.stdout, paint)]
+    kind, name = task.kind_and_name
+    rejected = Path(_near(home / ".tachograph" / "rejected" / f"{kind}-{name}"))
+    with live_export(options.otlp, lambda line: print(f"tachograph: {line}", file=sys.stderr)) as extra:
+        result = record_run(
+            agent,
+            setting,
+            out,
+            root=task.root,
+            listeners=[*listeners, *extra],
+            expected=task.expected,
+            rejected=rejected,
+        )
+    index.update_for(home, out)
+    good = ending_ok(result, task.expected)
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    "run_id": result.run_id,
+                    "ending": result.ending,
+                    "failure_mode": result.mode,
+                    "answer": result.answer,
+                    "as_wanted": good,
+                    "folder": str(out),
+                },
+                sort_keys=True,
+            )
+        )
+    else:
+        if result.answer is not None:
+            print(f"answer    {clip(result.answer, 2000)}")
+        print(f"ending    {paint(result.ending, 'green' if good else 'red')}")
+        print(f"files     {_near(out)}/: state.jsonl trace.json run_report.md manifest.json")
+    if result.mode == "interrupted" and not good:
+        return 130
+    return 0 if good else 1
+
+
+def _near(path: Path) -> str:
+    try:
+        return path.resolve().relative_to(Path.cwd().resolve()).as_posix()
+    except ValueError:
+        return str(path)
+
+
+def check(options: argparse.Namespace) -> int:
+    from .evidence.check import examine, runs_below
+    from .evidence.index import problems
+
+    root = _root(options)
+    whole = not options.runs
+    folders = [Path(run) for run in options.runs] or runs_below(root)
+    if not folders:
+        raise InputError(
+            "there is no recorded run", file=str(root / "runs"), remedy="record one with `tachograph run`"
+        )
+    given_root = Path(options.root) if options.root else None
+    found = [examine(folder, root=given_root) for folder in folders]
+    disagreements = problems(root) if whole and (root / "runs").is_dir() else []
+    bad = [item for item in found if not item.ok]
+    if options.json:
+        print(json.dumps(_drift_as_data(found, disagreements), sort_keys=True))
+        return 1 if bad or disagreements else 0
+    paint = painter(sys.stdout, options.no_color)
+    if bad:
+        _print_drift(bad, len(found), paint)
+    for line in disagreements:
+        print(f"{paint('index', 'red')}  {clip(line, 400)}")
+    if bad:
+        accept = bad[0].accept if len(bad) == 1 else "make evidence-build"
+        print(f"accept it: {accept}" if accept else "nothing to accept: mend the files named above")
+        return 1
+    if disagreements:
+        print(
+            f"check: {len(found)} runs re-derived, but runs, tasks and index disagree in {len(disagreements)} places"
+        )
+        return 1
+    names = found[0].run if len(found) == 1 else f"{len(found)} runs"
+    print(f"check: {names} re-derived, all files identical")
+    return 0
+
+
+def _drift_as_data(found: Sequence[Any], disagreements: Sequence[str]) -> dict[str, Any]:
+    bad = [item for item in found if not item.ok]
+    return {
+        "runs": len(found),
+        "drifted": {item.run: item.lines for item in bad},
+        "classes": {item.run: item.kind for item in bad},
+        "index": list(disagreements),
+    }
+
+
+def _print_drift(bad: Sequence[Any], total: int, paint: Paint) -> None:
+    """What matters first: how many, why, then each run by gravity; runs where only digests moved in one line."""
+    from .evidence.check import by_gravity, likely_cause
+
+    cause = likely_cause(bad)
+    print(f"check: {len(bad)} of {total} runs drifted" + (f"; likely cause: {cause}" if cause else ""))
+    quiet = [item for item in bad if item.kind == "DIGEST-ONLY"] if len(bad) > 1 else []
+    for item in by_gravity(bad):
+        if item in quiet:
+            continue
+        print(f"{paint(item.kind, 'red')}  {item.run}")
+        for line in item.lines:
+            print(f"  {clip(line, 400)}")
+        if item.accept and len(bad) > 1:
+            print(f"  accept this one: {item.accept}")
+    if quiet:
+        names = " ".join(sorted(item.run for item in quiet))
+        print(f"{paint('DIGEST-ONLY', 'yellow')}  {len(quiet)} runs: {clip(names, 400)}")
+
+
+def verify(options: argparse.Namespace) -> int:
+    from .evidence.check import runs_below
+    from .evidence.index import problems
+    from .evidence.verify import verify as verify_run
+
+    root = _root(options)
+    folders = [Path(run) for run in options.runs] or runs_below(root)
+    if not folders:
+        raise InputError(
+            "there is no recorded run", file=str(root / "runs"), remedy="record one with `tachograph run`"
+        )
+    found = {str(_near(folder)): verify_run(folder, root) for folder in folders}
+    lines = [line for run in found.values() for line in run]
+    if not options.runs:
+        lines += [line for line in problems(root) if line not in lines]
+    if options.json:
+        print(json.dumps({"runs": len(found), "problems": lines}, sort_keys=True))
+        return 1 if lines else 0
+    for line in lines:
+        print(clip(line, 400))
+    names = next(iter(found)) if len(found) == 1 else f"{len(found)} runs"
+    print(
+        f"verify: {len(lines)} problems"
+        if lines
+        else f"verify: {names} whole and consistent; nothing was run"
+    )
+    return 1 if lines else 0
+
+
+def show(options: argparse.Namespace) -> int:
+    from .evidence.show import show
+
+    print(show(Path(options.run), as_json=options.json, paint=painter(sys.stdout, options.no_color)))
+    return 0
+
+
+def _load_policies(options: argparse.Namespace, files: Sequence[str]) -> list[Any]:
+    from .runtime.policy import Policy
+
+    root = _root(options)
+    paths = [Path(file) for file in files] or [root / "policy" / "v1.yaml"]
+    return [(path, Policy.load(path, options.overlay, root=root)) for path in paths]
+
+
+def policy_check(options: argparse.Namespace) -> int:
+    loaded = _load_policies(options, options.files)
+    folder = _root(options) / "tools"
+    names = {path.stem for path in folder.glob("*.py")}
+    for _, policy in loaded:
+        if names:
+            policy.check_tools(names)
+    if options.json:
+        print(json.dumps({_near(path): policy.version for path, policy in loaded}, sort_keys=True))
+        return 0
+    for path, policy in loaded:
+        print(
+            f"{_near(path)}: version {policy.version}, {len(policy.allowed)} tools allowed, "
+            f"{len(policy.data.get('url_allowlist', ()))} URL entries, {len(policy.mounts)} mounts"
+        )
+    return 0
+
+
+def policy_version(options: argparse.Namespace) -> int:
+    loaded = _load_policies(options, options.files)
+    if not options.json:
+        print("\n".join(policy.version for _, policy in loaded))
+    elif len(loaded) == 1:
+        print(json.dumps({"version": loaded[0][1].version}))
+    else:
+        print(json.dumps({_near(path): policy.version for path, policy in loaded}, sort_keys=True))
+    return 0
+
+
+def policy_decide(options: argparse.Namespace) -> int:
+    from .evidence.decide import decide_file
+
+    ((_, policy),) = _load_policies(options, [options.policy] if options.policy else [])
+    decision = decide_file(options.call, policy, _root(options))
+    if options.json:
+        print(json.dumps(decision.record(), sort_keys=True))
+    else:
+        paint = painter(sys.stdout, options.no_color)
+        colour = {"allow": "green", "deny": "red"}.get(decision.decision, "yellow")
+        print(
+            f"{paint(decision.decision, colour)}  {decision.rule_id}  {decision.at}  {clip(decision.reason, 400)}"
+        )
+    return 0 if decision.decision == "allow" else 1
