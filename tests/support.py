@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tachograph.evidence.check import rebuild
+from tachograph.evidence.rebuild import rebuild
 from tachograph.fail.catalog import ENDINGS, MODES
 from tachograph.runtime import ledger as ledgers
 from tachograph.runtime.agent import Agent, RunResult

@@ -45,7 +45,7 @@ def patiently(
             return outcome, what
         step.note_error(wanted.position, fault.record())
         if attempt > run.schedule.max_retries or not may_repeat(fault, idempotent):
-            what = _given_up(fault, attempt, idempotent)
+            what = _given_up(fault, attempt)
             entry["outcome"] = "exhausted" if what == "exhausted" else "failed"
             return outcome, what
         identity = f"{run.seed}/{run.run_id}/{step.index}/{index}/{attempt}"
@@ -55,11 +55,11 @@ def patiently(
         yield Wait(step.index, index, attempt, wait)
 
 
-def _given_up(fault: Fault, attempt: int, idempotent: bool) -> str:
+def _given_up(fault: Fault, attempt: int) -> str:
     if fault.kind == "other":
         return "unhandled"
-    if fault.kind == "timeout" and not may_repeat(fault, idempotent):
-        return "timeout"
+    if fault.kind == "timeout" and attempt == 1:
+        return "timeout"  # one that may not be repeated, by the tool or by the policy
     return "exhausted"
 
 

@@ -200,7 +200,7 @@ class LiveWorld:
             return Outcome(fault=fault_of(error, (ConnectionError,)))
         finally:
             self._clock.spend("model")
-        return Outcome(reply=read_reply(output, effect.step, self._redact))
+        return Outcome(reply=read_reply(output, effect.step, self._redact.of_model()))
 
     def _invoke(self, effect: Invoke, stamps: Stamps) -> Outcome:
         tool = self._tools[effect.call.name]

@@ -56,7 +56,6 @@ class Counters:
     result_bytes: int = 0
     repeats: dict[bytes, int] = field(default_factory=dict)
     results: dict[bytes, int] = field(default_factory=dict)
-    refused: set[bytes] = field(default_factory=set)
 
     def count_result(self, call: Call, result: str) -> None:
         """Note that `call` brought `result` (canonical text)."""

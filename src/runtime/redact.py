@@ -45,7 +45,14 @@ class Redactor:
         """`text` with each secret replaced; text without secrets comes back as it is."""
         if self._pattern is None:
             return text
-        return self._pattern.sub(self._placeholder, text.replace("<secret:", "<secret::"))
+        return self._pattern.sub(self._placeholder, self._escape(text))
+
+    def of_model(self) -> Redactor:
+        """The same redactor for what a model says: it has read placeholders, and may repeat those given out."""
+        return _Repeating(self)
+
+    def _escape(self, text: str) -> str:
+        return text.replace("<secret:", "<secret::")
 
     def data(self, data: Fragment) -> Fragment:
         """Canonical data with every string of it, keys included, redacted. Raises NotJson."""
@@ -60,3 +67,23 @@ class Redactor:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             self._numbers[key] = self._counts[kind]
         return f"<secret:{kind}:{self._numbers[key]}>"
+
+
+_LOOKS_LIKE: Final = re.compile(r"<secret:(?:([a-z_]+):([1-9][0-9]*)>)?")
+
+
+class _Repeating(Redactor):
+    """Shares the numbers of another redactor, and leaves the placeholders that it gave out as they are."""
+
+    def __init__(self, whole: Redactor) -> None:
+        self._pattern = whole._pattern
+        self._numbers = whole._numbers
+        self._counts = whole._counts
+
+    def _escape(self, text: str) -> str:
+        return _LOOKS_LIKE.sub(self._repeated, text)
+
+    def _repeated(self, match: re.Match[str]) -> str:
+        kind, number = match.groups()
+        known = kind is not None and int(number) <= self._counts.get(kind, 0)
+        return match.group() if known else match.group().replace("<secret:", "<secret::", 1)

@@ -95,7 +95,7 @@ def load_module(path: str | Path, *, file: str | None = None) -> Tool:
     try:
         # compiled from the very bytes that are digested: no cached bytecode, none written
         exec(compile(text, label, "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - a trusted tool module
-    except Exception as error:  # foreign code
+    except (Exception, SystemExit) as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise ToolError(
             f"importing it raised {type(error).__name__}", file=label, line=line, remedy="mend the module"

@@ -218,3 +218,15 @@ def test_a_token_behind_a_word_and_a_dash_is_found() -> None:
     token = SECRETS["jwt"][0]
     for text in (f"token-{token}", f"x={token}", f"_{token}", f"-{token}"):
         assert A not in Redactor(["jwt"])(text)
+
+
+def test_a_model_may_repeat_the_placeholders_that_were_given_out_and_forge_none() -> None:
+    redactor = Redactor(["email"])
+    assert redactor("a@b.example and c@d.example") == "<secret:email:1> and <secret:email:2>"
+    model = redactor.of_model()
+    assert model("I saw <secret:email:2>.") == "I saw <secret:email:2>."
+    for forged in ("<secret:email:3>", "<secret:email:01>", "<secret:jwt:1>", "<secret:", "<secret:email:1"):
+        assert model(forged) == forged.replace("<secret:", "<secret::")
+    # a new secret of a model's counts on from the shared numbers
+    assert model("e@f.example") == "<secret:email:3>"
+    assert redactor("e@f.example, <secret:email:1>") == "<secret:email:3>, <secret::email:1>"
