@@ -39,9 +39,58 @@ canonical: $(VENV)/.runtime ## run the canonical task and record it in runs/cano
 canonical-check: $(VENV)/.runtime ## make the canonical run again and compare it byte for byte
 	@$(PY) -m tachograph check runs/canonical/v1
 
+.PHONY: policy-gates
+policy-gates: $(VENV)/.runtime ## record the policy gate scenarios; SCENARIO=name for one
+	@$(PY) -m tachograph.evidence.build policy_gates $(SCENARIO)
+
+.PHONY: policy-gates-check
+policy-gates-check: $(VENV)/.runtime ## check the policy gate runs; SCENARIO=name for one
+	@$(PY) -m tachograph.evidence.build --check policy_gates $(SCENARIO)
+
+.PHONY: failure-modes
+failure-modes: $(VENV)/.runtime ## record the failure mode scenarios; SCENARIO=name for one
+	@$(PY) -m tachograph.evidence.build failure_modes $(SCENARIO)
+
+.PHONY: failure-modes-check
+failure-modes-check: $(VENV)/.runtime ## check the failure mode runs; SCENARIO=name for one
+	@$(PY) -m tachograph.evidence.build --check failure_modes $(SCENARIO)
+
+.PHONY: evidence-build
+evidence-build: $(VENV)/.runtime ## record every task; write index and generated pages
+	@$(PY) -m tachograph.evidence.build
+
 .PHONY: evidence-check
-evidence-check: $(VENV)/.runtime ## make every committed run again and compare
+evidence-check: $(VENV)/.runtime ## make every committed run again and compare; runs, tasks and index both ways
 	@$(PY) -m tachograph check
+
+.PHONY: verify
+verify: $(VENV)/.runtime ## check the records in themselves, without running anything
+	@$(PY) -m tachograph verify
+
+.PHONY: regression
+regression: $(VENV)/.runtime ## the runs of BASE=commit (default HEAD) against today's code
+	@$(PY) -m tachograph.evidence.regression "$(BASE)"
+
+.PHONY: smoke
+smoke: $(VENV)/.runtime ## README table, policy, tasks, runs and index against each other
+	@$(PY) -m tachograph.evidence.smoke smoke
+
+.PHONY: smoke-runtime
+smoke-runtime: $(VENV)/.dev ## the tests of loop, gate and retry
+	@$(PY) -m pytest -q -p no:cacheprovider tests/runtime/test_loop.py tests/runtime/test_gate.py tests/runtime/test_retry.py
+	@echo "smoke-runtime: loop, gate and retry pass"
+
+.PHONY: trace-smoke
+trace-smoke: $(VENV)/.runtime ## every trace against opentelemetry-proto, its tree and attributes
+	@$(PY) -m tachograph.evidence.smoke trace-smoke
+
+.PHONY: tool-smoke
+tool-smoke: $(VENV)/.runtime ## each tool through an agent, with a good and a bad call
+	@$(PY) -m tachograph.evidence.smoke tool-smoke
+
+.PHONY: sabotage
+sabotage: $(VENV)/.dev ## one-line mutations of the code: each must turn a check red
+	@$(PY) tests/sabotage/run.py
 
 .PHONY: fixture-build
 fixture-build: $(VENV)/.runtime ## write the corpus manifest from the documents

@@ -23,7 +23,7 @@ from measure import Case, Row, take_turns
 
 from runs import READ, Runs, corpus, name
 from tachograph import Tool
-from tachograph.evidence import record
+from tachograph.evidence import writer
 from tachograph.evidence.report import Report
 from tachograph.runtime import calls, driver, ledger, llm
 from tachograph.runtime.canonical_json import encode
@@ -163,9 +163,9 @@ _WATCHED = {
     "history: what the model will read": Watched(llm.History, "add"),
     "ledger: the line encoded and chained": Watched(ledger.Ledger, "append"),
     "ledger: totals": Watched(ledger.Totals, "add"),
-    "ledger: written and digested": Watched(record._Digested, "write", only=_writes("state.jsonl")),
+    "ledger: written and digested": Watched(writer._Digested, "write", only=_writes("state.jsonl")),
     "trace: spans projected": Watched(Projector, "step"),
-    "trace: written and digested": Watched(record._Digested, "write", only=_writes("trace.json")),
+    "trace: written and digested": Watched(writer._Digested, "write", only=_writes("trace.json")),
     "trace: spans encoded": Watched(TraceWriter, "add", less="trace: written and digested"),
     "report: its rows": Watched(Report, "step"),
 }

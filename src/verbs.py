@@ -15,6 +15,7 @@ from .fail.errors import InputError
 
 
 def version(_options: argparse.Namespace) -> int:
+    """Print the version."""
     from . import __version__
 
     print(f"tachograph {__version__}")
@@ -45,6 +46,7 @@ def _task_path(options: argparse.Namespace) -> tuple[Path, Path]:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Run a task, record it, and say how it ended."""
     from .evidence import index
     from .evidence.record import ending_ok, live_export, record_run
     from .evidence.task import build, load_task
@@ -101,6 +103,7 @@ def _near(path: Path) -> str:
 
 
 def check(options: argparse.Namespace) -> int:
+    """Make recorded runs again and say what drifted."""
     from .evidence.check import examine, runs_below
     from .evidence.index import problems
 
@@ -168,6 +171,7 @@ def _print_drift(bad: Sequence[Any], total: int, paint: Paint) -> None:
 
 
 def verify(options: argparse.Namespace) -> int:
+    """Check records in themselves."""
     from .evidence.check import runs_below
     from .evidence.index import problems
     from .evidence.verify import verify as verify_run
@@ -197,6 +201,7 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
+    """Print a recorded run."""
     from .evidence.show import show
 
     print(show(Path(options.run), as_json=options.json, paint=painter(sys.stdout, options.no_color)))
@@ -212,6 +217,7 @@ def _load_policies(options: argparse.Namespace, files: Sequence[str]) -> list[An
 
 
 def policy_check(options: argparse.Namespace) -> int:
+    """Load policies and say what they hold."""
     loaded = _load_policies(options, options.files)
     folder = _root(options) / "tools"
     names = {path.stem for path in folder.glob("*.py")}
@@ -230,6 +236,7 @@ def policy_check(options: argparse.Namespace) -> int:
 
 
 def policy_version(options: argparse.Namespace) -> int:
+    """Print the version of policies."""
     loaded = _load_policies(options, options.files)
     if not options.json:
         print("\n".join(policy.version for _, policy in loaded))
@@ -241,6 +248,7 @@ def policy_version(options: argparse.Namespace) -> int:
 
 
 def policy_decide(options: argparse.Namespace) -> int:
+    """Decide one call."""
     from .evidence.decide import decide_file
 
     ((_, policy),) = _load_policies(options, [options.policy] if options.policy else [])

@@ -1,12 +1,14 @@
-"""`docs/policy-gates.md` and `docs/failure-modes.md`, written from the catalog and the recorded runs."""
+"""Pages written from the catalog and the recorded runs: gates, failure modes, the README's capability table."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
 from ..fail.catalog import ENDINGS, MODES, happenings, verdict
 from ..runtime import ledger as ledgers
+from ..tracing.spans import spans_of
 from .index import UNSCRIPTED
 from .manifest import STATE
 from .report import inert
@@ -16,11 +18,22 @@ Line = dict[str, Any]
 
 GATES: Final = "docs/policy-gates.md"
 MODES_PAGE: Final = "docs/failure-modes.md"
+README: Final = "README.md"
+# the capability table of the README stands between these
+BEGIN: Final = "<!-- capabilities -->\n"
+END: Final = "<!-- /capabilities -->"
+# in the order of the tree
+SPANS: Final = ("agent_run", "agent_step", "llm_call", "policy_check", "tool_call", "retry_attempt")
+KINDS: Final = ("canonical", "policy_gates", "failure_modes")
 
 
 def pages(root: Path) -> dict[str, str]:
     """Path relative to the root -> text. Raises InputError for a run or task that cannot be read."""
-    return {GATES: _gates(root), MODES_PAGE: _failure_modes(root)}
+    out = {GATES: _gates(root), MODES_PAGE: _failure_modes(root)}
+    readme = root / README
+    if readme.is_file():
+        out[README] = _with_capabilities(readme.read_text(encoding="utf-8"), root)
+    return out
 
 
 def stale(root: Path) -> list[str]:
@@ -51,6 +64,21 @@ def _runs(root: Path, kind: str) -> list[tuple[str, str, list[Line]]]:
         name = state.relative_to(root).as_posix()
         out.append((folder.name, str(task.data["title"]), list(ledgers.read(state.read_bytes(), name))))
     return out
+
+
+def _with_capabilities(text: str, root: Path) -> str:
+    """The README with its capability table written anew; without the two marks it stays as it is."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        return text
+    rows = ["| capability | run | trace signature |", "|---|---|---|"]
+    for kind in KINDS:
+        for name, title, lines in _runs(root, kind):
+            counts = Counter(span.name for span in spans_of(lines))
+            signature = ", ".join(f"{counts[span]} {span}" for span in SPANS if counts[span])
+            rows.append(f"| {inert(title)} | [`runs/{kind}/{name}`](runs/{kind}/{name}) | {signature} |")
+    return f"{before}{BEGIN}" + "\n".join(rows) + f"\n{END}{after}"
 
 
 def _link(kind: str, name: str) -> str:

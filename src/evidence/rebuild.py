@@ -15,6 +15,7 @@ from .report import Report
 
 
 def run_files(folder: Path, name: str) -> dict[str, bytes]:
+    """The four files of a run by name. Raises RecordError for a missing or a foreign file."""
     if not folder.is_dir():
         raise RecordError("there is no such run", file=name, remedy="record it with `tachograph run TASK`")
     out = {}

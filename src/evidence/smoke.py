@@ -22,7 +22,7 @@ from ..runtime.policy import Policy
 from ..runtime.stub import Stub
 from ..runtime.tools import load_named
 from ..runtime.workspace import Host, Mount
-from . import index
+from . import docs, index
 from .check import runs_below
 from .manifest import TRACE
 from .task import build, load_task
@@ -41,6 +41,10 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
 def tree(root: Path) -> list[str]:
     """README table, policy, tasks, runs and index against each other."""
     out = index.problems(root)
+    try:
+        out += docs.stale(root)
+    except InputError as error:
+        out.append(str(error))
     table = readme_table(root)
     if not table:
         out.append("README.md: the capability table is empty")

@@ -158,7 +158,8 @@ def _judge_result(step: Step, index: int, call: Call, outcome: Outcome) -> str:
         step.note_error(f"i{index}.{attempt}", {"problem": outcome.invalid or "no result"})
         return "tool_output_invalid"
     try:
-        wrong = first_mismatch(state.run.gate.tools[call.name].output_validator, outcome.result.value())
+        tool, data = state.run.gate.tools[call.name], outcome.result.value()
+        wrong = None if tool.output_fits(data) else first_mismatch(tool.output_validator, data)
     except Exception as error:  # noqa: BLE001 - a schema that cannot be applied accepts nothing
         step.note_error(
             f"i{index}.{attempt}", {"problem": "no usable output schema", "exception": type(error).__name__}

@@ -245,19 +245,22 @@ class Gate:
         return Decision(ALLOW, "sandbox_path", f"mount {printable(path.mount)} allows {access}", place, facts)
 
     def _arg_schema(self, call: Call, tool: Tool, arguments: Any) -> Decision | None:
-        place = self.policy.at("/arg_schema_enforcement")
         if not isinstance(arguments, dict):
             problem = call.problem or "not an object"
+            place = self.policy.at("/arg_schema_enforcement")
             facts = {"pointer": "", "keyword": "json", "limit": problem}
             return Decision(DENY, "arg_schema", f"the arguments are no JSON object: {problem}", place, facts)
-        validator = tool.input_validator if self.policy.strict_arguments else tool.shape_validator
-        wrong = first_mismatch(validator, arguments)
+        strict = self.policy.strict_arguments
+        if (tool.input_fits if strict else tool.shape_fits)(arguments):
+            return None
+        wrong = first_mismatch(tool.input_validator if strict else tool.shape_validator, arguments)
         if wrong is None:
             return None
         reason = f"argument {printable(wrong.pointer or '/')} breaks {wrong.keyword}"
         if wrong.limit:
             reason += f" ({printable(wrong.limit)})"
         facts = {"pointer": wrong.pointer, "keyword": wrong.keyword, "limit": wrong.limit}
+        place = self.policy.at("/arg_schema_enforcement")
         return Decision(DENY, "arg_schema", reason, place, facts)
 
     def _cycle(self, call: Call, counters: Counters) -> Decision | None:

@@ -27,6 +27,7 @@ from typing import Any, Final
 from ..fail.errors import ToolError
 from . import canonical_json
 from .places import shipped
+from .quick_schema import Fits, quick
 from .schema_errors import did_you_mean
 from .tool_schema import Resource, check_sound, resources_of, shape, validator, without_extensions
 
@@ -73,6 +74,19 @@ class Tool:
     @cached_property
     def output_validator(self) -> Any:
         return validator(self.output_schema)
+
+    @cached_property
+    def input_fits(self) -> Fits:
+        """A quick yes to arguments that `input_validator` accepts; what it does not accept goes there."""
+        return quick(self.input_schema)
+
+    @cached_property
+    def shape_fits(self) -> Fits:
+        return quick(shape(self.input_schema))
+
+    @cached_property
+    def output_fits(self) -> Fits:
+        return quick(self.output_schema)
 
     @cached_property
     def offered_schema(self) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tachograph.evidence import manifest as manifests
-from tachograph.evidence.check import examine, rebuild
+from tachograph.evidence.check import examine
+from tachograph.evidence.rebuild import rebuild
 from tachograph.evidence.record import record_run
 from tachograph.evidence.task import build, load_task
 from tachograph.tracing.spans import Span, trace_id_of

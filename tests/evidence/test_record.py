@@ -17,7 +17,8 @@ import pytest
 
 from tachograph import Agent, Policy, Stub, record
 from tachograph.evidence.check import examine
-from tachograph.evidence.record import Folder, record_run
+from tachograph.evidence.folder import Folder
+from tachograph.evidence.record import record_run
 from tachograph.evidence.task import build, load_task
 from tachograph.fail.errors import ExpectationError, InputError, OutputError
 from tests.support import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tachograph.evidence.check import rebuild
+from tachograph.evidence.rebuild import rebuild
 from tests.support import Ran, answer, ask, failing, perform, policy_data, probe, tool
 
 HOSTILE = (

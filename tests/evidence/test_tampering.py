@@ -297,7 +297,7 @@ def test_a_task_outside_the_project_is_not_followed(run: Path, tmp_path: Path) -
         ("tools/write.py", (b'"""Write', b'"""Writes'), "tools/write.py"),
         ("tools/search.py", (b"DEFAULT_TOP_K = 5", b"DEFAULT_TOP_K = 6"), "tools/search.py"),
         (TASK, (b"top_k: 3", b"top_k: 4"), TASK),
-        (TASK, (b"seed: 7", b"seed: 8"), "/run_id"),
+        (TASK, (b"seed: 7", b"seed: 8"), "/seed: 7 -> 8"),
         (TASK, (b"# The canonical", b"# A canonical"), TASK),
     ],
     ids=lambda value: value if isinstance(value, str) and value.startswith(("p", "d", "t")) else "",
@@ -340,14 +340,14 @@ def test_the_command_prints_what_moved_and_accepting_mends_it(tmp_path: Path) ->
     project = copy_project(tmp_path / "project")
     file = project / "data/corpus/v1/op-a4.md"
     file.write_bytes(file.read_bytes().replace(b"20 minutes", b"25 minutes"))
-    done = cli("check", cwd=project)
+    done = cli("check", CANONICAL, cwd=project)
     assert done.returncode == 1
     assert "data/corpus/v1/op-a4.md" in done.stdout and ACCEPT in done.stdout
-    report = json.loads(cli("check", "--json", cwd=project).stdout)
+    report = json.loads(cli("check", CANONICAL, "--json", cwd=project).stdout)
     assert report["runs"] == 1 and list(report["drifted"]) == [CANONICAL]
     accepted = cli(*ACCEPT.split()[1:], cwd=project)
     assert accepted.returncode == 0, accepted.stderr
-    assert cli("check", cwd=project).returncode == 0
+    assert cli("check", CANONICAL, cwd=project).returncode == 0
 
 
 def test_accepting_mends_a_manifest_that_was_edited_by_hand(tmp_path: Path) -> None:
