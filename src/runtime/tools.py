@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Final
 
 from ..fail.errors import ToolError
@@ -108,13 +109,18 @@ def load_module(path: str | Path, *, file: str | None = None) -> Tool:
     module.__file__ = str(source)
     try:
         # compiled from the very bytes that are digested: no cached bytecode, none written
-        exec(compile(text, label, "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - a trusted tool module
+        exec(_compiled(text, label), module.__dict__)  # noqa: S102 - a trusted tool module
     except (Exception, SystemExit) as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise ToolError(
             f"importing it raised {type(error).__name__}", file=label, line=line, remedy="mend the module"
         ) from error
     return from_module(module, name=source.stem, file=label, digest=canonical_json.digest(text))
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: bytes, label: str) -> CodeType:
+    return compile(text, label, "exec", dont_inherit=True)
 
 
 def from_module(
@@ -204,17 +210,27 @@ def _check(tool: Tool) -> tuple[Resource, ...]:
             raise ToolError(
                 "TRANSIENT may hold builtin exception types only", file=label, remedy="mend TRANSIENT"
             )
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-
+    texts = []
     for which, schema in (("INPUT_SCHEMA", tool.input_schema), ("OUTPUT_SCHEMA", tool.output_schema)):
         try:
-            canonical_json.encode(dict(schema))
-            Draft202012Validator.check_schema(dict(schema))
+            texts.append(canonical_json.encode(dict(schema)))
         except canonical_json.NotJson as error:
             raise ToolError(
                 f"{which} is no JSON: {error.reason}", file=label, remedy="mend the schema"
             ) from None
+    return _check_schemas(*texts, label)
+
+
+@lru_cache(maxsize=256)
+def _check_schemas(input_schema: str, output_schema: str, label: str) -> tuple[Resource, ...]:
+    """The resources of a tool whose schemas are sound. Kept, since a check of many runs loads the same tools."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
+    for which, text in (("INPUT_SCHEMA", input_schema), ("OUTPUT_SCHEMA", output_schema)):
+        schema = json.loads(text)
+        try:
+            Draft202012Validator.check_schema(schema)
         except SchemaError as error:
             place = "/".join(map(str, error.absolute_path))
             raise ToolError(
@@ -229,4 +245,4 @@ def _check(tool: Tool) -> tuple[Resource, ...]:
                 remedy="add it",
             )
         check_sound(schema, f"{label}: {which}")
-    return resources_of(tool.input_schema, f"{label}: INPUT_SCHEMA")
+    return resources_of(json.loads(input_schema), f"{label}: INPUT_SCHEMA")
