@@ -88,6 +88,10 @@ trace-smoke: $(VENV)/.runtime ## every trace against opentelemetry-proto, its tr
 tool-smoke: $(VENV)/.runtime ## each tool through an agent, with a good and a bad call
 	@$(PY) -m tachograph.evidence.smoke tool-smoke
 
+.PHONY: pythons
+pythons: ## check the committed runs with every other CPython from 3.11 that is found
+	@bash tests/pythons.sh
+
 .PHONY: sabotage
 sabotage: $(VENV)/.dev ## one-line mutations of the code: each must turn a check red
 	@$(PY) tests/sabotage/run.py
