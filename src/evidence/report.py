@@ -42,7 +42,7 @@ def inert(text: str, limit: int = MAX_CELL) -> str:
 def code(text: str, limit: int = MAX_CELL) -> str:
     """Foreign text as a code span, in a table too: a pipe would end the cell even there."""
     line = visible(_cut(text, limit)).replace("|", "\\u{7c}") or " "
-    fence = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)))) if "`" in line else "`"
     pad = " " if line[0] in "` " or line[-1] in "` " else ""
     return f"{fence}{pad}{line}{pad}{fence}"
 
@@ -66,6 +66,7 @@ class Report:
         self._failures: list[str] = []
         self._arrows: list[str] = []
         self._tools: list[str] = []
+        self._links: dict[str, str] = {}  # as many as the policy has lines
 
     def step(self, line: Line) -> None:
         index = line["step_index"]
@@ -135,11 +136,10 @@ class Report:
         )
 
     def _link(self, at: str) -> str:
-        """`policy/v1.yaml:4` as a link to that line, relative to the report's folder `runs/KIND/NAME/`."""
-        file, _, line = at.rpartition(":")
-        if not line.isdigit() or not re.fullmatch(r"[A-Za-z0-9_./-]+", file):
-            return inert(at)
-        return f"[{file}:{line}](../../../{file}#L{line})"
+        found = self._links.get(at)
+        if found is None:
+            found = self._links[at] = _link(at)
+        return found
 
     def end(self, line: Line) -> str:
         """The whole report. The last line of the ledger closes it."""
@@ -235,6 +235,14 @@ class Report:
             "",
             again,
         ]
+
+
+def _link(at: str) -> str:
+    """`policy/v1.yaml:4` as a link to that line, relative to the report's folder `runs/KIND/NAME/`."""
+    file, _, line = at.rpartition(":")
+    if not line.isdigit() or not re.fullmatch(r"[A-Za-z0-9_./-]+", file):
+        return inert(at)
+    return f"[{file}:{line}](../../../{file}#L{line})"
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,7 @@ import hashlib
 import os
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from ..runtime import canonical_json
 from ..runtime.agent import Agent, Setting
@@ -19,13 +19,15 @@ from .manifest import MANIFEST, REPORT, STATE, TRACE
 from .report import Report
 
 Line = dict[str, Any]
+# a run's files are whole or not at all, so nothing is gained by writing often
+_BUFFER: Final = 1 << 16
 
 
 class _Digested:
     """A file being written, on disk or in memory, with the SHA-256 of what went in."""
 
     def __init__(self, path: Path | None) -> None:
-        self._file: BinaryIO = BytesIO() if path is None else path.open("xb")
+        self._file: BinaryIO = BytesIO() if path is None else path.open("xb", buffering=_BUFFER)
         self._durable = path is not None
         self._sha = hashlib.sha256()
 

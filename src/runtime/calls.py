@@ -65,7 +65,7 @@ def _decide(step: Step, index: int, call: Call) -> Generator[Effect | Event, Out
     """Ask the gate and, where it escalates, a person. Returns the final decision and what happened."""
     state = step.state
     decision = state.run.gate.decide(call, state.counters)
-    before = state.refused.get(call_key(call))
+    before = state.refused.get(call_key(call)) if state.refused else None
     if before is not None and decision.decision != DENY:
         # refused by a person or while it ran: the rules alone would let it through once more
         reason = "this call was refused before"

@@ -20,6 +20,10 @@ _MARGIN: Final = 32
 MAX_TEXT: Final = 8_000_000
 
 
+# for text of ours, which has no space around it: `json.loads` would look for some
+_read: Final = json.JSONDecoder().raw_decode
+
+
 class NotJson(ValueError):
     """A text or value that has no canonical form; `reason` is a few words of ours."""
 
@@ -50,7 +54,7 @@ class Fragment:
 
     def value(self) -> Any:
         """A fresh decoded copy, so that no reader can change another's."""
-        return json.loads(self.text)
+        return _read(self.text)[0]
 
 
 def encode(value: Any) -> str:

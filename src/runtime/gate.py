@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from .effects import Call
@@ -69,7 +70,13 @@ class Counters:
 def call_key(call: Call) -> bytes:
     """Identity of a call: tool and canonical arguments."""
     arguments = call.arguments.text if call.arguments is not None else f"\0{call.raw}"
-    name = call.name if isinstance(call.name, str) else repr(call.name)
+    return _key_of(call.name if isinstance(call.name, str) else repr(call.name), arguments)
+
+
+@lru_cache(
+    maxsize=1
+)  # a call's key is asked for three times in a row; more would hold its arguments in memory
+def _key_of(name: str, arguments: str) -> bytes:
     return hashlib.sha256(f"{name}\0{arguments}".encode("utf-8", "backslashreplace")).digest()
 
 

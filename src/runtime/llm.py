@@ -74,9 +74,10 @@ class History:
 
     def add(self, message: dict[str, Any]) -> None:
         text = canonical_json.encode(message)
+        data = text.encode("utf-8")
         self.texts.append(text)
-        self.bytes += len(text.encode("utf-8"))
-        self.digest = canonical_json.digest(self.digest + text)
+        self.bytes += len(data)
+        self.digest = canonical_json.digest(self.digest.encode("ascii") + data)
 
     def window(self) -> Messages:
         return Messages(self.texts, len(self.texts))

@@ -10,19 +10,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
-
-__all__ = [
-    "Allowlist",
-    "Entry",
-    "Malformed",
-    "MountPath",
-    "Networks",
-    "Target",
-    "parse_entry",
-    "parse_path",
-    "parse_url",
-]
 
 MAX_URL = 8192  # characters
 MAX_PATH_BYTES = 1024
@@ -90,6 +79,11 @@ def parse_url(text: str) -> Target:
     """Read an absolute http(s) URL. Raises Malformed, and nothing else, for any other object."""
     if not isinstance(text, str):
         raise Malformed("a URL must be text")
+    return _parse_url(str.__str__(text))
+
+
+@lru_cache(maxsize=16)  # the rules read a text more than once within a step
+def _parse_url(text: str) -> Target:
     if len(text) > MAX_URL:
         raise Malformed(f"a URL of {len(text)} characters, at most {MAX_URL} are accepted")
     if not _URL_TEXT.fullmatch(text):
@@ -292,6 +286,11 @@ def parse_path(text: str) -> MountPath:
     """Read "mount/part/part". Raises Malformed, and nothing else, for any other object."""
     if not isinstance(text, str):
         raise Malformed("a path must be text")
+    return _parse_path(str.__str__(text))
+
+
+@lru_cache(maxsize=16)
+def _parse_path(text: str) -> MountPath:
     if len(text) > MAX_PATH_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_PATH_BYTES:
         raise Malformed(f"a path longer than {MAX_PATH_BYTES} bytes")
     if not (text.isascii() and text.isprintable()):

@@ -7,6 +7,7 @@ whatever SDK is installed and whatever the environment says.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from json.encoder import encode_basestring as _quote
 from typing import Final
 
@@ -30,8 +31,14 @@ TAIL: Final = "\n]}]}]}\n"
 def _span_text(span: Span) -> str:
     """A span as an object of OTLP/JSON, put together without plain data in between."""
     parent = "" if span.parent_id is None else f'"parentSpanId":"{span.parent_id}",'
+    values = span.attributes
     attributes = ",".join(
-        [f'{{"key":{_quote(key)},"value":{_value(value)}}}' for key, value in sorted(span.attributes.items())]
+        [
+            f'{head}{{"stringValue":{_quote(value)}}}}}'
+            if type(value := values[key]) is str
+            else f"{head}{_value(value)}}}"
+            for key, head in _heads(tuple(values))
+        ]
     )
     status = "" if span.error_type is None else f',"status":{{"code":{STATUS_ERROR}}}'
     return (
@@ -39,6 +46,12 @@ def _span_text(span: Span) -> str:
         f'"kind":{span.kind},"startTimeUnixNano":"{span.start_ns}","endTimeUnixNano":"{span.end_ns}",'
         f'"attributes":[{attributes}]{status}}}'
     )
+
+
+@lru_cache(maxsize=128)  # spans of a kind have the same attributes
+def _heads(keys: tuple[str, ...]) -> list[tuple[str, str]]:
+    """The keys in order, each with the text before its value."""
+    return [(key, f'{{"key":{_quote(key)},"value":') for key in sorted(keys)]
 
 
 def _value(value: Value) -> str:

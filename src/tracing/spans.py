@@ -18,8 +18,7 @@ they have one (`gen_ai.*`), OpenInference for the kind that viewers show, and `a
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..fail.catalog import BROKEN, FAILURE
 from ..runtime.clock import epoch_ns
@@ -31,8 +30,7 @@ Value = str | int | bool | list[str]
 Line = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """One span. Ids are lower-case hex, times nanoseconds since 1970; `error_type` None leaves status unset."""
 
     name: str
@@ -72,7 +70,7 @@ class Projector:
         """The spans of a step, the step's own first."""
         stamps = line["stamps"]
         index = line["step_index"]
-        begin = min(pair[0] for pair in stamps.values())
+        begin = min([pair[0] for pair in stamps.values()])
         if self._first is None:
             self._first = begin
         step = _Step(self, line, f"s{index}")
@@ -84,7 +82,7 @@ class Projector:
             "agent_step",
             "",
             self._root_id,
-            [begin, max(pair[1] for pair in stamps.values())],
+            [begin, max([pair[1] for pair in stamps.values()])],
             attributes,
             error=mode if mode in BROKEN else None,
         )
