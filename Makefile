@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 .PHONY: help
 help: ## print this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(PY):
 	@if [ -z "$(PYTHON)" ]; then echo "tachograph: needs Python 3.11 or newer with venv; install one or set PYTHON=" >&2; exit 2; fi

@@ -4,7 +4,7 @@ from tachograph import Agent, LLMOutput, Policy, ToolCall, record
 
 agent = Agent(llm=my_model, tools=["search", "read"], policy=Policy.load("policy/v1.yaml"))
 result = agent.run("What must a driver do when the recorder fails?")
-record(agent, "What must a driver do when the recorder fails?", out="runs/mine/first")
+record(agent, "What must a driver do when the recorder fails?", out="my-runs/first")
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .fail.errors import (
 )
 from .runtime.agent import Agent, Notice, RunResult
 from .runtime.clock import SystemClock, VirtualClock
-from .runtime.effects import Answer, Call
+from .runtime.effects import Answer, AskHuman, AskModel, Call, Decided, Invoke, Outcome, Wait
 from .runtime.gate import Counters, Decision, decide
 from .runtime.llm import LLMInput, LLMOutput, ToolCall, ToolSpec
 from .runtime.policy import Policy
@@ -40,20 +40,25 @@ __version__ = "0.1.0"
 __all__ = [
     "Agent",
     "Answer",
+    "AskHuman",
+    "AskModel",
     "Call",
     "Cancelled",
     "CorpusError",
     "Counters",
+    "Decided",
     "Decision",
     "ExpectationError",
     "Host",
     "InputError",
     "InvalidModelOutput",
+    "Invoke",
     "LLMInput",
     "LLMOutput",
     "ModelError",
     "Mount",
     "Notice",
+    "Outcome",
     "OutputError",
     "Policy",
     "PolicyError",
@@ -69,6 +74,7 @@ __all__ = [
     "ToolSpec",
     "TransientModelError",
     "VirtualClock",
+    "Wait",
     "__version__",
     "decide",
     "load_module",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from typing import Any, TextIO
 
@@ -14,8 +16,12 @@ Paint = Callable[[str, str], str]
 
 
 def painter(stream: TextIO, no_color: bool) -> Paint:
-    """A function (text, colour) -> text for a stream: SGR codes at a terminal, nothing elsewhere."""
-    if no_color or not stream.isatty():
+    """A function (text, colour) -> text for a stream: SGR codes at a terminal, nothing elsewhere.
+
+    `NO_COLOR` in the environment is honoured, as https://no-color.org asks.
+    """
+    wanted = not no_color and not os.environ.get("NO_COLOR")  # noqa: TID251 - decides nothing in a run
+    if not wanted or not stream.isatty():
         return lambda text, _colour: text
     return lambda text, colour: f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
@@ -43,7 +49,8 @@ class Progress:
             self._performed(notice)
 
     def _print(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        with contextlib.suppress(OSError):  # its reader left: the run goes on, and the end of it says so
+            print(text, file=self._stream, flush=True)
 
     def _line(self, line: dict[str, Any]) -> None:
         if line["type"] == "run":

@@ -70,7 +70,7 @@ def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("final_answer ")
-    names = sorted(path.name for path in (tmp_path / "runs/mine/first").iterdir())
+    names = sorted(path.name for path in (tmp_path / "my-runs/first").iterdir())
     assert names == ["manifest.json", "run_report.md", "state.jsonl", "trace.json"]
 
 

@@ -53,7 +53,7 @@ def volatile(root: Path | None, wall_clock_seconds: float) -> Line:
     return {
         "timestamp": wall_now(),
         "wall_clock_seconds": round(wall_clock_seconds, 3),
-        "code": {"git_sha": git_sha(root) if root is not None else None},
+        "code": code_of(root),
         "environment": {
             "python": platform.python_version(),
             "platform": f"{platform.system()}-{platform.machine()}",
@@ -87,16 +87,26 @@ def stable(manifest: Line) -> str:
     return canonical_json.encode({key: value for key, value in manifest.items() if key not in VOLATILE})
 
 
-def git_sha(root: Path) -> str | None:
-    """The commit checked out at `root`, None without git or outside a repository."""
+# what a run depends on; recorded runs and tests may be in the making
+_SOURCES: Final = ("src", "tools", "policy", "tasks", "data", "requirements.txt")
+
+
+def code_of(root: Path | None) -> Line:
+    """`git_sha`, the commit checked out at `root`, and `dirty`, whether sources differ from it.
+
+    Both are null without git or outside a repository.
+    """
+    sha = _git(root, "rev-parse", "HEAD") if root is not None else None
+    if root is None or sha is None:
+        return {"git_sha": None, "dirty": None}
+    changed = _git(root, "status", "--porcelain", "--", *_SOURCES)
+    return {"git_sha": sha, "dirty": None if changed is None else bool(changed)}
+
+
+def _git(root: Path, *words: str) -> str | None:
+    command = ["git", "-C", str(root), *words]
     try:
-        done = subprocess.run(  # noqa: S603 - a fixed command
-            ["git", "-C", str(root), "rev-parse", "HEAD"],  # noqa: S607 - whichever git the user has
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)  # noqa: S603 - fixed words
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

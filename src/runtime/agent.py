@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, overload
 
 from ..fail.catalog import FINAL_ANSWER
-from ..fail.errors import CorpusError, InputError, OutputError, PolicyError
+from ..fail.errors import CorpusError, InputError, OutputError, PolicyError, ToolError
 from . import canonical_json
 from . import ledger as ledgers
 from .clock import Clock, SystemClock, VirtualClock
@@ -116,6 +116,10 @@ class Agent:
         mounts: Mapping[str, str | os.PathLike[str] | Mount] | None = None,
         hosts: Mapping[str, str | os.PathLike[str] | Host] | None = None,
     ) -> None:
+        if not callable(llm):
+            raise InputError("llm is no callable", remedy="give a Callable[[LLMInput], LLMOutput]")
+        if isinstance(tools, str | Tool | ModuleType):
+            raise ToolError("tools is a single tool", remedy="give a list of tools")
         if not isinstance(policy, Policy):
             raise PolicyError(
                 "an agent needs a Policy", remedy="use Policy.load(path) or Policy.from_dict(data)"

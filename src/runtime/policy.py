@@ -77,6 +77,11 @@ class Policy:
         return cls(data, files=files, marks=marks)
 
     @classmethod
+    def shipped(cls, overlays: Iterable[str | Path] = ()) -> Policy:
+        """The policy that comes with the package, with overlays merged over it."""
+        return cls.load(shipped("policy/v1.yaml"), overlays, root=shipped("."))
+
+    @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Policy:
         """A policy from plain data, for code that holds its rules itself. Raises PolicyError."""
         return cls(data)
@@ -185,7 +190,7 @@ class Policy:
                 if name not in names:
                     raise self.error(
                         f"/{section}/{key}/{i}",
-                        f"there is no tool named {name!r}",
+                        f"there is no tool named {name!r}, neither here nor among the shipped ones",
                         did_you_mean(name, names) or "add the tool or remove the name",
                     )
 

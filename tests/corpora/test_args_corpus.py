@@ -1,4 +1,4 @@
-"""Argument texts of the shared corpus against the gate.
+"""Argument texts of the outside corpus against the gate.
 
 The corpus's tools declare no resources, so `url` and `path` are declared here; its sandbox is the mount `box`.
 """
@@ -43,7 +43,7 @@ POLICY = Policy.from_dict(
 def _corpus() -> Path:
     root = os.environ.get("TACHOGRAPH_CORPORA")
     if not root:
-        pytest.skip("TACHOGRAPH_CORPORA is not set: the shared corpus of arguments is not at hand")
+        pytest.skip("TACHOGRAPH_CORPORA is not set: the outside corpus of arguments is not at hand")
     return Path(root)
 
 

@@ -1,4 +1,4 @@
-"""JSON texts of the shared corpus against the strict parser and the ledger's reader."""
+"""JSON texts of the outside corpus against the strict parser and the ledger's reader."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NO_CANONICAL_FORM = {
 def _rows() -> list[dict[str, Any]]:
     root = os.environ.get("TACHOGRAPH_CORPORA")
     if not root:
-        pytest.skip("TACHOGRAPH_CORPORA is not set: the shared corpus of JSON texts is not at hand")
+        pytest.skip("TACHOGRAPH_CORPORA is not set: the outside corpus of JSON texts is not at hand")
     text = (Path(root) / "3-schema" / "json_text_cases.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 

@@ -1,4 +1,4 @@
-"""Paths of the shared corpus, decided by the gate and then performed by a run's `io`.
+"""Paths of the outside corpus, decided by the gate and then performed by a run's `io`.
 
 The corpus knows one sandbox folder and paths of the host; here the folder is the mount `box`. A path below
 `{SBX}` is what a model would write as `box/...`, a relative one is relative to the mount, and everything else
@@ -78,7 +78,7 @@ def adapted(text: str, sandbox: str) -> str:
 def _corpus() -> Path:
     root = os.environ.get("TACHOGRAPH_CORPORA")
     if not root:
-        pytest.skip("TACHOGRAPH_CORPORA is not set: the shared path corpus is not at hand")
+        pytest.skip("TACHOGRAPH_CORPORA is not set: the outside corpus of paths is not at hand")
     return Path(root)
 
 

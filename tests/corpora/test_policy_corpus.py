@@ -1,4 +1,4 @@
-"""Policy files of the shared corpus against the whole loader.
+"""Policy files of the outside corpus against the whole loader.
 
 The corpus's policies have no `schema` key and one sandbox with a `path_template`. Two things are adapted:
 
@@ -30,7 +30,7 @@ TEMPLATE = re.compile(rb"""("?)path_template\1: "/tmp/run/<run-id>/sandbox\"""")
 def _corpus() -> Path:
     root = os.environ.get("TACHOGRAPH_CORPORA")
     if not root:
-        pytest.skip("TACHOGRAPH_CORPORA is not set: the shared YAML corpus is not at hand")
+        pytest.skip("TACHOGRAPH_CORPORA is not set: the outside corpus of YAML is not at hand")
     return Path(root)
 
 

@@ -1,4 +1,4 @@
-"""URLs against an allowlist: the shared corpus where it is at hand, and our own generated classes always."""
+"""URLs against an allowlist: the outside corpus where it is at hand, and our own generated classes always."""
 
 from __future__ import annotations
 
@@ -168,13 +168,13 @@ def test_generated_plain_forms_are_allowed() -> None:
     assert not [text for text in texts if not allowed(text)]
 
 
-# ---- the shared corpus -------------------------------------------------------------------------------------
+# ---- the outside corpus -------------------------------------------------------------------------------------
 
 
 def _rows() -> list[dict[str, Any]]:
     root = os.environ.get("TACHOGRAPH_CORPORA")
     if not root:
-        pytest.skip("TACHOGRAPH_CORPORA is not set: the shared URL corpus is not at hand")
+        pytest.skip("TACHOGRAPH_CORPORA is not set: the outside corpus of URLs is not at hand")
     text = (Path(root) / "1-url" / "url_cases.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 

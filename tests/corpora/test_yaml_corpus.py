@@ -1,4 +1,4 @@
-"""Policy files of the shared corpus, as far as the YAML reader alone can decide them.
+"""Policy files of the outside corpus, as far as the YAML reader alone can decide them.
 
 The reader's own generated classes stand in tests/runtime/test_strict_yaml.py and need no corpus.
 """
@@ -35,7 +35,7 @@ FILES = "needs a file system: for the tests of the policy's loader"
 def _corpus() -> Path:
     root = os.environ.get("TACHOGRAPH_CORPORA")
     if not root:
-        pytest.skip("TACHOGRAPH_CORPORA is not set: the shared YAML corpus is not at hand")
+        pytest.skip("TACHOGRAPH_CORPORA is not set: the outside corpus of YAML is not at hand")
     return Path(root)
 
 
