@@ -39,18 +39,38 @@ def record(
     listeners: Iterable[Listener] = (),
     approve: Approve | None = None,
     clock: Clock | None = None,
+    replace: bool = False,
 ) -> RunResult:
-    """Run `question` and leave the four files in the folder `out`, replacing an earlier run there.
+    """Run `question` and leave the four files in the folder `out`.
 
-    `otlp` is an OTLP endpoint (`http://host:4318`, `grpc://host:4317`) that gets the same spans live. Raises
-    OutputError where `out` cannot be used. Ctrl-C leaves a whole record and is raised again.
+    An earlier run there is replaced only where `replace` says so, or where it is a stub's under the same run
+    id and so can be made again. `otlp` is an OTLP endpoint (`http://host:4318`, `grpc://host:4317`) that gets
+    the same spans live. Raises OutputError where `out` cannot be used. Ctrl-C leaves a whole record and is
+    raised again.
     """
     setting = agent.setting(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
+    if not replace:
+        _spare(Path(out), setting.run_id)
     with live_export(otlp) as extra:
         result = record_run(agent, setting, Path(out), listeners=(*listeners, *extra))
     if result.mode == "interrupted":
         raise KeyboardInterrupt
     return result
+
+
+def _spare(out: Path, run_id: str) -> None:
+    """Refuse to replace a record that cannot be made again, or is of another run."""
+    try:
+        there = manifests.read((out / MANIFEST).read_bytes())
+        name, again = there["run_id"], there["model"]["execution_path"] == "stub"
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError):
+        name, again = "unknown", False
+    if name != run_id or not again:
+        raise OutputError(
+            f"{out}: holds a record already (run {str(name)[:80]}); name another folder, or give replace=True"
+        )
 
 
 @contextlib.contextmanager
@@ -99,16 +119,16 @@ def record_run(
                 )
                 stable = writer.finish()
             missed = differences(expected or {}, writer.tally)
+            if not missed and _same_in_place(out, stable):
+                folder.discard()
+                return result
+            whole = {**stable, **manifests.volatile(root or out.parent, stopwatch() - begun)}
+            (folder.partial / MANIFEST).write_bytes(manifests.render(whole))
             if missed:
                 kept = folder.keep_as(rejected) if rejected is not None else folder.partial
                 cause = Interrupted(SIGINT) if result.mode == "interrupted" else None
                 raise ExpectationError(missed, str(kept)) from cause
-            if _same_in_place(out, stable):
-                folder.discard()
-            else:
-                whole = {**stable, **manifests.volatile(root or out.parent, stopwatch() - begun)}
-                (folder.partial / MANIFEST).write_bytes(manifests.render(whole))
-                folder.finish()
+            folder.finish()
         except InputError:
             folder.discard()
             raise

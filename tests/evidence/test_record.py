@@ -419,3 +419,23 @@ def test_a_bug_keeps_what_was_written_and_is_raised(tmp_path: Path) -> None:
         record(_agent(), "What now?", tmp_path / "run", clock=Clock())  # type: ignore[arg-type]
     assert (tmp_path / "run.partial" / "state.jsonl").read_bytes().startswith(b'{"clock"')
     assert not (tmp_path / "run").exists()
+
+
+def test_a_record_made_from_code_is_not_replaced_unasked(tmp_path: Path) -> None:
+    def agent(answer: str, **identity: str) -> Agent:
+        model = Stub([{"answer": answer}])
+        model.identity = {**model.identity, **identity}
+        return Agent(model, [], Policy.shipped())
+
+    out = tmp_path / "run"
+    record(agent("first"), "q", out, run_id="a")
+    record(agent("second"), "q", out, run_id="a")  # a stub's, under the same id: it can be made again
+    with pytest.raises(OutputError, match="holds a record already"):
+        record(agent("third"), "q", out, run_id="b")
+    assert b'"final_answer":"second"' in (out / "state.jsonl").read_bytes()
+    record(agent("live", execution_path="live"), "q", out, run_id="b", replace=True)
+    with pytest.raises(OutputError, match="run b"):
+        record(agent("live", execution_path="live"), "q", out, run_id="b")
+    (out / "manifest.json").write_text("{}")
+    with pytest.raises(OutputError, match="unknown"):
+        record(agent("fourth"), "q", out, run_id="b")
