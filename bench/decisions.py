@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
 from measure import Case, Row, take_turns
@@ -14,13 +13,6 @@ from tachograph.runtime.gate import ALLOW, Gate
 from tachograph.runtime.resources import parse_path, parse_url
 
 RESOURCES = {"url": "url", "path": "path:read"}
-
-
-class NoSchema:
-    """Stands where a validator stands and finds nothing: a gate without its schema rule."""
-
-    def iter_errors(self, _data: object) -> Iterator[Any]:
-        return iter(())
 
 
 def tool(name: str, field: str) -> Tool:

@@ -25,7 +25,7 @@ from runs import READ, Runs, corpus, name
 from tachograph import Tool
 from tachograph.evidence import writer
 from tachograph.evidence.report import Report
-from tachograph.runtime import calls, driver, ledger, llm
+from tachograph.runtime import driver, ledger, llm
 from tachograph.runtime.canonical_json import encode
 from tachograph.runtime.gate import Gate
 from tachograph.tracing.otlp_json import TraceWriter
@@ -159,7 +159,7 @@ _WATCHED = {
     "gate: the decision": Watched(Gate, "decide"),
     "tool: run, with its I/O and late decisions": Watched(READ, "run"),
     "tool: the result frozen": Watched(driver.LiveWorld, "_read_result"),
-    "tool: the result held against its schema": Watched(calls, "first_mismatch"),
+    "tool: the result held against its schema": Watched(READ, "output_fits"),
     "history: what the model will read": Watched(llm.History, "add"),
     "ledger: the line encoded and chained": Watched(ledger.Ledger, "append"),
     "ledger: totals": Watched(ledger.Totals, "add"),

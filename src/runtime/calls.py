@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from ..fail.catalog import Verdict
 from ..fail.errors import Cancelled
 from . import canonical_json
 from .attempts import patiently
 from .effects import Answer, AskHuman, Call, Decided, Effect, Event, Invoke, Outcome
 from .gate import ALLOW, DENY, ESCALATE, Decision, call_key
-from .state import Part, Step
+from .state import GO_ON, Part, Step
 from .tool_schema import first_mismatch
 
 
 def take_calls(step: Step, calls: tuple[Call, ...]) -> Part:
     """Calls in the order proposed: each is decided and performed before the next is decided."""
-    found = Verdict(None, None)
+    found = GO_ON
     for index, call in enumerate(calls):
         found = yield from _take(step, index, call)
         if found.mode is not None:
@@ -43,7 +42,7 @@ def _take(step: Step, index: int, call: Call) -> Part:
     if decision.decision == ALLOW:
         what = yield from _perform(step, index, call, result)
     if what in ("ok", "recovered"):
-        return state.verdict("recovered") if what == "recovered" else Verdict(None, None)
+        return state.verdict("recovered") if what == "recovered" else GO_ON
     if what.startswith(("deny:", "approval:")):
         state.refused[call_key(call)] = step.record["policy_decisions"][-1]
     found = state.verdict(what)

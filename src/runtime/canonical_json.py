@@ -54,7 +54,10 @@ class Fragment:
 
     def value(self) -> Any:
         """A fresh decoded copy, so that no reader can change another's."""
-        return _read(self.text)[0]
+        value, end = _read(self.text)
+        if end != len(self.text):
+            raise NotJson("not JSON")
+        return value
 
 
 def encode(value: Any) -> str:
@@ -167,7 +170,9 @@ def _int(text: str) -> int:
     return int(text)
 
 
-_decode = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_int).decode
+_read_strictly: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_int
+).raw_decode
 
 
 def parse(text: str) -> Fragment:
@@ -178,8 +183,12 @@ def parse(text: str) -> Fragment:
     """
     if len(text) > MAX_TEXT:
         raise NotJson("text too long")
+    text = text.strip(" \t\n\r")
     try:
-        return freeze(_decode(text))
+        value, end = _read_strictly(text)
+        if end != len(text):
+            raise NotJson("not JSON")
+        return freeze(value)
     except NotJson:
         raise
     except RecursionError:

@@ -16,7 +16,7 @@ from .attempts import patiently
 from .calls import take_calls
 from .effects import AskModel, Decided, Effect, Ending, Event, Outcome, Reply, StepEnded
 from .llm import LLMInput
-from .state import Part, Run, State, Step, Steps
+from .state import GO_ON, Part, Run, State, Step, Steps
 
 
 def run_loop(run: Run) -> Steps:
@@ -92,7 +92,7 @@ def _ask(step: Step) -> Part:
         return state.verdict(what)
     if reply.final_answer is not None:
         return state.verdict("answered")
-    return Verdict(None, None)
+    return GO_ON
 
 
 def _judge_reply(outcome: Outcome) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ..fail.catalog import Verdict, verdict
 from .effects import Call, Effect, Ending, Event, Outcome, Reply
@@ -14,6 +14,8 @@ from .retry import Schedule
 
 Steps = Generator[Effect | Event, Outcome, Ending]
 Part = Generator[Effect | Event, Outcome, Verdict]
+
+GO_ON: Final = Verdict(None, None)
 
 
 @dataclass(frozen=True)

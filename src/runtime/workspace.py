@@ -28,7 +28,6 @@ MAX_FILE_BYTES: Final = 8_000_000
 MAX_LISTED: Final = 100_000
 MAX_HOPS: Final = 5
 MAX_DEPTH: Final = 32
-_PIECE: Final = 65536
 _DIR_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -344,22 +343,14 @@ def _read_file(root: int, parts: Sequence[str]) -> bytes:
     try:
         info = os.fstat(fd)
         _refuse_odd(info)
-        data = _read_all(fd, info.st_size)
+        # a file can grow meanwhile, state no size, or come in part: what counts is the read that finds nothing
+        data, wanted = b"", info.st_size + 1
+        while piece := os.read(fd, min(wanted, MAX_FILE_BYTES + 1 - len(data))):
+            data, wanted = data + piece, 65536
     finally:
         os.close(fd)
     if len(data) > MAX_FILE_BYTES:
         raise OSError("file too large")
-    return data
-
-
-def _read_all(fd: int, size: int) -> bytes:
-    """What is left to read, up to one byte beyond MAX_FILE_BYTES; `size` is a guess."""
-    data, left = b"", MAX_FILE_BYTES + 1
-    wanted = size + 1  # with this one byte more, a second look finds the end
-    while left and (piece := os.read(fd, min(wanted, left))):
-        data += piece
-        left -= len(piece)
-        wanted = _PIECE  # it grew meanwhile, is of a kind that states no size, or came in part
     return data
 
 

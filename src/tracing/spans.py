@@ -126,7 +126,6 @@ class Projector:
         parent: str | None,
         times: list[int],
         attributes: dict[str, Value],
-        *,
         kind: int = INTERNAL,
         error: str | None = None,
     ) -> Span:
@@ -175,8 +174,7 @@ class _Step:
         kind: int = INTERNAL,
         error: str | None = None,
     ) -> None:
-        span = self._projector._span(name, self.id(path), parent, times, attributes, kind=kind, error=error)
-        self.spans.append(span)
+        self.spans.append(self._projector._span(name, self.id(path), parent, times, attributes, kind, error))
 
     def add_model(self) -> None:
         attempts = self._line["llm_attempts"]

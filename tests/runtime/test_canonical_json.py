@@ -262,6 +262,12 @@ def test_a_fragments_value_is_a_copy() -> None:
     assert frozen.value() == {"a": [1]}
 
 
+@pytest.mark.parametrize("text", ["", "{} {}", "{}x", " {}", "{"])
+def test_a_fragment_that_is_no_json_has_no_value(text: str) -> None:
+    with pytest.raises(ValueError):
+        Fragment(text).value()
+
+
 def test_digest_is_sha_256_of_utf_8() -> None:
     assert canonical_json.digest("é") == canonical_json.digest("é".encode())
     assert canonical_json.digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -370,8 +370,10 @@ def test_a_schema_that_fails_at_the_call_denies(monkeypatch: pytest.MonkeyPatch)
 
     broken = tool()
     monkeypatch.setitem(vars(broken), "input_validator", Broken())
-    found = decide(call(n=1), Policy.from_dict(DATA), Counters(), {"probe": broken})
+    found = decide(call(n=9), Policy.from_dict(DATA), Counters(), {"probe": broken})
     assert verdict(found) == ("deny", "gate_error")
+    # what plainly fits is not shown to the library
+    assert decide(call(n=1), Policy.from_dict(DATA), Counters(), {"probe": broken}).decision == "allow"
 
 
 # ---- any call at all ---------------------------------------------------------------------------------------
@@ -408,6 +410,16 @@ def check_decision(found: Decision) -> None:
 def test_any_call_gets_a_decision(name: str, text: str, calls: int, size: int) -> None:
     wanted = read_call("tc_1_0", name, text, NO_REDACTION)
     check_decision(gate().decide(wanted, Counters(tool_calls=calls, result_bytes=size)))
+
+
+@pytest.mark.parametrize("enforcement", ["strict", "shape"])
+@given(arguments=ARGUMENTS)
+def test_the_quick_yes_changes_no_decision(enforcement: str, arguments: dict[str, Any]) -> None:
+    policy = Policy.from_dict({**DATA, "arg_schema_enforcement": enforcement})
+    slow = tool()
+    vars(slow).update(input_fits=lambda _data: False, shape_fits=lambda _data: False)
+    found = decide(call(**arguments), policy, Counters(), TOOLS)
+    assert found == decide(call(**arguments), policy, Counters(), {"probe": slow})
 
 
 @pytest.mark.parametrize(

@@ -271,6 +271,31 @@ def test_refused_paths(text: Any) -> None:
     reason(parse_path, text)
 
 
+class Lying(str):
+    """Text that says something else each time it is asked what it is."""
+
+    def __eq__(self, _other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return hash("box/x")
+
+    def __str__(self) -> str:
+        return "box/x"
+
+    def split(self, *_: Any) -> list[Any]:
+        return ["box", "x"]
+
+
+def test_text_of_another_class_is_read_as_the_text_that_it_is() -> None:
+    assert parse_path("box/x") == MountPath("box", ("x",))
+    assert parse_path(Lying("desk/y")) == MountPath("desk", ("y",))
+    assert type(parse_path(Lying("desk/y")).mount) is str
+    assert parse_url(Lying("https://a.test/")).host == "a.test"
+    reason(parse_path, Lying("../x"))
+    assert parse_path("box/x") == MountPath("box", ("x",))
+
+
 # ---- networks ----------------------------------------------------------------------------------------------
 
 PUBLIC = """

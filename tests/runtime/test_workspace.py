@@ -154,6 +154,34 @@ def test_a_file_of_the_largest_size_is_read_and_one_byte_more_is_not(world: Worl
     assert not (world.desk / "big").exists()
 
 
+def test_a_file_that_comes_in_pieces_is_read_as_a_whole(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "0123456789" * 50
+    (world.corpus / "long").write_text(text)
+    real = os.read
+    monkeypatch.setattr(os, "read", lambda fd, size: real(fd, min(size, 7)))
+    assert world.io().read("corpus/long") == text
+
+
+def test_a_file_that_grows_while_it_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = world.corpus / "log"
+    path.write_text("a")
+    real, more = os.read, iter([b"b" * 100_000])
+
+    def growing(fd: int, size: int) -> bytes:
+        with path.open("ab") as file:
+            file.write(next(more, b""))
+        return real(fd, size)
+
+    monkeypatch.setattr(os, "read", growing)
+    assert world.io().read("corpus/log") == "a" + "b" * 100_000
+    path, more = world.corpus / "big", iter([b"y"])
+    path.write_bytes(b"x" * MAX_FILE_BYTES)
+    with pytest.raises(OSError, match="too large"):
+        world.io().read("corpus/big")
+
+
 def test_a_file_that_is_no_utf_8_is_no_text(world: World) -> None:
     (world.corpus / "latin").write_bytes(b"\xe9")
     with pytest.raises(OSError, match="UTF-8"):
