@@ -6,6 +6,7 @@ answers from a record instead.
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Mapping
@@ -38,6 +39,8 @@ from .tools import Tool
 from .workspace import Workspace
 
 Stamps = dict[str, list[int]]
+# what foreign code raised, with its text and traceback: for the one who develops it, never for a record
+_LOG = logging.getLogger("tachograph")
 
 
 class World(Protocol):
@@ -197,6 +200,7 @@ class LiveWorld:
                 reply=Reply(None, (), None, None, None, None, problem="the adapter found no reply")
             )
         except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends the run with a record
+            _LOG.info("the model raised", exc_info=error)
             return Outcome(fault=fault_of(error, (ConnectionError,)))
         finally:
             self._clock.spend("model")
@@ -226,6 +230,7 @@ class LiveWorld:
         except (KeyboardInterrupt, Cancelled):
             raise
         except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends a tool, not the run
+            _LOG.info("tool %s raised", tool.name, exc_info=error)
             fault = fault_of(error, tool.transient)
         else:
             result, invalid = self._read_result(returned)
@@ -250,11 +255,15 @@ class LiveWorld:
             return None, error.reason
 
     def _ask_human(self, effect: AskHuman) -> Outcome:
+        real = self._clock.kind == "system"  # on a virtual clock nobody is slow
+        begun = self._clock.stamp() if real else 0
         try:
             said = self._approve(effect) if self._approve is not None else None
         except Exception as error:  # noqa: BLE001 - foreign code; who did not allow a call refused it
+            _LOG.info("asking a person raised", exc_info=error)
             said = Answer("deny", why=f"asking raised {type(error).__name__}")
-        if said is None or said == Answer("silence"):
+        late = real and self._clock.stamp() - begun > effect.timeout_s * 1_000_000_000
+        if said is None or late or said == Answer("silence"):
             if self._clock.kind == "virtual":
                 self._clock.sleep(effect.timeout_s * 1000)
             return Outcome(answer=Answer("silence"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tachograph import Agent, Policy, Stub, SystemClock, Tool
 from tachograph.fail.errors import Cancelled, TaskError
 from tachograph.runtime.clock import VirtualClock
 from tachograph.runtime.driver import Interrupts, drive
@@ -132,3 +133,43 @@ def test_an_interrupt_that_nothing_took_is_raised_at_the_end() -> None:
     with pytest.raises(KeyboardInterrupt), Interrupts():
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_answer_after_the_time_allowed_is_silence() -> None:
+    """On the system clock a person has `timeout_s` seconds, however late the callable returns."""
+    policy = Policy.from_dict(
+        {**Policy.shipped().data, "approval": {"required_for": ["write"], "timeout_s": 1}}
+    )
+
+    class Clock(SystemClock):
+        """A system clock that a test moves on."""
+
+        ahead = 0
+
+        def stamp(self) -> int:
+            return super().stamp() + self.ahead
+
+    def agent() -> Agent:
+        call = {"tool": "write", "arguments": {"path": "sandbox/a.md", "content": "x"}}
+        return Agent(Stub([{"calls": [call]}, {"answer": "done"}]), ["write"], policy)
+
+    for seconds, ending in ((0, "final_answer"), (2, "approval_refused")):
+        clock = Clock()
+
+        def approve(_asked: object, clock: Clock = clock, seconds: int = seconds) -> bool:
+            clock.ahead += seconds * 1_000_000_000
+            return True
+
+        assert agent().run("q", clock=clock, approve=approve).ending == ending
+
+
+def test_what_a_tool_raised_can_be_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def run(_arguments: object, _io: object) -> object:
+        raise KeyError("the very text")
+
+    schema = {"type": "object", "additionalProperties": False}
+    tool = Tool("search", "d", schema, schema, "pure", True, run)
+    with caplog.at_level("INFO", logger="tachograph"):
+        result = Agent(Stub([{"calls": [{"tool": "search"}]}]), [tool], Policy.shipped()).run("q")
+    assert result.mode == "catalogued_unhandled"
+    assert "the very text" in caplog.text and "the very text" not in str(result.steps[:])
