@@ -16,6 +16,14 @@ ROOT = Path(__file__).resolve().parent.parent
 TASK = ROOT / "tasks" / "canonical" / "v1.yaml"
 # heavy or networked, and in no part of a run
 UNWANTED = ("asyncio", "google.protobuf", "grpc", "opentelemetry", "requests", "urllib3")
+# the scenarios run again and nothing else: no comparison, no index
+SCENARIOS = """
+from pathlib import Path
+from tachograph.evidence.task import build, load_task
+from tachograph.evidence.writer import derive
+for path in sorted(Path("tasks").glob("*/*.yaml")):
+    derive(*build(load_task(path, root=Path())))
+"""
 
 
 def code(text: str) -> Callable[[], Sequence[str]]:
@@ -37,6 +45,9 @@ def rows(*, quick: bool) -> list[Row]:
                 "import": code("import tachograph"),
                 "libraries": code("import jsonschema, yaml"),
                 "canonical": canonical,
+                "evidence-check": lambda: [sys.executable, "-m", "tachograph", "check", "--json"],
+                "scenarios": code(SCENARIOS),
+                "its imports": code("import tachograph.cli, tachograph.evidence.check, jsonschema, sqlite3"),
             },
             2 if quick else 30,
         )
@@ -63,6 +74,13 @@ def rows(*, quick: bool) -> list[Row]:
             "canonical run as a process : import jsonschema, yaml",
             turns.ratio("canonical", "libraries"),
             note=f"libraries {_ms(turns.us('libraries'))}",
+        ),
+        Row(
+            "evidence-check : its imports and the scenarios run again",
+            turns.ratio("evidence-check", "scenarios"),
+            1.5,
+            note=f"{_ms(turns.us('evidence-check'))}, imports alone {_ms(turns.us('its imports'))}, "
+            f"scenarios with them {_ms(turns.us('scenarios'))}",
         ),
     ]
 
