@@ -105,6 +105,7 @@ def _near(path: Path) -> str:
 def check(options: argparse.Namespace) -> int:
     """Make recorded runs again and say what drifted."""
     from .evidence.check import examine, runs_below
+    from .evidence.drift import counted
     from .evidence.index import problems
 
     root = _root(options)
@@ -127,25 +128,34 @@ def check(options: argparse.Namespace) -> int:
     for line in disagreements:
         print(f"{paint('index', 'red')}  {clip(line, 400)}")
     if bad:
-        accept = bad[0].accept if len(bad) == 1 else "make evidence-build"
+        accept = bad[0].accept if len(bad) == 1 else _accept_all(bad)
         print(f"accept it: {accept}" if accept else "nothing to accept: mend the files named above")
         return 1
     if disagreements:
-        print(
-            f"check: {len(found)} runs re-derived, but runs, tasks and index disagree in {len(disagreements)} places"
-        )
+        places = counted(len(disagreements), "place")
+        print(f"check: {len(found)} runs re-derived, but runs, tasks and index disagree in {places}")
         return 1
     names = found[0].run if len(found) == 1 else f"{len(found)} runs"
     print(f"check: {names} re-derived, all files identical")
     return 0
 
 
+def _accept_all(bad: Sequence[Any]) -> str | None:
+    return "make evidence-build" if any(item.accept for item in bad) else None
+
+
 def _drift_as_data(found: Sequence[Any], disagreements: Sequence[str]) -> dict[str, Any]:
+    from .evidence.check import likely_cause
+
     bad = [item for item in found if not item.ok]
+    firsts = {item.run: item.drift.first for item in bad if item.drift is not None and item.drift.first}
     return {
         "runs": len(found),
+        "cause": likely_cause(bad),
         "drifted": {item.run: item.lines for item in bad},
         "classes": {item.run: item.kind for item in bad},
+        "first": {run: first.record() for run, first in firsts.items()},
+        "accept": {item.run: item.accept for item in bad},
         "index": list(disagreements),
     }
 
@@ -173,6 +183,7 @@ def _print_drift(bad: Sequence[Any], total: int, paint: Paint) -> None:
 def verify(options: argparse.Namespace) -> int:
     """Check records in themselves."""
     from .evidence.check import runs_below
+    from .evidence.drift import counted
     from .evidence.index import problems
     from .evidence.verify import verify as verify_run
 
@@ -193,7 +204,7 @@ def verify(options: argparse.Namespace) -> int:
         print(clip(line, 400))
     names = next(iter(found)) if len(found) == 1 else f"{len(found)} runs"
     print(
-        f"verify: {len(lines)} problems"
+        f"verify: {counted(len(lines), 'problem')}"
         if lines
         else f"verify: {names} whole and consistent; nothing was run"
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..fail.errors import ExpectationError, InputError, OutputError
 from . import docs, index
-from .check import examine
+from .check import examine, was_stopped
 from .record import record_run
 from .report import visible
 from .task import build, load_task
@@ -33,11 +33,13 @@ class Made:
 
 def tasks(root: Path, kind: str | None = None, name: str | None = None) -> list[Path]:
     """Task files, sorted. Raises InputError where nothing has that kind or name."""
-    found = sorted((root / "tasks").glob(f"{kind or '*'}/{name or '*'}.yaml"))
+    there = sorted((root / "tasks").glob("*/*.yaml"))
+    of_kind = [path for path in there if kind is None or path.parent.name == kind]
+    found = [path for path in of_kind if name is None or path.stem == name]
     if not found:
         where = "/".join(filter(None, ("tasks", kind, name)))
-        known = ", ".join(path.stem for path in sorted((root / "tasks").glob(f"{kind or '*'}/*.yaml")))
-        raise InputError("there is no such task", file=where, remedy=f"known: {known or 'none'}")
+        names = [path.stem for path in of_kind] or sorted({path.parent.name for path in there})
+        raise InputError("there is no such task", file=where, remedy=f"known: {', '.join(names) or 'none'}")
     return found
 
 
@@ -51,7 +53,11 @@ def make(path: Path, root: Path) -> Made:
         result = record_run(
             agent, setting, root / "runs" / place, root=root, expected=task.expected, rejected=rejected
         )
+        if was_stopped(task, [result.mode or ""]):
+            raise KeyboardInterrupt
     except ExpectationError as error:
+        if was_stopped(task, ["interrupted"] if error.__cause__ is not None else []):
+            raise KeyboardInterrupt from None
         kept = f"the committed run stays; this one is kept in {rejected.relative_to(root)}"
         return Made(task.file, "missed", (*error.differences, kept))
     return Made(task.file, result.ending)
@@ -76,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     root = Path.cwd()
     try:
-        return _main(root, options.kind, options.name or None, checking=options.check)
+        return _main(root, options.kind or None, options.name or None, checking=options.check)
     except (InputError, OutputError) as error:
         print(f"tachograph: {visible(str(error))}", file=sys.stderr)  # noqa: T201
         return 2
@@ -88,16 +94,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(root: Path, kind: str | None, name: str | None, *, checking: bool) -> int:
     chosen = tasks(root, kind, name)
     bad = 0
-    for path in chosen:
-        made = compare(path, root) if checking else make(path, root)
-        bad += bool(made.problems)
-        print(f"{made.ending.ljust(24)}{made.task}", flush=True)  # noqa: T201
-        for line in made.problems:
-            print(f"  {visible(line)}")  # noqa: T201
     if not checking:
-        index.update(root)
-        if not bad:
-            docs.write(root)
+        for path in chosen:  # bad input is refused before anything is recorded
+            build(load_task(path, root=root))
+    try:
+        for path in chosen:
+            made = compare(path, root) if checking else make(path, root)
+            bad += bool(made.problems)
+            print(f"{made.ending.ljust(24)}{made.task}", flush=True)  # noqa: T201
+            for line in made.problems:
+                print(f"  {visible(line)}")  # noqa: T201
+    finally:
+        if not checking:
+            index.update(root)  # whatever was recorded until then
+    if not checking and not bad:
+        docs.write(root)
     what = "-".join(filter(None, (kind or "evidence", name)))
     verb = "identical" if checking else "as expected"
     print(f"{what}: {len(chosen) - bad} of {len(chosen)} runs {verb}")  # noqa: T201

@@ -20,10 +20,11 @@ from ..runtime.places import project_root
 from . import manifest as manifests
 from .drift import CLASSES, Drift, compare
 from .expect import differences
+from .index import UNFINISHED
 from .manifest import MANIFEST, REPORT, STATE, TRACE
-from .rebuild import run_files
+from .rebuild import rebuild, run_files
 from .report import visible
-from .task import build, load_task
+from .task import Task, build, load_task
 from .writer import derive
 
 Line = dict[str, Any]
@@ -34,14 +35,16 @@ BROKEN = "BROKEN"  # the class of a record that cannot be compared
 class Findings:
     """What a check of one run found: no lines means that it holds.
 
-    `moved` names the inputs whose digest is another, `drift` how the ledgers part, `accept` the command that
-    takes what the run gives now.
+    `moved` names the inputs whose digest is another, `drift` how the ledgers part, `broken` that more is wrong
+    than drift (the record does not hold in itself, the task's expectation is missed), `accept` the command
+    that takes what the run gives now.
     """
 
     run: str
     lines: list[str] = field(default_factory=list)
     moved: dict[str, str] = field(default_factory=dict)
     drift: Drift | None = None
+    broken: bool = False
     accept: str | None = None
 
     @property
@@ -50,8 +53,9 @@ class Findings:
 
     @property
     def kind(self) -> str:
-        """The gravest class of drift; BROKEN where a file does not follow from anything."""
-        return (self.drift.kind if self.drift is not None else None) or BROKEN
+        """The gravest class of drift; BROKEN where nothing drifted but the record, or nothing but digests."""
+        kind = self.drift.kind if self.drift is not None else None
+        return BROKEN if kind is None or (kind == "DIGEST-ONLY" and self.broken) else kind
 
 
 def examine(folder: Path, *, root: Path | None = None) -> Findings:
@@ -65,11 +69,23 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
         there = run_files(folder, name)
         task = load_task(base / task_path, root=base)
         made, tally = derive(*build(task))
+        if was_stopped(task, tally.modes):
+            raise KeyboardInterrupt
         _compare(found, there, made, name)
-        found.lines += [f"expected: {line}" for line in differences(task.expected, tally)]
+        missed = differences(task.expected, tally)
+        if missed:
+            found.broken = True
+            found.lines += [f"expected: {line}" for line in missed]
+            found.lines.append(f"mend {task_path} first: a run that misses what it expects is not recorded")
     except (InputError, OutputError) as error:
         found.lines.append(str(error))
     return found
+
+
+def was_stopped(task: Task, modes: Sequence[str]) -> bool:
+    """Whether a person's Ctrl-C ended a run of `task`, rather than an interrupt that the task injects."""
+    injected = any(fault.get("cancels") == "interrupted" for fault in task.data.get("faults", ()))
+    return "interrupted" in modes and not injected
 
 
 def relative_name(folder: Path, base: Path) -> str:
@@ -129,12 +145,32 @@ def _compare(found: Findings, there: Mapping[str, bytes], made: Mapping[str, byt
     for file in (TRACE, REPORT):
         if there[file] != made[file]:
             found.lines.append(_first_line(file, there[file], made[file]))
+    if found.lines:
+        _compare_with_itself(found, there, name)
+
+
+def _compare_with_itself(found: Findings, there: Mapping[str, bytes], name: str) -> None:
+    """Tell a record that was changed by hand from one whose inputs or code moved on."""
+    try:
+        own = rebuild(there[STATE], f"{name}/{STATE}")
+    except RecordError as error:
+        found.broken = True
+        found.lines.append(f"the record does not hold in itself: {error}")
+        return
+    wrong = [file for file in (TRACE, REPORT) if there[file] != own[file]]
+    with contextlib.suppress(ValueError, TypeError):
+        if manifests.stable(manifests.read(there[MANIFEST])).encode("utf-8") != own[MANIFEST]:
+            wrong.append(MANIFEST)
+    if wrong:
+        found.broken = True
+        found.lines.append(f"the record does not hold in itself: its ledger gives another {', '.join(wrong)}")
 
 
 def _manifest(found: Findings, text: bytes, name: str) -> Line:
     try:
         return manifests.read(text)
     except ValueError:
+        found.broken = True
         found.lines.append(f"{name}/{MANIFEST}: is not as it was written")
         return {}
 
@@ -171,6 +207,9 @@ def _compare_ledgers(found: Findings, before: bytes, after: bytes, name: str) ->
     text = f"{STATE} line {first.line}: first difference: {first} [{first.kind}]"
     more = found.drift.downstream
     found.lines.append(text + (f"; {more} more, most of which follow from it" if more else ""))
+    gravest = found.drift.gravest
+    if gravest is not None and gravest.kind != first.kind:
+        found.lines.append(f"{STATE} line {gravest.line}: gravest: {gravest} [{gravest.kind}]")
 
 
 def _decoded(state: bytes) -> list[Line] | int:
@@ -198,17 +237,19 @@ def _first_line(file: str, before: bytes, after: bytes) -> str:
 def runs_below(root: Path) -> list[Path]:
     """Every run folder below `root/runs`, sorted, whole or not; recordings under way are left out."""
     return sorted(
-        path
-        for path in (root / "runs").glob("*/*")
-        if path.is_dir() and path.suffix not in (".partial", ".old")
+        path for path in (root / "runs").glob("*/*") if path.is_dir() and path.suffix not in UNFINISHED
     )
 
 
 def likely_cause(drifted: Sequence[Findings]) -> str | None:
-    """The input that moved in most of the runs that drifted, in words; None where none did."""
+    """The input that moved in most of the runs that drifted, in words; the code where none did in any.
+
+    None where records are broken, which no input explains.
+    """
     votes = Counter(path for found in drifted for path in found.moved)
     if not votes:
-        return None
+        known = drifted and not any(found.broken or found.drift is None for found in drifted)
+        return "the code (no input moved)" if known else None
     path, count = min(votes.items(), key=lambda item: (-item[1], item[0]))
     return f"{visible(path)} moved ({count} of them)"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..fail.catalog import ENDINGS, MODES, happenings, verdict
+from ..fail.errors import InputError, RecordError
 from ..runtime import ledger as ledgers
 from ..tracing.spans import spans_of
 from .index import UNSCRIPTED
@@ -28,29 +29,39 @@ KINDS: Final = ("canonical", "policy_gates", "failure_modes")
 
 
 def pages(root: Path) -> dict[str, str]:
-    """Path relative to the root -> text. Raises InputError for a run or task that cannot be read."""
+    """Path relative to the root -> text. Raises InputError for a run, task or page that cannot be read."""
     out = {GATES: _gates(root), MODES_PAGE: _failure_modes(root)}
-    readme = root / README
-    if readme.is_file():
-        out[README] = _with_capabilities(readme.read_text(encoding="utf-8"), root)
+    readme = _text(root, README)
+    if readme is not None:
+        out[README] = _with_capabilities(readme, root)
     return out
+
+
+def _text(root: Path, name: str) -> str | None:
+    """A page as it stands, None where there is none."""
+    try:
+        return (root / name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read ({type(error).__name__})", file=name, remedy="restore it") from None
 
 
 def stale(root: Path) -> list[str]:
     """One line for each page that is not what catalog and runs give."""
     out = []
     for name, text in pages(root).items():
-        path = root / name
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        if _text(root, name) != text:
             out.append(f"{name}: is not what catalog and runs give; write it with `make evidence-build`")
     return out
 
 
 def write(root: Path) -> None:
-    """Write the pages."""
+    """Write the pages that are stale."""
     for name, text in pages(root).items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text, encoding="utf-8")
+        if _text(root, name) != text:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text, encoding="utf-8")
 
 
 def _runs(root: Path, kind: str) -> list[tuple[str, str, list[Line]]]:
@@ -60,9 +71,25 @@ def _runs(root: Path, kind: str) -> list[tuple[str, str, list[Line]]]:
         state = folder / STATE
         if kind in UNSCRIPTED or not state.is_file():
             continue
-        task = load_task(root / "tasks" / kind / f"{folder.name}.yaml", root=root)
         name = state.relative_to(root).as_posix()
-        out.append((folder.name, str(task.data["title"]), list(ledgers.read(state.read_bytes(), name))))
+        file = f"tasks/{kind}/{folder.name}.yaml"
+        if not (root / file).is_file():
+            raise RecordError(
+                f"its scenario {file} is gone",
+                file=f"runs/{kind}/{folder.name}",
+                remedy="restore it or remove the run",
+            )
+        task = load_task(root / file, root=root)
+        lines = list(ledgers.read(state.read_bytes(), name))
+        try:
+            spans_of(lines)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise RecordError(
+                f"has lines of an unknown shape ({type(error).__name__})",
+                file=name,
+                remedy="record the run again",
+            ) from error
+        out.append((folder.name, str(task.data["title"]), lines))
     return out
 
 

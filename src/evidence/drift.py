@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice, zip_longest
 from typing import Any, Final
 
 from ..runtime.schema_errors import escape_pointer
@@ -25,6 +26,7 @@ _TABLE: Final = tuple(
     for pattern, name in (
         (r"\w+/(prev|run_id|schema)\b", "DIGEST-ONLY"),
         (r"run/(policy/(version|files)|tools/\d+/\w*digest|task/sha256|model/script_digest)", "DIGEST-ONLY"),
+        (r"run/policy/limits/(max_retries|backoff_\w+)", "RETRY"),
         (r"run/policy/limits", "BUDGET"),
         (r"run/(question|model)", "TEXT"),
         (r"run/", "SHAPE"),
@@ -35,6 +37,7 @@ _TABLE: Final = tuple(
         (r"step/tool_results/\d+/attempts/\d+/reads", "DIGEST-ONLY"),
         (r"step/tool_results/\d+/attempts/\d+/(writes|checks)", "EFFECT"),
         (r"step/tool_results/\d+/attempts", "RETRY"),
+        (r"step/tool_results/\d+/told/reason", "TEXT"),
         (r"step/(tool_results|intended_tool_calls)", "EFFECT"),
         (r"step/llm_output/final_answer", "ANSWER"),
         (r"step/llm_attempts", "RETRY"),
@@ -42,7 +45,9 @@ _TABLE: Final = tuple(
         (r"step/llm_input/digest", "DIGEST-ONLY"),
         (r"step/llm_input/max_output_tokens", "BUDGET"),
         (r"step/llm_output", "TEXT"),
-        (r"step/(errors|failure_mode)", "ENDING"),
+        (r"step/failure_mode", "ENDING"),
+        (r"step/errors/\d+/(problem|pointer|keyword|limit)", "TEXT"),
+        (r"step/errors", "RETRY"),
         (r"step/", "SHAPE"),
         (r"end/final_answer", "ANSWER"),
         (r"end/(terminal_reason|failure_mode)", "ENDING"),
@@ -67,17 +72,35 @@ class Divergence:
     after: Any
     kind: str
 
+    def record(self) -> dict[str, Any]:
+        """As plain data, values shortened."""
+        before, after = _side_by_side(self.before, self.after)
+        return {
+            "line": self.line,
+            "step": self.step,
+            "pointer": self.pointer,
+            "before": before,
+            "after": after,
+            "class": self.kind,
+        }
+
     def __str__(self) -> str:
         where = f"step {self.step}" if self.step is not None else f"line {self.line}"
-        return f"{where} {self.pointer}: {shorten(self.before)} -> {shorten(self.after)}"
+        before, after = _side_by_side(self.before, self.after)
+        return f"{where} {visible(self.pointer)}: {before} -> {after}"
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How two ledgers differ. `kind` is the gravest class found, `first` the first difference of substance."""
+    """How two ledgers differ.
+
+    `kind` is the gravest class found, `first` the first difference of substance, `gravest` the first one of
+    the class `kind`.
+    """
 
     first: Divergence | None
     counts: Counter[str] = field(default_factory=Counter)
+    gravest: Divergence | None = None
 
     @property
     def kind(self) -> str | None:
@@ -97,6 +120,21 @@ def shorten(value: Any) -> str:
     return text if len(text) <= 80 else text[:79] + "…"
 
 
+def _side_by_side(before: Any, after: Any) -> tuple[str, str]:
+    """Two values shortened; long texts that begin alike are shown from shortly before they part."""
+    if isinstance(before, str) and isinstance(after, str):
+        pairs = enumerate(zip(before, after, strict=False))
+        same = next((i for i, (a, b) in pairs if a != b), min(len(before), len(after)))
+        if same > 40 and max(len(before), len(after)) > 80:
+            before, after = (f"…{text[same - 20 :]}" for text in (before, after))
+    return shorten(before), shorten(after)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def class_of(line_type: str, pointer: str) -> str:
     """The class of a difference at a JSON Pointer of a line."""
     place = line_type + pointer
@@ -106,23 +144,19 @@ def class_of(line_type: str, pointer: str) -> str:
 def compare(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Drift:
     """How two ledgers differ. Both are lists of decoded lines."""
     first: Divergence | None = None
-    digest_only: Divergence | None = None
+    heads: dict[str, Divergence] = {}  # the first of each class
     counts: Counter[str] = Counter()
-    for found in _divergences(before, after):
+    for found in islice(_divergences(before, after), _LIMIT):
         counts[found.kind] += 1
-        if found.kind == "DIGEST-ONLY":
-            digest_only = digest_only or found
-        elif first is None:
+        heads.setdefault(found.kind, found)
+        if first is None and found.kind != "DIGEST-ONLY":
             first = found
-        if sum(counts.values()) >= _LIMIT:
-            break
-    return Drift(first or digest_only, counts)
+    gravest = next((heads[name] for name in CLASSES if name in heads), None)
+    return Drift(first or gravest, counts, gravest)
 
 
 def _divergences(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Iterator[Divergence]:
-    for number in range(1, max(len(before), len(after)) + 1):
-        a = before[number - 1] if number <= len(before) else _ABSENT
-        b = after[number - 1] if number <= len(after) else _ABSENT
+    for number, a, b in _pairs(before, after):
         there = a if isinstance(a, dict) else b if isinstance(b, dict) else {}
         step = there.get("step_index") if there.get("type") == "step" else None
         if not isinstance(a, dict) or not isinstance(b, dict) or a.get("type") != b.get("type"):
@@ -132,8 +166,24 @@ def _divergences(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> I
             yield Divergence(number, step, pointer, left, right, class_of(str(a["type"]), pointer))
 
 
+def _pairs(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Iterator[tuple[int, Any, Any]]:
+    """(line number, left, right): line by line, but the end of one ledger against the end of the other."""
+    old, old_end = _without_end(before)
+    new, new_end = _without_end(after)
+    for number, (a, b) in enumerate(zip_longest(old, new, fillvalue=_ABSENT), start=1):
+        yield number, a, b
+    if old_end is not _ABSENT or new_end is not _ABSENT:
+        yield len(before if old_end is not _ABSENT else after), old_end, new_end
+
+
+def _without_end(lines: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Any]:
+    if lines and lines[-1].get("type") == "end":
+        return lines[:-1], lines[-1]
+    return lines, _ABSENT
+
+
 def _kind_of_line(line: Any) -> Any:
-    return f"a {line.get('type')} line" if isinstance(line, dict) else _ABSENT
+    return f"a line of type {line.get('type')}" if isinstance(line, dict) else _ABSENT
 
 
 def differences(a: Any, b: Any, pointer: str = "") -> Iterator[tuple[str, Any, Any]]:

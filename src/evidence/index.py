@@ -19,13 +19,16 @@ INDEX: Final = "runs/INDEX.json"
 UNSCRIPTED: Final = ("live",)
 # files of runs/ itself
 ASIDE: Final = ("INDEX.json", "README.md", "ACCEPTED.jsonl")
+# how folders end that are on their way to a run or from one
+UNFINISHED: Final = (".partial", ".old")
 
 
 def digests(root: Path) -> dict[str, str]:
-    """Run folder relative to the root -> SHA-256 of its manifest, for every folder that has one."""
+    """Run folder relative to the root -> SHA-256 of its manifest, for every whole run."""
     found = {}
     for path in sorted((root / "runs").glob(f"*/*/{MANIFEST}")):
-        found[path.parent.relative_to(root).as_posix()] = digest(path.read_bytes())
+        if path.parent.suffix not in UNFINISHED:
+            found[path.parent.relative_to(root).as_posix()] = digest(path.read_bytes())
     return found
 
 
@@ -36,9 +39,11 @@ def render(entries: dict[str, str]) -> bytes:
 
 
 def update(root: Path) -> bool:
-    """Write the index anew where it differs; True if it did."""
+    """Write the index anew where it differs; True if it did. Without `runs/` there is none."""
     text = render(digests(root))
     path = root / INDEX
+    if not path.parent.is_dir():
+        return False
     if path.is_file() and path.read_bytes() == text:
         return False
     temporary = path.with_name(".INDEX.tmp")
@@ -58,22 +63,30 @@ def problems(root: Path) -> list[str]:
     path = root / INDEX
     if not path.is_file():
         return [f"{INDEX}: is missing; make it with `make evidence-build`"]
-    text = path.read_bytes()
-    try:
-        listed = json.loads(text)
-        if not isinstance(listed, dict) or not all(isinstance(v, str) for v in listed.values()):
-            raise ValueError
-    except ValueError:
+    listed = read(path)
+    if listed is None:
         return [f"{INDEX}: is no index; restore it or make it with `make evidence-build`"]
-    out = [] if render(listed) == text else [f"{INDEX}: is not as it was written; restore it"]
+    out = [] if render(listed) == path.read_bytes() else [f"{INDEX}: is not as it was written; restore it"]
     there = digests(root)
     tasks = {f"runs/{path.parent.name}/{path.stem}" for path in (root / "tasks").glob("*/*.yaml")}
     for name in sorted({*listed, *there, *tasks}):
-        out += _problem(name, listed.get(name), there.get(name), name in tasks)
+        out += disagreements(name, listed.get(name), there.get(name), name in tasks)
     return out + _strays(root)
 
 
-def _problem(name: str, listed: str | None, there: str | None, has_task: bool) -> list[str]:
+def read(path: Path) -> dict[str, str] | None:
+    """Run folder -> digest as an index file says, None where it is no index."""
+    try:
+        listed = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(listed, dict) or not all(isinstance(v, str) for v in listed.values()):
+        return None
+    return listed
+
+
+def disagreements(name: str, listed: str | None, there: str | None, has_task: bool) -> list[str]:
+    """What is wrong with one run: its digest in the index, that of its manifest, whether its task is there."""
     task = "tasks" + name.removeprefix("runs") + ".yaml"
     if there is None and listed is None:
         return [f"{task}: has no recorded run; record it with `tachograph run {task}`"]
@@ -94,10 +107,14 @@ def _strays(root: Path) -> list[str]:
     for path in sorted((root / "runs").rglob("*")):
         relative = path.relative_to(root / "runs").parts
         if path.is_dir() and not path.is_symlink():
-            if len(relative) == 2 and not (path / MANIFEST).is_file():
+            whole = path.suffix not in UNFINISHED and (path / MANIFEST).is_file()
+            if len(relative) == 2 and not whole:
                 out.append(f"runs/{'/'.join(relative)}: is no whole run; remove it or record it again")
             continue
         known = (len(relative) == 3 and relative[2] in FILES) or (len(relative) == 1 and relative[0] in ASIDE)
-        if not known or path.is_symlink():
-            out.append(f"runs/{'/'.join(relative)}: a file that belongs to no run; remove it")
+        name = f"runs/{'/'.join(relative)}"
+        if path.is_symlink():
+            out.append(f"{name}: is a link; put there what it leads to, or remove it")
+        elif not known:
+            out.append(f"{name}: a file that belongs to no run; remove it")
     return out

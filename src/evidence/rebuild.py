@@ -19,7 +19,13 @@ def run_files(folder: Path, name: str) -> dict[str, bytes]:
     if not folder.is_dir():
         raise RecordError("there is no such run", file=name, remedy="record it with `tachograph run TASK`")
     out = {}
-    for path in sorted(folder.iterdir()):
+    try:
+        present = sorted(folder.iterdir())
+    except OSError as error:
+        raise RecordError(
+            f"cannot be read ({type(error).__name__})", file=name, remedy="check its permission"
+        ) from None
+    for path in present:
         if path.name not in FILES:
             raise RecordError(
                 f"holds a file that is no run's: {path.name[:80]!r}", file=name, remedy="remove it"

@@ -19,7 +19,7 @@ from typing import Final
 
 from ..fail.errors import InputError
 from .check import Findings, by_gravity, examine, runs_below
-from .drift import CLASSES
+from .drift import CLASSES, counted
 from .report import visible
 
 INPUTS: Final = ("policy", "tools", "data", "tasks", "runs")
@@ -34,8 +34,23 @@ def checkout(repository: Path, commit: str, place: Path) -> None:
     if "runs" not in names or "tasks" not in names:
         raise InputError("has no recorded runs", file=commit, remedy="name a commit with tasks/ and runs/")
     archive = _git(repository, "archive", "--format=tar", commit, *names)
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        tar.extractall(place, filter="data")
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            if odd := [item.name for item in tar if not (item.isfile() or item.isdir())]:
+                raise InputError(
+                    f"holds {odd[0]!r}, which is no plain file",
+                    file=commit,
+                    remedy="compare with another commit",
+                )
+            if hasattr(tarfile, "data_filter"):  # early versions of 3.11 know no filter
+                tar.extraction_filter = tarfile.data_filter
+            tar.extractall(place)  # noqa: S202 - plain files under names that git gave
+    except (tarfile.TarError, OSError) as error:
+        raise InputError(
+            f"cannot be laid out ({type(error).__name__})",
+            file=commit,
+            remedy="make room",
+        ) from None
 
 
 def _git(repository: Path, *words: str) -> bytes:
@@ -75,9 +90,9 @@ def main(argv: list[str]) -> int:
             print(f"  {visible(line)}")  # noqa: T201
     lesser = Counter(item.kind for item in drifted if item not in grave)
     for kind, count in sorted(lesser.items()):
-        print(f"{kind}  {count} runs, no change of behaviour")  # noqa: T201
+        print(f"{kind}  {counted(count, 'run')}, no change of behaviour")  # noqa: T201
     print(  # noqa: T201
-        f"regression: {len(found)} runs of {visible(commit)} made again, {len(grave)} behave otherwise, "
+        f"regression: {counted(len(found), 'run')} of {visible(commit)} made again, {len(grave)} behave otherwise, "
         f"{len(drifted) - len(grave)} differ in lesser ways"
     )
     return 1 if grave or not found else 0

@@ -24,7 +24,9 @@ from ..runtime.tools import load_named
 from ..runtime.workspace import Host, Mount
 from . import docs, index
 from .check import runs_below
+from .drift import counted
 from .manifest import TRACE
+from .report import visible
 from .task import build, load_task
 
 _CORPUS: Final = "data/corpus/v1"
@@ -51,7 +53,7 @@ def tree(root: Path) -> list[str]:
     for folder, wanted in table.items():
         try:
             found = span_counts(root / folder)
-        except (OSError, ValueError, KeyError, IndexError):
+        except (OSError, ValueError, KeyError, IndexError, TypeError, RecursionError):
             out.append(f"README.md: names {folder}, where there is no trace")
             continue
         if found != wanted:
@@ -72,18 +74,20 @@ def tree(root: Path) -> list[str]:
             continue
         if "-".join((path.parent.name, path.stem)) != task.id:
             out.append(f"{task.file}: its id {task.id!r} is not its place")
-    try:
-        Policy.load(root / "policy" / "v1.yaml", root=root)
-    except InputError as error:
-        out.append(str(error))
-    return out
+    policy = root / "policy" / "v1.yaml"
+    for overlays in ([], *([path] for path in sorted((root / "policy" / "overlays").glob("*.yaml")))):
+        try:
+            Policy.load(policy, overlays, root=root)
+        except InputError as error:
+            out.append(str(error))
+    return list(dict.fromkeys(out))
 
 
 def readme_table(root: Path) -> dict[str, Counter[str]]:
     """Run folder -> span counts, as the README's capability table says."""
     try:
         text = (root / "README.md").read_text(encoding="utf-8")
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return {}
     out = {}
     for line in text.splitlines():
@@ -140,14 +144,23 @@ def traces(root: Path) -> list[str]:
             document = json.loads((folder / TRACE).read_bytes())
             _parse_proto(document)
             spans = _spans(document)
-        except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+            out += [f"{name}: {problem}" for problem in tree_problems(spans)]
+            trace_ids = {span["traceId"] for span in spans}
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            IndexError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             out.append(f"{name}: is no OTLP/JSON trace ({type(error).__name__})")
             continue
-        out += [f"{name}: {problem}" for problem in tree_problems(spans)]
-        trace_id = spans[0]["traceId"] if spans else ""
-        if trace_id in seen:
-            out.append(f"{name}: has the trace id of {seen[trace_id]}")
-        seen[trace_id] = name
+        for trace_id in sorted(trace_ids):
+            if trace_id in seen:
+                out.append(f"{name}: has the trace id of {seen[trace_id]}")
+            seen[trace_id] = name
     return out
 
 
@@ -158,8 +171,10 @@ def _parse_proto(document: Any) -> None:
     # protobuf's JSON mapping reads bytes as base64, OTLP/JSON writes ids in hex
     copy = json.loads(json.dumps(document))
     for span in _spans(copy):
-        for key in ("traceId", "spanId", "parentSpanId"):
+        for key, digits in (("traceId", 32), ("spanId", 16), ("parentSpanId", 16)):
             if key in span:
+                if not re.fullmatch(f"(?!0+$)[0-9a-f]{{{digits}}}", span[key]):
+                    raise ValueError("an id that is not in lower-case hex")
                 span[key] = base64.b64encode(bytes.fromhex(span[key])).decode()
     try:
         ParseDict(copy, TracesData())
@@ -214,7 +229,10 @@ def tools(root: Path) -> list[str]:
     if not names:
         return ["tools/: holds no tool"]
     policy = Policy.load(root / "policy" / "v1.yaml", root=root)
-    out = []
+    out = [
+        f"tools/{name}.py: is gone, and src/evidence/smoke.py has sample calls for it"
+        for name in sorted(set(SAMPLES) - set(names))
+    ]
     for name in names:
         if name not in SAMPLES:
             out.append(f"tools/{name}.py: has no sample calls in src/evidence/smoke.py")
@@ -237,6 +255,8 @@ def _drive(root: Path, policy: Policy, name: str, arguments: dict[str, Any]) -> 
         hosts={"corpus.test": Host(root / _CORPUS, _CORPUS)},
     )
     step = agent.run("smoke", run_id="smoke").steps[0]
+    if not step["tool_results"]:
+        return "not asked", step["policy_decisions"][0]["decision"]
     return step["tool_results"][0]["status"], step["policy_decisions"][0]["decision"]
 
 
@@ -248,17 +268,20 @@ KINDS: Final[dict[str, Callable[[Path], list[str]]]] = {
 
 
 def main(kind: str, root: Path) -> int:
-    """Print the problems or one closing line; returns the exit code."""
+    """Print the problems and one closing line; returns the exit code: 1 with problems, 2 for an unknown kind."""
+    if kind not in KINDS:
+        print(f"tachograph: there is no {visible(kind)!r}; one of {', '.join(KINDS)}", file=sys.stderr)  # noqa: T201
+        return 2
     try:
         found = KINDS[kind](root)
     except TachographError as error:
         found = [str(error)]
     for line in found:
-        print(line)  # noqa: T201
-    closing = f"{len(found)} problems" if found else "all is as it says"
+        print(visible(line.replace(f"{root}/", "")))  # noqa: T201
+    closing = counted(len(found), "problem") if found else "all is as it says"
     print(f"{kind}: {closing}")  # noqa: T201
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path.cwd()))
+    sys.exit(main(" ".join(sys.argv[1:]), Path.cwd()))

@@ -16,9 +16,11 @@ from ..runtime import canonical_json
 from ..runtime import ledger as ledgers
 from . import manifest as manifests
 from .drift import differences, shorten
-from .index import INDEX
+from .index import INDEX, disagreements
+from .index import read as read_index
 from .manifest import MANIFEST, REPORT, STATE, TRACE
 from .rebuild import rebuild, run_files
+from .report import visible
 
 
 def verify(folder: Path, root: Path) -> list[str]:
@@ -56,7 +58,7 @@ def _totals(state: bytes, name: str) -> list[str]:
         wanted = ledgers.end_line(lines[0], totals, _Ending(end), len(lines), end["stamp"])
         wanted["prev"] = end["prev"]
         return [
-            f"{name}:{len(lines)}: {pointer} is {shorten(a)}, the lines before it give {shorten(b)}"
+            f"{name}:{len(lines)}: {visible(pointer)} is {shorten(a)}, the lines before it give {shorten(b)}"
             for pointer, a, b in differences(end, wanted)
         ]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -74,10 +76,8 @@ class _Ending:
 
 def _manifest(there: dict[str, bytes], made: dict[str, bytes], name: str) -> list[str]:
     try:
-        manifest = json.loads(there[MANIFEST])
-        if not isinstance(manifest, dict) or manifests.render(manifest) != there[MANIFEST]:
-            raise ValueError
-    except (ValueError, RecursionError):
+        manifest = manifests.read(there[MANIFEST])
+    except (ValueError, TypeError):
         return [f"{name}/{MANIFEST}: is not as it was written"]
     out = []
     artifacts = manifest.get("artifacts")
@@ -89,7 +89,9 @@ def _manifest(there: dict[str, bytes], made: dict[str, bytes], name: str) -> lis
         wanted = json.loads(made[MANIFEST])
         stable = {key: value for key, value in manifest.items() if key not in manifests.VOLATILE}
         for pointer, a, b in differences(stable, wanted):
-            out.append(f"{name}/{MANIFEST}: {pointer} is {shorten(a)}, the ledger gives {shorten(b)}")
+            out.append(
+                f"{name}/{MANIFEST}: {visible(pointer)} is {shorten(a)}, the ledger gives {shorten(b)}"
+            )
     return out
 
 
@@ -101,14 +103,10 @@ def _first_line(a: bytes, b: bytes) -> int:
 
 
 def _index(manifest: bytes, name: str, root: Path) -> list[str]:
-    try:
-        listed = json.loads((root / INDEX).read_bytes())
-    except FileNotFoundError:
-        return []  # runs outside a project have no index
-    except (OSError, ValueError):
-        return [f"{INDEX}: cannot be read; restore it"]
-    if not name.startswith("runs/"):
-        return []
-    if not isinstance(listed, dict) or listed.get(name) != canonical_json.digest(manifest):
-        return [f"{name}/{MANIFEST}: is not the one in {INDEX}"]
-    return []
+    path = root / INDEX
+    if not name.startswith("runs/") or not path.is_file():
+        return []  # runs outside a project have no index; a lost one is the project's trouble, not a run's
+    listed = read_index(path)
+    if listed is None:
+        return [f"{INDEX}: is no index; restore it or make it with `make evidence-build`"]
+    return disagreements(name, listed.get(name), canonical_json.digest(manifest), has_task=True)

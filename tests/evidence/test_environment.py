@@ -1,4 +1,7 @@
-"""The canonical run is made in many environments, each a process of its own, and gives the same bytes."""
+"""Runs are made in many environments, each a process of its own, and give the same bytes.
+
+The canonical run is recorded through the command line, then all runs are derived in memory, all in one process.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,18 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tachograph.evidence import manifest as manifests
-from tests.support import CANONICAL, FILES, ROOT, TASK, cli, copy_project
+from tachograph.runtime import canonical_json
+from tests.evidence.project import all_runs
+from tests.support import CANONICAL, FILES, ROOT, TASK, cli, copy_project, environment
 
 
 @dataclass(frozen=True)
@@ -123,9 +131,121 @@ def test_the_check_itself_holds_elsewhere(folders: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
+# ---- all runs ------------------------------------------------------------------------------------------
+
+_DERIVE = """
+import hashlib, json, sys
+from pathlib import Path
+from tachograph.evidence.task import build, load_task
+from tachograph.evidence.writer import derive
+found = {}
+for path in sorted(Path("tasks").glob("*/*.yaml")):
+    files, _ = derive(*build(load_task(path)))
+    found[f"{path.parent.name}/{path.stem}"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+print(json.dumps(found))
+"""
+
+
+def _derived(project: Path, place: Place, python: str = sys.executable, **options: Any) -> dict[str, Any]:
+    """Run (KIND/NAME) -> file -> digest, as a process in `place` derives all runs of `project`."""
+    env = {"PYTHONPATH": str(project), **place.env}
+    done = subprocess.run(
+        [python, *place.flags, "-c", _DERIVE],
+        cwd=project,
+        env=environment(env),
+        umask=place.umask,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="session")
+def committed() -> dict[str, Any]:
+    """The digests of the committed runs; of a manifest without its volatile keys."""
+    found = {}
+    for run in all_runs():
+        files = {name: (run / name).read_bytes() for name in FILES[:3]}
+        files[FILES[3]] = manifests.stable(json.loads((run / FILES[3]).read_bytes())).encode()
+        name = run.relative_to(ROOT / "runs").as_posix()
+        found[name] = {name: canonical_json.digest(data) for name, data in files.items()}
+    return found
+
+
+ALL = [place for place in PLACES if place.cwd == "."]
+
+
+@pytest.mark.parametrize("place", ALL, ids=lambda place: place.name)
+def test_all_runs_give_the_same_bytes(place: Place, folders: Path, committed: dict[str, Any]) -> None:
+    env = dict(place.env)
+    if "TMPDIR" in env:
+        env["TMPDIR"] = str(folders / env["TMPDIR"])
+    found = _derived(folders / place.folder, Place(place.name, env=env, flags=place.flags, umask=place.umask))
+    assert found == committed
+
+
+def test_a_change_would_be_seen(folders: Path, committed: dict[str, Any], tmp_path: Path) -> None:
+    project = copy_project(tmp_path / "changed")
+    page = project / "data/corpus/v1/op-a4.md"
+    page.write_bytes(page.read_bytes().replace(b"20 minutes", b"21 minutes"))
+    found = _derived(project, Place("changed"))
+    assert found.keys() == committed.keys()
+    changed = {name for name in found if found[name] != committed[name]}
+    assert "canonical/v1" in changed and "policy_gates/pg5_arg_schema" not in changed
+
+
+@pytest.fixture
+def open_project() -> Iterator[Path]:
+    """A copy of the project that every user may read."""
+    with tempfile.TemporaryDirectory(prefix="tachograph-open-") as folder:
+        os.chmod(folder, 0o755)
+        yield copy_project(Path(folder) / "project")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_gives_the_same_bytes(open_project: Path, committed: dict[str, Any]) -> None:
+    def nobody() -> None:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+
+    path = f"{open_project}{os.pathsep}{sysconfig.get_path('purelib')}"
+    place = Place("another user", env={"PYTHONPATH": path, "HOME": "/nonexistent", "USER": "", "LOGNAME": ""})
+    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    for python in (sys.executable, *(f"{folder}/{name}" for folder in ("/usr/local/bin", "/usr/bin"))):
+        if _starts(python, place, nobody):
+            assert _derived(open_project, place, python, preexec_fn=nobody) == committed
+            return
+    pytest.skip("another user may start no Python here that knows these packages")
+
+
+def _starts(python: str, place: Place, preexec: Callable[[], None]) -> bool:
+    try:
+        done = subprocess.run(
+            [python, "-c", "import yaml, jsonschema, rpds"],
+            env={**os.environ, **place.env},
+            cwd="/",
+            capture_output=True,
+            timeout=60,
+            check=False,
+            preexec_fn=preexec,
+        )
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+# ---- other versions of Python --------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("version", [(3, minor) for minor in range(11, 16)], ids=lambda v: f"{v[0]}.{v[1]}")
 def test_every_python_at_hand_gives_the_same_bytes(
-    version: tuple[int, int], folders: Path, tmp_path: Path
+    version: tuple[int, int], folders: Path, committed: dict[str, Any], tmp_path: Path
 ) -> None:
     name = f"python{version[0]}.{version[1]}"
     python = sys.executable if version == sys.version_info[:2] else shutil.which(name)
@@ -147,3 +267,4 @@ def test_every_python_at_hand_gives_the_same_bytes(
     done = cli("run", TASK, "--out", out, cwd=folders / "plain", env=env, python=(python,))
     assert done.returncode == 0, done.stderr
     assert _same(out) == []
+    assert _derived(folders / "plain", Place(name, env=env), python) == committed

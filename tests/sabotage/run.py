@@ -20,7 +20,10 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("src", "policy", "tools", "data", "tasks", "runs", "tests", "pyproject.toml", "README.md")
+COPIED = (
+    *("src", "policy", "tools", "data", "tasks", "runs", "tests", "docs"),
+    *("pyproject.toml", "README.md", "Makefile"),
+)
 SECONDS = 300
 
 

@@ -1,0 +1,86 @@
+"""A project without code, for tests that change it and look at it from within this process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tachograph import cli as command_line
+from tachograph.evidence import docs, index
+from tachograph.evidence import manifest as manifests
+from tachograph.runtime import canonical_json
+from tests.support import ROOT
+
+FOLDERS = ("policy", "tools", "data", "tasks", "runs", "docs")
+# three runs that differ enough: an answer, a denial, retries
+FEW = ("canonical/v1", "policy_gates/pg5_arg_schema", "failure_modes/tool_call_failure")
+DENIED = "runs/policy_gates/pg5_arg_schema"
+RETRIED = "runs/failure_modes/tool_call_failure"
+CANONICAL_TRACE = "runs/canonical/v1/trace.json"
+
+
+def all_runs() -> list[Path]:
+    """The folders of the committed runs, sorted."""
+    return sorted(path.parent for path in (ROOT / "runs").glob("*/*/manifest.json"))
+
+
+def copy_inputs(to: Path, keep: Iterable[str] | None = None) -> Path:
+    """What runs are made from and checked against; with `keep` only these runs (KIND/NAME) and their tasks."""
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, to / folder, ignore=shutil.ignore_patterns("__pycache__", "*.partial"))
+    shutil.copy(ROOT / "README.md", to)
+    if keep is not None:
+        kept = set(keep)
+        for task in (to / "tasks").glob("*/*.yaml"):
+            if f"{task.parent.name}/{task.stem}" not in kept:
+                task.unlink()
+                shutil.rmtree(to / "runs" / task.parent.name / task.stem)
+        index.update(to)
+        docs.write(to)
+    return to
+
+
+def tachograph(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str
+) -> tuple[int, str]:
+    """Exit code and standard output of a command in `project`; it says nothing on standard error."""
+    monkeypatch.chdir(project)
+    capsys.readouterr()
+    code = command_line.main(list(words))
+    out, err = capsys.readouterr()
+    assert err == "", err
+    return code, out
+
+
+def replaced(file: Path, old: str, new: str) -> None:
+    """Put `new` for the first `old` of a file, which must be there."""
+    text = file.read_text(encoding="utf-8")
+    assert old in text, (file, old)
+    file.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def edit_lines(run: Path, change: Callable[[list[dict[str, Any]]], object], *, chain: bool = False) -> None:
+    """Change the decoded lines of a ledger in place; with `chain` their `prev` is made right again."""
+    state = run / "state.jsonl"
+    lines = [json.loads(text) for text in state.read_text(encoding="utf-8").split("\n")[:-1]]
+    change(lines)
+    head = None
+    texts = []
+    for line in lines:
+        if chain:
+            line["prev"] = head
+        texts.append(canonical_json.encode(line))
+        head = canonical_json.digest(texts[-1])
+    state.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+
+
+def edit_manifest(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a manifest in place and write it as a run writes it."""
+    manifest = json.loads((run / "manifest.json").read_bytes())
+    change(manifest)
+    (run / "manifest.json").write_bytes(manifests.render(manifest))

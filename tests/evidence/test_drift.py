@@ -1,0 +1,502 @@
+"""Drift is told by consequence: its class, where the ledgers first part, the likely cause, how to accept it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tachograph.evidence.check import BROKEN, Findings, by_gravity, examine, likely_cause
+from tachograph.evidence.drift import CLASSES, Divergence, class_of, compare, counted, differences
+from tachograph.runtime import ledger as ledgers
+from tests.evidence.project import DENIED, RETRIED, all_runs, copy_inputs, edit_lines, replaced, tachograph
+from tests.support import CANONICAL
+
+GIVEN, LATE = "runs/policy_gates/approval_given", "runs/failure_modes/timeout"
+RUNS = tuple(name.removeprefix("runs/") for name in (CANONICAL, DENIED, RETRIED, GIVEN, LATE))
+POLICY, PAGE = "policy/v1.yaml", "data/corpus/v1/op-a4.md"
+
+
+def task_of(run: str) -> str:
+    return f"tasks{run.removeprefix('runs')}.yaml"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return copy_inputs(tmp_path / "project", RUNS)
+
+
+@dataclass(frozen=True)
+class Change:
+    """`old` becomes `new` in `file`; `run` then drifts with `kind`.
+
+    `first` is the first difference of substance: (step, pointer, before, after), the values as told; `gravest`
+    is the pointer of the first one of the class itself where that is another.
+    """
+
+    file: str
+    old: str
+    new: str
+    run: str
+    kind: str
+    first: tuple[int | None, str, str, str]
+    gravest: str | None = None
+
+
+ALLOWED = "  allowed: [search, fetch, read, write, summarize]\n  denied: []"
+CHANGES = {
+    "a rule added": Change(
+        POLICY,
+        ALLOWED,
+        "  allowed: [search, read, write, summarize]\n  denied: [fetch]",
+        CANONICAL,
+        "VERDICT",
+        (2, "/policy_decisions/0/at", "policy/v1.yaml:7", "policy/v1.yaml:5"),
+        "/policy_decisions/0/decision",
+    ),
+    "a page of the corpus": Change(
+        PAGE,
+        "20 minutes",
+        "21 minutes",
+        RETRIED,
+        "EFFECT",
+        (
+            1,
+            "/tool_results/0/result/text",
+            "…t Ollerbeck within 20 minutes",
+            "…t Ollerbeck within 21 minutes",
+        ),
+    ),
+    "a tool": Change(
+        "tools/summarize.py",
+        '{"summary": " "',
+        '{"summary": "In short: " + " "',
+        RETRIED,
+        "EFFECT",
+        (2, "/tool_results/0/result/summary", "", "In short: "),
+    ),
+    "a call of the model": Change(
+        task_of(GIVEN),
+        "path: sandbox/note.md",
+        "path: sandbox/nota.md",
+        GIVEN,
+        "EFFECT",
+        (1, "/intended_tool_calls/0/arguments/path", "sandbox/note.md", "sandbox/nota.md"),
+    ),
+    "an answer of the model": Change(
+        task_of(GIVEN),
+        "The note is in ",
+        "It is in ",
+        GIVEN,
+        "ANSWER",
+        (2, "/llm_output/final_answer", "The note is in sandbox/note.md.", "It is in sandbox/note.md."),
+    ),
+    "an exception": Change(
+        task_of(LATE),
+        "raises: TimeoutError",
+        "raises: ZeroDivisionError",
+        LATE,
+        "ENDING",
+        (1, "/tool_results/0/attempts/0/fault/exception", "TimeoutError", "ZeroDivisionError"),
+        "/failure_mode",
+    ),
+    "a limit": Change(
+        POLICY,
+        "max_tokens: 50000",
+        "max_tokens: 50001",
+        RETRIED,
+        "BUDGET",
+        (None, "/policy/limits/max_tokens", "50000", "50001"),
+    ),
+    "the tokens of a reply": Change(
+        task_of(GIVEN),
+        "input_tokens: 380",
+        "input_tokens: 381",
+        GIVEN,
+        "BUDGET",
+        (1, "/llm_output/usage/0", "380", "381"),
+    ),
+    "a retry setting": Change(
+        POLICY,
+        "backoff_base_ms: 100",
+        "backoff_base_ms: 200",
+        RETRIED,
+        "RETRY",
+        (None, "/policy/limits/backoff_base_ms", "100", "200"),
+    ),
+    "a fault less": Change(
+        task_of(RETRIED),
+        "  - {target: tool, step: 1, call: 0, attempt: 2, raises: TimeoutError, delays_ms: 5000}\n",
+        "",
+        RETRIED,
+        "RETRY",
+        (1, "/tool_results/0/attempts/1/backoff_ms", "198", "nothing"),
+    ),
+    "the time of a decision": Change(
+        task_of(GIVEN),
+        'start: "2026-01-01T00:00:00Z"',
+        'start: "2026-01-01T00:00:00Z"\n  costs_ms: {decision: 2}',
+        GIVEN,
+        "SHAPE",
+        (1, "/stamps/d0/1", "201000001", "202000001"),
+    ),
+    "the start of the clock": Change(
+        task_of(GIVEN),
+        "2026-01-01T00:00:00Z",
+        "2026-01-02T00:00:00Z",
+        GIVEN,
+        "SHAPE",
+        (None, "/clock/start", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
+    ),
+    "what the model says beside a call": Change(
+        task_of(GIVEN),
+        "say: I write the note.",
+        "say: I write it down.",
+        GIVEN,
+        "TEXT",
+        (1, "/llm_output/text", "I write the note.", "I write it down."),
+    ),
+    "the line that a rule stands on": Change(
+        POLICY,
+        "tool_registry:",
+        "# who may act\ntool_registry:",
+        DENIED,
+        "TEXT",
+        (1, "/policy_decisions/0/at", "policy/v1.yaml:13", "policy/v1.yaml:14"),
+    ),
+    "the question": Change(
+        task_of(GIVEN),
+        "number?",
+        "number, please?",
+        GIVEN,
+        "TEXT",
+        (
+            None,
+            "/question",
+            "Can you note down the dispatch room's number?",
+            "Can you note down the dispatch room's number, please?",
+        ),
+    ),
+    "a comment": Change(
+        POLICY,
+        "# The shipped policy.",
+        "# The shipped rules.",
+        GIVEN,
+        "DIGEST-ONLY",
+        (None, "/policy/files/0/sha256", "", ""),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_classed_and_led_back_to_its_cause(
+    name: str, project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = CHANGES[name]
+    replaced(project / change.file, change.old, change.new)
+    found = examine(project / change.run, root=project)
+    assert not found.ok and found.kind == change.kind
+    assert found.drift is not None and found.drift.first is not None and found.drift.gravest is not None
+    first = found.drift.first
+    step, pointer, before, after = change.first
+    assert (first.step, first.pointer) == (step, pointer)
+    told = first.record()
+    assert told["before"].startswith(before) and told["after"].startswith(after)
+    assert told["before"] != told["after"]
+    gravest = found.drift.gravest
+    assert gravest.kind == change.kind and gravest.pointer == (change.gravest or pointer)
+    assert list(found.moved) == [change.file]
+    cause = likely_cause([found])
+    assert cause == f"{change.file} moved (1 of them)"
+    accept = f"tachograph run {task_of(change.run)} --out {change.run}"
+    code, out = tachograph(project, capsys, monkeypatch, "check", change.run)
+    lines = out.splitlines()
+    assert code == 1 and lines[0] == f"check: 1 of 1 runs drifted; likely cause: {cause}"
+    assert lines[1] == f"{change.kind}  {change.run}"
+    assert lines[-1] == f"accept it: {accept}"
+    assert any(f"first difference: {first} [{first.kind}]" in line for line in lines)
+    grave = [line for line in lines if f"gravest: {gravest} [{gravest.kind}]" in line]
+    assert bool(grave) == (change.gravest is not None)
+
+
+def test_the_changes_cover_every_class() -> None:
+    assert {change.kind for change in CHANGES.values()} == set(CLASSES)
+
+
+def test_what_is_accepted_is_clean_unless_the_task_expects_otherwise(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced(project / PAGE, "20 minutes", "21 minutes")
+    _, out = tachograph(project, capsys, monkeypatch, "check", RETRIED)
+    words = out.splitlines()[-1].removeprefix("accept it: tachograph ").split()
+    assert tachograph(project, capsys, monkeypatch, *words, "--quiet")[0] == 0
+    assert tachograph(project, capsys, monkeypatch, "check", RETRIED)[0] == 0
+    change = CHANGES["a rule added"]
+    replaced(project / change.file, change.old, change.new)
+    found = examine(project / CANONICAL, root=project)
+    assert any(
+        line.startswith("expected: ending: expected final_answer, found policy_") for line in found.lines
+    )
+    assert f"mend {task_of(CANONICAL)} first" in found.lines[-1]
+
+
+# ---- many runs at once ---------------------------------------------------------------------------------
+
+
+def test_runs_where_only_digests_moved_stand_in_one_line(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = CHANGES["a comment"]
+    replaced(project / change.file, change.old, change.new)
+    code, out = tachograph(project, capsys, monkeypatch, "check")
+    names = " ".join(sorted((CANONICAL, DENIED, RETRIED, GIVEN, LATE)))
+    assert code == 1 and out.splitlines() == [
+        f"check: 5 of 5 runs drifted; likely cause: {POLICY} moved (5 of them)",
+        f"DIGEST-ONLY  5 runs: {names}",
+        "accept it: make evidence-build",
+    ]
+
+
+def test_the_gravest_come_first_and_each_has_its_command(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("an answer of the model", "a comment", "a page of the corpus"):
+        change = CHANGES[name]
+        replaced(project / change.file, change.old, change.new)
+    code, out = tachograph(project, capsys, monkeypatch, "check")
+    heads = [line for line in out.splitlines() if not line.startswith("  ")]
+    assert code == 1 and [line.split()[0] for line in heads[1:]] == [
+        *("EFFECT", "EFFECT", "ANSWER", "DIGEST-ONLY", "accept"),
+    ]
+    assert heads[1:4] == [f"EFFECT  {CANONICAL}", f"EFFECT  {RETRIED}", f"ANSWER  {GIVEN}"]
+    assert f"  accept this one: tachograph run {task_of(GIVEN)} --out {GIVEN}" in out.splitlines()
+    assert heads[0] == f"check: 5 of 5 runs drifted; likely cause: {POLICY} moved (5 of them)"
+    assert heads[-1] == "accept it: make evidence-build"
+
+
+def test_a_touched_record_is_not_hidden_among_moved_digests(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = CHANGES["a comment"]
+    replaced(project / change.file, change.old, change.new)
+    replaced(project / DENIED / "trace.json", '"deny"', '"DENY"')
+    replaced(project / task_of(GIVEN), "ending: final_answer", "ending: cancelled")
+    code, out = tachograph(project, capsys, monkeypatch, "check")
+    lines = out.splitlines()
+    assert code == 1 and f"BROKEN  {DENIED}" in lines and f"BROKEN  {GIVEN}" in lines
+    assert "  the record does not hold in itself: its ledger gives another trace.json" in lines
+    assert "  expected: ending: expected cancelled, found final_answer" in lines
+    assert [line for line in lines if line.startswith("DIGEST-ONLY  3 runs: ")]
+
+
+def test_as_json(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    change = CHANGES["a limit"]
+    replaced(project / change.file, change.old, change.new)
+    code, out = tachograph(project, capsys, monkeypatch, "check", RETRIED, GIVEN, "--json")
+    data = json.loads(out)
+    assert code == 1 and out.count("\n") == 1
+    assert data["runs"] == 2 and data["index"] == []
+    assert data["cause"] == f"{POLICY} moved (2 of them)"
+    assert data["classes"] == {RETRIED: "BUDGET", GIVEN: "BUDGET"}
+    assert data["accept"][GIVEN] == f"tachograph run {task_of(GIVEN)} --out {GIVEN}"
+    assert data["first"][RETRIED] == {
+        "line": 1,
+        "step": None,
+        "pointer": "/policy/limits/max_tokens",
+        "before": "50000",
+        "after": "50001",
+        "class": "BUDGET",
+    }
+    assert data["drifted"][RETRIED] == examine(project / RETRIED, root=project).lines
+    replaced(project / change.file, change.new, change.old)
+    clean = json.loads(tachograph(project, capsys, monkeypatch, "check", "--json")[1])
+    assert clean["drifted"] == clean["accept"] == clean["first"] == {} and clean["cause"] is None
+
+
+# ---- records that were touched -------------------------------------------------------------------------
+
+
+def _byte(run: Path, number: int, old: bytes, new: bytes) -> None:
+    lines = (run / "state.jsonl").read_bytes().split(b"\n")
+    assert old in lines[number - 1]
+    lines[number - 1] = lines[number - 1].replace(old, new, 1)
+    (run / "state.jsonl").write_bytes(b"\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("number", "old", "new", "kind", "first"),
+    [
+        (2, b'"decision":"deny"', b'"decision":"dony"', "VERDICT", "step 1 /policy_decisions/0/decision: "),
+        (2, b'"top_k":3', b'"top_k":4', "EFFECT", "step 1 /intended_tool_calls/0/arguments/top_k: 4 -> 3"),
+        (3, b'"denials":1', b'"denials":0', "SHAPE", "line 3 /totals/denials: 0 -> 1"),
+        (1, b'"seed":7', b'"seed":8', "SHAPE", "line 1 /seed: 8 -> 7"),
+        (2, b'"prev":"', b'"prev":"0', BROKEN, "step 1 /prev: "),
+    ],
+)
+def test_one_byte_of_a_ledger(
+    project: Path, number: int, old: bytes, new: bytes, kind: str, first: str
+) -> None:
+    _byte(project / DENIED, number, old, new)
+    found = examine(project / DENIED, root=project)
+    assert found.kind == kind and found.broken and found.moved == {}
+    assert any(f"first difference: {first}" in line for line in found.lines)
+    assert any(line.startswith("the record does not hold in itself: ") for line in found.lines)
+    assert likely_cause([found]) is None
+
+
+def test_a_ledger_in_other_bytes(project: Path) -> None:
+    _byte(project / DENIED, 1, b'"seed":7', b'"seed": 7')
+    found = examine(project / DENIED, root=project)
+    assert found.kind == BROKEN
+    assert any("says the same in other bytes" in line for line in found.lines)
+
+
+def test_code_that_changed_is_the_cause_where_no_input_moved(project: Path) -> None:
+    edit_lines(project / GIVEN, lambda lines: lines[1]["policy_decisions"][0].update(reason="so"), chain=True)
+    found = examine(project / GIVEN, root=project)
+    # whole in itself but for trace, report and manifest, which a forger would have to make anew as well
+    assert found.drift is not None and found.drift.kind == "TEXT" and found.broken
+    found.broken = False
+    assert likely_cause([found]) == "the code (no input moved)"
+
+
+# ---- comparing ledgers ---------------------------------------------------------------------------------
+
+
+def _lines(run: str | Path) -> list[dict[str, Any]]:
+    return list(ledgers.read((Path(run) / "state.jsonl").read_bytes(), "state.jsonl"))
+
+
+@pytest.mark.parametrize("run", all_runs(), ids=lambda run: run.name)
+def test_a_ledger_does_not_differ_from_itself(run: Path) -> None:
+    lines = _lines(run)
+    drift = compare(lines, copy.deepcopy(lines))
+    assert (drift.first, drift.gravest, drift.kind, drift.downstream) == (None, None, None, 0)
+    assert not drift.counts
+
+
+def test_a_run_that_goes_on_differs_in_how_it_ends(project: Path) -> None:
+    """The ends are compared with each other, however many steps lie before them."""
+    lines = _lines(project / CANONICAL)
+    shorter = [*copy.deepcopy(lines[:2]), copy.deepcopy(lines[-1])]
+    shorter[-1].update(terminal_reason="policy_denial_terminal", final_answer=None)
+    for before, after in ((lines, shorter), (shorter, lines)):
+        drift = compare(before, after)
+        assert drift.counts["ANSWER"] == drift.counts["ENDING"] == 1
+        assert drift.first is not None and drift.first.line == 3 and drift.first.step == 2
+        assert drift.kind == "ANSWER"
+
+
+def test_what_is_compared_with_nothing() -> None:
+    end = {"type": "end", "lines": 1}
+    for before, after in (([], [end]), ([end], []), ([{}], []), ([], [{"type": "step", "step_index": 4}])):
+        drift = compare(before, after)
+        assert drift.kind == "SHAPE" and str(drift.first)
+
+
+POINTERS = st.lists(
+    st.one_of(
+        st.sampled_from(
+            "policy_decisions tool_results attempts decision facts told reason errors llm_output usage totals "
+            "inputs prev final_answer terminal_reason policy limits 0 1 12 \n".split(" ")
+        ),
+        st.text(max_size=3),
+    ),
+    max_size=5,
+).map(lambda parts: "".join(f"/{part}" for part in parts))
+
+
+@given(st.one_of(st.sampled_from(["run", "step", "end", ""]), st.text(max_size=4)), POINTERS)
+def test_every_pointer_has_a_class(line_type: str, pointer: str) -> None:
+    assert class_of(line_type, pointer) in CLASSES
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+LINES = st.lists(
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["run", "step", "end"])},
+        optional={"step_index": st.integers(1, 3), "errors": VALUES, "totals": VALUES, "policy": VALUES},
+    ),
+    max_size=4,
+)
+
+
+@given(LINES, LINES)
+def test_comparing_is_total_and_sees_every_difference(
+    before: list[dict[str, Any]], after: list[dict[str, Any]]
+) -> None:
+    assert compare(before, copy.deepcopy(before)).kind is None
+    drift, back = compare(before, after), compare(after, before)
+    assert (drift.kind is None) == _equal(before, after) == (drift.first is None)
+    assert drift.counts == back.counts and drift.kind == back.kind
+    if drift.gravest is not None and drift.first is not None:
+        assert drift.gravest.kind == drift.kind
+        assert CLASSES.index(drift.first.kind) >= CLASSES.index(drift.gravest.kind)
+        assert "\n" not in str(drift.first) and drift.first.record()
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Equal as JSON: a boolean is no number."""
+    return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
+
+
+@given(VALUES, VALUES)
+def test_differences_are_leaves_that_differ(a: Any, b: Any) -> None:
+    found = list(differences(a, b))
+    assert bool(found) == (not _equal(a, b))
+    assert all(not _equal(left, right) for _, left, right in found if _plain(left) and _plain(right))
+    assert len({pointer for pointer, _, _ in found}) == len(found)
+
+
+def _plain(value: Any) -> bool:
+    return type(value) is not object
+
+
+def test_gravity_orders_and_words_agree() -> None:
+    def finding(run: str, kind: str | None) -> Findings:
+        drift = None if kind is None else compare([{"type": kind}], [])
+        return Findings(run, ["x"], drift=drift)
+
+    assert [f.run for f in by_gravity([finding("b", "step"), finding("a", "step"), finding("z", None)])] == [
+        "z",
+        "a",
+        "b",
+    ]
+    assert counted(1, "run") == "1 run" and counted(0, "run") == "0 runs"
+    assert str(Divergence(4, None, "/a", "x", 1, "SHAPE")) == "line 4 /a: x -> 1"
+
+
+def test_hostile_text_is_inert_in_what_is_told(project: Path) -> None:
+    def forge(lines: list[dict[str, Any]]) -> None:
+        lines[1]["intended_tool_calls"][0]["arguments"]["\x1b[31m\n"] = "\x1b]0;x\x07\u202e"
+
+    edit_lines(project / DENIED, forge, chain=True)
+    found = examine(project / DENIED, root=project)
+    assert found.drift is not None and found.drift.kind == "EFFECT"
+    text = "".join(found.lines)
+    assert "first difference" in text
+    assert [character for character in "\x1b\x07\n\u202e" if character in text] == []
+
+
+CALLS: dict[str, Callable[[Path], object]] = {
+    "a missing file": lambda run: (run / "trace.json").unlink(),
+    "a stray file": lambda run: (run / "x").write_text(""),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_cannot_be_compared_is_broken(name: str, project: Path) -> None:
+    CALLS[name](project / DENIED)
+    found = examine(project / DENIED, root=project)
+    assert found.kind == BROKEN and len(found.lines) == 1 and found.lines[0].startswith(DENIED)
