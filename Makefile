@@ -77,7 +77,7 @@ smoke: $(VENV)/.runtime ## README table, policy, tasks, runs and index against e
 
 .PHONY: smoke-runtime
 smoke-runtime: $(VENV)/.dev ## the tests of loop, gate and retry
-	@$(PY) -m pytest -q -p no:cacheprovider tests/runtime/test_loop.py tests/runtime/test_gate.py tests/runtime/test_retry.py
+	@for part in loop gate retry; do $(PY) -m pytest -q -p no:cacheprovider tests/runtime/test_$$part.py || exit 1; done
 	@echo "smoke-runtime: loop, gate and retry pass"
 
 .PHONY: trace-smoke

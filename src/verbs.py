@@ -102,22 +102,48 @@ def _near(path: Path) -> str:
         return str(path)
 
 
-def check(options: argparse.Namespace) -> int:
-    """Make recorded runs again and say what drifted."""
-    from .evidence.check import examine, runs_below
-    from .evidence.drift import counted
-    from .evidence.index import problems
+def _run_folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
+    """The folder that `runs/` is in, and the runs asked for; all of them where none is named."""
+    from .evidence.check import runs_below
+    from .evidence.manifest import FILES
 
-    root = _root(options)
-    whole = not options.runs
-    folders = [Path(run) for run in options.runs] or runs_below(root)
+    here = Path.cwd()
+    root = here if options.root is None and not _in_project() and (here / "runs").is_dir() else _root(options)
+    for name in options.runs:
+        folder = Path(name)
+        if not name or not os.path.isdir(folder):
+            raise InputError(
+                "there is no such run", file=name or "''", remedy="name a folder such as runs/canonical/v1"
+            )
+        if not any((folder / file).is_file() for file in FILES):
+            raise InputError(
+                "is no run", file=name, remedy="name the folder of one run, such as runs/canonical/v1"
+            )
+    folders = [Path(name) for name in options.runs] or runs_below(root)
     if not folders:
         raise InputError(
             "there is no recorded run", file=str(root / "runs"), remedy="record one with `tachograph run`"
         )
+    return root, folders
+
+
+def _in_project() -> bool:
+    from .runtime.places import project_root
+
+    return project_root(Path.cwd()) is not None
+
+
+def check(options: argparse.Namespace) -> int:
+    """Make recorded runs again and say what drifted."""
+    from .evidence.check import examine, made_from_code
+    from .evidence.drift import counted
+    from .evidence.index import problems
+
+    root, folders = _run_folders(options)
+    whole = not options.runs and (root / "policy").is_dir()
     given_root = Path(options.root) if options.root else None
     found = [examine(folder, root=given_root) for folder in folders]
-    disagreements = problems(root) if whole and (root / "runs").is_dir() else []
+    disagreements = problems(root) if whole else []
     bad = [item for item in found if not item.ok]
     if options.json:
         print(json.dumps(_drift_as_data(found, disagreements), sort_keys=True))
@@ -136,7 +162,14 @@ def check(options: argparse.Namespace) -> int:
         print(f"check: {len(found)} runs re-derived, but runs, tasks and index disagree in {places}")
         return 1
     names = found[0].run if len(found) == 1 else f"{len(found)} runs"
-    print(f"check: {names} re-derived, all files identical")
+    from_code = sum(made_from_code(folder) for folder in folders)
+    if from_code == len(found):
+        print(
+            f"check: {names} made from code: whole and consistent, but there is no task to make it again from"
+        )
+    else:
+        note = f" ({counted(from_code, 'run')} made from code verified only)" if from_code else ""
+        print(f"check: {names} re-derived, all files identical{note}")
     return 0
 
 
@@ -167,14 +200,18 @@ def _print_drift(bad: Sequence[Any], total: int, paint: Paint) -> None:
     cause = likely_cause(bad)
     print(f"check: {len(bad)} of {total} runs drifted" + (f"; likely cause: {cause}" if cause else ""))
     quiet = [item for item in bad if item.kind == "DIGEST-ONLY"] if len(bad) > 1 else []
-    for item in by_gravity(bad):
-        if item in quiet:
-            continue
-        print(f"{paint(item.kind, 'red')}  {item.run}")
-        for line in item.lines:
+    told: dict[tuple[str, ...], list[Any]] = {}
+    for item in by_gravity([item for item in bad if item not in quiet]):
+        told.setdefault((item.kind, *item.lines), []).append(item)
+    for (kind, *lines), items in told.items():
+        names = (
+            items[0].run if len(items) == 1 else f"{len(items)} runs: {' '.join(item.run for item in items)}"
+        )
+        print(f"{paint(kind, 'red')}  {clip(names, 400)}")
+        for line in lines:
             print(f"  {clip(line, 400)}")
-        if item.accept and len(bad) > 1:
-            print(f"  accept this one: {item.accept}")
+        if items[0].accept and len(items) == 1 and len(bad) > 1:
+            print(f"  accept this one: {items[0].accept}")
     if quiet:
         names = " ".join(sorted(item.run for item in quiet))
         print(f"{paint('DIGEST-ONLY', 'yellow')}  {len(quiet)} runs: {clip(names, 400)}")
@@ -182,20 +219,14 @@ def _print_drift(bad: Sequence[Any], total: int, paint: Paint) -> None:
 
 def verify(options: argparse.Namespace) -> int:
     """Check records in themselves."""
-    from .evidence.check import runs_below
     from .evidence.drift import counted
     from .evidence.index import problems
     from .evidence.verify import verify as verify_run
 
-    root = _root(options)
-    folders = [Path(run) for run in options.runs] or runs_below(root)
-    if not folders:
-        raise InputError(
-            "there is no recorded run", file=str(root / "runs"), remedy="record one with `tachograph run`"
-        )
+    root, folders = _run_folders(options)
     found = {str(_near(folder)): verify_run(folder, root) for folder in folders}
     lines = [line for run in found.values() for line in run]
-    if not options.runs:
+    if not options.runs and (root / "policy").is_dir():
         lines += [line for line in problems(root) if line not in lines]
     if options.json:
         print(json.dumps({"runs": len(found), "problems": lines}, sort_keys=True))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..fail.errors import InputError, OutputError, RecordError
-from ..runtime.places import project_root
+from ..runtime.places import project_root, shipped
 from . import manifest as manifests
 from .drift import CLASSES, Drift, compare
 from .expect import differences
@@ -25,6 +25,7 @@ from .manifest import MANIFEST, REPORT, STATE, TRACE
 from .rebuild import rebuild, run_files
 from .report import visible
 from .task import Task, build, load_task
+from .verify import verify
 from .writer import derive
 
 Line = dict[str, Any]
@@ -60,9 +61,13 @@ class Findings:
 
 def examine(folder: Path, *, root: Path | None = None) -> Findings:
     """Check one recorded run: derive its four files again and compare them with the committed ones."""
-    base = root or project_root(folder.resolve()) or folder.resolve().parent.parent.parent
+    base = _project_of(folder, root)
     name = relative_name(folder, base)
     found = Findings(name)
+    if made_from_code(folder):
+        # there is no task to make it again from, so only what it says of itself can be held against it
+        found.lines = verify(folder, base)
+        return found
     try:
         task_path = _task_of(folder, base, name)
         found.accept = f"tachograph run {shlex.quote(task_path)} --out {shlex.quote(name)}"
@@ -80,6 +85,32 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
     except (InputError, OutputError) as error:
         found.lines.append(str(error))
     return found
+
+
+def _project_of(folder: Path, root: Path | None) -> Path:
+    """The project that a run belongs to: the one given, the one around it or us, or what came with the package.
+
+    The first that holds the run's task; else the first that is there.
+    """
+    if root is not None:
+        return root
+    around = [project_root(folder.resolve()), project_root(Path.cwd()), shipped(".")]
+    places = [place for place in around if place is not None]
+    for place in places:
+        with contextlib.suppress(RecordError):
+            _task_of(folder, place, "")
+            return place
+    return places[0]
+
+
+def made_from_code(folder: Path) -> bool:
+    """Whether the ledger in a folder is of a run without a task."""
+    try:
+        with (folder / STATE).open("rb") as file:
+            line = json.loads(file.readline(1 << 20))
+        return isinstance(line, dict) and line.get("type") == "run" and line.get("task", "") is None
+    except (OSError, ValueError, RecursionError):
+        return False
 
 
 def was_stopped(task: Task, modes: Sequence[str]) -> bool:

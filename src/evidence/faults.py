@@ -1,4 +1,4 @@
-"""Faults from a task file, injected exactly where the model or the tool would have been called."""
+"""Faults from a task file, injected exactly where the model, the tool or its I/O would have been called."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..fail.errors import Cancelled, Interrupted, TransientModelError
 from ..runtime.clock import Clock
 from ..runtime.driver import Inject
 from ..runtime.effects import AskModel, Effect, Invoke
+from ..runtime.workspace import IO
 
 if TYPE_CHECKING:
     from .task import Task
@@ -32,15 +33,19 @@ def faults_of(task: Task, clock: Clock) -> Inject | None:
                 f"{raises!r} is no builtin exception that can be raised without arguments",
                 "name one such as ConnectionError",
             )
-        if fault["target"] == "tool" and "call" not in fault:
-            raise task.error(f"/faults/{i}", "a fault of a tool needs call", "count calls from 0")
+        if fault["target"] != "model" and "call" not in fault:
+            raise task.error(
+                f"/faults/{i}", f"a fault of a {fault['target']} needs call", "count calls from 0"
+            )
+        if fault["target"] == "io" and ("raises" not in fault or "returns" in fault):
+            raise task.error(f"/faults/{i}", "a fault of io raises and returns nothing", "give raises")
         table.append(fault)
     if not table:
         return None
 
-    def inject(effect: Effect, real: Callable[[], Any]) -> Any:
+    def inject(effect: Effect, io: IO | None, real: Callable[[], Any]) -> Any:
         fault = next((fault for fault in table if _meets(fault, effect)), None)
-        return real() if fault is None else _perform(fault, real, clock)
+        return real() if fault is None else _perform(fault, io, real, clock)
 
     return inject
 
@@ -63,19 +68,32 @@ def _meets(fault: dict[str, Any], effect: Effect) -> bool:
     if isinstance(effect, AskModel):
         same = fault["target"] == "model"
     elif isinstance(effect, Invoke):
-        same = fault["target"] == "tool" and fault["call"] == effect.index
+        same = fault["target"] in ("tool", "io") and fault["call"] == effect.index
     else:
         return False
     attempt = fault.get("attempt", effect.attempt)
     return bool(same and fault["step"] == effect.step and attempt == effect.attempt)
 
 
-def _perform(fault: dict[str, Any], real: Callable[[], Any], clock: Clock) -> Any:
+def _perform(fault: dict[str, Any], io: IO | None, real: Callable[[], Any], clock: Clock) -> Any:
     clock.sleep(fault.get("delays_ms", 0))
     if "cancels" in fault:
         raise Interrupted(SIGINT) if fault["cancels"] == "interrupted" else Cancelled("by the task")
     if "raises" in fault:
         kind = exception_named(fault["raises"])
         assert kind is not None  # checked when the task was loaded
+        if fault["target"] == "io" and io is not None:
+            _break(io, kind)
+            return real()
         raise kind()
     return fault["returns"] if "returns" in fault else real()
+
+
+def _break(io: IO, kind: type[BaseException]) -> None:
+    """Let every operation of one attempt's way out raise; what the tool makes of it is the tool's."""
+
+    def fail(*_arguments: object) -> None:
+        raise kind()
+
+    for name in ("read", "write", "list", "get"):
+        setattr(io, name, fail)

@@ -70,8 +70,18 @@ def problems(root: Path) -> list[str]:
     there = digests(root)
     tasks = {f"runs/{path.parent.name}/{path.stem}" for path in (root / "tasks").glob("*/*.yaml")}
     for name in sorted({*listed, *there, *tasks}):
-        out += disagreements(name, listed.get(name), there.get(name), name in tasks)
+        from_code = name in there and _without_task(root / name / MANIFEST)
+        out += disagreements(name, listed.get(name), there.get(name), name in tasks, from_code)
     return out + _strays(root)
+
+
+def _without_task(manifest: Path) -> bool:
+    """Whether a manifest says that its run was made from code."""
+    try:
+        data = json.loads(manifest.read_bytes())
+        return isinstance(data, dict) and "task_id" in data and data["task_id"] is None
+    except (OSError, ValueError, RecursionError):
+        return False
 
 
 def read(path: Path) -> dict[str, str] | None:
@@ -85,8 +95,13 @@ def read(path: Path) -> dict[str, str] | None:
     return listed
 
 
-def disagreements(name: str, listed: str | None, there: str | None, has_task: bool) -> list[str]:
-    """What is wrong with one run: its digest in the index, that of its manifest, whether its task is there."""
+def disagreements(
+    name: str, listed: str | None, there: str | None, has_task: bool, from_code: bool = False
+) -> list[str]:
+    """What is wrong with one run: its digest in the index, that of its manifest, whether its task is there.
+
+    `from_code` says that it was made without a task, and so needs none.
+    """
     task = "tasks" + name.removeprefix("runs") + ".yaml"
     if there is None and listed is None:
         return [f"{task}: has no recorded run; record it with `tachograph run {task}`"]
@@ -97,7 +112,7 @@ def disagreements(name: str, listed: str | None, there: str | None, has_task: bo
         out.append(f"{name}: is not in the index; remove the folder or run `make evidence-build`")
     elif listed != there:
         out.append(f"{name}/{MANIFEST}: is not the one in the index; restore it or record the run again")
-    if not has_task and name.split("/")[1] not in UNSCRIPTED:
+    if not has_task and name.split("/")[1] not in UNSCRIPTED and not from_code:
         out.append(f"{name}: its scenario {task} is gone; restore it or remove the run")
     return out
 

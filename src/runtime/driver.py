@@ -36,7 +36,7 @@ from .redact import Redactor
 from .retry import fault_of
 from .state import Steps
 from .tools import Tool
-from .workspace import Workspace
+from .workspace import IO, Workspace
 
 Stamps = dict[str, list[int]]
 # what foreign code raised, with its text and traceback: for the one who develops it, never for a record
@@ -141,12 +141,12 @@ class Interrupts:
 
 
 Approve = Callable[[AskHuman], Answer | bool | None]
-# stands between an effect and the model or tool behind it: gets the effect and the real call, may raise,
-# return something else, or call the real one
-Inject = Callable[[Effect, Callable[[], Any]], Any]
+# stands between an effect and the model or tool behind it: gets the effect, the tool's way out (None for a
+# model) and the real call; may raise, return something else, or call the real one
+Inject = Callable[[Effect, IO | None, Callable[[], Any]], Any]
 
 
-def _straight(_effect: Effect, real: Callable[[], Any]) -> Any:
+def _straight(_effect: Effect, _io: IO | None, real: Callable[[], Any]) -> Any:
     return real()
 
 
@@ -192,7 +192,7 @@ class LiveWorld:
 
     def _ask_model(self, effect: AskModel) -> Outcome:
         try:
-            output = self._call(effect, lambda: self._model(effect.input))
+            output = self._call(effect, None, lambda: self._model(effect.input))
         except (InputError, Cancelled, KeyboardInterrupt):
             raise  # a script's mistake is its author's, not the model's
         except InvalidModelOutput:
@@ -226,7 +226,7 @@ class LiveWorld:
         io = self._workspace.io(late, effect.key)
         fault = result = invalid = None
         try:
-            returned = self._call(effect, lambda: tool.run(arguments, io))
+            returned = self._call(effect, io, lambda: tool.run(arguments, io))
         except (KeyboardInterrupt, Cancelled):
             raise
         except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends a tool, not the run

@@ -348,33 +348,42 @@ def test_the_command_exits_as_it_says(kind: str, project: Path) -> None:
 # ---- smoke-runtime -------------------------------------------------------------------------------------
 
 
-def _recipe() -> tuple[list[str], str]:
-    """The files that `make smoke-runtime` runs, and its closing line."""
+PARTS = ("loop", "gate", "retry")
+GREEN = "def test_it():\n    pass\n"
+
+
+def _smoke_runtime(place: Path) -> subprocess.CompletedProcess[str]:
+    """The recipe of `make smoke-runtime`, run in `place` with this Python."""
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     recipe = re.search(r"^smoke-runtime:.*\n((?:\t.*\n)+)", text, re.M)
     assert recipe is not None
-    files = re.findall(r"tests/\S+\.py", recipe[1])
-    closing = re.search(r'@echo "(smoke-runtime: [^"]+)"', recipe[1])
-    assert closing is not None and recipe[1].index(files[-1]) < recipe[1].index("@echo")
-    return files, closing[1]
-
-
-@pytest.mark.parametrize("state", ["empty", "gone", "failing"])
-def test_smoke_runtime_fails_without_its_tests(state: str, tmp_path: Path) -> None:
-    files, _ = _recipe()
-    assert files == [f"tests/runtime/test_{name}.py" for name in ("loop", "gate", "retry")]
-    for file in files:
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text("def test_it():\n    assert False\n" if state == "failing" else "")
-    if state == "gone":
-        (tmp_path / files[1]).unlink()
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    lines = [line.strip().removeprefix("@") for line in recipe[1].splitlines()]
+    script = "\n".join(lines).replace("$(PY)", sys.executable).replace("$$", "$")
+    command = ["bash", "-e", "-c", script]
+    return subprocess.run(
+        command, cwd=place, env=environment(), capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode != 0
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("state", ["empty", "gone", "failing"])
+def test_smoke_runtime_fails_without_any_of_its_tests(state: str, part: str, tmp_path: Path) -> None:
+    folder = tmp_path / "tests" / "runtime"
+    folder.mkdir(parents=True)
+    for name in PARTS:
+        (folder / f"test_{name}.py").write_text(GREEN)
+    done = _smoke_runtime(tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.splitlines()[-1] == "smoke-runtime: loop, gate and retry pass"
+    broken = folder / f"test_{part}.py"
+    if state == "gone":
+        broken.unlink()
+    else:
+        broken.write_text("" if state == "empty" else GREEN.replace("pass", "assert False"))
+    done = _smoke_runtime(tmp_path)
+    assert done.returncode != 0 and "smoke-runtime:" not in done.stdout
+
+
+def test_the_tests_that_smoke_runtime_names_are_there() -> None:
+    for part in PARTS:
+        assert (ROOT / f"tests/runtime/test_{part}.py").is_file()
