@@ -19,6 +19,7 @@ Line = dict[str, Any]
 
 GATES: Final = "docs/policy-gates.md"
 MODES_PAGE: Final = "docs/failure-modes.md"
+CATALOG: Final = "src/fail/failure_modes.md"
 README: Final = "README.md"
 # the capability table of the README stands between these
 BEGIN: Final = "<!-- capabilities -->\n"
@@ -31,6 +32,8 @@ KINDS: Final = ("canonical", "policy_gates", "failure_modes")
 def pages(root: Path) -> dict[str, str]:
     """Path relative to the root -> text. Raises InputError for a run, task or page that cannot be read."""
     out = {GATES: _gates(root), MODES_PAGE: _failure_modes(root)}
+    if (root / CATALOG).parent.is_dir():  # beside the code, where a project has it
+        out[CATALOG] = _catalog()
     readme = _text(root, README)
     if readme is not None:
         out[README] = _with_capabilities(readme, root)
@@ -161,13 +164,6 @@ def _failure_modes(root: Path) -> str:
             f"| {_link('failure_modes', name)} | {inert(title)} | {', '.join(f'`{m}`' for m in modes)} "
             f"| {', '.join(outcomes) or 'none'} | {_end(lines)} |"
         )
-    table = []
-    for what in happenings():
-        told, inform = verdict(what, "terminate"), verdict(what, "inform")
-        table.append(
-            f"| `{what}` | {_or_none(told.mode)} | {_or_none(told.ending, 'goes on')} "
-            f"| {_or_none(inform.ending, 'told, goes on' if told.ending else 'goes on')} |"
-        )
     return "\n".join(
         [
             "# Failure modes",
@@ -182,18 +178,7 @@ def _failure_modes(root: Path) -> str:
                 for mode, text in MODES.items()
             ),
             "",
-            "## What happens, and what follows",
-            "",
-            "| happening | mode | ending under `on_deny: terminate` | under `inform` |",
-            "|---|---|---|---|",
-            *table,
-            "",
-            "## Endings",
-            "",
-            "| `agent.terminal_reason` | means |",
-            "|---|---|",
-            *(f"| `{ending}` | {text} |" for ending, text in ENDINGS.items()),
-            "",
+            *_what_follows(),
             "## The recorded runs",
             "",
             "Made with the real tools and faults injected by the task file: `make failure-modes`, and proved:",
@@ -203,6 +188,48 @@ def _failure_modes(root: Path) -> str:
             "|---|---|---|---|---|",
             *rows,
             "",
+        ]
+    )
+
+
+def _what_follows() -> list[str]:
+    """Happenings and endings, from the catalog alone."""
+    table = []
+    for what in happenings():
+        told, inform = verdict(what, "terminate"), verdict(what, "inform")
+        table.append(
+            f"| `{what}` | {_or_none(told.mode)} | {_or_none(told.ending, 'goes on')} "
+            f"| {_or_none(inform.ending, 'told, goes on' if told.ending else 'goes on')} |"
+        )
+    return [
+        "## What happens, and what follows",
+        "",
+        "| happening | mode | ending under `on_deny: terminate` | under `inform` |",
+        "|---|---|---|---|",
+        *table,
+        "",
+        "## Endings",
+        "",
+        "| `agent.terminal_reason` | means |",
+        "|---|---|",
+        *(f"| `{ending}` | {text} |" for ending, text in ENDINGS.items()),
+        "",
+    ]
+
+
+def _catalog() -> str:
+    return "\n".join(
+        [
+            "# The catalog of failure modes",
+            "",
+            "What `catalog.py` says, for those who read rather than run; with the recorded runs in",
+            "[docs/failure-modes.md](../../docs/failure-modes.md). Written by `make evidence-build`.",
+            "",
+            "| mode | means |",
+            "|---|---|",
+            *(f"| `{mode}` | {text} |" for mode, text in MODES.items()),
+            "",
+            *_what_follows(),
         ]
     )
 
