@@ -74,7 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("task", help="task file, such as tasks/canonical/v1.yaml")
     run.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/KIND/NAME)")
     run.add_argument("--otlp", metavar="URL", help="send spans live to http://HOST:PORT or grpc://HOST:PORT")
-    run.add_argument("--quiet", action="store_true", help="print the ending only")
+    run.add_argument(
+        "--quiet", action="store_true", help="print the answer, the ending and the place of the files only"
+    )
     check = _verb(commands, "check", verbs.check, "make recorded runs again and compare them byte for byte")
     check.add_argument("runs", nargs="*", metavar="RUN", help="folders of runs (default: all below runs/)")
     verify = _verb(commands, "verify", verbs.verify, "check records in themselves, without running anything")

@@ -26,6 +26,15 @@ def painter(stream: TextIO, no_color: bool) -> Paint:
     return lambda text, colour: f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
 
+def width_of(stream: TextIO) -> int:
+    """Columns of the terminal behind a stream, at least 40; 100 where there is none or it does not say."""
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        columns = 0
+    return max(columns, 40) if columns else 100
+
+
 def clip(text: str, width: int) -> str:
     """Foreign text on one line of a terminal: no control sequence survives, the rest is cut at `width`."""
     line = visible(text)
@@ -35,10 +44,10 @@ def clip(text: str, width: int) -> str:
 class Progress:
     """A listener that prints calls, decisions and attempts as they happen."""
 
-    def __init__(self, stream: TextIO, paint: Paint, width: int = 100) -> None:
+    def __init__(self, stream: TextIO, paint: Paint, width: int | None = None) -> None:
         self._stream = stream
         self._paint = paint
-        self._width = width
+        self._width = width or width_of(stream)
 
     def __call__(self, notice: Notice) -> None:
         if notice.what == "line" and notice.line is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -39,3 +40,25 @@ def test_links_of_the_documents_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (path.parent / target).exists(), (path.name, target)
+
+
+def test_the_code_on_the_page_runs() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/code.md").read_text(encoding="utf-8"), re.S)
+    assert len(blocks) == 3
+    exec(compile("\n".join(blocks), "docs/code.md", "exec"), {"__name__": "page"})
+
+
+def test_every_key_of_a_task_is_described() -> None:
+    schema = json.loads((ROOT / "src/evidence/task.v1.schema.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
+    for key in schema["properties"]:
+        assert f"`{key}" in page, key
+
+
+def test_every_section_of_a_policy_is_described() -> None:
+    schema = json.loads((ROOT / "policy/v1.schema.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs/policy.md").read_text(encoding="utf-8")
+    for key, section in schema["properties"].items():
+        assert f"| `{key}` |" in page, key
+        for inner in section.get("properties", {}):
+            assert f"`{inner}`" in page, (key, inner)
