@@ -97,7 +97,7 @@ class Report:
                 )
         for error in line["errors"]:
             what = ", ".join(f"{key} {inert(str(error[key]))}" for key in sorted(error) if key != "position")
-            self._failures.append(f"- Step {index}, {inert(error['position'])}: {what}.")
+            self._failures.append(f"- Step {index}, {_place(error['position'], line)}: {what}.")
 
     def _call(self, index: int, call: Line, result: Line, own: list[Line], mode: str, arrows: bool) -> None:
         arguments = call.get("arguments_text") if call["arguments"] is None else _text(call["arguments"])
@@ -243,6 +243,16 @@ def _link(at: str) -> str:
     if not line.isdigit() or not re.fullmatch(r"[A-Za-z0-9_./-]+", file):
         return inert(at)
     return f"[{file}:{line}](../../../{file}#L{line})"
+
+
+def _place(position: str, line: Line) -> str:
+    """A position within a step in words: `m.2` is the model's second attempt, `i0.1` the first of call 0."""
+    where, _, attempt = position.partition(".")
+    calls = line["intended_tool_calls"]
+    who = "the model"
+    if where.startswith("i") and where[1:].isdecimal() and int(where[1:]) < len(calls):
+        who = code(calls[int(where[1:])]["name"], 64)
+    return f"{who}, attempt {attempt}" if attempt.isdecimal() else who
 
 
 def _text(value: Any) -> str:

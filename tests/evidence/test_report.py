@@ -44,7 +44,7 @@ def test_every_denial_and_failure_is_listed_with_its_step() -> None:
     )
     report = _report(done)
     assert len(re.findall(r"^- Step 1, `tool_registry`", report, re.M)) == 1
-    assert len(re.findall(r"^- Step 2, i0\.1: .*KeyError", report, re.M)) == 1
+    assert len(re.findall(r"^- Step 2, `probe`, attempt 1: .*KeyError", report, re.M)) == 1
 
 
 def _shape(report: str) -> list[str]:
