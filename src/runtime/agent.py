@@ -184,7 +184,11 @@ class Agent:
         prepare: Callable[[Workspace], None] | None = None,
         inject: Inject | None = None,
     ) -> Setting:
-        """The defaults of a run, filled in."""
+        """The defaults of a run, filled in. Raises InputError for what no run can be made with."""
+        if type(seed) is not int:
+            raise InputError("seed is no int", remedy="give a whole number")
+        if approve is not None and not callable(approve):
+            raise InputError("approve is no callable", remedy="give a function that gets an AskHuman")
         if clock is None:
             clock = VirtualClock() if self.identity["execution_path"] == "stub" else SystemClock()
         return Setting(

@@ -203,6 +203,8 @@ def _check(tool: Tool) -> tuple[Resource, ...]:
             file=label,
             remedy=did_you_mean(tool.effect, EFFECTS),
         )
+    if not callable(tool.run):
+        raise ToolError("run is no callable", file=label, remedy="give a function run(args, io)")
     for kind in tool.transient:
         if not (
             isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ == builtins.__name__

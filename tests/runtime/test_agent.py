@@ -18,6 +18,7 @@ from tachograph.runtime.effects import Decided
 from tachograph.runtime.llm import LLMInput, LLMOutput
 from tachograph.runtime.policy import Policy
 from tachograph.runtime.stub import Stub
+from tachograph.runtime.tools import Tool
 from tests.support import (
     Script,
     answer,
@@ -321,3 +322,22 @@ def test_there_is_no_agent_without_a_policy(policy: Any) -> None:
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ToolError):
         Agent(answer, [tool(), tool()], Policy.from_dict(policy_data()))
+
+
+def test_what_no_run_can_be_made_with_is_refused_before_it_starts() -> None:
+    policy = Policy.from_dict(policy_data())
+    stub = Stub([{"answer": "a"}])
+    schema = {"type": "object", "additionalProperties": False}
+    wrong: list[Callable[[], object]] = [
+        lambda: Agent("gpt", [], policy),
+        lambda: Agent(stub, "search", policy),
+        lambda: Agent(stub, [], {}),
+        lambda: Agent(stub, [], policy).run("q", seed="x"),
+        lambda: Agent(stub, [], policy).run("q", approve=True),
+        lambda: Agent(stub, [], policy).run(3),
+        lambda: Tool("probe", "d", schema, schema, "pure", True, 3),
+    ]
+    for make in wrong:
+        with pytest.raises(InputError) as caught:
+            make()
+        assert caught.value.remedy
