@@ -8,7 +8,7 @@ doubled or moved line is seen and named.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from ..fail.errors import RecordError
@@ -154,11 +154,3 @@ def _line(text: bytes, name: str, number: int) -> Line:
     if not canonical:
         raise RecordError("is no canonical JSON object", file=name, line=number, remedy=_REMAKE)
     return line  # type: ignore[no-any-return]
-
-
-def head_of(lines: Iterable[bytes]) -> str | None:
-    """SHA-256 of the last of `lines` (without LF): the head that a manifest names."""
-    head = None
-    for line in lines:
-        head = canonical_json.digest(line)
-    return head
