@@ -291,16 +291,12 @@ def policy_version(options: argparse.Namespace) -> int:
 
 def policy_decide(options: argparse.Namespace) -> int:
     """Decide one call."""
-    from .evidence.decide import decide_file
+    from .evidence.decide import decide_file, text_of
 
     ((_, policy),) = _load_policies(options, [options.policy] if options.policy else [])
-    decision = decide_file(options.call, policy, _root(options))
+    found = decide_file(options.call, policy, _root(options))
     if options.json:
-        print(json.dumps(decision.record(), sort_keys=True))
+        print(json.dumps(found.record(), sort_keys=True))
     else:
-        paint = painter(sys.stdout, options.no_color)
-        colour = {"allow": "green", "deny": "red"}.get(decision.decision, "yellow")
-        print(
-            f"{paint(decision.decision, colour)}  {decision.rule_id}  {decision.at}  {clip(decision.reason, 400)}"
-        )
-    return 0 if decision.decision == "allow" else 1
+        print(text_of(found, painter(sys.stdout, options.no_color)))
+    return 0 if found.decision.decision == "allow" else 1

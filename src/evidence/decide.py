@@ -1,42 +1,112 @@
-"""One call from a file, decided as the first call of a run would be."""
+"""One call from a file, decided and explained; what a person is told of an explanation."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, Final
 
 from ..fail.errors import InputError
-from ..runtime.canonical_json import NotJson, freeze, parse
+from ..runtime.canonical_json import NotJson, parse
 from ..runtime.effects import Call
-from ..runtime.gate import Counters, Decision, decide
+from ..runtime.explain import ASKS, FAILED, NOT_ASKED, PASSED, Budget, Explanation, RuleVerdict, explain
+from ..runtime.gate import Counters, Gate, call_key
+from ..runtime.llm import read_call
 from ..runtime.policy import Policy
+from ..runtime.redact import Redactor
+from ..runtime.schema_errors import did_you_mean
 from ..runtime.tools import load_named
+from .report import visible
+
+Paint = Callable[[str, str], str]
+
+_EXAMPLE: Final = '{"tool": "fetch", "arguments": {"url": "https://corpus.test/op-a1.md"}}'
+_USED: Final = ("iterations", "tokens", "tool_calls", "result_bytes", "repeats")
 
 
-def decide_file(place: str, policy: Policy, root: Path) -> Decision:
-    """Decide `{"tool": NAME, "arguments": {...}}` read from a file, or from standard input for `-`.
+def decide_file(place: str, policy: Policy, root: Path) -> Explanation:
+    """Decide `{"tool": NAME, "arguments": ...}` read from a file, or from standard input for `-`.
 
+    `arguments` is an object, or text as a model writes it; `used` may say what the run has used before
+    (`iterations`, `tokens`, `tool_calls`, `result_bytes`, and `repeats` of this very call), else nothing.
     Tools come from `root/tools`, else the shipped ones. Raises InputError.
     """
-    try:
-        text = sys.stdin.read() if place == "-" else Path(place).read_text(encoding="utf-8")
-        data = parse(text).value()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"cannot be read ({type(error).__name__})", file=place, remedy="give a JSON file"
-        ) from None
-    except NotJson as error:
-        raise InputError(
-            f"is no JSON: {error.reason}", file=place, remedy='write {"tool": ..., "arguments": {...}}'
-        ) from None
-    if not isinstance(data, dict) or set(data) != {"tool", "arguments"} or not isinstance(data["tool"], str):
-        raise InputError(
-            "is no call", file=place, remedy='write {"tool": "fetch", "arguments": {"url": "..."}}'
-        )
-    given = data["arguments"]
-    problem = None if isinstance(given, dict) else "not an object"
-    call = Call("tc_1_0", data["tool"], freeze(given) if problem is None else None, str(given)[:200], problem)
+    name = "standard input" if place == "-" else place
+    data = _read(place, name)
+    unknown = sorted(set(data) - {"tool", "arguments", "used"})
+    if unknown:
+        hint = did_you_mean(unknown[0], ("tool", "arguments", "used")) or f"write {_EXAMPLE}"
+        raise InputError(f"unknown key {unknown[0]!r}", file=name, remedy=hint)
+    for key in ("tool", "arguments"):
+        if key not in data:
+            raise InputError(f"has no {key}", file=name, remedy=f"write {_EXAMPLE}")
+    if not isinstance(data["tool"], str):
+        raise InputError("tool is no text", file=name, remedy=f"write {_EXAMPLE}")
     folder = root / "tools"
     where = folder if folder.is_dir() else None
-    tools = {name: load_named(name, where) for name in policy.allowed}
-    return decide(call, policy, Counters(), tools)
+    gate = Gate(policy, {name: load_named(name, where) for name in policy.allowed})
+    # read as a model's reply is: by the policy's own patterns for secrets too
+    call = read_call("tc_1_0", data["tool"], data["arguments"], Redactor(policy.redact))
+    return explain(gate, call, _counters(data.get("used", {}), call, name))
+
+
+def _read(place: str, name: str) -> dict[str, Any]:
+    try:
+        text = sys.stdin.read() if place == "-" else Path(place).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        what = "no such file" if isinstance(error, FileNotFoundError) else type(error).__name__
+        raise InputError(f"cannot be read ({what})", file=name, remedy="give a JSON file, or -") from None
+    try:
+        data = parse(text).value()
+    except NotJson as error:
+        raise InputError(f"is no JSON: {error.reason}", file=name, remedy=f"write {_EXAMPLE}") from None
+    if not isinstance(data, dict):
+        raise InputError("is no call", file=name, remedy=f"write {_EXAMPLE}")
+    return data
+
+
+def _counters(used: object, call: Call, name: str) -> Counters:
+    whole = isinstance(used, dict) and all(type(n) is int and n >= 0 for n in used.values())
+    if not isinstance(used, dict) or not whole or not set(used) <= set(_USED):
+        remedy = f"give whole numbers for some of {', '.join(_USED)}"
+        raise InputError("used is no count of what was used", file=name, remedy=remedy)
+    counts = Counters(**{key: used[key] for key in _USED[:-1] if key in used})
+    counts.repeats[call_key(call)] = used.get("repeats", 0)
+    return counts
+
+
+# ---- in words ------------------------------------------------------------------------------------------------
+
+_COLOURS: Final = {PASSED: "green", FAILED: "red", ASKS: "yellow", NOT_ASKED: "dim"}
+
+
+def text_of(found: Explanation, paint: Paint, indent: str = "") -> str:
+    """An explanation as lines of text: the decision, a table of rules, a table of budgets."""
+    lines = [decision_line(found.decision.record(), paint), "", *rule_lines(found.rules, paint), ""]
+    lines += budget_lines(found.budgets)
+    return "\n".join(f"{indent}{line}".rstrip() for line in lines)
+
+
+def decision_line(decision: Mapping[str, Any], paint: Paint) -> str:
+    """A recorded decision in one line."""
+    colour = {"allow": "green", "deny": "red"}.get(decision["decision"], "yellow")
+    head = paint(visible(decision["decision"]), colour)
+    return f"{head}  {visible(decision['rule_id'])}  {visible(decision['at'])}  {visible(decision['reason'])}"
+
+
+def rule_lines(rules: tuple[RuleVerdict, ...], paint: Paint) -> list[str]:
+    """A table of verdicts; the policy line stands behind each."""
+    wide = max((len(rule.at) for rule in rules), default=0)
+    return [
+        f"{rule.rule_id:<16} {paint(f'{rule.verdict:<13}', _COLOURS[rule.verdict])} "
+        f"{visible(rule.at):<{wide}}  {visible(rule.reason)}"
+        for rule in rules
+    ]
+
+
+def budget_lines(budgets: tuple[Budget, ...]) -> list[str]:
+    """A table of budgets: used of allowed, and the policy line."""
+    return [
+        f"{budget.name:<16} {budget.used:>9} of {budget.limit:<9} {visible(budget.at)}" for budget in budgets
+    ]

@@ -1,13 +1,13 @@
 """The policy decision point: pure, total, default deny.
 
 Rules judge resources (what a string *is*, by the tool's schema), not argument names. The first rule that
-objects gives the answer, in the order of `Gate._RULES`. A failure inside the gate is a denial.
+objects gives the answer, in the order of `Gate.rules`. A failure inside the gate is a denial.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -91,12 +91,39 @@ def decide(call: Call, policy: Policy, counters: Counters, tools: Mapping[str, T
     return Gate(policy, tools).decide(call, counters)
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a rule is asked about. `tool` is None for a call of a tool that is not part of the run."""
+
+    call: Call
+    counters: Counters
+    tool: Tool | None
+    arguments: Any
+
+
+Rule = Callable[[Asked], Decision | None]
+
+
 class Gate:
-    """The rules of one policy over one set of tools, indexed once."""
+    """The rules of one policy over one set of tools, indexed once.
+
+    `rules` are the rules by name in the order asked. A rule answers with a denial or an escalation, which
+    ends the matter, with an allow that names what it grants, or with None where it has nothing to say
+    against the call.
+    """
 
     def __init__(self, policy: Policy, tools: Mapping[str, Tool]) -> None:
         self.policy = policy
         self.tools = dict(tools)
+        self.rules: tuple[tuple[str, Rule], ...] = (
+            ("tool_registry", self._tool_registry),
+            ("url_allowlist", self._url_allowlist),
+            ("sandbox_path", self._sandbox_path),
+            ("arg_schema", self._arg_schema),
+            ("cycle_detection", self._cycle),
+            ("loop_budget", self._call_budget),
+            ("approval", self._approval),
+        )
 
     def decide(self, call: Call, counters: Counters) -> Decision:
         """Allow, deny or escalate one proposed call. Never raises, changes nothing."""
@@ -143,29 +170,27 @@ class Gate:
 
     # ---- the rules, in order ---------------------------------------------------------------------------
 
-    def _decide(self, call: Call, counters: Counters) -> Decision:
-        denial = self._tool_registry(call)
-        if denial is not None:
-            return denial
-        tool = self.tools[call.name]
+    def asked(self, call: Call, counters: Counters) -> Asked:
+        """A call as the rules see it."""
         arguments = call.arguments.value() if call.arguments is not None else None
-        grant = None
-        for kind in ("url", "path"):
-            found = self._resources(tool, arguments, kind)
-            if found is not None and found.decision == DENY:
-                return found
-            grant = found or grant
-        return (
-            self._arg_schema(call, tool, arguments)
-            or self._cycle(call, counters)
-            or self._call_budget(counters)
-            or self._approval(call)
-            or grant
-            or self._grant(call.name)
-        )
+        tool = self.tools.get(call.name) if type(call.name) is str else None
+        return Asked(call, counters, tool, arguments)
 
-    def _tool_registry(self, call: Call) -> Decision | None:
-        policy, name = self.policy, call.name
+    def _decide(self, call: Call, counters: Counters) -> Decision:
+        asked = self.asked(call, counters)
+        grant = None
+        for _, rule in self.rules:
+            found = rule(asked)
+            if found is not None:
+                if found.decision != ALLOW:
+                    return found
+                grant = found
+        if grant is None:
+            raise RuntimeError("no rule granted the call")
+        return grant
+
+    def _tool_registry(self, asked: Asked) -> Decision:
+        policy, name = self.policy, asked.call.name
         if type(name) is not str or not name.isascii():
             # no policy holds such a name; it may be of a kind that no record can hold either
             return Decision(DENY, "tool_registry", "no name of a tool", policy.at("/tool_registry/allowed"))
@@ -180,20 +205,23 @@ class Gate:
             place = policy.at(f"/tool_registry/allowed/{policy.allowed[name]}")
             reason = f"tool {printable(name)} is allowed but not part of this run"
             return Decision(DENY, "tool_registry", reason, place, {"tool": name})
-        return None
-
-    def _grant(self, name: str) -> Decision:
-        policy = self.policy
         place = policy.at(f"/tool_registry/allowed/{policy.allowed[name]}")
         return Decision(ALLOW, "tool_registry", f"tool {printable(name)} is allowed", place)
 
-    def _resources(self, tool: Tool, arguments: Any, kind: str) -> Decision | None:
+    def _url_allowlist(self, asked: Asked) -> Decision | None:
+        return self._resources(asked, "url")
+
+    def _sandbox_path(self, asked: Asked) -> Decision | None:
+        return self._resources(asked, "path")
+
+    def _resources(self, asked: Asked, kind: str) -> Decision | None:
         """The first denial among the resources of a kind, else the last grant, else None."""
+        assert asked.tool is not None
         grant = None
-        for resource in tool.resources:
+        for resource in asked.tool.resources:
             if not resource.kind.startswith(kind):
                 continue
-            for pointer, value in resource.find(arguments):
+            for pointer, value in resource.find(asked.arguments):
                 if not isinstance(value, str):
                     continue  # of the wrong type: arg_schema's
                 if kind == "url":
@@ -221,7 +249,8 @@ class Gate:
         facts = {**facts, "scheme": target.scheme, "host": target.host, "port": target.port}
         entry = self.policy.allowlist.match(target)
         if entry is None:
-            reason = f"{printable(target.origin)} with this path is not in url_allowlist"
+            which = " with this path" if self.policy.allowlist.knows(target) else ""
+            reason = f"{printable(target.origin)}{which} is not in url_allowlist"
             return Decision(DENY, "url_allowlist", reason, self.policy.at("/url_allowlist"), facts)
         reason = f"{printable(target.origin)} is allowed by url_allowlist"
         return Decision(ALLOW, "url_allowlist", reason, self.policy.at(f"/url_allowlist/{entry}"), facts)
@@ -251,9 +280,11 @@ class Gate:
             )
         return Decision(ALLOW, "sandbox_path", f"mount {printable(path.mount)} allows {access}", place, facts)
 
-    def _arg_schema(self, call: Call, tool: Tool, arguments: Any) -> Decision | None:
+    def _arg_schema(self, asked: Asked) -> Decision | None:
+        tool, arguments = asked.tool, asked.arguments
+        assert tool is not None
         if not isinstance(arguments, dict):
-            problem = call.problem or "not an object"
+            problem = asked.call.problem or "not an object"
             place = self.policy.at("/arg_schema_enforcement")
             facts = {"pointer": "", "keyword": "json", "limit": problem}
             return Decision(DENY, "arg_schema", f"the arguments are no JSON object: {problem}", place, facts)
@@ -270,9 +301,9 @@ class Gate:
         place = self.policy.at("/arg_schema_enforcement")
         return Decision(DENY, "arg_schema", reason, place, facts)
 
-    def _cycle(self, call: Call, counters: Counters) -> Decision | None:
+    def _cycle(self, asked: Asked) -> Decision | None:
         limit = self.policy.max_repeats
-        used = counters.repeats.get(call_key(call), 0)
+        used = asked.counters.repeats.get(call_key(asked.call), 0)
         if used < limit:
             return None
         reason = f"the same call brought the same result {used} times, max_repeats is {limit}"
@@ -281,20 +312,20 @@ class Gate:
             DENY, "cycle_detection", reason, self.policy.at("/cycle_detection/max_repeats"), facts
         )
 
-    def _call_budget(self, counters: Counters) -> Decision | None:
-        limits = self.policy.limits
+    def _call_budget(self, asked: Asked) -> Decision | None:
+        limits, counters = self.policy.limits, asked.counters
         if counters.tool_calls >= limits["max_tool_calls"]:
             return self._over_budget("max_tool_calls", counters.tool_calls, limits["max_tool_calls"])
         if counters.result_bytes >= limits["max_result_bytes"]:
             return self._over_budget("max_result_bytes", counters.result_bytes, limits["max_result_bytes"])
         return None
 
-    def _approval(self, call: Call) -> Decision | None:
-        policy = self.policy
-        if call.name not in policy.approval_for:
+    def _approval(self, asked: Asked) -> Decision | None:
+        policy, name = self.policy, asked.call.name
+        if name not in policy.approval_for:
             return None
-        place = policy.at(f"/approval/required_for/{policy.approval_for[call.name]}")
-        reason = f"tool {printable(call.name)} needs a person's approval"
+        place = policy.at(f"/approval/required_for/{policy.approval_for[name]}")
+        reason = f"tool {printable(name)} needs a person's approval"
         return Decision(ESCALATE, "approval", reason, place, {"timeout_s": policy.approval_timeout_s})
 
     # ---- late facts, budgets, breakage -----------------------------------------------------------------

@@ -252,6 +252,10 @@ class Allowlist:
                 at = path.rfind("/", 0, at)
         return prefixes.get("/")
 
+    def knows(self, target: Target) -> bool:
+        """Whether any entry is of the target's scheme, host and port."""
+        return (target.scheme, target.host, target.port) in self._origins
+
     def shadowed(self) -> list[tuple[int, int]]:
         """(i, j): entry i decides no call, since entry j, an earlier one, reads the same.
 

@@ -318,7 +318,6 @@ def test_a_private_address_is_allowed_where_its_network_is_named() -> None:
 
 INSIDE = [
     "_tool_registry",
-    "_grant",
     "_resources",
     "_url",
     "_path",
@@ -336,11 +335,16 @@ def test_a_broken_rule_denies(monkeypatch: pytest.MonkeyPatch, name: str, error:
         raise error
 
     monkeypatch.setattr(Gate, name, broken)
-    resources = {} if name == "_grant" else {"url": "https://good.test/", "path": "box/x"}
-    found = gate().decide(call(**resources), Counters())
+    found = gate().decide(call(url="https://good.test/", path="box/x"), Counters())
     assert verdict(found) == ("deny", "gate_error")
     assert found.facts == {"exception": type(error).__name__}
     assert "secret" not in found.reason
+
+
+def test_a_gate_without_rules_denies() -> None:
+    empty = gate()
+    empty.rules = ()
+    assert verdict(empty.decide(call(), Counters())) == ("deny", "gate_error")
 
 
 @pytest.mark.parametrize("name", ["_over_budget", "_late_url", "_late_path"])

@@ -82,7 +82,7 @@ def _break_gate(agent: Agent) -> None:
     def broken(*_: Any) -> None:
         raise ZeroDivisionError
 
-    agent.gate._cycle = broken  # type: ignore[method-assign]
+    agent.gate.rules = (("cycle_detection", broken),)
 
 
 def _raiser(error: Callable[[], BaseException]) -> Callable[..., Any]:
