@@ -25,10 +25,11 @@ from .fail.errors import (
     ToolError,
     TransientModelError,
 )
-from .runtime.agent import Agent, Notice, RunResult
+from .runtime.agent import Agent, RunResult
 from .runtime.clock import SystemClock, VirtualClock
 from .runtime.effects import Answer, AskHuman, AskModel, Call, Decided, Invoke, Outcome, Wait
 from .runtime.gate import Counters, Decision, decide
+from .runtime.listeners import Notice
 from .runtime.llm import LLMInput, LLMOutput, ToolCall, ToolSpec
 from .runtime.policy import Policy
 from .runtime.stub import Stub

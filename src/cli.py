@@ -83,6 +83,13 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("runs", nargs="*", metavar="RUN", help="folders of runs (default: all below runs/)")
     show = _verb(commands, "show", verbs.show, "print a recorded run")
     show.add_argument("run", metavar="RUN", help="folder of a run")
+    explain = _verb(commands, "explain", verbs.explain, "say why each call of a run was decided as it was")
+    explain.add_argument("run", metavar="RUN", help="folder of a run")
+    explain.add_argument("--step", type=int, metavar="N", help="this step only")
+    replay = _verb(
+        commands, "replay", verbs.replay, "make runs again from their own records: no model, no tools"
+    )
+    replay.add_argument("runs", nargs="*", metavar="RUN", help="folders of runs (default: all below runs/)")
     policy = commands.add_parser("policy", help="look at a policy", epilog=_EXIT_CODES)
     kinds = policy.add_subparsers(dest="what", metavar="WHAT", required=True)
     for name, act, text in (

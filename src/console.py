@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from .evidence.report import visible
-from .runtime.agent import Notice
 from .runtime.effects import AskHuman, AskModel, Decided, Invoke, Wait
+from .runtime.listeners import Notice
 
 _COLOURS = {"green": "32", "red": "31", "yellow": "33", "bold": "1", "dim": "2"}
 Paint = Callable[[str, str], str]

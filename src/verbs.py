@@ -135,9 +135,10 @@ def _in_project() -> bool:
 
 def check(options: argparse.Namespace) -> int:
     """Make recorded runs again and say what drifted."""
-    from .evidence.check import examine, made_from_code
+    from .evidence.check import examine
     from .evidence.drift import counted
     from .evidence.index import problems
+    from .evidence.recorded import made_from_code
 
     root, folders = _run_folders(options)
     whole = not options.runs and (root / "policy").is_dir()
@@ -248,6 +249,40 @@ def show(options: argparse.Namespace) -> int:
 
     print(show(Path(options.run), as_json=options.json, paint=painter(sys.stdout, options.no_color)))
     return 0
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Say of a recorded run what every rule made of each call."""
+    from .evidence.explain import as_data, as_text, explain_run
+
+    found = explain_run(Path(options.run), root=Path(options.root) if options.root else None)
+    if options.json:
+        print(json.dumps(as_data(found, options.step), sort_keys=True))
+    else:
+        print(as_text(found, options.step, painter(sys.stdout, options.no_color)))
+    return 0
+
+
+def replay(options: argparse.Namespace) -> int:
+    """Make recorded runs again from their own records."""
+    from .evidence.replay import replayed
+
+    root, folders = _run_folders(options)
+    found = [replayed(folder, root=root) for folder in folders]
+    bad = [item for item in found if not item.ok]
+    if options.json:
+        data = {"runs": len(found), "differ": {item.run: item.lines for item in bad}}
+        print(json.dumps(data, sort_keys=True))
+        return 1 if bad else 0
+    paint = painter(sys.stdout, options.no_color)
+    for item in bad:
+        print(f"{paint('differs', 'red')}  {clip(item.run, 400)}")
+        for line in item.lines:
+            print(f"  {clip(line, 400)}")
+    if not bad:
+        names = found[0].run if len(found) == 1 else f"{len(found)} runs"
+        print(f"replay: {names} answered from the record alone, all files identical")
+    return 1 if bad else 0
 
 
 def _load_policies(options: argparse.Namespace, files: Sequence[str]) -> list[Any]:

@@ -16,9 +16,10 @@ from typing import Any
 from ..fail.catalog import ENDINGS
 from ..fail.errors import ExpectationError, InputError, Interrupted, OutputError
 from ..runtime import canonical_json
-from ..runtime.agent import Agent, Listener, RunResult, Setting
+from ..runtime.agent import Agent, RunResult, Setting
 from ..runtime.clock import Clock, stopwatch
 from ..runtime.driver import Approve, Interrupts
+from ..runtime.listeners import Listener
 from . import manifest as manifests
 from .expect import differences
 from .folder import Folder

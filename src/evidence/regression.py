@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from ..fail.errors import InputError
-from .check import Findings, by_gravity, examine, runs_below
+from .check import by_gravity, examine, runs_below
+from .compare import Findings
 from .drift import CLASSES, counted
 from .report import visible
 

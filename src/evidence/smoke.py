@@ -23,9 +23,10 @@ from ..runtime.stub import Stub
 from ..runtime.tools import load_named
 from ..runtime.workspace import Host, Mount
 from . import docs, index
-from .check import made_from_code, runs_below
+from .check import runs_below
 from .drift import counted
 from .manifest import TRACE
+from .recorded import made_from_code
 from .report import visible
 from .task import build, load_task
 

@@ -19,6 +19,8 @@ from ..runtime import canonical_json
 from ..runtime.agent import Agent, Setting
 from ..runtime.clock import DEFAULT_START, VirtualClock, epoch_ns
 from ..runtime.effects import Answer, AskHuman
+from ..runtime.identity import new_run_id
+from ..runtime.llm import Model
 from ..runtime.places import project_root, relative_to_root
 from ..runtime.policy import Policy
 from ..runtime.resources import Malformed, parse_path
@@ -131,7 +133,8 @@ def _check_meaning(task: Task) -> None:
                 f"{ending!r} is no ending",
                 did_you_mean(ending, ENDINGS) or f"one of {', '.join(ENDINGS)}",
             )
-    for i, turn in enumerate(task.data["llm"]["stub"]["turns"]):
+    turns = task.data["llm"]["stub"]["turns"] if "llm" in task.data else ()
+    for i, turn in enumerate(turns):
         for j, call in enumerate(turn.get("calls", ())):
             if "arguments" in call and "arguments_text" in call:
                 raise task.error(
@@ -152,10 +155,14 @@ def _check_meaning(task: Task) -> None:
             )
 
 
-def build(task: Task) -> tuple[Agent, Setting]:
-    """The agent of a task and the setting of its run. Raises InputError where something does not fit."""
+def build(task: Task, *, model: Model | None = None, policy: Policy | None = None) -> tuple[Agent, Setting]:
+    """The agent of a task and the setting of its run. Raises InputError where something does not fit.
+
+    `model` stands in for the task's script: the run is on the system clock then, under a new id, and meets
+    none of the task's faults. `policy` stands in for the task's.
+    """
     data = task.data
-    policy = _policy(task)
+    policy = policy or _policy(task)
     folder = task.root / "tools"
     tools = []
     for i, name in enumerate(data["tools"]):
@@ -182,11 +189,18 @@ def build(task: Task) -> tuple[Agent, Setting]:
         )
         for name, host in data.get("hosts", {}).items()
     }
-    stub = Stub(
-        data["llm"]["stub"]["turns"],
-        lambda pointer, message, remedy: task.error(f"/llm/stub/turns{pointer}", message, remedy),
-    )
-    agent = Agent(stub, tools, policy, mounts=mounts, hosts=hosts)
+    agent = Agent(model or _stub(task), tools, policy, mounts=mounts, hosts=hosts)
+    about = {"id": task.id, "path": task.file, "sha256": task.digest}
+    if model is not None:
+        live = agent.setting(
+            data["question"],
+            seed=task.seed,
+            run_id=new_run_id(task.id, task.seed),
+            approve=_approvals(data["approvals"]) if "approvals" in data else None,
+            task=about,
+            prepare=lambda workspace: _prepare(task, workspace),
+        )
+        return agent, live
     times = data.get("clock", {})
     clock = VirtualClock(times.get("start", DEFAULT_START), times.get("costs_ms"))
     setting = agent.setting(
@@ -195,11 +209,20 @@ def build(task: Task) -> tuple[Agent, Setting]:
         run_id=task.run_id,
         clock=clock,
         approve=_approvals(data.get("approvals", ())),
-        task={"id": task.id, "path": task.file, "sha256": task.digest},
+        task=about,
         prepare=lambda workspace: _prepare(task, workspace),
         inject=faults_of(task, clock),
     )
     return agent, setting
+
+
+def _stub(task: Task) -> Stub:
+    if "llm" not in task.data:
+        raise task.error("", "has no script", "run it with a live model: --llm PROVIDER:MODEL")
+    return Stub(
+        task.data["llm"]["stub"]["turns"],
+        lambda pointer, message, remedy: task.error(f"/llm/stub/turns{pointer}", message, remedy),
+    )
 
 
 def _policy(task: Task) -> Policy:

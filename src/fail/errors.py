@@ -12,6 +12,7 @@
     │   └── InvalidModelOutput    the reply has no usable shape
     ├── Cancelled                 the run was told to stop, by code
     │   └── Interrupted           the run was told to stop, by a signal
+    ├── ReplayError               a run that asks for something else than its record answers
     ├── ExpectationError          a run that missed what its task expects
     └── OutputError               a place to write to that cannot be used
 
@@ -105,6 +106,15 @@ class Interrupted(Cancelled):
     def __init__(self, signum: int) -> None:
         self.signum = signum
         super().__init__(f"signal {signum}")
+
+
+class ReplayError(TachographError):
+    """A run left its record. `step` says where; `what` is the position or field, or None."""
+
+    def __init__(self, step: int, message: str, what: str | None = None) -> None:
+        self.step = step
+        self.what = what
+        super().__init__(message)
 
 
 class ExpectationError(TachographError):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, overload
@@ -18,10 +16,11 @@ from ..fail.errors import CorpusError, InputError, OutputError, PolicyError, Too
 from . import canonical_json
 from . import ledger as ledgers
 from .clock import Clock, SystemClock, VirtualClock
-from .driver import Approve, Inject, Interrupts, LiveWorld, drive
-from .effects import Decided, Effect, Ending, Event, Outcome
+from .driver import Approve, Inject, Interrupts, LiveWorld, World, drive
+from .effects import Ending
 from .gate import Gate
 from .identity import new_run_id
+from .listeners import Listener, Tell
 from .llm import Model, ToolSpec
 from .loop import run_loop
 from .policy import Policy
@@ -30,24 +29,6 @@ from .retry import Schedule
 from .state import Run
 from .tools import SHIPPED, Tool, collect
 from .workspace import Host, Mount, Workspace
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """What a listener hears.
-
-    `what` is `line` (a ledger line was written: `line`, `text`), `decided` (the gate spoke: `item`) or
-    `performed` (an effect has its outcome: `item`, `outcome`).
-    """
-
-    what: str
-    line: dict[str, Any] | None = None
-    text: str | None = None
-    item: Effect | Event | None = None
-    outcome: Outcome | None = None
-
-
-Listener = Callable[[Notice], None]
 
 
 class StepLines(Sequence[dict[str, Any]]):
@@ -86,7 +67,12 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a single run adds to an agent."""
+    """What a single run adds to an agent.
+
+    With `world`, effects are performed by that alone: no mount and no host is opened, and the question is
+    taken as recorded. `around` wraps the live world; `offline` keeps it from reaching any host that no
+    folder answers for.
+    """
 
     question: str
     run_id: str
@@ -96,6 +82,9 @@ class Setting:
     task: dict[str, str] | None = None
     prepare: Callable[[Workspace], None] | None = None
     inject: Inject | None = None
+    world: World | None = None
+    around: Callable[[World], World] | None = None
+    offline: bool = False
 
 
 class Agent:
@@ -211,9 +200,9 @@ class Agent:
         """
         interrupts = interrupts or Interrupts()
         redactor = Redactor(self.policy.redact)
-        question = _question(setting.question, redactor)
+        question = _text(setting.question) if setting.world else redactor(_text(setting.question))
         book = ledgers.Ledger()
-        tell = _Tell(listeners, interrupts)
+        tell = Tell(listeners, interrupts)
         totals = ledgers.Totals()
         texts: list[str] = []
 
@@ -228,26 +217,8 @@ class Agent:
             tell.line(text)
 
         run_line = self._run_line(setting, question)
-        try:
-            canonical_json.encode(run_line)
-        except canonical_json.NotJson as error:
-            raise InputError(
-                f"the run cannot be written down: {error.reason}",
-                remedy="give run_id, seed and the model's identity as plain JSON data",
-            ) from None
-        with Workspace(self.mounts, self.hosts) as workspace:
-            if setting.prepare is not None:
-                setting.prepare(workspace)
-            world = LiveWorld(
-                self.llm,
-                self.gate,
-                workspace,
-                setting.clock,
-                redactor,
-                setting.approve,
-                setting.inject,
-                interrupts,
-            )
+        _check_line(run_line)
+        with self._world(setting, redactor, interrupts) as world:
             put(run_line)
             run = Run(
                 setting.run_id,
@@ -260,6 +231,27 @@ class Agent:
             ending: Ending = drive(run_loop(run), world, setting.clock, put, tell.heard)
         put(ledgers.end_line(run_line, totals, ending, book.lines + 1, setting.clock.stamp()))
         return RunResult(ending.reason, ending.answer, StepLines(texts), setting.run_id, ending.mode)
+
+    @contextlib.contextmanager
+    def _world(self, setting: Setting, redactor: Redactor, interrupts: Interrupts) -> Iterator[World]:
+        """What performs the effects of a run."""
+        if setting.world is not None:
+            yield setting.world
+            return
+        with Workspace(self.mounts, self.hosts, offline=setting.offline) as workspace:
+            if setting.prepare is not None:
+                setting.prepare(workspace)
+            live: World = LiveWorld(
+                self.llm,
+                self.gate,
+                workspace,
+                setting.clock,
+                redactor,
+                setting.approve,
+                setting.inject,
+                interrupts,
+            )
+            yield live if setting.around is None else setting.around(live)
 
     def _run_line(self, setting: Setting, question: str) -> dict[str, Any]:
         policy = self.policy
@@ -300,12 +292,22 @@ class Agent:
         }
 
 
-def _question(question: str, redactor: Redactor) -> str:
+def _text(question: str) -> str:
     try:
         question.encode("utf-8")
     except (AttributeError, UnicodeEncodeError):
         raise InputError("the question is no text", remedy="give a str without lone surrogates") from None
-    return redactor(question)
+    return question
+
+
+def _check_line(line: dict[str, Any]) -> None:
+    try:
+        canonical_json.encode(line)
+    except canonical_json.NotJson as error:
+        raise InputError(
+            f"the run cannot be written down: {error.reason}",
+            remedy="give run_id, seed and the model's identity as plain JSON data",
+        ) from None
 
 
 @contextlib.contextmanager
@@ -359,38 +361,3 @@ def _mounts(policy: Policy, given: Mapping[str, Any]) -> dict[str, Mount]:
         elif mode == "write":
             out[name] = Mount(None)
     return out
-
-
-class _Tell:
-    """Passes notices on. A listener that fails is dropped with a warning: watching a run cannot break it."""
-
-    def __init__(self, listeners: Iterable[Listener], interrupts: Interrupts) -> None:
-        self._listeners = list(listeners)
-        self._interrupts = interrupts
-
-    def _tell(self, notice: Notice) -> None:
-        for listener in list(self._listeners):
-            try:
-                listener(notice)
-            except KeyboardInterrupt:
-                self._interrupts.hold()
-            except Exception as error:  # noqa: BLE001 - foreign code
-                self._listeners.remove(listener)
-                # not even where warnings are errors does watching break the run
-                with contextlib.suppress(Warning):
-                    warnings.warn(f"a listener raised {type(error).__name__} and was dropped", stacklevel=2)
-
-    def line(self, text: str) -> None:
-        """A ledger line; the listeners share a copy of their own, decoded."""
-        if self._listeners:
-            self._tell(Notice("line", line=json.loads(text), text=text))
-
-    def heard(self, item: Effect | Event, outcome: Outcome | None) -> None:
-        """A decision, or an effect with its outcome; what could be changed in them is a copy."""
-        if not self._listeners:
-            return
-        if isinstance(item, Decided):
-            item = replace(item, decision=copy.deepcopy(item.decision))
-        if outcome is not None and outcome.checks:
-            outcome = replace(outcome, checks=copy.deepcopy(outcome.checks))
-        self._tell(Notice("decided" if outcome is None else "performed", item=item, outcome=outcome))

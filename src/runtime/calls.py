@@ -112,27 +112,29 @@ def _perform(
         judge=lambda found: _judge_result(step, index, call, found),
     )
     if what == "ok" and outcome.result is not None:
-        size = len(outcome.result.text.encode("utf-8"))
-        denial = state.run.gate.decide_result(size, state.counters)
-        if denial is not None:
-            result["attempts"][-1]["outcome"] = "denied"
-            event = Decided(step.index, index, call, denial, late=True)
-            step.record["policy_decisions"].append(
-                {"position": event.position, "phase": "execution", "id": call.id, **denial.record()}
-            )
-            yield event
-            what = f"deny:{denial.rule_id}"
-        else:
-            state.counters.result_bytes += size
-            state.counters.count_result(call, outcome.result.text)
-            result["result"] = outcome.result
-            state.tell(call, outcome.result.text)
-            if len(result["attempts"]) > 1:
-                what = "recovered"
+        state.counters.result_bytes += _size(outcome.result)
+        state.counters.count_result(call, outcome.result.text)
+        result["result"] = outcome.result
+        state.tell(call, outcome.result.text)
+        if len(result["attempts"]) > 1:
+            what = "recovered"
+    elif what == "tool_output_invalid" and outcome.result is not None:
+        result["attempts"][-1]["returned"] = outcome.result
+    elif step.oversized is not None:
+        denial, result["attempts"][-1]["returned_bytes"] = step.oversized
+        event = Decided(step.index, index, call, denial, late=True)
+        step.record["policy_decisions"].append(
+            {"position": event.position, "phase": "execution", "id": call.id, **denial.record()}
+        )
+        yield event
     result["status"] = (
         "ok" if what in ("ok", "recovered") else "denied" if what.startswith("deny:") else "failed"
     )
     return what
+
+
+def _size(result: canonical_json.Fragment) -> int:
+    return len(result.text) if result.text.isascii() else len(result.text.encode("utf-8"))
 
 
 def _judge_result(step: Step, index: int, call: Call, outcome: Outcome) -> str:
@@ -153,6 +155,13 @@ def _judge_result(step: Step, index: int, call: Call, outcome: Outcome) -> str:
             return f"deny:{decision.rule_id}"
     if outcome.fault is not None:
         return "fault"
+    size = outcome.returned_bytes if outcome.result is None else _size(outcome.result)
+    if size is not None:
+        # before it is looked at: what does not fit the budget is not held against a schema, nor kept
+        denial = state.run.gate.decide_result(size, state.counters)
+        if denial is not None:
+            step.oversized = (denial, size)
+            return f"deny:{denial.rule_id}"
     if outcome.result is None:
         step.note_error(f"i{index}.{attempt}", {"problem": outcome.invalid or "no result"})
         return "tool_output_invalid"

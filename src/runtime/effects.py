@@ -83,8 +83,8 @@ class Answer:
 class Outcome:
     """What came of an effect. At most one of `reply`, `result`, `answer`, `fault`, `invalid` is set.
 
-    `checks` are the facts that the I/O met and asked the rules about, `reads` and `writes` are
-    (mount path, SHA-256) in order.
+    `returned_bytes` is the size of a result that a record did not keep. `checks` are the facts that the I/O
+    met and asked the rules about, `reads` and `writes` are (mount path, SHA-256) in order.
     """
 
     reply: Reply | None = None
@@ -92,6 +92,7 @@ class Outcome:
     answer: Answer | None = None
     fault: Fault | None = None
     invalid: str | None = None
+    returned_bytes: int | None = None
     checks: tuple[dict[str, Any], ...] = ()
     reads: tuple[tuple[str, str], ...] = ()
     writes: tuple[tuple[str, str], ...] = ()
@@ -99,11 +100,20 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class AskModel:
-    """Ask the model once. `input` is the LLMInput that the callable gets."""
+    """Ask the model once. `input` is the LLMInput that the callable gets, `digest` that of its messages."""
 
     step: int
     attempt: int
     input: Any
+    digest: str
+
+    def record(self) -> dict[str, Any]:
+        """What the ledger says of the input."""
+        return {
+            "messages": len(self.input.messages),
+            "digest": self.digest,
+            "max_output_tokens": self.input.max_output_tokens,
+        }
 
     @property
     def position(self) -> str:

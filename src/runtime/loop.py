@@ -8,6 +8,7 @@ is in `calls.py`, of one attempt after another in `attempts.py`.
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 from ..fail.catalog import Verdict
@@ -68,15 +69,12 @@ def _ask(step: Step) -> Part:
     left = max(state.run.gate.policy.limits["max_tokens"] - state.counters.tokens, 0)
     messages = state.history.window()
     asked = LLMInput(state.run.run_id, step.index, messages, state.run.specs, left)
-    step.record["llm_input"] = {
-        "messages": len(messages),
-        "digest": state.history.digest,
-        "max_output_tokens": left,
-    }
+    first = AskModel(step.index, 1, asked, state.history.digest)
+    step.record["llm_input"] = first.record()
     state.counters.iterations += 1
     outcome, what = yield from patiently(
         step,
-        lambda attempt: AskModel(step.index, attempt, asked),
+        lambda attempt: replace(first, attempt=attempt),
         step.record["llm_attempts"],
         index=None,
         idempotent=True,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ..fail.catalog import Verdict, verdict
 from .effects import Call, Effect, Ending, Event, Outcome, Reply
-from .gate import Counters, Gate
+from .gate import Counters, Decision, Gate
 from .llm import History, ToolSpec
 from .retry import Schedule
 
@@ -64,6 +64,8 @@ class Step:
         self.reply: Reply | None = None
         self.pending: list[Call] = []
         self.mode: str | None = None
+        # a result that does not fit the byte budget: its denial, its size
+        self.oversized: tuple[Decision, int] | None = None
         self.record: dict[str, Any] = {
             "type": "step",
             "run_id": state.run.run_id,

@@ -1,9 +1,6 @@
 """A run's mounts and hosts, and the `io` that is a tool's only way out.
 
-A path is `mount/part/part`. Opening walks one component at a time by directory descriptor and follows no
-link; what is no plain file with one name (links, hard links, devices, FIFOs, sockets) is refused by what
-`fstat` says of the open descriptor, so nothing can change between check and use. No host path enters a
-message or a record.
+A path is `mount/part/part`, opened by the walk of `walk.py`. No host path enters a message or a record.
 """
 
 from __future__ import annotations
@@ -11,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,19 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urljoin
 
-from ..fail.errors import CorpusError
 from .canonical_json import digest
 from .gate import ALLOW, Decision
 from .resources import Malformed, Target, parse_path, parse_url
+from .walk import MAX_FILE_BYTES, Refused, list_files, open_parent, open_root, read_file, write_file
 
-MAX_FILE_BYTES: Final = 8_000_000
-MAX_LISTED: Final = 100_000
 MAX_HOPS: Final = 5
-MAX_DEPTH: Final = 32
-_DIR_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_KINDS: Final = {stat.S_IFLNK: "link", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
 
 Check = dict[str, Any]
 # decides a fact; the flag says that the caller keeps the fact even where it is allowed
@@ -65,18 +54,13 @@ class HttpResult:
     url: str
 
 
-class _Refused(Exception):
-    """Something on the way that the walk does not follow; `found` says what."""
-
-    def __init__(self, found: str) -> None:
-        self.found = found
-        super().__init__(found)
-
-
 class Workspace:
     """The mounts and hosts of one run. Use it as a context manager: private folders go when it closes."""
 
-    def __init__(self, mounts: Mapping[str, Mount], hosts: Mapping[str, Host] | None = None) -> None:
+    def __init__(
+        self, mounts: Mapping[str, Mount], hosts: Mapping[str, Host] | None = None, *, offline: bool = False
+    ) -> None:
+        self.offline = offline
         self.mounts = dict(mounts)
         self.hosts = dict(hosts or {})
         self._roots: dict[str, int] = {}
@@ -90,9 +74,9 @@ class Workspace:
                 if source is None:
                     source = Path(tempfile.mkdtemp(prefix="tachograph-"))
                     self._private.append(source)
-                self._roots[name] = _open_root(source, f"mount {name!r}")
+                self._roots[name] = open_root(source, f"mount {name!r}")
             for name, host in self.hosts.items():
-                self._host_roots[name] = _open_root(host.folder, f"host {name!r}")
+                self._host_roots[name] = open_root(host.folder, f"host {name!r}")
         except BaseException:
             self.close()
             raise
@@ -113,12 +97,12 @@ class Workspace:
     def place(self, path: str, text: str) -> None:
         """Put a file into a private mount before the run starts. Raises Malformed or OSError."""
         target = parse_path(path)
-        _write_file(self._roots[target.mount], target.parts, text.encode("utf-8"))
+        write_file(self._roots[target.mount], target.parts, text.encode("utf-8"))
 
     def place_link(self, path: str, to: str) -> None:
         """Put a symbolic link into a private mount."""
         target = parse_path(path)
-        parent = _open_parent(self._roots[target.mount], target.parts, create=True)
+        parent = open_parent(self._roots[target.mount], target.parts, create=True)
         try:
             os.symlink(to, target.parts[-1], dir_fd=parent)
         finally:
@@ -145,8 +129,8 @@ class IO:
         """The text of a file `mount/...` (UTF-8, at most 8,000,000 bytes)."""
         mount, parts = self._resolve(path, "read")
         try:
-            data = _read_file(self._workspace._roots[mount], parts)
-        except _Refused as refused:
+            data = read_file(self._workspace._roots[mount], parts)
+        except Refused as refused:
             raise self._deny_found(path, "read", refused.found) from None
         self._note_read(self._workspace.mounts[mount].label, parts, data)
         return _decode(data)
@@ -158,8 +142,8 @@ class IO:
         if len(data) > MAX_FILE_BYTES:
             raise OSError("file too large")
         try:
-            _write_file(self._workspace._roots[mount], parts, data)
-        except _Refused as refused:
+            write_file(self._workspace._roots[mount], parts, data)
+        except Refused as refused:
             raise self._deny_found(path, "write", refused.found) from None
         self.writes.append((path, digest(data)))
 
@@ -170,7 +154,7 @@ class IO:
         """
         name, _ = self._resolve(f"{mount}/-", "read")
         found: list[str] = []
-        _list_files(self._workspace._roots[name], (), found)
+        list_files(self._workspace._roots[name], (), found)
         named = []
         for path in found:
             with contextlib.suppress(Malformed):
@@ -239,6 +223,8 @@ class IO:
     def _fetch(self, target: Target, hop: int) -> tuple[int, dict[str, str], str]:
         if target.host in self._workspace.hosts:
             return self._from_folder(target)
+        if self._workspace.offline:
+            raise ConnectionRefusedError("this run reaches no host")
         from . import http
 
         response = http.get(
@@ -257,9 +243,9 @@ class IO:
             return 302, {"location": host.redirects[target.path]}, ""
         try:
             parts = parse_path("folder" + unquote(target.path, errors="strict")).parts
-            data = _read_file(self._workspace._host_roots[target.host], parts)
+            data = read_file(self._workspace._host_roots[target.host], parts)
             text = _decode(data)
-        except (Malformed, FileNotFoundError, NotADirectoryError, IsADirectoryError, UnicodeError, _Refused):
+        except (Malformed, FileNotFoundError, NotADirectoryError, IsADirectoryError, UnicodeError, Refused):
             return 404, {"content-type": "text/plain"}, "not found"
         self._note_read(host.label, parts, data)
         kind = "text/markdown" if parts[-1].endswith(".md") else "text/plain"
@@ -275,125 +261,3 @@ def _decode(data: bytes) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         raise OSError("the file is no UTF-8 text") from None
-
-
-def _open_root(source: Path, what: str) -> int:
-    try:
-        return os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise CorpusError(
-            f"the folder of {what} cannot be opened ({type(error).__name__})",
-            file=str(source),
-            remedy="name an existing folder that can be read",
-        ) from None
-
-
-def _step_into(parent: int, name: str, create: bool) -> int:
-    """Open folder `name` below `parent`. A link there is refused, whatever it points to."""
-    try:
-        return os.open(name, _DIR_FLAGS, dir_fd=parent)
-    except FileNotFoundError:
-        if not create:
-            raise
-    except OSError:
-        mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise _Refused(_KINDS.get(stat.S_IFMT(mode), "device")) from None
-        raise
-    with contextlib.suppress(FileExistsError):  # made by someone else meanwhile: the open below judges it
-        os.mkdir(name, 0o777, dir_fd=parent)
-    return os.open(name, _DIR_FLAGS, dir_fd=parent)
-
-
-def _open_parent(root: int, parts: Sequence[str], *, create: bool) -> int:
-    """A descriptor of the folder that holds the last part; the caller closes it."""
-    if not parts or len(parts) > MAX_DEPTH:
-        raise FileNotFoundError("no such file")
-    here = os.dup(root)
-    try:
-        for name in parts[:-1]:
-            below = _step_into(here, name, create)
-            os.close(here)
-            here = below
-    except BaseException:
-        os.close(here)
-        raise
-    return here
-
-
-def _refuse_odd(info: os.stat_result) -> None:
-    if stat.S_ISDIR(info.st_mode):
-        raise IsADirectoryError("is a folder")
-    if not stat.S_ISREG(info.st_mode):
-        raise _Refused(_KINDS.get(stat.S_IFMT(info.st_mode), "device"))
-    if info.st_nlink != 1:
-        raise _Refused("hard link")
-
-
-def _read_file(root: int, parts: Sequence[str]) -> bytes:
-    parent = _open_parent(root, parts, create=False)
-    try:
-        try:
-            fd = os.open(parts[-1], _FILE_FLAGS, dir_fd=parent)
-        except OSError:
-            _refuse_odd(os.stat(parts[-1], dir_fd=parent, follow_symlinks=False))
-            raise
-    finally:
-        os.close(parent)
-    try:
-        info = os.fstat(fd)
-        _refuse_odd(info)
-        # a file can grow meanwhile, state no size, or come in part: what counts is the read that finds nothing
-        data, wanted = b"", info.st_size + 1
-        while piece := os.read(fd, min(wanted, MAX_FILE_BYTES + 1 - len(data))):
-            data, wanted = data + piece, 65536
-    finally:
-        os.close(fd)
-    if len(data) > MAX_FILE_BYTES:
-        raise OSError("file too large")
-    return data
-
-
-def _write_file(root: int, parts: Sequence[str], data: bytes) -> None:
-    parent = _open_parent(root, parts, create=True)
-    name = parts[-1]
-    try:
-        with contextlib.suppress(FileNotFoundError):  # a new file
-            _refuse_odd(os.stat(name, dir_fd=parent, follow_symlinks=False))
-        temporary, fd = _new_file(parent)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(data)
-            os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-        except BaseException:
-            os.unlink(temporary, dir_fd=parent)
-            raise
-    finally:
-        os.close(parent)
-
-
-def _new_file(parent: int) -> tuple[str, int]:
-    """A file under a name of its own: another may be at work here, or have been killed at it."""
-    for number in range(MAX_LISTED):
-        name = f".tachograph-{os.getpid()}-{number}.tmp"
-        with contextlib.suppress(FileExistsError):
-            return name, os.open(name, _NEW_FLAGS, 0o666, dir_fd=parent)
-    raise OSError("no room for a new file")
-
-
-def _list_files(folder: int, prefix: tuple[str, ...], found: list[str]) -> None:
-    if len(prefix) >= MAX_DEPTH:
-        return
-    with os.scandir(folder) as entries:
-        listed = sorted(entries, key=lambda entry: entry.name)
-    for entry in listed:
-        if len(found) >= MAX_LISTED:
-            raise OSError("too many files")
-        if entry.is_file(follow_symlinks=False):
-            found.append("/".join((*prefix, entry.name)))
-        elif entry.is_dir(follow_symlinks=False):
-            below = os.open(entry.name, _DIR_FLAGS, dir_fd=folder)
-            try:
-                _list_files(below, (*prefix, entry.name), found)
-            finally:
-                os.close(below)

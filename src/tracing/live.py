@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from ..fail.errors import InputError
-from ..runtime.agent import Notice
+from ..runtime.listeners import Notice
 from .otlp_json import SCOPE, SCOPE_VERSION, SERVICE_NAME
 from .spans import Projector, Span
 

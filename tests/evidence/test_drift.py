@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tachograph.evidence.check import BROKEN, Findings, by_gravity, examine, likely_cause
+from tachograph.evidence.check import by_gravity, examine, likely_cause
+from tachograph.evidence.compare import BROKEN, Findings
 from tachograph.evidence.drift import CLASSES, Divergence, class_of, compare, counted, differences
 from tachograph.runtime import ledger as ledgers
 from tests.evidence.project import DENIED, RETRIED, all_runs, copy_inputs, edit_lines, replaced, tachograph

@@ -9,7 +9,8 @@ import pytest
 
 from tachograph import Agent, Policy, Stub, record
 from tachograph.evidence import index, smoke
-from tachograph.evidence.check import examine, made_from_code
+from tachograph.evidence.check import examine
+from tachograph.evidence.recorded import made_from_code
 from tests.support import cli, copy_project
 
 

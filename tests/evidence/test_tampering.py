@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tachograph.evidence import manifest as manifests
-from tachograph.evidence.check import Findings, examine, runs_below
+from tachograph.evidence.check import examine, runs_below
+from tachograph.evidence.compare import Findings
 from tachograph.runtime import canonical_json
 from tests.support import CANONICAL, FILES, ROOT, TASK, cli, copy_project
 

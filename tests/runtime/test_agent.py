@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tachograph.fail.errors import InputError, OutputError, PolicyError, ToolError
-from tachograph.runtime.agent import Agent, Notice
+from tachograph.runtime.agent import Agent
 from tachograph.runtime.clock import VirtualClock
 from tachograph.runtime.effects import Decided
+from tachograph.runtime.listeners import Notice
 from tachograph.runtime.llm import LLMInput, LLMOutput
 from tachograph.runtime.policy import Policy
 from tachograph.runtime.stub import Stub

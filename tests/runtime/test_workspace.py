@@ -23,7 +23,8 @@ from tachograph.runtime.llm import LLMInput, LLMOutput, ToolCall
 from tachograph.runtime.policy import Policy
 from tachograph.runtime.resources import Malformed
 from tachograph.runtime.tools import Tool
-from tachograph.runtime.workspace import IO, MAX_DEPTH, MAX_FILE_BYTES, MAX_HOPS, Host, Mount, Workspace
+from tachograph.runtime.walk import MAX_DEPTH, MAX_FILE_BYTES
+from tachograph.runtime.workspace import IO, MAX_HOPS, Host, Mount, Workspace
 
 DATA: dict[str, Any] = {
     "schema": "policy/v1",

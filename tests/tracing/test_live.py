@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tachograph.fail.errors import InputError
-from tachograph.runtime.agent import Notice
+from tachograph.runtime.listeners import Notice
 from tachograph.tracing import live
 from tachograph.tracing.live import LiveExport
 from tachograph.tracing.otlp_json import document
@@ -175,7 +175,7 @@ def test_endpoints_as_the_exporters_take_them(endpoint, protocol, wanted):
 RUN = """
 import json, sys, time
 endpoint, path = sys.argv[1:]
-from tachograph.runtime.agent import Notice
+from tachograph.runtime.listeners import Notice
 from tachograph.tracing.live import LiveExport
 heavy = {"grpc", "google", "requests", "urllib3", "opentelemetry"}
 early = sorted(heavy & {name.partition(".")[0] for name in sys.modules})

@@ -1,0 +1,144 @@
+"""Replay: a recorded run made again from its own record. No key, no network, the same bytes.
+
+`replayed` answers every effect from the record. `checked` is for CI: models and people answer from the record,
+tools work again, save those that would reach the network.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..fail.errors import InputError, OutputError, ReplayError
+from ..runtime.agent import Agent, RunResult, Setting
+from ..runtime.driver import Stamps, World
+from ..runtime.effects import Effect, Invoke, Outcome
+from ..runtime.resources import Malformed, parse_url
+from ..runtime.tape import RecordedClock, RecordedWorld, Tape
+from . import manifest as manifests
+from .compare import Findings, compare_files, note_drift
+from .manifest import MANIFEST
+from .recorded import Recorded, open_record, relative_name, revive
+from .writer import Writer
+
+Line = dict[str, Any]
+
+
+def replay(agent: Agent, folder: str | Path) -> RunResult:
+    """Make the run in `folder` again with the tools and the policy of `agent`, every outcome from the record.
+
+    Raises ReplayError where the run asks for something else than was recorded, RecordError where `folder`
+    holds no run.
+    """
+    recorded = open_record(Path(folder))
+    run = recorded.run
+    clock = RecordedClock(recorded.lines)
+    tape = Tape(recorded.lines[1:-1])
+    setting = Setting(run["question"], run["run_id"], run["seed"], clock, world=RecordedWorld(tape, clock))
+    result = agent.execute(setting)
+    _all_used(tape)
+    return result
+
+
+def replayed(folder: Path, *, root: Path | None = None) -> Findings:
+    """Replay one run and say how what it gives differs from what is recorded."""
+    found = Findings(_name_of(folder, root))
+    try:
+        recorded = open_record(folder, root)
+        agent, setting = revive(recorded)
+        tape = Tape(recorded.lines[1:-1])
+        clock = setting.clock
+        assert isinstance(clock, RecordedClock)
+        _make(found, recorded, agent, replace(setting, world=RecordedWorld(tape, clock)), tape)
+    except (InputError, OutputError) as error:
+        found.lines.append(str(error))
+    return found
+
+
+def checked(recorded: Recorded) -> Findings:
+    """Make a live run again as CI does: tools work, the model, people and the network answer from the record."""
+    found = Findings(recorded.name)
+    agent, setting = revive(recorded)
+    tape = Tape(recorded.lines[1:-1])
+    clock = setting.clock
+    assert isinstance(clock, RecordedClock)
+
+    def around(live: World) -> World:
+        return _ToolsAgain(live, tape, agent, clock)
+
+    _make(found, recorded, agent, replace(setting, around=around, offline=True), tape)
+    return found
+
+
+def _name_of(folder: Path, root: Path | None) -> str:
+    return relative_name(folder, root if root is not None else Path.cwd())
+
+
+def _make(found: Findings, recorded: Recorded, agent: Agent, setting: Setting, tape: Tape) -> None:
+    writer = Writer(None)
+    made: list[str] = []
+
+    def line(data: Line, text: str) -> None:
+        made.append(text)
+        writer.line(data, text)
+
+    try:
+        agent.execute(setting, on_line=line, keep_steps=False)
+        _all_used(tape)
+    except ReplayError as error:
+        found.lines.append(str(error))
+        note_drift(found, recorded.lines[: len(made)], [json.loads(text) for text in made])
+        return
+    stable = writer.finish()
+    files = {**writer.contents(), MANIFEST: manifests.stable(stable).encode("utf-8")}
+    compare_files(found, recorded.files, files, recorded.name)
+
+
+def _all_used(tape: Tape) -> None:
+    left = tape.left()
+    if left is not None:
+        raise ReplayError(0, f"a recorded outcome was not asked for: {left}")
+
+
+class _ToolsAgain:
+    """Tools work again; what cannot or must not be had again comes from the tape."""
+
+    def __init__(self, live: World, tape: Tape, agent: Agent, clock: RecordedClock) -> None:
+        self._live = live
+        self._tape = tape
+        self._recorded = RecordedWorld(tape, clock)
+        self._agent = agent
+
+    def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
+        if not isinstance(effect, Invoke) or self._is_of_the_world(effect):
+            return self._recorded.perform(effect, stamps)
+        self._tape.take(effect)
+        return self._live.perform(effect, stamps)
+
+    def _is_of_the_world(self, effect: Invoke) -> bool:
+        """Whether an attempt reached for the network, or was cut off by time or by a person."""
+        outcome = self._tape.look(effect)
+        if not isinstance(outcome, Outcome) or (
+            outcome.fault is not None and outcome.fault.kind == "timeout"
+        ):
+            return True
+        tool = self._agent.gate.tools[effect.call.name]
+        if tool.effect != "network":
+            return False
+        arguments = effect.call.arguments.value() if effect.call.arguments is not None else None
+        named = [
+            value
+            for resource in tool.resources
+            if resource.kind == "url"
+            for _, value in resource.find(arguments)
+        ]
+        met = [check["target"] for check in outcome.checks if "target" in check]
+        return not named or not all(self._is_mapped(url) for url in [*named, *met])
+
+    def _is_mapped(self, url: object) -> bool:
+        try:
+            return isinstance(url, str) and parse_url(url).host in self._agent.hosts
+        except Malformed:
+            return True  # it is refused before anything is reached
