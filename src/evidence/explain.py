@@ -70,7 +70,7 @@ def explain_run(folder: Path, *, root: Path | None = None) -> Explained:
     clock = setting.clock
     assert isinstance(clock, RecordedClock)
     try:
-        agent.execute(replace(setting, world=RecordedWorld(Tape(recorded.lines[1:-1]), clock)))
+        agent.execute(replace(setting, world=RecordedWorld(Tape.of(recorded.lines[1:-1]), clock)))
     except ReplayError as error:
         found.notes.append(f"the replay ends early: {error}")
     return found

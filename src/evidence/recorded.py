@@ -74,7 +74,7 @@ def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Set
         made = _from_task(recorded, policy) if run["task"] is not None else _from_files(recorded, policy)
         agent, setting = made
         question = _question(run["question"], setting.question, Redactor(agent.policy.redact))
-        clock = RecordedClock(recorded.lines)
+        clock = RecordedClock.of(recorded.lines)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RecordError(
             f"has lines of an unknown shape ({type(error).__name__})",
@@ -105,7 +105,7 @@ def _from_files(recorded: Recorded, policy: Policy | None) -> tuple[Agent, Setti
             for name, item in run["hosts"].items()
         },
     )
-    return agent, Setting(run["question"], run["run_id"], run["seed"], RecordedClock(recorded.lines))
+    return agent, Setting(run["question"], run["run_id"], run["seed"], RecordedClock.of(recorded.lines))
 
 
 def _bound(run: Line) -> list[tuple[str, Line]]:

@@ -34,8 +34,8 @@ def replay(agent: Agent, folder: str | Path) -> RunResult:
     """
     recorded = open_record(Path(folder))
     run = recorded.run
-    clock = RecordedClock(recorded.lines)
-    tape = Tape(recorded.lines[1:-1])
+    clock = RecordedClock.of(recorded.lines)
+    tape = Tape.of(recorded.lines[1:-1])
     setting = Setting(run["question"], run["run_id"], run["seed"], clock, world=RecordedWorld(tape, clock))
     result = agent.execute(setting)
     _all_used(tape)
@@ -48,7 +48,7 @@ def replayed(folder: Path, *, root: Path | None = None) -> Findings:
     try:
         recorded = open_record(folder, root)
         agent, setting = revive(recorded)
-        tape = Tape(recorded.lines[1:-1])
+        tape = Tape.of(recorded.lines[1:-1])
         clock = setting.clock
         assert isinstance(clock, RecordedClock)
         _make(found, recorded, agent, replace(setting, world=RecordedWorld(tape, clock)), tape)
@@ -61,7 +61,7 @@ def checked(recorded: Recorded) -> Findings:
     """Make a live run again as CI does: tools work, the model, people and the network answer from the record."""
     found = Findings(recorded.name)
     agent, setting = revive(recorded)
-    tape = Tape(recorded.lines[1:-1])
+    tape = Tape.of(recorded.lines[1:-1])
     clock = setting.clock
     assert isinstance(clock, RecordedClock)
 

@@ -7,7 +7,7 @@
 - `approval:refused`
 - `recovered`, `exhausted`, `timeout`, `unhandled` for a tool
 - `llm_failure`, `llm_invalid_output`, `tool_output_invalid`
-- `cancelled`, `interrupted`
+- `cancelled`, `interrupted`, `deadline`
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MODES: Final = {
     "cycle_detection": "the same call brought the same result too often",
     "tool_call_failure": "a tool failed for a moment and recovered within its retries",
     "retry_exhaustion": "a tool kept failing until its retries were used up, or may not be repeated",
-    "timeout": "a time-out that may not be repeated",
+    "timeout": "a time-out that may not be repeated, or the run's own deadline",
     "catalogued_unhandled": "a tool raised an exception that nobody foresaw",
     "llm_failure": "the model could not be asked",
     "llm_invalid_output": "the model's reply has no usable shape",
@@ -96,6 +96,7 @@ _TABLE: Final[dict[str, tuple[str | None, str | None, str | None]]] = {
     "llm_failure": ("llm_failure", FAILURE, FAILURE),
     "llm_invalid_output": ("llm_invalid_output", FAILURE, FAILURE),
     "tool_output_invalid": ("tool_output_invalid", FAILURE, FAILURE),
+    "deadline": ("timeout", FAILURE, FAILURE),
     "cancelled": ("cancelled", CANCELLED, CANCELLED),
     "interrupted": ("interrupted", CANCELLED, CANCELLED),
 }

@@ -11,8 +11,11 @@
     │   ├── TransientModelError   worth asking again (429, 5xx, overload, lost connection)
     │   └── InvalidModelOutput    the reply has no usable shape
     ├── Cancelled                 the run was told to stop, by code
-    │   └── Interrupted           the run was told to stop, by a signal
+    │   ├── Interrupted           the run was told to stop, by a signal
+    │   └── DeadlineExceeded      the run's time is over
     ├── ReplayError               a run that asks for something else than its record answers
+    ├── Suspended                 a run that cannot go on by itself; its journal stays, `resume` goes on
+    │   └── EffectInDoubt         an effect may have taken place when the process ended
     ├── ExpectationError          a run that missed what its task expects
     └── OutputError               a place to write to that cannot be used
 
@@ -108,12 +111,29 @@ class Interrupted(Cancelled):
         super().__init__(f"signal {signum}")
 
 
+class DeadlineExceeded(Cancelled):
+    """The run's own deadline passed."""
+
+
 class ReplayError(TachographError):
     """A run left its record. `step` says where; `what` is the position or field, or None."""
 
     def __init__(self, step: int, message: str, what: str | None = None) -> None:
         self.step = step
         self.what = what
+        super().__init__(message)
+
+
+class Suspended(TachographError):
+    """A run stopped half-way. What it did is in its journal; `str()` is one line that says how to go on."""
+
+
+class EffectInDoubt(Suspended):
+    """An intent without an outcome: `call` is the id of the call, `tool` its name."""
+
+    def __init__(self, message: str, call: str, tool: str) -> None:
+        self.call = call
+        self.tool = tool
         super().__init__(message)
 
 

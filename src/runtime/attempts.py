@@ -40,7 +40,7 @@ def patiently(
         fault = outcome.fault
         if what != "fault" or fault is None:
             entry["outcome"] = (
-                "success" if what == "ok" else "denied" if what.startswith("deny:") else "failed"
+                "success" if what in ("ok", "unseen") else "denied" if what.startswith("deny:") else "failed"
             )
             return outcome, what
         step.note_error(wanted.position, fault.record())

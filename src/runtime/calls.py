@@ -118,6 +118,12 @@ def _perform(
         state.tell(call, outcome.result.text)
         if len(result["attempts"]) > 1:
             what = "recovered"
+    elif what == "unseen":
+        told = {"done": True, "result": None, "reason": "the result was lost when the process ended"}
+        result["attempts"][-1]["unseen"] = True
+        result["told"] = told
+        state.tell(call, canonical_json.encode(told))
+        what = "ok"
     elif what == "tool_output_invalid" and outcome.result is not None:
         result["attempts"][-1]["returned"] = outcome.result
     elif step.oversized is not None:
@@ -155,6 +161,8 @@ def _judge_result(step: Step, index: int, call: Call, outcome: Outcome) -> str:
             return f"deny:{decision.rule_id}"
     if outcome.fault is not None:
         return "fault"
+    if outcome.unseen:
+        return "unseen"
     size = outcome.returned_bytes if outcome.result is None else _size(outcome.result)
     if size is not None:
         # before it is looked at: what does not fit the budget is not held against a schema, nor kept

@@ -83,7 +83,8 @@ class Answer:
 class Outcome:
     """What came of an effect. At most one of `reply`, `result`, `answer`, `fault`, `invalid` is set.
 
-    `returned_bytes` is the size of a result that a record did not keep. `checks` are the facts that the I/O
+    `returned_bytes` is the size of a result that a record did not keep; `unseen` says that the effect took
+    place but its result was lost. `checks` are the facts that the I/O
     met and asked the rules about, `reads` and `writes` are (mount path, SHA-256) in order.
     """
 
@@ -93,6 +94,7 @@ class Outcome:
     fault: Fault | None = None
     invalid: str | None = None
     returned_bytes: int | None = None
+    unseen: bool = False
     checks: tuple[dict[str, Any], ...] = ()
     reads: tuple[tuple[str, str], ...] = ()
     writes: tuple[tuple[str, str], ...] = ()

@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..fail.catalog import Verdict
-from ..fail.errors import Cancelled, Interrupted
+from ..fail.errors import Cancelled
 from .attempts import patiently
 from .calls import take_calls
 from .effects import AskModel, Decided, Effect, Ending, Event, Outcome, Reply, StepEnded
 from .llm import LLMInput
+from .outcome_data import reply_data, stop_word
 from .state import GO_ON, Part, Run, State, Step, Steps
 
 
@@ -40,7 +41,8 @@ def _step(state: State) -> Generator[Effect | Event, Outcome, Ending | None]:
         if found.ending is None and reply is not None:
             found = yield from take_calls(step, reply.calls)
     except Cancelled as cancelled:
-        found = state.verdict("interrupted" if isinstance(cancelled, Interrupted) else "cancelled")
+        step.record["stopped"] = stop_word(cancelled)
+        found = state.verdict(step.record["stopped"])
     step.close(found)
     yield StepEnded(state.index, step.record)
     if found.ending is None:
@@ -107,15 +109,7 @@ def _note_reply(step: Step, reply: Reply) -> None:
         used, estimated = (state.history.bytes, sum(len(t.encode("utf-8")) for t in spoken)), True
     state.counters.tokens += sum(used)
     step.record["usage"] = {"input_tokens": used[0], "output_tokens": used[1], "estimated": estimated}
-    step.record["llm_output"] = {
-        "text": reply.text,
-        "final_answer": reply.final_answer,
-        "finish_reason": reply.finish_reason,
-        "model": reply.model,
-        "usage": list(reply.usage) if reply.usage is not None else None,
-        "raw": reply.raw,
-        "problem": reply.problem,
-    }
+    step.record["llm_output"] = reply_data(reply)
     step.record["intended_tool_calls"] = [call.record() for call in reply.calls]
     step.pending = list(reply.calls)
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or ""}

@@ -6,63 +6,95 @@ something else than was asked then, is a ReplayError that names the place.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any
 
-from ..fail.errors import Cancelled, Interrupted, ReplayError
+from ..fail.errors import Cancelled, ReplayError
 from . import canonical_json
+from .clock import Clock
 from .driver import Stamps
-from .effects import Answer, AskModel, Call, Effect, Fault, Invoke, Outcome, Reply, Wait
+from .effects import Answer, AskModel, Effect, Invoke, Outcome, Wait
+from .outcome_data import fault_of, pairs_of, reply_of, stop_of
 
 Line = Mapping[str, Any]
 
-_STOPPED: Final = ("cancelled", "interrupted")
-
 
 class RecordedClock:
-    """The stamps of a record, given again in their order; past their end one nanosecond after another."""
+    """The stamps of a record, given again in their order; past their end `then` goes on.
 
-    def __init__(self, lines: Sequence[Line]) -> None:
-        run, end = lines[0], lines[-1]
-        self.kind: str = run["clock"]["kind"]
-        self.start: str = run["clock"]["start"]
-        stamps = [at for line in lines[1:] for pair in line.get("stamps", {}).values() for at in pair]
-        if end["type"] == "end":
-            stamps.append(end["stamp"])
+    Without `then` what follows is one nanosecond after another.
+    """
+
+    def __init__(self, kind: str, start: str, stamps: Iterable[int], then: Clock | None = None) -> None:
+        self.kind = kind
+        self.start = start
         self._stamps = sorted(stamps, reverse=True)
         self._last = -1
+        self._then = then
+
+    @classmethod
+    def of(cls, lines: Sequence[Line]) -> RecordedClock:
+        """The clock of a whole ledger."""
+        run, end = lines[0], lines[-1]
+        stamps = [at for line in lines[1:-1] for pair in line["stamps"].values() for at in pair]
+        return cls(run["clock"]["kind"], run["clock"]["start"], [*stamps, end["stamp"]])
 
     def stamp(self) -> int:
-        self._last = self._stamps.pop() if self._stamps else self._last + 1
+        if self._stamps:
+            self._last = self._stamps.pop()
+        else:
+            self._last = self._last + 1 if self._then is None else self._then.stamp()
         return self._last
 
     def spend(self, what: str, extra_ms: int = 0) -> None:
         """Time passed when the record was made."""
+        if not self._stamps and self._then is not None:
+            self._then.spend(what, extra_ms)
 
     def sleep(self, ms: int) -> None:
         """Time passed when the record was made."""
+        if not self._stamps and self._then is not None:
+            self._then.sleep(ms)
+
+
+@dataclass
+class TapeStep:
+    """What a tape holds of one step: outcomes by position, the model's input, decisions within attempts."""
+
+    outcomes: dict[str, Outcome | Cancelled] = field(default_factory=dict)
+    input: Line | None = None
+    late: dict[str, int] = field(default_factory=dict)
 
 
 class Tape:
     """The outcomes of a run by (step, position), each to be taken once and in order."""
 
-    def __init__(self, steps: Iterable[Line]) -> None:
-        self._steps = {step["step_index"]: step for step in steps}
+    def __init__(self, steps: Mapping[int, TapeStep]) -> None:
+        self._steps = dict(steps)
+        self._now = TapeStep()
         self._index = 0
-        self._outcomes: dict[str, Outcome | Cancelled] = {}
-        self._late: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, lines: Iterable[Line]) -> Tape:
+        """The tape of a ledger's step lines."""
+        return cls(
+            {
+                line["step_index"]: TapeStep(outcomes_of(line), line["llm_input"], late_of(line["stamps"]))
+                for line in lines
+            }
+        )
 
     def look(self, effect: Effect) -> Outcome | Cancelled | None:
         """What the tape holds for an effect; None for nothing."""
         self._turn(effect.step)
-        return self._outcomes.get(effect.position)
+        return self._now.outcomes.get(effect.position)
 
     def take(self, effect: Effect) -> Outcome:
         """The recorded outcome. Raises ReplayError for an effect that was not asked, Cancelled where one was."""
         self._turn(effect.step)
         self._compare(effect)
-        outcome = self._outcomes.pop(effect.position, None)
+        outcome = self._now.outcomes.pop(effect.position, None)
         if outcome is None:
             raise ReplayError(effect.step, f"{_words(effect)} is not in the record", effect.position)
         if isinstance(outcome, Cancelled):
@@ -72,36 +104,34 @@ class Tape:
     def late_decisions(self, effect: Effect) -> int:
         """How many decisions were stamped within an attempt."""
         self._turn(effect.step)
-        return self._late.get(effect.position, 0)
+        return self._now.late.get(effect.position, 0)
 
     def left(self) -> str | None:
         """What nobody asked for: a position in words, or None where all was used."""
-        if self._outcomes:
-            return f"step {self._index}: {min(self._outcomes)}"
-        later = [index for index in self._steps if index > self._index and outcomes_of(self._steps[index])]
+        if self._now.outcomes:
+            return f"step {self._index}: {min(self._now.outcomes)}"
+        later = [index for index, step in self._steps.items() if index > self._index and step.outcomes]
         return f"step {min(later)}" if later else None
 
     def _turn(self, step: int) -> None:
         if step == self._index:
             return
-        if self._outcomes:
-            raise ReplayError(self._index, f"recorded {min(self._outcomes)} was not asked for", None)
+        if self._now.outcomes:
+            first = min(self._now.outcomes)
+            raise ReplayError(self._index, f"recorded {first} of step {self._index} was not asked for")
         self._index = step
-        line = self._steps.get(step)
-        self._outcomes = outcomes_of(line) if line is not None else {}
-        self._late = late_of(line) if line is not None else {}
+        self._now = self._steps.get(step, TapeStep())
 
     def _compare(self, effect: Effect) -> None:
         """What is asked against what was asked then."""
-        line = self._steps.get(effect.step)
-        if line is None or not isinstance(effect, AskModel) or line["llm_input"] is None:
+        then = self._now.input
+        if then is None or not isinstance(effect, AskModel):
             return
-        then, now = line["llm_input"], effect.record()
+        now = effect.record()
         for key in ("messages", "digest", "max_output_tokens"):
             if then[key] != now[key]:
-                what = {"digest": "the messages differ", "messages": "the number of messages differs"}.get(
-                    key, f"{key} differs"
-                )
+                words = {"digest": "the messages differ", "messages": "the number of messages differs"}
+                what = words.get(key, f"{key} differs")
                 raise ReplayError(effect.step, f"input differs at step {effect.step}: {what}", key)
 
 
@@ -118,7 +148,7 @@ def _words(effect: Effect) -> str:
 class RecordedWorld:
     """Performs nothing: every outcome comes from the tape."""
 
-    def __init__(self, tape: Tape, clock: RecordedClock) -> None:
+    def __init__(self, tape: Tape, clock: Clock) -> None:
         self._tape = tape
         self._clock = clock
 
@@ -138,8 +168,7 @@ def outcomes_of(step: Line) -> dict[str, Outcome | Cancelled]:
         found[f"m.{entry['attempt']}"] = _of_model(step, entry)
         if "backoff_ms" in entry:
             found[f"wm.{entry['attempt']}"] = Outcome()
-    results = {result["id"]: (i, result) for i, result in enumerate(step["tool_results"])}
-    for index, result in results.values():
+    for index, result in enumerate(step["tool_results"]):
         for entry in result["attempts"]:
             found[f"i{index}.{entry['attempt']}"] = _of_tool(result, entry)
             if "backoff_ms" in entry:
@@ -149,75 +178,43 @@ def outcomes_of(step: Line) -> dict[str, Outcome | Cancelled]:
             said = decision["approval"]
             answer = Answer(said["answer"], said["by"], said["why"])
             found[f"h{decision['position'][1:]}"] = Outcome(answer=answer)
-    stopped = _stopped_at(step)
-    if stopped is not None:
-        interrupted = step["failure_mode"] == "interrupted"
-        found[stopped] = Interrupted(signal.SIGINT) if interrupted else Cancelled("as recorded")
+    if "stopped" in step:
+        # the effect during which it was stopped is the last that was begun
+        effects = {at: pair[0] for at, pair in step["stamps"].items() if at[0] in "miwh" and ".c" not in at}
+        found[max(effects, key=lambda at: effects[at])] = stop_of(step["stopped"])
     return found
 
 
-def late_of(step: Line) -> dict[str, int]:
+def late_of(stamps: Iterable[str]) -> dict[str, int]:
     """Attempt position -> how many decisions were stamped within it."""
     counts: dict[str, int] = {}
-    for position in step.get("stamps", ()):
+    for position in stamps:
         attempt, mark, number = position.rpartition(".c")
         if mark and number.isdecimal():
             counts[attempt] = counts.get(attempt, 0) + 1
     return counts
 
 
-def _stopped_at(step: Line) -> str | None:
-    """The effect during which a run was stopped: the last that a stopped step has stamps of."""
-    if step["failure_mode"] not in _STOPPED:
-        return None
-    effects = {at: pair for at, pair in step["stamps"].items() if at[0] in "miwh" and ".c" not in at}
-    return max(effects, key=lambda at: effects[at][0]) if effects else None
-
-
 def _of_model(step: Line, entry: Line) -> Outcome:
     if "fault" in entry:
-        return Outcome(fault=_fault(entry["fault"]))
+        return Outcome(fault=fault_of(entry["fault"]))
     said = step["llm_output"]
-    if said is None:
-        return Outcome()
-    usage = said["usage"]
-    reply = Reply(
-        text=said["text"],
-        calls=tuple(_call(call) for call in step["intended_tool_calls"]),
-        final_answer=said["final_answer"],
-        finish_reason=said["finish_reason"],
-        model=said["model"],
-        usage=(usage[0], usage[1]) if usage is not None else None,
-        raw=canonical_json.freeze(said["raw"]) if said["raw"] is not None else None,
-        problem=said["problem"],
-    )
-    return Outcome(reply=reply)
+    return Outcome() if said is None else Outcome(reply=reply_of(said, step["intended_tool_calls"]))
 
 
 def _of_tool(result: Line, entry: Line) -> Outcome:
     given = None
     if "returned" in entry:
         given = canonical_json.freeze(entry["returned"])
-    elif result["status"] == "ok" and entry is result["attempts"][-1]:
+    elif result["status"] == "ok" and entry is result["attempts"][-1] and "unseen" not in entry:
         given = canonical_json.freeze(result["result"])
     return Outcome(
         result=given,
-        fault=_fault(entry["fault"]) if "fault" in entry else None,
+        fault=fault_of(entry["fault"]) if "fault" in entry else None,
         invalid=entry.get("invalid"),
         returned_bytes=entry.get("returned_bytes"),
+        unseen=entry.get("unseen", False),
         checks=tuple(entry.get("checks", ())),
-        reads=tuple((path, digest) for path, digest in entry.get("reads", ())),
-        writes=tuple((path, digest) for path, digest in entry.get("writes", ())),
+        reads=pairs_of(entry, "reads"),
+        writes=pairs_of(entry, "writes"),
     )
-
-
-def _fault(data: Line) -> Fault:
-    return Fault(
-        data["exception"], data["kind"], data.get("nothing_happened", False), data.get("retry_after_ms")
-    )
-
-
-def _call(data: Line) -> Call:
-    arguments = data["arguments"]
-    frozen = canonical_json.freeze(arguments) if arguments is not None else None
-    return Call(data["id"], data["name"], frozen, data.get("arguments_text"), data.get("problem"))
