@@ -25,13 +25,14 @@ from .fail.errors import (
     ToolError,
     TransientModelError,
 )
-from .runtime.agent import Agent, RunResult
+from .runtime.agent import Agent
 from .runtime.clock import SystemClock, VirtualClock
 from .runtime.effects import Answer, AskHuman, AskModel, Call, Decided, Invoke, Outcome, Wait
 from .runtime.gate import Counters, Decision, decide
 from .runtime.listeners import Notice
 from .runtime.llm import LLMInput, LLMOutput, ToolCall, ToolSpec
 from .runtime.policy import Policy
+from .runtime.setting import RunResult
 from .runtime.stub import Stub
 from .runtime.tools import Tool, load_module
 from .runtime.workspace import Host, Mount

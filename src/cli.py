@@ -1,7 +1,7 @@
 """The command line: parse, call, print, exit code.
 
 Exit codes: 0 done, or as the task expects; 1 any other ending, drift or a missed expectation; 2 bad input or a
-place that cannot be written to; 130 interrupted.
+place that cannot be written to; 3 suspended, `resume` goes on; 130 and 143 ended by a signal.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Any
 
 from . import verbs
 from .console import clip
-from .fail.errors import ExpectationError, InputError, Interrupted, OutputError
+from .fail.errors import ExpectationError, InputError, Interrupted, OutputError, Suspended
 
-_EXIT_CODES = "exit codes: 0 as wanted, 1 another ending or drift, 2 bad input, 130 interrupted"
+_EXIT_CODES = (
+    "exit codes: 0 as wanted, 1 another ending or drift, 2 bad input, 3 suspended, 130/143 ended by a signal"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         for line in error.differences:
             print(f"  {line}", file=sys.stderr)
         print(f"  the committed run stays; this one is kept in {error.kept}", file=sys.stderr)
-        return 130 if isinstance(error.__cause__, Interrupted) else 1
+        return 128 + error.__cause__.signum if isinstance(error.__cause__, Interrupted) else 1
+    except Suspended as error:
+        print(f"tachograph: suspended: {clip(str(error), 1000)}", file=sys.stderr)
+        return 3
     except (InputError, OutputError) as error:
         print(f"tachograph: {clip(str(error), 1000)}", file=sys.stderr)
         return 2
@@ -75,6 +80,11 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/KIND/NAME)")
     run.add_argument("--otlp", metavar="URL", help="send spans live to http://HOST:PORT or grpc://HOST:PORT")
     run.add_argument(
+        "--durability",
+        choices=("off", "step", "effect"),
+        help="what is on the disk before the run goes on (default: off for a script, else effect)",
+    )
+    run.add_argument(
         "--quiet", action="store_true", help="print the answer, the ending and the place of the files only"
     )
     check = _verb(commands, "check", verbs.check, "make recorded runs again and compare them byte for byte")
@@ -83,6 +93,22 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("runs", nargs="*", metavar="RUN", help="folders of runs (default: all below runs/)")
     show = _verb(commands, "show", verbs.show, "print a recorded run")
     show.add_argument("run", metavar="RUN", help="folder of a run")
+    resume = _verb(commands, "resume", verbs.resume, "go on with a run that died, from its journal")
+    resume.add_argument("run", metavar="DIR", help="folder of the run, with or without .partial")
+    resume.add_argument(
+        "--done", action="append", default=[], metavar="CALL", help="the call in doubt has taken place"
+    )
+    resume.add_argument(
+        "--not-done",
+        action="append",
+        default=[],
+        metavar="CALL",
+        help="the call in doubt has not taken place",
+    )
+    resume.add_argument("--rebase", action="store_true", help="go on although inputs changed; records both")
+    resume.add_argument(
+        "--quiet", action="store_true", help="print the answer, the ending and the place only"
+    )
     explain = _verb(commands, "explain", verbs.explain, "say why each call of a run was decided as it was")
     explain.add_argument("run", metavar="RUN", help="folder of a run")
     explain.add_argument("--step", type=int, metavar="N", help="this step only")

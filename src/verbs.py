@@ -68,9 +68,17 @@ def run(options: argparse.Namespace) -> int:
             listeners=[*listeners, *extra],
             expected=task.expected,
             rejected=rejected,
+            durability=options.durability,
         )
     index.update_for(home, out)
     good = ending_ok(result, task.expected)
+    _say_result(options, result, out, good, paint)
+    if result.mode == "interrupted" and not good:
+        return 128 + (result.signum or 2)
+    return 0 if good else 1
+
+
+def _say_result(options: argparse.Namespace, result: Any, out: Path, good: bool, paint: Paint) -> None:
     if options.json:
         print(
             json.dumps(
@@ -90,9 +98,6 @@ def run(options: argparse.Namespace) -> int:
             print(f"answer    {clip(result.answer, 2000)}")
         print(f"ending    {paint(result.ending, 'green' if good else 'red')}")
         print(f"files     {_near(out)}/: state.jsonl trace.json run_report.md manifest.json")
-    if result.mode == "interrupted" and not good:
-        return 130
-    return 0 if good else 1
 
 
 def _near(path: Path) -> str:
@@ -249,6 +254,27 @@ def show(options: argparse.Namespace) -> int:
 
     print(show(Path(options.run), as_json=options.json, paint=painter(sys.stdout, options.no_color)))
     return 0
+
+
+def resume(options: argparse.Namespace) -> int:
+    """Go on with a run that died."""
+    from .evidence import index
+    from .evidence.recorded import project_of
+    from .evidence.resume import resume_folder
+    from .runtime.keeping import DONE, NOT_DONE
+
+    out = Path(options.run)
+    said = {**dict.fromkeys(options.done, DONE), **dict.fromkeys(options.not_done, NOT_DONE)}
+    paint = painter(sys.stdout, options.no_color)
+    listeners: list[Any] = [] if options.json or options.quiet else [Progress(sys.stdout, paint)]
+    root = Path(options.root) if options.root else None
+    result = resume_folder(out, said=said, rebase=options.rebase, root=root, listeners=listeners)
+    place = out.with_name(out.name.removesuffix(".partial"))
+    index.update_for(project_of(place, root), place)
+    _say_result(options, result, place, result.ok, paint)
+    if result.mode == "interrupted":
+        return 128 + (result.signum or 2)
+    return 0 if result.ok else 1
 
 
 def explain(options: argparse.Namespace) -> int:

@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 from tachograph.evidence.rebuild import rebuild
 from tachograph.fail.catalog import ENDINGS, MODES
 from tachograph.runtime import ledger as ledgers
-from tachograph.runtime.agent import Agent, RunResult
+from tachograph.runtime.agent import Agent
 from tachograph.runtime.clock import VirtualClock
 from tachograph.runtime.effects import AskHuman
 from tachograph.runtime.llm import LLMInput, LLMOutput, ToolCall
 from tachograph.runtime.policy import Policy
+from tachograph.runtime.setting import RunResult
 from tachograph.runtime.tools import Tool
 from tachograph.tracing.spans import Span, spans_of
 

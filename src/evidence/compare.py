@@ -47,6 +47,7 @@ class Findings:
 
 
 def compare_files(found: Findings, there: Mapping[str, bytes], made: Mapping[str, bytes], name: str) -> None:
+    """Add to `found` how the four files `made` differ from those that are `there`, whose run is `name`."""
     committed = _manifest(found, there[MANIFEST], name)
     fresh = json.loads(made[MANIFEST])
     found.moved = _moved_inputs(committed, fresh)

@@ -8,21 +8,27 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from ..fail.errors import OutputError
+from ..runtime.journal import JOURNAL
 from . import manifest as manifests
 from .manifest import MANIFEST
+
+MOUNTS: Final = "mounts"  # the private mounts of a run that is kept in a journal
 
 
 class Folder:
     """`DIR.partial/` under a lock, and its way to `DIR`.
 
     The lock is on the folder itself, so that it holds from the first byte until the folder has its final
-    name and nothing is left to clear away.
+    name and nothing is left to clear away. `resume` says that an unfinished run is to be gone on with: its
+    journal and its private mounts stay. Without it such a run is not touched.
     """
 
-    def __init__(self, out: Path) -> None:
-        self._shown = out
+    def __init__(self, out: Path, *, resume: bool = False) -> None:
+        self.shown = out
+        self._resume = resume
         self.out = _absolute(out)
         self.partial = self.out.with_name(self.out.name + ".partial")
         self._old = self.out.with_name(self.out.name + ".old")
@@ -35,29 +41,51 @@ class Folder:
             self._made = [path for path in self.out.parents if not path.exists()]
             self.out.parent.mkdir(parents=True, exist_ok=True)
             if self.out.exists() and not self.out.is_dir():
-                raise OutputError(f"{self._shown}: is no folder; name another place for the run")
-            for folder, shown in ((self.out, f"{self._shown}"), (self.partial, f"{self._shown}.partial")):
-                if folder.is_dir() and any(path.name not in manifests.FILES for path in folder.iterdir()):
-                    raise OutputError(
-                        f"{shown}: holds files that are no run's; name a new folder or clear it"
-                    )
+                raise OutputError(f"{self.shown}: is no folder; name another place for the run")
+            self._refuse_foreign(self.out, f"{self.shown}", manifests.FILES)
+            self._refuse_foreign(self.partial, f"{self.shown}.partial", (*manifests.FILES, JOURNAL, MOUNTS))
+            if self._resume and not (self.partial / JOURNAL).is_file() and not self.is_whole:
+                raise OutputError(f"{self.shown}: there is no unfinished run to go on with")
             self._lock = self._take_lock()
+            if not self._resume and (self.partial / JOURNAL).exists():
+                raise OutputError(
+                    f"{self.shown}: an unfinished run is there; go on with `tachograph resume {self.shown}`, "
+                    f"or remove {self.shown}.partial"
+                )
             with _swapping(self.out.parent):
                 if self._old.is_dir() and not self.out.exists():
                     self._old.rename(self.out)  # a finish that was cut between its two renames
                 elif self._old.is_dir():
                     shutil.rmtree(self._old)  # one that was cut after them
-            for path in self.partial.iterdir():
-                path.unlink()  # left by a run that died; a stub run is simply made again
+            if not self.is_whole:
+                self._clear()
         except OSError as error:
             self._leave(keep=False)
             raise OutputError(
-                f"{self._shown}: cannot be written to ({type(error).__name__}); check the folder and its permission"
+                f"{self.shown}: cannot be written to ({type(error).__name__}); check the folder and its permission"
             ) from error
         except OutputError:
             self._leave(keep=True)
             raise
         return self
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the four files are all written: what is left to do is to put them in place."""
+        return (self.partial / MANIFEST).is_file() and not (self.partial / JOURNAL).exists() and self._resume
+
+    def _refuse_foreign(self, folder: Path, shown: str, known: tuple[str, ...]) -> None:
+        if folder.is_dir() and any(path.name not in known for path in folder.iterdir()):
+            raise OutputError(f"{shown}: holds files that are no run's; name a new folder or clear it")
+
+    def _clear(self) -> None:
+        """Remove what a run that died has left: it is made again, or answered from its journal."""
+        for path in self.partial.iterdir():
+            if path.name == MOUNTS:
+                if not self._resume:
+                    shutil.rmtree(path)
+            elif path.name != JOURNAL or not self._resume:
+                path.unlink()
 
     def _take_lock(self) -> int:
         """A descriptor of `partial` that holds the lock. Whoever finishes renames the folder: then again."""
@@ -73,7 +101,7 @@ class Folder:
                     return lock
             except BlockingIOError:
                 os.close(lock)
-                raise OutputError(f"{self._shown}: another process is recording there; wait for it") from None
+                raise OutputError(f"{self.shown}: another process is recording there; wait for it") from None
             except FileNotFoundError:
                 pass
             except BaseException:
@@ -101,6 +129,7 @@ class Folder:
 
     def keep_as(self, place: Path) -> Path:
         """Move what was written to `place` for a person to look at."""
+        self._drop_journal()
         shutil.rmtree(place, ignore_errors=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(self.partial, place)
@@ -110,6 +139,9 @@ class Folder:
         """Put the folder in place: fsync, then rename, the old one aside first."""
         _sync(self.partial / MANIFEST)
         _sync(self.partial)
+        # from here on the four files are the run
+        self._drop_journal()
+        _sync(self.partial)
         with _swapping(self.out.parent):
             shutil.rmtree(self._old, ignore_errors=True)
             if self.out.exists():
@@ -117,6 +149,10 @@ class Folder:
             self.partial.rename(self.out)
             _sync(self.out.parent)
             shutil.rmtree(self._old, ignore_errors=True)
+
+    def _drop_journal(self) -> None:
+        (self.partial / JOURNAL).unlink(missing_ok=True)
+        shutil.rmtree(self.partial / MOUNTS, ignore_errors=True)
 
 
 def _absolute(out: Path) -> Path:

@@ -48,7 +48,7 @@ def build(run_line: Line, end_line: Line, head: str, artifacts: dict[str, str]) 
     }
 
 
-def volatile(root: Path | None, wall_clock_seconds: float) -> Line:
+def volatile(root: Path | None, wall_clock_seconds: float, durability: str = "off") -> Line:
     """The facts of this recording that ledger and inputs do not give."""
     return {
         "timestamp": wall_now(),
@@ -57,7 +57,7 @@ def volatile(root: Path | None, wall_clock_seconds: float) -> Line:
         "environment": {
             "python": platform.python_version(),
             "platform": f"{platform.system()}-{platform.machine()}",
-            "durability": "off",
+            "durability": durability,
         },
     }
 

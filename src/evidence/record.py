@@ -7,6 +7,7 @@ recording that equals the one in place, volatile keys aside, leaves it untouched
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,15 +15,19 @@ from signal import SIGINT
 from typing import Any
 
 from ..fail.catalog import ENDINGS
-from ..fail.errors import ExpectationError, InputError, Interrupted, OutputError
+from ..fail.errors import ExpectationError, InputError, Interrupted, OutputError, Suspended
 from ..runtime import canonical_json
-from ..runtime.agent import Agent, RunResult, Setting
+from ..runtime.agent import Agent
 from ..runtime.clock import Clock, stopwatch
-from ..runtime.driver import Approve, Interrupts
+from ..runtime.driver import Approve, Interrupts, leaving
+from ..runtime.journal import DURABILITY, JOURNAL, Journal
+from ..runtime.keeping import Keeping
 from ..runtime.listeners import Listener
+from ..runtime.places import package_digest
+from ..runtime.setting import RunResult, Setting
 from . import manifest as manifests
 from .expect import differences
-from .folder import Folder
+from .folder import MOUNTS, Folder
 from .manifest import MANIFEST
 from .writer import Writer
 
@@ -41,8 +46,13 @@ def record(
     approve: Approve | None = None,
     clock: Clock | None = None,
     replace: bool = False,
+    durability: str | None = None,
 ) -> RunResult:
     """Run `question` and leave the four files in the folder `out`.
+
+    `durability` is `off`, `step` or `effect`: what is on the disk before the run does anything else. Unless
+    given it is `off` on a virtual clock, since the run can be made again, else `effect`. A run that died goes
+    on with `resume`.
 
     An earlier run there is replaced only where `replace` says so, or where it is a stub's under the same run
     id and so can be made again. `otlp` is an OTLP endpoint (`http://host:4318`, `grpc://host:4317`) that gets
@@ -53,9 +63,9 @@ def record(
     if not replace:
         _spare(Path(out), setting.run_id)
     with live_export(otlp) as extra:
-        result = record_run(agent, setting, Path(out), listeners=(*listeners, *extra))
+        result = record_run(agent, setting, Path(out), listeners=(*listeners, *extra), durability=durability)
     if result.mode == "interrupted":
-        raise KeyboardInterrupt
+        raise leaving(result.signum)
     return result
 
 
@@ -100,48 +110,92 @@ def record_run(
     listeners: Iterable[Listener] = (),
     expected: Mapping[str, Any] | None = None,
     rejected: Path | None = None,
+    durability: str | None = None,
 ) -> RunResult:
     """Perform a run and put its four files into `out`.
 
     A run that misses `expected` never replaces the one in place: it is kept in `rejected`, and
     ExpectationError says so, with Interrupted as its cause where the run was. Bad input leaves nothing
-    behind, and neither does a full disk where the run can be made again.
+    behind, and neither does a full disk where the run can be made again; a run that cannot is Suspended.
     """
-    begun = stopwatch()
+    durable = durability or ("off" if setting.clock.kind == "virtual" else "effect")
+    if durable not in DURABILITY:
+        raise InputError(f"durability {durable!r} is unknown", remedy=f"one of {', '.join(DURABILITY)}")
+    making = Making(root or out.parent, listeners, expected or {}, rejected, durable)
     with Interrupts() as interrupts, Folder(out) as folder:
+        if durable == "off":
+            return making.make(agent, setting, folder, interrupts)
+        with contextlib.closing(Journal(folder.partial / JOURNAL, durable)) as journal:
+            about = {**package(), "durability": durable}
+            keeper = Keeping(journal, folder.partial / MOUNTS, about, setting.clock)
+            return making.make(agent, dataclasses.replace(setting, keeper=keeper), folder, interrupts)
+
+
+def package() -> Line:
+    """What a journal says of the code that makes a run."""
+    return {"digest": package_digest()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Making:
+    """How the four files of a run are made: by whom it is watched, and what is done with what comes of it."""
+
+    root: Path
+    listeners: Iterable[Listener]
+    expected: Mapping[str, Any]
+    rejected: Path | None
+    durability: str
+
+    def make(self, agent: Agent, setting: Setting, folder: Folder, interrupts: Interrupts) -> RunResult:
+        """Perform a run under the lock of its folder and put its files in place."""
+        begun = stopwatch()
+        resumed = isinstance(setting.keeper, Keeping) and setting.keeper.goes_on
         try:
             with contextlib.closing(Writer(folder.partial)) as writer:
                 result = agent.execute(
                     setting,
-                    listeners=listeners,
+                    listeners=self.listeners,
                     on_line=writer.line,
                     keep_steps=False,
                     interrupts=interrupts,
                 )
                 stable = writer.finish()
-            missed = differences(expected or {}, writer.tally)
-            if not missed and _same_in_place(out, stable):
-                folder.discard()
-                return result
-            whole = {**stable, **manifests.volatile(root or out.parent, stopwatch() - begun)}
-            (folder.partial / MANIFEST).write_bytes(manifests.render(whole))
-            if missed:
-                kept = folder.keep_as(rejected) if rejected is not None else folder.partial
-                cause = Interrupted(SIGINT) if result.mode == "interrupted" else None
-                raise ExpectationError(missed, str(kept)) from cause
-            folder.finish()
+            self._put(folder, result, stable, differences(self.expected, writer.tally), stopwatch() - begun)
         except InputError:
-            folder.discard()
+            if not resumed:
+                folder.discard()
             raise
         except OSError as error:
-            kept_in = f"what was written is in {folder.partial}"
-            if setting.clock.kind == "virtual":
-                folder.discard()
-                kept_in = "make room or name another place"
-            raise OutputError(
-                f"{out}: the run cannot be written down ({type(error).__name__}); {kept_in}"
-            ) from error
-    return result
+            raise self._lost(error, folder, setting) from error
+        return result
+
+    def _put(
+        self, folder: Folder, result: RunResult, stable: Line, missed: list[str], seconds: float
+    ) -> None:
+        if not missed and _same_in_place(folder.out, stable):
+            folder.discard()
+            return
+        whole = {**stable, **manifests.volatile(self.root, seconds, self.durability)}
+        (folder.partial / MANIFEST).write_bytes(manifests.render(whole))
+        if missed:
+            kept = folder.keep_as(self.rejected) if self.rejected is not None else folder.partial
+            cause = Interrupted(result.signum or SIGINT) if result.mode == "interrupted" else None
+            raise ExpectationError(missed, str(kept)) from cause
+        folder.finish()
+
+    def _lost(self, error: OSError, folder: Folder, setting: Setting) -> Exception:
+        if setting.keeper is not None:
+            return Suspended(
+                f"{folder.shown}: cannot be written down ({type(error).__name__}); make room and go on with "
+                f"`tachograph resume {folder.shown}`"
+            )
+        kept_in = f"what was written is in {folder.partial}"
+        if setting.clock.kind == "virtual":
+            folder.discard()
+            kept_in = "make room or name another place"
+        return OutputError(
+            f"{folder.shown}: the run cannot be written down ({type(error).__name__}); {kept_in}"
+        )
 
 
 def _same_in_place(out: Path, stable: Line) -> bool:

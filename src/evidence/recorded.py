@@ -11,11 +11,12 @@ from typing import Any
 
 from ..fail.errors import InputError, RecordError, ReplayError
 from ..runtime import ledger as ledgers
-from ..runtime.agent import Agent, Setting
-from ..runtime.llm import LLMInput, LLMOutput
+from ..runtime.agent import Agent
+from ..runtime.llm import LLMInput, LLMOutput, Model
 from ..runtime.places import project_root, shipped
 from ..runtime.policy import Policy
 from ..runtime.redact import Redactor
+from ..runtime.setting import Setting
 from ..runtime.tape import RecordedClock
 from ..runtime.tools import Tool, load_named
 from ..runtime.workspace import Host, Mount
@@ -71,8 +72,8 @@ def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Set
     """
     run = recorded.run
     try:
-        made = _from_task(recorded, policy) if run["task"] is not None else _from_files(recorded, policy)
-        agent, setting = made
+        model = RecordedModel(run["model"])
+        agent, setting = agent_of(run, recorded.folder, recorded.base, model=model, policy=policy)
         question = _question(run["question"], setting.question, Redactor(agent.policy.redact))
         clock = RecordedClock.of(recorded.lines)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -81,23 +82,31 @@ def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Set
             file=f"{recorded.name}/{STATE}",
             remedy="read it with the version that wrote it",
         ) from error
-    return agent, replace(setting, run_id=run["run_id"], question=question, clock=clock, seed=run["seed"])
+    again = replace(setting, run_id=run["run_id"], question=question, clock=clock, seed=run["seed"])
+    return agent, replace(again, as_recorded=True)
 
 
-def _from_task(recorded: Recorded, policy: Policy | None) -> tuple[Agent, Setting]:
-    path = task_of(recorded.folder, recorded.base, recorded.name)
-    task = load_task(recorded.base / path, root=recorded.base)
-    return build(task, model=RecordedModel(recorded.run["model"]), policy=policy)
+def agent_of(
+    run: Line, folder: Path, base: Path, *, model: Model | None = None, policy: Policy | None = None
+) -> tuple[Agent, Setting]:
+    """The agent that a run line tells of, and the setting of its run.
 
-
-def _from_files(recorded: Recorded, policy: Policy | None) -> tuple[Agent, Setting]:
-    run, base = recorded.run, recorded.base
+    From its task where it has one, whose script is the model unless `model` is given, else from the files
+    that the line names. Raises InputError where something is gone or cannot be had from files.
+    """
+    name = relative_name(folder, base)
+    if run["task"] is not None:
+        path = str(run["task"]["path"])
+        task = load_task(base / (path if _is_inside(path, base) else task_of(folder, base, name)), root=base)
+        return build(task, model=model, policy=policy)
     files = [base / item["path"] for item in run["policy"]["files"]]
     if policy is None and not files:
-        raise _in_code(recorded, "its policy")
+        raise _in_code(name, "its policy")
+    if model is None:
+        raise _in_code(name, "its model")
     agent = Agent(
-        RecordedModel(run["model"]),
-        [_tool(recorded, item) for item in run["tools"]],
+        model,
+        [_tool(name, base, item) for item in run["tools"]],
         policy or Policy.load(files[0], files[1:], root=base),
         mounts={name: Mount(base / (item["source"] or ""), item["source"]) for name, item in _bound(run)},
         hosts={
@@ -105,25 +114,25 @@ def _from_files(recorded: Recorded, policy: Policy | None) -> tuple[Agent, Setti
             for name, item in run["hosts"].items()
         },
     )
-    return agent, Setting(run["question"], run["run_id"], run["seed"], RecordedClock.of(recorded.lines))
+    return agent, agent.setting(run["question"], seed=run["seed"], run_id=run["run_id"])
 
 
 def _bound(run: Line) -> list[tuple[str, Line]]:
     return [(name, item) for name, item in run["mounts"].items() if item["source"] is not None]
 
 
-def _tool(recorded: Recorded, item: Line) -> Tool:
+def _tool(name: str, base: Path, item: Line) -> Tool:
     if item["file"] is None:
-        raise _in_code(recorded, f"its tool {str(item['name'])[:80]!r}")
-    folder = (recorded.base / item["file"]).parent
+        raise _in_code(name, f"its tool {str(item['name'])[:80]!r}")
+    folder = (base / item["file"]).parent
     return load_named(item["name"], folder if folder.is_dir() else None)
 
 
-def _in_code(recorded: Recorded, what: str) -> InputError:
+def _in_code(name: str, what: str) -> InputError:
     return RecordError(
         f"{what} was made in code and is in no file",
-        file=recorded.name,
-        remedy="replay it from code: tachograph.replay(agent, folder)",
+        file=name,
+        remedy="use code: tachograph.replay(agent, folder) or tachograph.resume(agent, folder)",
     )
 
 
@@ -193,10 +202,8 @@ def task_of(folder: Path, base: Path, name: str) -> str:
     named = [path for file in (STATE, MANIFEST) for path in _tasks_in(folder / file)]
     places = [*named, f"tasks/{folder.resolve().parent.name}/{folder.resolve().name}.yaml"]
     for place in places:
-        with contextlib.suppress(OSError, ValueError):
-            path = (base / place).resolve()
-            if path.is_file() and path.is_relative_to(base.resolve()):
-                return place
+        if _is_inside(place, base):
+            return place
     if named:
         raise RecordError(
             f"its task {named[0][:200]!r} is gone", file=name, remedy="restore the task or remove the run"
@@ -204,6 +211,15 @@ def task_of(folder: Path, base: Path, name: str) -> str:
     raise RecordError(
         "names no task to make it again from", file=name, remedy="only runs of a task can be checked"
     )
+
+
+def _is_inside(place: str, base: Path) -> bool:
+    """Whether `place` is a file below `base`."""
+    try:
+        path = (base / place).resolve()
+        return path.is_file() and path.is_relative_to(base.resolve())
+    except (OSError, ValueError, RuntimeError):
+        return False
 
 
 def _tasks_in(file: Path) -> list[str]:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ..fail.errors import InputError, OutputError, ReplayError
-from ..runtime.agent import Agent, RunResult, Setting
+from ..runtime.agent import Agent
 from ..runtime.driver import Stamps, World
 from ..runtime.effects import Effect, Invoke, Outcome
 from ..runtime.resources import Malformed, parse_url
+from ..runtime.setting import RunResult, Setting
 from ..runtime.tape import RecordedClock, RecordedWorld, Tape
 from . import manifest as manifests
 from .compare import Findings, compare_files, note_drift
@@ -36,7 +37,8 @@ def replay(agent: Agent, folder: str | Path) -> RunResult:
     run = recorded.run
     clock = RecordedClock.of(recorded.lines)
     tape = Tape.of(recorded.lines[1:-1])
-    setting = Setting(run["question"], run["run_id"], run["seed"], clock, world=RecordedWorld(tape, clock))
+    world = RecordedWorld(tape, clock)
+    setting = Setting(run["question"], run["run_id"], run["seed"], clock, world=world, as_recorded=True)
     result = agent.execute(setting)
     _all_used(tape)
     return result

@@ -16,7 +16,7 @@ from typing import Any
 from ..fail.catalog import ENDINGS
 from ..fail.errors import CorpusError, InputError, TaskError
 from ..runtime import canonical_json
-from ..runtime.agent import Agent, Setting
+from ..runtime.agent import Agent
 from ..runtime.clock import DEFAULT_START, VirtualClock, epoch_ns
 from ..runtime.effects import Answer, AskHuman
 from ..runtime.identity import new_run_id
@@ -25,6 +25,7 @@ from ..runtime.places import project_root, relative_to_root
 from ..runtime.policy import Policy
 from ..runtime.resources import Malformed, parse_path
 from ..runtime.schema_errors import did_you_mean, first_problem
+from ..runtime.setting import Setting
 from ..runtime.strict_yaml import Document, YamlError
 from ..runtime.strict_yaml import load as load_yaml
 from ..runtime.stub import Stub

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from ..runtime import canonical_json
-from ..runtime.agent import Agent, Setting
+from ..runtime.agent import Agent
+from ..runtime.setting import Setting
 from ..tracing.otlp_json import TraceWriter
 from ..tracing.spans import Projector, Span
 from . import manifest as manifests

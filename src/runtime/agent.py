@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, overload
+from typing import Any
 
-from ..fail.catalog import FINAL_ANSWER
-from ..fail.errors import CorpusError, InputError, OutputError, PolicyError, ToolError
+from ..fail.errors import (
+    Cancelled,
+    CorpusError,
+    DeadlineExceeded,
+    InputError,
+    OutputError,
+    PolicyError,
+    ToolError,
+)
 from . import canonical_json
 from . import ledger as ledgers
 from .clock import Clock, SystemClock, VirtualClock
-from .driver import Approve, Inject, Interrupts, LiveWorld, World, drive
+from .driver import Approve, Inject, Interrupts, LiveWorld, Stop, World, drive, leaving
 from .effects import Ending
 from .gate import Gate
 from .identity import new_run_id
@@ -26,65 +31,10 @@ from .loop import run_loop
 from .policy import Policy
 from .redact import Redactor
 from .retry import Schedule
+from .setting import RunResult, Setting, StepLines
 from .state import Run
 from .tools import SHIPPED, Tool, collect
 from .workspace import Host, Mount, Workspace
-
-
-class StepLines(Sequence[dict[str, Any]]):
-    """The step lines of a run, decoded afresh on access."""
-
-    def __init__(self, texts: list[str]) -> None:
-        self._texts = texts
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
-        if isinstance(index, slice):
-            return [json.loads(text) for text in self._texts[index]]
-        return json.loads(self._texts[index])  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """How a run ended: `ending` is a terminal reason, `answer` the final answer or None."""
-
-    ending: str
-    answer: str | None
-    steps: StepLines = field(repr=False)
-    run_id: str
-    mode: str | None = None
-
-    @property
-    def ok(self) -> bool:
-        return self.ending == FINAL_ANSWER
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a single run adds to an agent.
-
-    With `world`, effects are performed by that alone: no mount and no host is opened, and the question is
-    taken as recorded. `around` wraps the live world; `offline` keeps it from reaching any host that no
-    folder answers for.
-    """
-
-    question: str
-    run_id: str
-    seed: int
-    clock: Clock
-    approve: Approve | None = None
-    task: dict[str, str] | None = None
-    prepare: Callable[[Workspace], None] | None = None
-    inject: Inject | None = None
-    world: World | None = None
-    around: Callable[[World], World] | None = None
-    offline: bool = False
 
 
 class Agent:
@@ -158,7 +108,7 @@ class Agent:
         with Interrupts() as interrupts, _writing(ledger) as on_line:
             result = self.execute(setting, listeners=listeners, on_line=on_line, interrupts=interrupts)
         if result.mode == "interrupted":
-            raise KeyboardInterrupt
+            raise leaving(result.signum)
         return result
 
     def setting(
@@ -199,8 +149,12 @@ class Agent:
         `interrupts` is entered by the caller, who can so finish a record before Ctrl-C is raised again.
         """
         interrupts = interrupts or Interrupts()
-        redactor = Redactor(self.policy.redact)
-        question = _text(setting.question) if setting.world else redactor(_text(setting.question))
+        redactor = self.redactor()
+        question = _text(setting.question)
+        if not setting.as_recorded:
+            question = redactor(question)
+        if setting.keeper is not None:
+            redactor.gave_out(setting.keeper.secrets)
         book = ledgers.Ledger()
         tell = Tell(listeners, interrupts)
         totals = ledgers.Totals()
@@ -216,8 +170,10 @@ class Agent:
                 on_line(line, text)
             tell.line(text)
 
-        run_line = self._run_line(setting, question)
+        run_line = self.run_line(setting, question)
         _check_line(run_line)
+        if setting.keeper is not None:
+            setting.keeper.begin(run_line)
         with self._world(setting, redactor, interrupts) as world:
             put(run_line)
             run = Run(
@@ -228,9 +184,13 @@ class Agent:
                 Schedule.of(self.policy.section("retry")),
                 self._specs,
             )
-            ending: Ending = drive(run_loop(run), world, setting.clock, put, tell.heard)
+            note = None if setting.keeper is None else setting.keeper.note
+            ending: Ending = drive(
+                run_loop(run), world, setting.clock, put, tell.heard, note=note, stop=_stop(setting)
+            )
         put(ledgers.end_line(run_line, totals, ending, book.lines + 1, setting.clock.stamp()))
-        return RunResult(ending.reason, ending.answer, StepLines(texts), setting.run_id, ending.mode)
+        steps = StepLines(texts)
+        return RunResult(ending.reason, ending.answer, steps, setting.run_id, ending.mode, interrupts.signum)
 
     @contextlib.contextmanager
     def _world(self, setting: Setting, redactor: Redactor, interrupts: Interrupts) -> Iterator[World]:
@@ -238,9 +198,13 @@ class Agent:
         if setting.world is not None:
             yield setting.world
             return
-        with Workspace(self.mounts, self.hosts, offline=setting.offline) as workspace:
-            if setting.prepare is not None:
+        keeper = setting.keeper
+        private = None if keeper is None else keeper.private
+        with Workspace(self.mounts, self.hosts, private=private, offline=setting.offline) as workspace:
+            if setting.prepare is not None and (keeper is None or not keeper.is_prepared):
                 setting.prepare(workspace)
+            if keeper is not None:
+                keeper.prepared()
             live: World = LiveWorld(
                 self.llm,
                 self.gate,
@@ -251,11 +215,18 @@ class Agent:
                 setting.inject,
                 interrupts,
             )
+            if keeper is not None:
+                live = keeper.around(live, self.gate, workspace)
             yield live if setting.around is None else setting.around(live)
 
-    def _run_line(self, setting: Setting, question: str) -> dict[str, Any]:
+    def redactor(self) -> Redactor:
+        """What takes secrets out of all that enters a run: a fresh one for each run."""
+        return Redactor(self.policy.redact)
+
+    def run_line(self, setting: Setting, question: str) -> dict[str, Any]:
+        """The ledger's first line: everything that decides how the run goes, save the outcomes."""
         policy = self.policy
-        return {
+        line: dict[str, Any] = {
             "type": "run",
             "schema": ledgers.SCHEMA,
             "run_id": setting.run_id,
@@ -290,6 +261,22 @@ class Agent:
                 for name, host in self.hosts.items()
             },
         }
+        return {**line, "rebased": list(setting.rebased)} if setting.rebased else line
+
+
+def _stop(setting: Setting) -> Stop | None:
+    """What ends a run between two effects: its deadline on its own clock, or code."""
+    cancel, seconds = setting.cancel, setting.deadline_s
+    if cancel is None and seconds is None:
+        return None
+
+    def stop(stamp: int) -> Cancelled | None:
+        if cancel is not None and cancel.is_set():
+            return Cancelled("by code")
+        over = seconds is not None and stamp >= seconds * 1e9
+        return DeadlineExceeded("the run's time is over") if over else None
+
+    return stop
 
 
 def _text(question: str) -> str:

@@ -46,6 +46,10 @@ class VirtualClock:
         self._now = 0
         self._last = -1
 
+    def go_on(self, last: int) -> None:
+        """Continue after `last`, the stamp of an effect that is over."""
+        self._now = self._last = last
+
     def stamp(self) -> int:
         self._now = max(self._now, self._last + 1)
         self._last = self._now
@@ -63,10 +67,13 @@ class SystemClock:
 
     kind = "system"
 
-    def __init__(self) -> None:
-        self.start = iso_of(time.time_ns())
-        self._zero = time.monotonic_ns()
-        self._last = -1
+    def __init__(self, start: str | None = None, last: int = -1) -> None:
+        """Begins now; with `start` and `last` it continues a run that began then, after its last stamp."""
+        now = time.time_ns()
+        self.start = iso_of(now) if start is None else start
+        passed = 0 if start is None else max(now - epoch_ns(start), last + 1)
+        self._zero = time.monotonic_ns() - passed
+        self._last = last
 
     def stamp(self) -> int:
         self._last = max(time.monotonic_ns() - self._zero, self._last + 1)

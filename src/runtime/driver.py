@@ -10,6 +10,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 from ..fail.errors import Cancelled, InputError, Interrupted, InvalidModelOutput
@@ -51,10 +52,45 @@ class World(Protocol):
 
 
 Heard = Callable[[Effect | Event, Outcome | None], None]
+# gets an effect, what came of it and the stamps of its step so far, before anything else is done
+Note = Callable[[Effect, Outcome | Cancelled, Stamps], None]
+# gets the stamp at which an effect would begin; what it returns stops the run there
+Stop = Callable[[int], Cancelled | None]
+
+
+class Keeper(Protocol):
+    """Writes down what happens as it happens, so that a run that dies can be gone on with.
+
+    `private` is the folder for a run's private mounts, None for fresh ones; `is_prepared` says that they
+    were set up before. `secrets` are the numbers of placeholders given out before, by kind.
+    """
+
+    private: Path | None
+    is_prepared: bool
+    secrets: Mapping[str, int]
+
+    def begin(self, run_line: dict[str, Any]) -> None:
+        """A run begins, or is gone on with."""
+
+    def prepared(self) -> None:
+        """The private mounts are set up."""
+
+    def around(self, live: World, gate: Gate, workspace: Workspace) -> World:
+        """The world that performs the effects; what was performed before is not performed again."""
+
+    def note(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
+        """An effect has its outcome; nothing else was done since."""
 
 
 def drive(
-    loop: Steps, world: World, clock: Clock, on_step: Callable[[dict[str, Any]], None], heard: Heard
+    loop: Steps,
+    world: World,
+    clock: Clock,
+    on_step: Callable[[dict[str, Any]], None],
+    heard: Heard,
+    *,
+    note: Note | None = None,
+    stop: Stop | None = None,
 ) -> Ending:
     """Run a loop to its ending.
 
@@ -78,13 +114,13 @@ def drive(
                 heard(item, None)
                 item = next(loop)
                 continue
-            try:
-                outcome = world.perform(item, stamps)
-            except Cancelled as cancelled:
-                stamps[item.position] = [begun, clock.stamp()]
-                item = loop.throw(cancelled)
-                continue
+            outcome = _performed(world, item, stamps, stop(begun) if stop is not None else None)
             stamps[item.position] = [begun, clock.stamp()]
+            if note is not None:
+                note(item, outcome, stamps)
+            if isinstance(outcome, Cancelled):
+                item = loop.throw(outcome)
+                continue
             heard(item, outcome)
             item = loop.send(outcome)
     except StopIteration as stop:
@@ -92,30 +128,65 @@ def drive(
         return ending
 
 
-class Interrupts:
-    """Ctrl-C while a run is under way: raised at once in foreign code, kept for the next effect elsewhere.
+def _performed(
+    world: World, effect: Effect, stamps: Stamps, stopped: Cancelled | None
+) -> Outcome | Cancelled:
+    if stopped is not None:
+        return stopped
+    try:
+        return world.perform(effect, stamps)
+    except Cancelled as cancelled:
+        return cancelled
 
-    As a context manager it takes SIGINT over, in the main thread and unless someone else did already. What
-    comes after the last effect is raised at the end of the block.
+
+class Leave(BaseException):
+    """A second signal: nothing more is waited for. What is durable by then stays so."""
+
+
+def leaving(signum: int | None) -> BaseException:
+    """What a caller gets once a signal ended a run: KeyboardInterrupt, or SystemExit(143) for SIGTERM."""
+    return SystemExit(128 + signal.SIGTERM) if signum == signal.SIGTERM else KeyboardInterrupt()
+
+
+class Interrupts:
+    """SIGINT and SIGTERM while a run is under way: raised at once in foreign code, kept for the next effect elsewhere.
+
+    As a context manager it takes the two over, in the main thread and unless someone else did already. What
+    comes after the last effect is raised at the end of the block. A second signal does not wait for anything.
+    `signum` is the signal that came, or None.
     """
 
     def __init__(self) -> None:
         self._pending = self._open = False
-        self._before: Any = None
+        self._before: dict[int, Any] = {}
+        self.signum: int | None = None
 
     def __enter__(self) -> Self:
-        own = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if own and threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._on_signal)
+        if threading.current_thread() is threading.main_thread():
+            for signum, untouched in (
+                (signal.SIGINT, signal.default_int_handler),
+                (signal.SIGTERM, signal.SIG_DFL),
+            ):
+                if signal.getsignal(signum) is untouched:
+                    self._before[signum] = signal.signal(signum, self._on_signal)
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-        if self._pending and kind is None:
-            raise KeyboardInterrupt
+        self._give_back()
+        if kind is Leave or (self._pending and kind is None):
+            raise leaving(self.signum) from None
 
-    def _on_signal(self, _signum: int, _frame: object) -> None:
+    def _give_back(self) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+        self._before = {}
+
+    def _on_signal(self, signum: int, _frame: object) -> None:
+        again = self.signum is not None
+        self.signum = signum
+        if again:
+            self._give_back()
+            raise Leave
         self.hold()
         if self._open:
             self.deliver()
@@ -178,7 +249,7 @@ class LiveWorld:
         try:
             return self._interrupts.around(lambda: self._perform(effect, stamps))
         except KeyboardInterrupt:
-            raise Interrupted(signal.SIGINT) from None
+            raise Interrupted(self._interrupts.signum or signal.SIGINT) from None
 
     def _perform(self, effect: Effect, stamps: Stamps) -> Outcome:
         if isinstance(effect, AskModel):
@@ -193,7 +264,7 @@ class LiveWorld:
     def _ask_model(self, effect: AskModel) -> Outcome:
         try:
             output = self._call(effect, None, lambda: self._model(effect.input))
-        except (InputError, Cancelled, KeyboardInterrupt):
+        except (InputError, Cancelled, KeyboardInterrupt, Leave):
             raise  # a script's mistake is its author's, not the model's
         except InvalidModelOutput:
             return Outcome(
@@ -227,7 +298,7 @@ class LiveWorld:
         fault = result = invalid = None
         try:
             returned = self._call(effect, io, lambda: tool.run(arguments, io))
-        except (KeyboardInterrupt, Cancelled):
+        except (KeyboardInterrupt, Cancelled, Leave):
             raise
         except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends a tool, not the run
             _LOG.info("tool %s raised", tool.name, exc_info=error)

@@ -81,12 +81,14 @@ def stop_of(word: str) -> Cancelled:
 
 
 def fault_of(data: Mapping[str, Any]) -> Fault:
+    """A fault from its record."""
     return Fault(
         data["exception"], data["kind"], data.get("nothing_happened", False), data.get("retry_after_ms")
     )
 
 
 def call_of(data: Mapping[str, Any]) -> Call:
+    """A call from its record."""
     arguments = data["arguments"]
     frozen: Fragment | None = canonical_json.freeze(arguments) if arguments is not None else None
     return Call(data["id"], data["name"], frozen, data.get("arguments_text"), data.get("problem"))
@@ -108,6 +110,7 @@ def reply_of(said: Mapping[str, Any], calls: list[Mapping[str, Any]]) -> Reply:
 
 
 def pairs_of(data: Mapping[str, Any], name: str) -> tuple[tuple[str, str], ...]:
+    """The (path, digest) pairs under `name`; none where it is absent."""
     return tuple((path, digest) for path, digest in data.get(name, ()))
 
 

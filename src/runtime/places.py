@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from functools import lru_cache
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -27,3 +29,14 @@ def relative_to_root(path: Path, root: Path) -> str:
         return path.resolve().relative_to(root.resolve()).as_posix()
     except (ValueError, OSError, RuntimeError):  # outside, or no place at all: a loop of links
         return path.name
+
+
+@lru_cache(maxsize=1)
+def package_digest() -> str:
+    """SHA-256 over the sources that decide how a run goes: those of `fail` and `runtime`, by name."""
+    whole = hashlib.sha256()
+    for room in ("fail", "runtime"):
+        for path in sorted((_PACKAGE / room).rglob("*.py")):
+            whole.update(f"{path.relative_to(_PACKAGE).as_posix()}\0".encode())
+            whole.update(hashlib.sha256(path.read_bytes()).digest())
+    return whole.hexdigest()

@@ -7,7 +7,7 @@ like a placeholder already is escaped: `<secret:` becomes `<secret::`, which no 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from . import canonical_json
@@ -47,6 +47,11 @@ class Redactor:
             return text
         return self._pattern.sub(self._placeholder, self._escape(text))
 
+    def gave_out(self, counts: Mapping[str, int]) -> None:
+        """Count on from the numbers that a run has given out before; what they stood for is not known any more."""
+        for kind, count in counts.items():
+            self._counts[kind] = max(count, self._counts.get(kind, 0))
+
     def of_model(self) -> Redactor:
         """The same redactor for what a model says: it has read placeholders, and may repeat those given out."""
         return _Repeating(self)
@@ -70,6 +75,15 @@ class Redactor:
 
 
 _LOOKS_LIKE: Final = re.compile(r"<secret:(?:([a-z_]+):([1-9][0-9]*)>)?")
+
+
+def given_out(text: str) -> dict[str, int]:
+    """The highest number of each kind of placeholder in a text."""
+    found: dict[str, int] = {}
+    for match in _LOOKS_LIKE.finditer(text):
+        if match.group(1) is not None:
+            found[match.group(1)] = max(int(match.group(2)), found.get(match.group(1), 0))
+    return found
 
 
 class _Repeating(Redactor):

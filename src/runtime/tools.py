@@ -7,6 +7,8 @@ A tool is a plain module that imports nothing of ours:
 - `EFFECT` one of `pure`, `read`, `write`, `network`; `IDEMPOTENT` bool
 - `TRANSIENT` tuple of builtin exception types that are worth another attempt
 - `run(args: dict, io) -> dict`
+- optional: `TIMEOUT_S` seconds an attempt may take, `ISOLATE` True for a worker process of its own,
+  `probe(args, io) -> "done" | "not_done" | "unknown"`, asked whether an attempt took place whose outcome was lost
 
 A string in `INPUT_SCHEMA` that names a resource says so with `"x-resource": "url"`, `"path:read"` or
 `"path:write"`; one that only looks like a resource says `"x-resource": "none"`.
@@ -51,6 +53,9 @@ class Tool:
     transient: tuple[type[BaseException], ...] = ()
     digest: str | None = None
     file: str | None = None
+    timeout_s: float | None = None
+    isolate: bool = False
+    probe: Callable[[dict[str, Any], Any], Any] | None = None
     resources: tuple[Resource, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
@@ -162,6 +167,9 @@ def from_module(
         transient=values["TRANSIENT"],
         digest=digest,
         file=label,
+        timeout_s=getattr(module, "TIMEOUT_S", None),
+        isolate=getattr(module, "ISOLATE", False),
+        probe=getattr(module, "probe", None),
     )
 
 
@@ -205,6 +213,7 @@ def _check(tool: Tool) -> tuple[Resource, ...]:
         )
     if not callable(tool.run):
         raise ToolError("run is no callable", file=label, remedy="give a function run(args, io)")
+    _check_limits(tool, label)
     for kind in tool.transient:
         if not (
             isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ == builtins.__name__
@@ -221,6 +230,16 @@ def _check(tool: Tool) -> tuple[Resource, ...]:
                 f"{which} is no JSON: {error.reason}", file=label, remedy="mend the schema"
             ) from None
     return _check_schemas(*texts, label)
+
+
+def _check_limits(tool: Tool, label: str) -> None:
+    seconds = tool.timeout_s
+    if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds <= 86_400):
+        raise ToolError("TIMEOUT_S is no time of up to a day", file=label, remedy="give seconds, such as 20")
+    if type(tool.isolate) is not bool:
+        raise ToolError("ISOLATE is no bool", file=label, remedy="write ISOLATE = True")
+    if tool.probe is not None and not callable(tool.probe):
+        raise ToolError("probe is no callable", file=label, remedy="give a function probe(args, io)")
 
 
 @lru_cache(maxsize=256)

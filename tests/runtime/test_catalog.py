@@ -29,6 +29,7 @@ EXPECTED = {
     "recovered": ("tool_call_failure", None, None),
     "exhausted": ("retry_exhaustion", "failure_mode_terminal", "failure_mode_terminal"),
     "timeout": ("timeout", "failure_mode_terminal", "failure_mode_terminal"),
+    "deadline": ("timeout", "failure_mode_terminal", "failure_mode_terminal"),
     "unhandled": ("catalogued_unhandled", "failure_mode_terminal", "failure_mode_terminal"),
     **{
         what: (what, "failure_mode_terminal", "failure_mode_terminal")

@@ -125,8 +125,20 @@ def test_an_interrupt_is_raised_once_in_foreign_code_and_kept_elsewhere() -> Non
         signal.raise_signal(signal.SIGINT)  # nobody's code: it waits
         with pytest.raises(KeyboardInterrupt):
             interrupts.around(Outcome)
-        with pytest.raises(KeyboardInterrupt):
-            interrupts.around(lambda: signal.raise_signal(signal.SIGINT) or Outcome())
+
+
+def test_a_second_signal_waits_for_nothing() -> None:
+    passed = []
+    with pytest.raises(KeyboardInterrupt), Interrupts():
+        signal.raise_signal(signal.SIGINT)
+        passed.append("first")
+        signal.raise_signal(signal.SIGINT)
+        passed.append("second")
+    assert passed == ["first"]
+    with pytest.raises(SystemExit) as left, Interrupts():
+        signal.raise_signal(signal.SIGTERM)
+    assert left.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_an_interrupt_that_nothing_took_is_raised_at_the_end() -> None:

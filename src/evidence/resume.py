@@ -1,0 +1,181 @@
+"""Going on with a run that died, from its journal in `DIR.partial/`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from ..fail.errors import InputError, RecordError, ReplayError, Suspended
+from ..runtime.agent import Agent
+from ..runtime.clock import Clock, SystemClock, VirtualClock
+from ..runtime.driver import Interrupts, leaving
+from ..runtime.journal import JOURNAL, Journal, Journaled, read_journal
+from ..runtime.keeping import DONE, NOT_DONE, Keeping
+from ..runtime.listeners import Listener
+from ..runtime.llm import Model
+from ..runtime.setting import RunResult, Setting
+from ..runtime.tape import RecordedClock
+from .drift import differences
+from .folder import MOUNTS, Folder
+from .record import Making, package
+from .recorded import agent_of, project_of
+from .report import visible
+
+Line = dict[str, Any]
+
+# what a run line says of its inputs, in the order in which a change is told
+_INPUTS: Final = ("policy", "tools", "task", "model", "mounts", "hosts", "question", "seed")
+
+
+def resume(
+    agent: Agent,
+    out: str | os.PathLike[str],
+    *,
+    done: Iterable[str] = (),
+    not_done: Iterable[str] = (),
+    rebase: bool = False,
+    listeners: Iterable[Listener] = (),
+) -> RunResult:
+    """Go on with a run that was recorded from code and died, with the agent that it was made with.
+
+    `done` and `not_done` settle calls in doubt. Raises Suspended where the run cannot go on by itself,
+    RecordError where its inputs changed and `rebase` does not allow that.
+    """
+    going = Resuming(Path(out), {**dict.fromkeys(done, DONE), **dict.fromkeys(not_done, NOT_DONE)}, rebase)
+
+    def same(run: Line) -> tuple[Agent, Setting]:
+        setting = agent.setting(run["question"], seed=run["seed"], run_id=run["run_id"])
+        return agent, replace(setting, as_recorded=True)
+
+    result = going.go(same, listeners=listeners)
+    if result.mode == "interrupted":
+        raise leaving(result.signum)
+    return result
+
+
+def resume_folder(
+    out: Path,
+    *,
+    said: Mapping[str, str],
+    rebase: bool,
+    root: Path | None = None,
+    open_model: Callable[[Line], Model] | None = None,
+    listeners: Iterable[Listener] = (),
+) -> RunResult:
+    """Go on with the run of a task that died. `open_model` gets what the run line says of a live model."""
+
+    def again(run: Line) -> tuple[Agent, Setting]:
+        base = project_of(out, root) if run["task"] is None else _base(out, run, root)
+        live = run["model"]["execution_path"] != "stub"
+        model = open_model(run["model"]) if live and open_model is not None else None
+        return agent_of(run, out, base, model=model)
+
+    return Resuming(out, said, rebase).go(again, listeners=listeners)
+
+
+def _base(out: Path, run: Line, root: Path | None) -> Path:
+    """The project that the run's task is in."""
+    for base in filter(None, (root, project_of(out, None), project_of(Path.cwd(), None))):
+        if (base / run["task"]["path"]).is_file():
+            return base
+    return project_of(out, root)
+
+
+class Resuming:
+    """One going on: the folder locked, the journal read, the run made again up to its end and then live."""
+
+    def __init__(self, out: Path, said: Mapping[str, str], rebase: bool) -> None:
+        shown = out.name.removesuffix(".partial")
+        self._out = out.with_name(shown) if shown else out
+        self._said = dict(said)
+        self._rebase = rebase
+
+    def go(
+        self, again: Callable[[Line], tuple[Agent, Setting]], *, listeners: Iterable[Listener] = ()
+    ) -> RunResult:
+        with Interrupts() as interrupts, Folder(self._out, resume=True) as folder:
+            name = f"{self._out}.partial/{JOURNAL}"
+            if folder.is_whole:
+                folder.finish()
+                raise Suspended(f"{self._out}: was whole but for its name, and is in place now")
+            found = read_journal((folder.partial / JOURNAL).read_bytes(), name)
+            if found is None:
+                folder.discard()
+                raise RecordError(
+                    "holds nothing: the run died before it began", file=name, remedy="run it again"
+                )
+            self._check_said(found, name)
+            agent, setting = again(self._latest(found)["run"])
+            setting, changed = self._settle(found, agent, setting, name)
+            durable = str(found.begin["package"].get("durability", "effect"))
+            with contextlib.closing(
+                Journal(folder.partial / JOURNAL, durable, found.chain, found.size)
+            ) as journal:
+                keeper = Keeping(
+                    journal,
+                    folder.partial / MOUNTS,
+                    {**package(), "durability": durable},
+                    setting.clock,
+                    before=found,
+                    said=self._said,
+                    rebase=changed,
+                )
+                making = Making(project_of(self._out, None), listeners, {}, None, durable)
+                try:
+                    return making.make(agent, replace(setting, keeper=keeper), folder, interrupts)
+                except ReplayError as error:
+                    raise RecordError(
+                        f"does not answer the run: {error}", file=name, remedy="go back to the inputs it had"
+                    ) from error
+
+    def _check_said(self, found: Journaled, name: str) -> None:
+        doubt = None if found.intent is None else str(found.intent["call"])
+        for call in self._said:
+            if call != doubt:
+                what = f"{doubt} is" if doubt is not None else "no call is"
+                raise InputError(f"call {call!r} is not in doubt", file=name, remedy=f"{what} in doubt")
+
+    def _latest(self, found: Journaled) -> Line:
+        return found.rebased[-1] if found.rebased else found.begin
+
+    def _settle(self, found: Journaled, agent: Agent, setting: Setting, name: str) -> tuple[Setting, bool]:
+        """The setting to go on with, and whether its inputs are others than the journal's."""
+        latest = self._latest(found)
+        run = found.begin["run"]
+        setting = replace(setting, run_id=run["run_id"], seed=run["seed"], clock=_clock(setting.clock, found))
+        plain = setting.question
+        now = agent.run_line(setting, plain if setting.as_recorded else agent.redactor()(plain))
+        changed = [
+            f"{key}{visible(pointer)}"
+            for key in _INPUTS
+            for pointer, _, _ in differences(latest["run"][key], now[key])
+        ]
+        if latest["package"]["digest"] != package()["digest"]:
+            changed.append("the package's own code")
+        if changed and not self._rebase:
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            raise RecordError(
+                f"the run began under other inputs: {changed[0]}{more} changed",
+                file=name,
+                remedy="go back to them, or go on with --rebase, which records both",
+            )
+        earlier = [entry["run"] for entry in (found.begin, *found.rebased)]
+        past = earlier if changed else earlier[:-1]
+        rebased = tuple({key: line[key] for key in ("policy", "tools", "task")} for line in past)
+        return replace(setting, rebased=rebased), bool(changed)
+
+
+def _clock(clock: Clock, found: Journaled) -> RecordedClock:
+    """The run's clock: what is known is stamped as it was, what follows goes on from there."""
+    start, last = found.begin["run"]["clock"]["start"], found.last
+    then: Clock = clock
+    if isinstance(clock, VirtualClock):
+        if found.stamps:
+            clock.go_on(last)
+    else:
+        then = SystemClock(start, last)
+    return RecordedClock(clock.kind, start, found.stamps, then)

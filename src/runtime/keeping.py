@@ -1,0 +1,159 @@
+"""A run kept in its journal, and gone on with from there.
+
+What the journal holds is answered from it; then effects are performed, each with its outcome made durable
+before the next. An effect that was begun and has no outcome is *in doubt*: pure and idempotent tools run again
+under the same attempt number and key, a tool with a `probe` is asked, anything else needs a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ..fail.errors import Cancelled, EffectInDoubt, ReplayError
+from .driver import Stamps, World
+from .effects import Effect, Invoke, Outcome
+from .gate import Gate
+from .journal import SCHEMA, Entry, Journal, Journaled
+from .tape import RecordedWorld, Tape
+from .tools import Tool
+from .workspace import Workspace
+
+DONE: Final = "done"
+NOT_DONE: Final = "not_done"
+UNKNOWN: Final = "unknown"
+
+
+class Keeping:
+    """Keeps a run in a journal. With `before`, what an earlier process left, it goes on from there.
+
+    `said` is what a person says of effects in doubt: call id -> `done` or `not_done`. `clock` is the run's,
+    which stamps what the tape answers. `rebase` says that it goes on under other inputs than before.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        private: Path,
+        package: dict[str, Any],
+        clock: Any,
+        *,
+        before: Journaled | None = None,
+        said: dict[str, str] | None = None,
+        rebase: bool = False,
+    ) -> None:
+        self.private: Path | None = private
+        self.is_prepared = before is not None and before.is_prepared
+        self.secrets: Mapping[str, int] = before.secrets if before is not None else {}
+        self._journal = journal
+        self._package = package
+        self._clock = clock
+        self._before = before
+        self._rebase = rebase
+        self._said = dict(said or {})
+        self._tape: Tape = before.tape if before is not None else Tape({})
+        self._known = (
+            {(s, at) for s, step in before.steps.items() for at in step.outcomes} if before else set()
+        )
+        self._step = 0
+        self._told = 0
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether an earlier process began the run."""
+        return self._before is not None
+
+    def begin(self, run_line: dict[str, Any]) -> None:
+        line = {key: value for key, value in run_line.items() if key != "prev"}
+        if self._before is None:
+            self._journal.write({"type": "begin", "schema": SCHEMA, "run": line, "package": self._package})
+        elif self._rebase:
+            self._journal.write({"type": "rebased", "run": line, "package": self._package})
+
+    def prepared(self) -> None:
+        if not self.is_prepared:
+            self._journal.write({"type": "prepared"})
+
+    def around(self, live: World, gate: Gate, workspace: Workspace) -> World:
+        return _Kept(live, gate, workspace, self)
+
+    def note(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
+        if effect.step != self._step:
+            self._step, self._told = effect.step, 0
+        new = list(stamps)[self._told :]
+        self._told = len(stamps)
+        if (effect.step, effect.position) not in self._known:
+            self._journal.outcome(effect, outcome, stamps, new)
+
+    # ---- for the world ---------------------------------------------------------------------------------
+
+    def answer(self, effect: Effect, stamps: Stamps) -> Outcome | None:
+        """What the journal says of an effect; None once it says no more. Raises ReplayError, Cancelled."""
+        if self._tape.look(effect) is not None:
+            return RecordedWorld(self._tape, self._clock).perform(effect, stamps)
+        left = self._tape.left()
+        if left is not None:
+            raise ReplayError(
+                effect.step,
+                f"the run asks for {effect.position} of step {effect.step}, its journal goes on with {left}",
+                effect.position,
+            )
+        return None
+
+    def settle(self, effect: Invoke, tool: Tool, probe: Callable[[], str]) -> Outcome | None:
+        """Before an effect is performed: note the intent where it must not be repeated, settle a doubt."""
+        if tool.effect == "pure" or tool.idempotent:
+            return None
+        intent = self._before.intent if self._before is not None else None
+        if intent is not None and (intent["step"], intent["at"]) == (effect.step, effect.position):
+            said = self._said.pop(effect.call.id, None) or probe()
+            if said == DONE:
+                return Outcome(unseen=True)
+            if said != NOT_DONE:
+                raise in_doubt(intent)
+        self._journal.intent(effect, effect.call.id, tool.name)
+        return None
+
+
+def in_doubt(intent: Entry) -> EffectInDoubt:
+    """The complaint about an intent without an outcome."""
+    call, tool = str(intent["call"]), str(intent["tool"])
+    return EffectInDoubt(
+        f"call {call} of tool {tool!r} was begun and may have taken place: look there, then go on with "
+        f"--done {call} or --not-done {call}",
+        call,
+        tool,
+    )
+
+
+class _Kept:
+    """The world of a kept run: the journal answers first."""
+
+    def __init__(self, live: World, gate: Gate, workspace: Workspace, keeping: Keeping) -> None:
+        self._live = live
+        self._gate = gate
+        self._workspace = workspace
+        self._keeping = keeping
+
+    def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
+        known = self._keeping.answer(effect, stamps)
+        if known is not None:
+            return known
+        if isinstance(effect, Invoke):
+            tool = self._gate.tools[effect.call.name]
+            settled = self._keeping.settle(effect, tool, lambda: self._probe(effect, tool))
+            if settled is not None:
+                return settled
+        return self._live.perform(effect, stamps)
+
+    def _probe(self, effect: Invoke, tool: Tool) -> str:
+        """Ask a tool whether an effect took place; whatever is no clear answer is `unknown`."""
+        if tool.probe is None or effect.call.arguments is None:
+            return UNKNOWN
+        io = self._workspace.io(lambda check, keep: self._gate.decide_late(check), effect.key)
+        try:
+            said = tool.probe(effect.call.arguments.value(), io)
+        except Exception:  # noqa: BLE001 - foreign code: no answer
+            return UNKNOWN
+        return said if said in (DONE, NOT_DONE) else UNKNOWN
