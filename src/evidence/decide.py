@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from ..fail.errors import InputError
 from ..runtime.canonical_json import NotJson, parse
-from ..runtime.effects import Call
 from ..runtime.explain import ASKS, FAILED, NOT_ASKED, PASSED, Budget, Explanation, RuleVerdict, explain
-from ..runtime.gate import Counters, Gate, call_key
+from ..runtime.gate import Counters, Gate
 from ..runtime.llm import read_call
 from ..runtime.policy import Policy
 from ..runtime.redact import Redactor
@@ -48,7 +47,7 @@ def decide_file(place: str, policy: Policy, root: Path) -> Explanation:
     gate = Gate(policy, {name: load_named(name, where) for name in policy.allowed})
     # read as a model's reply is: by the policy's own patterns for secrets too
     call = read_call("tc_1_0", data["tool"], data["arguments"], Redactor(policy.redact))
-    return explain(gate, call, _counters(data.get("used", {}), call, name))
+    return explain(gate, call, _counters(data.get("used", {}), gate.key_of(call), name))
 
 
 def _read(place: str, name: str) -> dict[str, Any]:
@@ -66,13 +65,13 @@ def _read(place: str, name: str) -> dict[str, Any]:
     return data
 
 
-def _counters(used: object, call: Call, name: str) -> Counters:
+def _counters(used: object, key: bytes, name: str) -> Counters:
     whole = isinstance(used, dict) and all(type(n) is int and n >= 0 for n in used.values())
     if not isinstance(used, dict) or not whole or not set(used) <= set(_USED):
         remedy = f"give whole numbers for some of {', '.join(_USED)}"
         raise InputError("used is no count of what was used", file=name, remedy=remedy)
     counts = Counters(**{key: used[key] for key in _USED[:-1] if key in used})
-    counts.repeats[call_key(call)] = used.get("repeats", 0)
+    counts.repeats[key] = used.get("repeats", 0)
     return counts
 
 

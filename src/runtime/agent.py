@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +36,9 @@ from .setting import RunResult, Setting, StepLines
 from .state import Run
 from .tools import SHIPPED, Tool, collect
 from .workspace import Host, Mount, Workspace
+
+# fit for a folder, a file, a header and a person
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 class Agent:
@@ -124,6 +128,10 @@ class Agent:
         inject: Inject | None = None,
     ) -> Setting:
         """The defaults of a run, filled in. Raises InputError for what no run can be made with."""
+        if run_id is not None and not _RUN_ID.fullmatch(run_id if isinstance(run_id, str) else ""):
+            raise InputError(
+                "run_id is no name of a run", remedy="give up to 80 letters, digits, '.', '_' and '-'"
+            )
         if type(seed) is not int:
             raise InputError("seed is no int", remedy="give a whole number")
         if approve is not None and not callable(approve):

@@ -9,7 +9,7 @@ from ..fail.errors import Cancelled
 from . import canonical_json
 from .attempts import patiently
 from .effects import Answer, AskHuman, Call, Decided, Effect, Event, Invoke, Outcome
-from .gate import ALLOW, DENY, ESCALATE, Decision, call_key
+from .gate import ALLOW, DENY, ESCALATE, Decision
 from .state import GO_ON, Part, Step
 from .tool_schema import first_mismatch
 
@@ -28,7 +28,7 @@ def take_calls(step: Step, calls: tuple[Call, ...]) -> Part:
 
 def _take(step: Step, index: int, call: Call) -> Part:
     """One call: decided, and then performed or refused."""
-    state = step.state
+    state, gate = step.state, step.state.run.gate
     decision, what = yield from _decide(step, index, call)
     step.pending.pop(0)
     result: dict[str, Any] = {
@@ -43,8 +43,9 @@ def _take(step: Step, index: int, call: Call) -> Part:
         what = yield from _perform(step, index, call, result)
     if what in ("ok", "recovered"):
         return state.verdict("recovered") if what == "recovered" else GO_ON
-    if what.startswith(("deny:", "approval:")):
-        state.refused[call_key(call)] = step.record["policy_decisions"][-1]
+    told_apart = call.arguments is not None or call.raw is not None
+    if told_apart and what.startswith(("deny:", "approval:")):
+        state.refused[gate.key_of(call)] = step.record["policy_decisions"][-1]
     found = state.verdict(what)
     if found.ending is None:
         last = step.record["policy_decisions"][-1]
@@ -63,8 +64,9 @@ def _take(step: Step, index: int, call: Call) -> Part:
 def _decide(step: Step, index: int, call: Call) -> Generator[Effect | Event, Outcome, tuple[Decision, str]]:
     """Ask the gate and, where it escalates, a person. Returns the final decision and what happened."""
     state = step.state
-    decision = state.run.gate.decide(call, state.counters)
-    before = state.refused.get(call_key(call)) if state.refused else None
+    gate = state.run.gate
+    decision = gate.decide(call, state.counters)
+    before = state.refused.get(gate.key_of(call)) if state.refused else None
     if before is not None and decision.decision != DENY:
         # refused by a person or while it ran: the rules alone would let it through once more
         reason = "this call was refused before"
@@ -113,7 +115,7 @@ def _perform(
     )
     if what == "ok" and outcome.result is not None:
         state.counters.result_bytes += _size(outcome.result)
-        state.counters.count_result(call, outcome.result.text)
+        state.counters.count_result(call, outcome.result.text, state.run.gate.key_of(call))
         result["result"] = outcome.result
         state.tell(call, outcome.result.text)
         if len(result["attempts"]) > 1:

@@ -203,11 +203,17 @@ def digest(text: str | bytes) -> str:
 
 
 def map_strings(value: Any, change: Callable[[str], str]) -> Any:
-    """A copy of plain data with every string, keys included, passed through `change`."""
+    """A copy of plain data with every string, keys included, passed through `change`.
+
+    Raises NotJson where two keys of an object become one.
+    """
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {change(key): map_strings(item, change) for key, item in value.items()}
+        changed = {change(key): map_strings(item, change) for key, item in value.items()}
+        if len(changed) != len(value):
+            raise NotJson("two keys become one when secrets are taken out")
+        return changed
     if isinstance(value, list):
         return [map_strings(item, change) for item in value]
     return value

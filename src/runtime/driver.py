@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -25,6 +26,7 @@ from .effects import (
     Effect,
     Ending,
     Event,
+    Fault,
     Invoke,
     Outcome,
     Reply,
@@ -272,7 +274,7 @@ class LiveWorld:
             )
         except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends the run with a record
             _LOG.info("the model raised", exc_info=error)
-            return Outcome(fault=fault_of(error, (ConnectionError,)))
+            return Outcome(fault=self._fault(error, (ConnectionError,)))
         finally:
             self._clock.spend("model")
         return Outcome(reply=read_reply(output, effect.step, self._redact.of_model()))
@@ -282,16 +284,15 @@ class LiveWorld:
         assert effect.call.arguments is not None  # the gate lets no other call through
         arguments = effect.call.arguments.value()
 
-        late_count = 0
+        checks: list[dict[str, Any]] = []
 
         def late(check: dict[str, Any], keep_allow: bool) -> Decision:
-            nonlocal late_count
-            decision = self._gate.decide_late(check)
+            decision, shown = self._decide_late(check)
             if keep_allow or decision.decision != ALLOW:
                 begun = self._clock.stamp()
                 self._clock.spend("decision")
-                stamps[f"{effect.position}.c{late_count}"] = [begun, self._clock.stamp()]
-                late_count += 1
+                stamps[f"{effect.position}.c{len(checks)}"] = [begun, self._clock.stamp()]
+                checks.append(shown)
             return decision
 
         io = self._workspace.io(late, effect.key)
@@ -302,7 +303,7 @@ class LiveWorld:
             raise
         except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends a tool, not the run
             _LOG.info("tool %s raised", tool.name, exc_info=error)
-            fault = fault_of(error, tool.transient)
+            fault = self._fault(error, tool.transient)
         else:
             result, invalid = self._read_result(returned)
         finally:
@@ -314,10 +315,29 @@ class LiveWorld:
             result=result,
             fault=fault,
             invalid=invalid,
-            checks=tuple(io.checks),
-            reads=tuple(io.reads),
-            writes=tuple(io.writes),
+            checks=tuple(checks),
+            reads=tuple((self._redact(path), digest) for path, digest in io.reads),
+            writes=tuple((self._redact(path), digest) for path, digest in io.writes),
         )
+
+    def _decide_late(self, check: dict[str, Any]) -> tuple[Decision, dict[str, Any]]:
+        """Decide a fact, and the fact as the record may show it: without secrets, decided the same.
+
+        A replay decides on what is shown. Where that would go another way, the fact is denied, and shown as
+        something that no rule accepts.
+        """
+        decision = self._gate.decide_late(check)
+        shown = {key: self._redact(item) if isinstance(item, str) else item for key, item in check.items()}
+        if shown != check:
+            again = self._gate.decide_late(shown)
+            if (again.decision == ALLOW) != (decision.decision == ALLOW):
+                shown["target" if "target" in shown else "path"] = "<redacted>"
+            return self._gate.decide_late(shown), shown
+        return decision, check
+
+    def _fault(self, error: BaseException, transient: Sequence[type[BaseException]]) -> Fault:
+        fault = fault_of(error, transient)
+        return replace(fault, exception=self._redact(fault.exception))
 
     def _read_result(self, returned: Any) -> tuple[canonical_json.Fragment | None, str | None]:
         try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .effects import Call
-from .gate import ALLOW, ESCALATE, Asked, Counters, Decision, Gate, call_key
+from .gate import ALLOW, ESCALATE, Asked, Counters, Decision, Gate
 
 PASSED: Final = "pass"
 FAILED: Final = "fail"
@@ -118,7 +118,7 @@ def budgets_of(gate: Gate, counters: Counters, call: Call | None = None) -> tupl
         for name, limit in policy.limits.items()
     ]
     if call is not None:
-        repeats = counters.repeats.get(call_key(call), 0)
+        repeats = counters.repeats.get(gate.key_of(call), 0)
         found.append(
             Budget("max_repeats", repeats, policy.max_repeats, policy.at("/cycle_detection/max_repeats"))
         )
@@ -136,7 +136,7 @@ def _silent(rule: str, asked: Asked, gate: Gate) -> str:
     if rule == "arg_schema":
         return f"the arguments fit the tool's schema ({'strict' if policy.strict_arguments else 'shape'})"
     if rule == "cycle_detection":
-        used = asked.counters.repeats.get(call_key(asked.call), 0)
+        used = asked.counters.repeats.get(gate.key_of(asked.call), 0)
         return f"brought the same result {used} times, max_repeats is {policy.max_repeats}"
     if rule == "loop_budget":
         return f"{asked.counters.tool_calls} of {policy.limits['max_tool_calls']} calls are used"

@@ -6,12 +6,13 @@ objects gives the answer, in the order of `Gate.rules`. A failure inside the gat
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final
 
+from .counters import Counters as Counters
+from .counters import call_key as call_key
+from .counters import key_with_urls
 from .effects import Call
 from .policy import Policy
 from .resources import Malformed, MountPath, Target, parse_path, parse_url
@@ -45,39 +46,6 @@ class Decision:
             "at": self.at,
             "facts": self.facts,
         }
-
-
-@dataclass(slots=True)
-class Counters:
-    """What a run has used so far; the gate reads it, the loop moves it."""
-
-    iterations: int = 0
-    tokens: int = 0
-    tool_calls: int = 0
-    result_bytes: int = 0
-    repeats: dict[bytes, int] = field(default_factory=dict)
-    results: dict[bytes, int] = field(default_factory=dict)
-
-    def count_result(self, call: Call, result: str) -> None:
-        """Note that `call` brought `result` (canonical text)."""
-        key = call_key(call)
-        pair = hashlib.sha256(key + result.encode("utf-8")).digest()
-        seen = self.results.get(pair, 0) + 1
-        self.results[pair] = seen
-        self.repeats[key] = max(self.repeats.get(key, 0), seen)
-
-
-def call_key(call: Call) -> bytes:
-    """Identity of a call: tool and canonical arguments."""
-    arguments = call.arguments.text if call.arguments is not None else f"\0{call.raw}"
-    return _key_of(call.name if isinstance(call.name, str) else repr(call.name), arguments)
-
-
-@lru_cache(
-    maxsize=1
-)  # a call's key is asked for three times in a row; more would hold its arguments in memory
-def _key_of(name: str, arguments: str) -> bytes:
-    return hashlib.sha256(f"{name}\0{arguments}".encode("utf-8", "backslashreplace")).digest()
 
 
 def printable(text: str, limit: int = 120) -> str:
@@ -169,6 +137,13 @@ class Gate:
             return self._broken(error)
 
     # ---- the rules, in order ---------------------------------------------------------------------------
+
+    def key_of(self, call: Call) -> bytes:
+        """Identity of a call: its tool and canonical arguments, in which each URL is as it was read."""
+        tool = self.tools.get(call.name) if type(call.name) is str else None
+        if tool is None or call.arguments is None:
+            return call_key(call)
+        return key_with_urls(call, tuple(place for place in tool.resources if place.kind == "url"))
 
     def asked(self, call: Call, counters: Counters) -> Asked:
         """A call as the rules see it."""
@@ -303,7 +278,7 @@ class Gate:
 
     def _cycle(self, asked: Asked) -> Decision | None:
         limit = self.policy.max_repeats
-        used = asked.counters.repeats.get(call_key(asked.call), 0)
+        used = asked.counters.repeats.get(self.key_of(asked.call), 0)
         if used < limit:
             return None
         reason = f"the same call brought the same result {used} times, max_repeats is {limit}"
@@ -336,9 +311,8 @@ class Gate:
         address = check.get("address")
         if found.decision == DENY or address is None or self.policy.networks.allows(address):
             return found
-        reason = (
-            f"{printable(found.facts['host'])} resolves to {printable(address)}, which is no public address"
-        )
+        # the address itself is for the record, not for the model
+        reason = f"{printable(found.facts['host'])} resolves to an address that is not public"
         place = self.policy.at("/private_networks")
         return Decision(DENY, "url_allowlist", reason, place, found.facts)
 

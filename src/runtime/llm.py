@@ -20,6 +20,10 @@ from .redact import Redactor
 FINISH_REASONS: Final = ("stop", "tool_calls", "length", "refusal", "other")
 # a usage beyond this is no count of tokens of one reply but an error of its sender
 ABSURD_TOKENS: Final = 100_000_000
+# of one reply: each call is decided, and may cost a person's time, before any limit of the run is reached
+MAX_CALLS: Final = 64
+# of a tool's name as a model says it; no tool has one of more than 64 characters
+MAX_NAME: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +138,14 @@ def read_reply(output: object, step: int, redact: Redactor) -> Reply:
     if not isinstance(output.tool_calls, list | tuple):
         return _unusable("tool_calls is no list")
     calls = []
+    if len(output.tool_calls) > MAX_CALLS:
+        return _unusable(f"more than {MAX_CALLS} tool calls")
     for i, call in enumerate(output.tool_calls):
         if not isinstance(call, ToolCall) or not isinstance(call.name, str):
             return _unusable("a tool call that is no ToolCall with a name")
-        calls.append(read_call(f"tc_{step}_{i}", redact(_clean(call.name)), call.arguments, redact))
+        calls.append(
+            read_call(f"tc_{step}_{i}", redact(_clean(call.name))[:MAX_NAME], call.arguments, redact)
+        )
     problem = None
     if text is _BAD or answer is _BAD:
         return _unusable("text that is no string")
@@ -157,7 +165,7 @@ def read_reply(output: object, step: int, redact: Redactor) -> Reply:
         calls=tuple(calls),
         final_answer=answer if isinstance(answer, str) else None,
         finish_reason=finish,
-        model=_clean(output.model)[:200] if isinstance(output.model, str) else None,
+        model=redact(_clean(output.model)[:200]) if isinstance(output.model, str) else None,
         usage=_usage(output.usage),
         raw=raw,
         problem=problem,

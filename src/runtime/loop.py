@@ -102,11 +102,11 @@ def _judge_reply(outcome: Outcome) -> str:
 def _note_reply(step: Step, reply: Reply) -> None:
     state = step.state
     said = [call.arguments.text if call.arguments else call.raw or "" for call in reply.calls]
-    if reply.usage is not None:
-        used, estimated = reply.usage, False
-    else:
-        spoken = [reply.text or "", reply.final_answer or "", *said]
-        used, estimated = (state.history.bytes, sum(len(t.encode("utf-8")) for t in spoken)), True
+    spoken = sum(len(t.encode("utf-8")) for t in (reply.text or "", reply.final_answer or "", *said))
+    told = reply.usage or (0, 0)
+    # nobody reads nothing, and what was said has a length: zeros are no counts
+    used = (told[0] or state.history.bytes, told[1] or spoken)
+    estimated = used != told
     state.counters.tokens += sum(used)
     step.record["usage"] = {"input_tokens": used[0], "output_tokens": used[1], "estimated": estimated}
     step.record["llm_output"] = reply_data(reply)

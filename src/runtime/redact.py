@@ -15,17 +15,18 @@ from .canonical_json import Fragment
 
 PATTERNS: Final[dict[str, str]] = {
     "anthropic_key": r"sk-ant-[A-Za-z0-9_-]{16,}",
-    "aws_access_key": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-    "bearer_token": r"(?i:\bbearer)\s+[A-Za-z0-9._~+/-]{16,}=*",
+    "aws_access_key": r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])",
+    "bearer_token": r"(?i:(?<![A-Za-z0-9])(?:bearer|basic))\s+[A-Za-z0-9._~+/-]{16,}=*",
     "email": r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}",
-    "github_token": r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,})",
-    "google_key": r"\bAIza[A-Za-z0-9_-]{35}",
+    "github_token": r"(?<![A-Za-z])(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,})",
+    "google_key": r"(?<![A-Za-z0-9])AIza[A-Za-z0-9_-]{35}",
     # the first part is read as a whole and once: "eyJ-eyJ-..." would else be scanned from each "eyJ" on
     "jwt": r"(?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]*?eyJ[A-Za-z0-9_-]{8})[A-Za-z0-9_-]++"
     r"\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
-    "openai_key": r"\bsk-(?!ant-)[A-Za-z0-9_-]{20,}",
-    "private_key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-    "slack_token": r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
+    "openai_key": r"(?<![A-Za-z0-9])sk-(?!ant-)[A-Za-z0-9_-]{20,}",
+    "private_key": r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----[\s\S]*?"
+    r"(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    "slack_token": r"(?<![A-Za-z0-9])xox[abeoprs]-[A-Za-z0-9-]{10,}",
 }
 
 
