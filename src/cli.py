@@ -39,8 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ExpectationError as error:
         print("the run missed what its task expects:", file=sys.stderr)
         for line in error.differences:
-            print(f"  {line}", file=sys.stderr)
-        print(f"  the committed run stays; this one is kept in {error.kept}", file=sys.stderr)
+            print(f"  {clip(line, 1000)}", file=sys.stderr)
+        print(f"  the committed run stays; this one is kept in {clip(error.kept, 400)}", file=sys.stderr)
         return 128 + error.__cause__.signum if isinstance(error.__cause__, Interrupted) else 1
     except Suspended as error:
         print(f"tachograph: suspended: {clip(str(error), 1000)}", file=sys.stderr)

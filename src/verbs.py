@@ -78,6 +78,11 @@ def run(options: argparse.Namespace) -> int:
     return 0 if good else 1
 
 
+def _shown(path: Path) -> str:
+    """A path for a person: relative where it can be, and inert."""
+    return clip(_near(path), 400)
+
+
 def _say_result(options: argparse.Namespace, result: Any, out: Path, good: bool, paint: Paint) -> None:
     if options.json:
         print(
@@ -97,7 +102,7 @@ def _say_result(options: argparse.Namespace, result: Any, out: Path, good: bool,
         if result.answer is not None:
             print(f"answer    {clip(result.answer, 2000)}")
         print(f"ending    {paint(result.ending, 'green' if good else 'red')}")
-        print(f"files     {_near(out)}/: state.jsonl trace.json run_report.md manifest.json")
+        print(f"files     {_shown(out)}/: state.jsonl trace.json run_report.md manifest.json")
 
 
 def _near(path: Path) -> str:
@@ -161,13 +166,15 @@ def check(options: argparse.Namespace) -> int:
         print(f"{paint('index', 'red')}  {clip(line, 400)}")
     if bad:
         accept = bad[0].accept if len(bad) == 1 else _accept_all(bad)
-        print(f"accept it: {accept}" if accept else "nothing to accept: mend the files named above")
+        print(
+            f"accept it: {clip(accept, 1000)}" if accept else "nothing to accept: mend the files named above"
+        )
         return 1
     if disagreements:
         places = counted(len(disagreements), "place")
         print(f"check: {len(found)} runs re-derived, but runs, tasks and index disagree in {places}")
         return 1
-    names = found[0].run if len(found) == 1 else f"{len(found)} runs"
+    names = clip(found[0].run, 400) if len(found) == 1 else f"{len(found)} runs"
     from_code = sum(made_from_code(folder) for folder in folders)
     if from_code == len(found):
         print(
@@ -204,7 +211,10 @@ def _print_drift(bad: Sequence[Any], total: int, paint: Paint) -> None:
     from .evidence.check import by_gravity, likely_cause
 
     cause = likely_cause(bad)
-    print(f"check: {len(bad)} of {total} runs drifted" + (f"; likely cause: {cause}" if cause else ""))
+    print(
+        f"check: {len(bad)} of {total} runs drifted"
+        + (f"; likely cause: {clip(cause, 400)}" if cause else "")
+    )
     quiet = [item for item in bad if item.kind == "DIGEST-ONLY"] if len(bad) > 1 else []
     told: dict[tuple[str, ...], list[Any]] = {}
     for item in by_gravity([item for item in bad if item not in quiet]):
@@ -217,7 +227,7 @@ def _print_drift(bad: Sequence[Any], total: int, paint: Paint) -> None:
         for line in lines:
             print(f"  {clip(line, 400)}")
         if items[0].accept and len(items) == 1 and len(bad) > 1:
-            print(f"  accept this one: {items[0].accept}")
+            print(f"  accept this one: {clip(items[0].accept, 1000)}")
     if quiet:
         names = " ".join(sorted(item.run for item in quiet))
         print(f"{paint('DIGEST-ONLY', 'yellow')}  {len(quiet)} runs: {clip(names, 400)}")
@@ -239,7 +249,7 @@ def verify(options: argparse.Namespace) -> int:
         return 1 if lines else 0
     for line in lines:
         print(clip(line, 400))
-    names = next(iter(found)) if len(found) == 1 else f"{len(found)} runs"
+    names = clip(next(iter(found)), 400) if len(found) == 1 else f"{len(found)} runs"
     print(
         f"verify: {counted(len(lines), 'problem')}"
         if lines
@@ -306,7 +316,7 @@ def replay(options: argparse.Namespace) -> int:
         for line in item.lines:
             print(f"  {clip(line, 400)}")
     if not bad:
-        names = found[0].run if len(found) == 1 else f"{len(found)} runs"
+        names = clip(found[0].run, 400) if len(found) == 1 else f"{len(found)} runs"
         print(f"replay: {names} answered from the record alone, all files identical")
     return 1 if bad else 0
 
@@ -332,7 +342,7 @@ def policy_check(options: argparse.Namespace) -> int:
         return 0
     for path, policy in loaded:
         print(
-            f"{_near(path)}: version {policy.version}, {len(policy.allowed)} tools allowed, "
+            f"{_shown(path)}: version {policy.version}, {len(policy.allowed)} tools allowed, "
             f"{len(policy.data.get('url_allowlist', ()))} URL entries, {len(policy.mounts)} mounts"
         )
     return 0

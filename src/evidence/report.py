@@ -7,6 +7,7 @@ a terminal sequence.
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ MAX_CELL: Final = 160
 MAX_ANSWER: Final = 20_000
 MAX_DIAGRAM_STEPS: Final = 40
 # what a forge may take for markup, a link, a mention or an issue number inside a line
-_MARKUP = re.compile(r"[\\`*_\[\]<>|~$&@]|:(?=//)|#(?=\w)|(?<=[wW]{3})\.")
+_MARKUP = re.compile(r"[\\`*_\[\]<>|~$&]|:(?=//)|#(?=\w)|(?<=[wW]{3})\.")
 # what starts a heading, a list, a rule or a table where a line begins
 _BLOCK = re.compile(r"[#+=:-]|\d+(?=[.)])")
 
@@ -35,7 +36,8 @@ def visible(text: str) -> str:
 
 def inert(text: str, limit: int = MAX_CELL) -> str:
     """Foreign text for one line of prose: what could be markup is written as character references."""
-    line = _MARKUP.sub(_references, visible(_cut(text, limit)).strip(" "))
+    # a forge finds mail addresses and mentions after it has resolved references, so @ is none at all
+    line = _MARKUP.sub(_references, visible(_cut(text, limit)).strip(" ")).replace("@", "\\u{40}")
     return _BLOCK.sub(_references, line, count=1) if _BLOCK.match(line) else line
 
 
@@ -43,7 +45,7 @@ def code(text: str, limit: int = MAX_CELL) -> str:
     """Foreign text as a code span, in a table too: a pipe would end the cell even there."""
     line = visible(_cut(text, limit)).replace("|", "\\u{7c}") or " "
     fence = "`" * (1 + max(map(len, re.findall("`+", line)))) if "`" in line else "`"
-    pad = " " if line[0] in "` " or line[-1] in "` " else ""
+    pad = " " if line.strip(" ") and (line[0] in "` " or line[-1] in "` ") else ""
     return f"{fence}{pad}{line}{pad}{fence}"
 
 
@@ -65,7 +67,7 @@ class Report:
         self._denials: list[str] = []
         self._failures: list[str] = []
         self._arrows: list[str] = []
-        self._tools: list[str] = []
+        self._tools: dict[str, str] = {}
         self._links: dict[str, str] = {}  # as many as the policy has lines
 
     def step(self, line: Line) -> None:
@@ -111,18 +113,15 @@ class Report:
         self._row(index, what, worst, count, mode)
         if arrows:
             tool = self._alias(call["name"])
-            self._arrows.append(f"    model ->> gate: {index} {tool}")
+            self._arrows.append(f"    model ->> gate: {index} {_word(call['name'])}")
             if result["attempts"]:
                 self._arrows.append(f"    gate ->> {tool}: allow, {attempts}")
             if worst["decision"] == "deny":
                 self._arrows.append(f"    gate --x model: deny {worst['rule_id']}")
 
     def _alias(self, name: str) -> str:
-        word = "".join(c for c in name if c.isascii() and c.isalnum())[:24] or "unnamed"
-        alias = word if word not in ("user", "model", "gate", "end", "note", "loop") else f"tool_{word}"
-        if alias not in self._tools:
-            self._tools.append(alias)
-        return alias
+        """A tool's name in the diagram: numbered, so that no name is a word of Mermaid's or another tool's."""
+        return self._tools.setdefault(name, f"t{len(self._tools) + 1}")
 
     def _row(self, index: int, what: str, decision: Line | None, attempts: str, mode: str) -> None:
         if decision is None:
@@ -203,7 +202,10 @@ class Report:
             return []
         more = self._rows and int(self._rows[-1].split("|")[1]) > MAX_DIAGRAM_STEPS
         note = [f"    Note over gate: only the first {MAX_DIAGRAM_STEPS} steps are drawn"] if more else []
-        people = ["user", "model", "gate", *self._tools]
+        people = [
+            *("user", "model", "gate"),
+            *(f"{alias} as {_word(name)}" for name, alias in self._tools.items()),
+        ]
         return [
             "## Diagram",
             "",
@@ -222,7 +224,7 @@ class Report:
         if task is None:
             again = "The run was made from code, without a task file."
         else:
-            command = code(f"tachograph run {task['path']}", 400)
+            command = code(f"tachograph run {shlex.quote(task['path'])}", 400)
             again = f"Reproduce it with {command}, prove it with `tachograph check`."
         return [
             "## Provenance",
@@ -235,6 +237,11 @@ class Report:
             "",
             again,
         ]
+
+
+def _word(name: str) -> str:
+    """A tool's name as a label of the diagram."""
+    return "".join(c for c in name if c.isascii() and (c.isalnum() or c in "_-"))[:24] or "unnamed"
 
 
 def _link(at: str) -> str:

@@ -47,7 +47,7 @@ def _text(lines: list[Line], paint: Paint) -> str:
     if end["final_answer"] is not None:
         out.append(f"answer    {visible(end['final_answer'])}")
     totals = end["totals"]
-    out.append(f"ending    {end['terminal_reason']}")
+    out.append(f"ending    {visible(end['terminal_reason'])}")
     out.append(
         f"used      {totals['steps']} steps, {totals['tool_calls']} calls, {totals['attempts']} attempts, "
         f"{totals['input_tokens'] + totals['output_tokens']} tokens, {end['stamp'] / 1e9:.3f} s"
@@ -59,7 +59,7 @@ def _step(step: Line, paint: Paint) -> list[str]:
     stamps = step["stamps"]
     begin = min(pair[0] for pair in stamps.values())
     took = max(pair[1] for pair in stamps.values()) - begin
-    mode = f"  {paint(step['failure_mode'], 'yellow')}" if step["failure_mode"] else ""
+    mode = f"  {paint(visible(step['failure_mode']), 'yellow')}" if step["failure_mode"] else ""
     out = [f"step {step['step_index']}  +{begin // MS} ms, {took // MS} ms{mode}"]
     for call, result in zip(step["intended_tool_calls"], step["tool_results"], strict=False):
         arguments = call["arguments_text"] if call["arguments"] is None else json.dumps(call["arguments"])
@@ -69,7 +69,7 @@ def _step(step: Line, paint: Paint) -> list[str]:
                 out.append("       " + _decision(decision, paint))
         for attempt in result["attempts"]:
             wait = f", then {attempt['backoff_ms']} ms" if "backoff_ms" in attempt else ""
-            out.append(f"       attempt {attempt['attempt']}  {attempt['outcome']}{wait}")
+            out.append(f"       attempt {attempt['attempt']}  {visible(attempt['outcome'])}{wait}")
     out += ["  " + _decision(d, paint) for d in step["policy_decisions"] if d["id"] is None]
     return out
 
@@ -77,4 +77,4 @@ def _step(step: Line, paint: Paint) -> list[str]:
 def _decision(decision: Line, paint: Paint) -> str:
     colour = "green" if decision["decision"] == "allow" else "red"
     why = "" if decision["decision"] == "allow" else f"  {visible(decision['reason'])}"
-    return f"{paint(decision['decision'].ljust(6), colour)} {decision['rule_id']}  {visible(decision['at'])}{why}"
+    return f"{paint(visible(decision['decision']).ljust(6), colour)} {visible(decision['rule_id'])}  {visible(decision['at'])}{why}"

@@ -18,6 +18,14 @@ from .effects import Call, Reply
 from .redact import Redactor
 
 FINISH_REASONS: Final = ("stop", "tool_calls", "length", "refusal", "other")
+# how often a cut-off answer is asked for the rest before it counts as no usable reply
+MAX_CONTINUATIONS: Final = 3
+# what the loop says to the model of its own accord; a step's `notice` names it
+NOTICES: Final = {
+    "go_on": "Your answer was cut off. Go on exactly where it stopped, without repeating anything.",
+    "two_left": "Two steps are left, this one included. Finish: call only what you must and then answer.",
+    "last": "This is the last step, and no tools are left to call. Answer now with what you have.",
+}
 # a usage beyond this is no count of tokens of one reply but an error of its sender
 ABSURD_TOKENS: Final = 100_000_000
 # of one reply: each call is decided, and may cost a person's time, before any limit of the run is reached

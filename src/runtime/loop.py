@@ -16,7 +16,7 @@ from ..fail.errors import Cancelled
 from .attempts import patiently
 from .calls import take_calls
 from .effects import AskModel, Decided, Effect, Ending, Event, Outcome, Reply, StepEnded
-from .llm import LLMInput
+from .llm import MAX_CONTINUATIONS, NOTICES, LLMInput
 from .outcome_data import reply_data, stop_word
 from .state import GO_ON, Part, Run, State, Step, Steps
 
@@ -47,7 +47,7 @@ def _step(state: State) -> Generator[Effect | Event, Outcome, Ending | None]:
     yield StepEnded(state.index, step.record)
     if found.ending is None:
         return None
-    answer = step.reply.final_answer if step.reply is not None and found.ending == "final_answer" else None
+    answer = "".join(state.pieces) if found.ending == "final_answer" else None
     return Ending(found.ending, answer, found.mode)
 
 
@@ -69,8 +69,12 @@ def _ask(step: Step) -> Part:
     """Ask the model, patiently, and read what it said."""
     state = step.state
     left = max(state.run.gate.policy.limits["max_tokens"] - state.counters.tokens, 0)
+    notice, specs = state.notice()
+    if notice is not None:
+        state.history.add({"role": "user", "content": NOTICES[notice]})
+        step.record["notice"] = notice
     messages = state.history.window()
-    asked = LLMInput(state.run.run_id, step.index, messages, state.run.specs, left)
+    asked = LLMInput(state.run.run_id, step.index, messages, specs, left)
     first = AskModel(step.index, 1, asked, state.history.digest)
     step.record["llm_input"] = first.record()
     state.counters.iterations += 1
@@ -90,9 +94,21 @@ def _ask(step: Step) -> Part:
     if what != "ok":
         step.note_error("m", {"problem": reply.problem})
         return state.verdict(what)
-    if reply.final_answer is not None:
-        return state.verdict("answered")
-    return GO_ON
+    return _answered(step, reply)
+
+
+def _answered(step: Step, reply: Reply) -> Verdict:
+    """What a usable reply amounts to: an answer, a piece of one, or calls to go on with."""
+    state = step.state
+    if reply.final_answer is None:
+        state.pieces = []
+        return GO_ON
+    cut_off = reply.finish_reason == "length"
+    if cut_off and len(state.pieces) == MAX_CONTINUATIONS:
+        step.note_error("m", {"problem": "an answer that was cut off again and again"})
+        return state.verdict("llm_invalid_output")
+    state.pieces.append(reply.final_answer)
+    return GO_ON if cut_off else state.verdict("answered")
 
 
 def _judge_reply(outcome: Outcome) -> str:
@@ -112,7 +128,7 @@ def _note_reply(step: Step, reply: Reply) -> None:
     step.record["llm_output"] = reply_data(reply)
     step.record["intended_tool_calls"] = [call.record() for call in reply.calls]
     step.pending = list(reply.calls)
-    message: dict[str, Any] = {"role": "assistant", "content": reply.text or ""}
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text or reply.final_answer or ""}
     if reply.calls:
         message["tool_calls"] = [
             {"id": call.id, "name": call.name, "arguments": text}

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from ..fail.errors import PolicyError
 from . import canonical_json
+from .networks import Networks
 from .places import relative_to_root, shipped
-from .resources import Allowlist, Malformed, Networks
+from .resources import Allowlist, Malformed
 from .schema_errors import did_you_mean, escape_pointer, first_problem
 from .strict_yaml import YamlError
 from .strict_yaml import load as load_yaml
@@ -161,6 +162,11 @@ class Policy:
         budget = self.section("loop_budget")
         names = ("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes")
         return {name: int(budget.get(name, 0)) for name in names}
+
+    @property
+    def wrap_up(self) -> bool:
+        """Whether the last iteration within the limits is offered without tools."""
+        return bool(self.section("loop_budget").get("wrap_up", False))
 
     @cached_property
     def max_repeats(self) -> int:

@@ -44,11 +44,24 @@ class State:
         self.history = History()
         self.history.add({"role": "user", "content": run.question})
         self.known_inputs: set[tuple[str, str]] = set()
+        # an answer that was cut off, piece by piece
+        self.pieces: list[str] = []
         # key of a refused call -> the decision that refused it
         self.refused: dict[bytes, dict[str, Any]] = {}
 
     def verdict(self, what: str) -> Verdict:
         return verdict(what, self.run.on_deny)
+
+    def notice(self) -> tuple[str | None, tuple[ToolSpec, ...]]:
+        """What the model is to be told before the next step (a key of NOTICES), and the tools it is offered."""
+        policy = self.run.gate.policy
+        limit = policy.limits["max_iterations"]
+        left = limit - self.counters.iterations
+        if left == 1 and policy.wrap_up:
+            return "last", ()
+        if self.pieces:
+            return "go_on", self.run.specs
+        return "two_left" if left == 2 < limit else None, self.run.specs
 
     def tell(self, call: Call, content: str) -> None:
         """Let the model read what came of a call; `content` is JSON text."""

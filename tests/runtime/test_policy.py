@@ -18,11 +18,12 @@ from tachograph.runtime.canonical_json import digest, encode, freeze
 from tachograph.runtime.clock import VirtualClock
 from tachograph.runtime.effects import Call
 from tachograph.runtime.gate import Counters, Gate
-from tachograph.runtime.llm import LLMInput, LLMOutput, ToolCall
+from tachograph.runtime.llm import LLMInput, LLMOutput, ToolCall, ToolSpec
 from tachograph.runtime.places import shipped
 from tachograph.runtime.policy import Policy, meta_schema
 from tachograph.runtime.redact import PATTERNS, Redactor
 from tachograph.runtime.retry import Schedule
+from tachograph.runtime.state import Run, State
 from tachograph.runtime.tools import collect
 
 FULL: dict[str, Any] = {
@@ -107,6 +108,15 @@ def _timeout(data: dict[str, Any]) -> Any:
     return _search(data)
 
 
+def _offered(data: dict[str, Any]) -> Any:
+    """What the model is told and offered in the last iteration."""
+    policy = Policy.from_dict(data)
+    spec = ToolSpec("search", "finds", "{}")
+    state = State(Run("r", "What?", 1, Gate(policy, TOOLS), Schedule(), (spec,)))
+    state.counters.iterations = policy.limits["max_iterations"] - 1
+    return state.notice()
+
+
 # key of the meta-schema: (another value for it, what must differ then)
 EFFECTS: dict[str, tuple[Any, Callable[[dict[str, Any]], Any]]] = {
     "/tool_registry/allowed": (["fetch"], _search),
@@ -122,6 +132,7 @@ EFFECTS: dict[str, tuple[Any, Callable[[dict[str, Any]], Any]]] = {
     "/loop_budget/max_tokens": (9, lambda d: _step(d, tokens=9)),
     "/loop_budget/max_tool_calls": (9, lambda d: _search(d, tool_calls=9)),
     "/loop_budget/max_result_bytes": (9, lambda d: _search(d, result_bytes=9)),
+    "/loop_budget/wrap_up": (True, _offered),
     "/cycle_detection/max_repeats": (1, _search),
     "/retry/max_retries": (1, _waits),
     "/retry/backoff_base_ms": (200, _waits),
