@@ -78,6 +78,12 @@ def _parser() -> argparse.ArgumentParser:
     run = _verb(commands, "run", verbs.run, "run a task and record it as four files")
     run.add_argument("task", help="task file, such as tasks/canonical/v1.yaml")
     run.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/KIND/NAME)")
+    run.add_argument(
+        "--llm", metavar="PROVIDER:MODEL", help="ask a live model: anthropic:..., openai:..., ollama:..."
+    )
+    run.add_argument("--base-url", metavar="URL", help="where the model answers, if not at its provider's")
+    run.add_argument("--timeout", type=float, metavar="S", help="end the run after S seconds")
+    run.add_argument("--replace", action="store_true", help="replace a recorded run of a live model")
     run.add_argument("--otlp", metavar="URL", help="send spans live to http://HOST:PORT or grpc://HOST:PORT")
     run.add_argument(
         "--durability",
@@ -105,6 +111,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="CALL",
         help="the call in doubt has not taken place",
     )
+    resume.add_argument("--llm", metavar="PROVIDER:MODEL", help="the live model, if not the one before")
+    resume.add_argument("--base-url", metavar="URL", help="where it answers")
     resume.add_argument("--rebase", action="store_true", help="go on although inputs changed; records both")
     resume.add_argument(
         "--quiet", action="store_true", help="print the answer, the ending and the place only"
@@ -114,6 +122,12 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--step", type=int, metavar="N", help="this step only")
     replay = _verb(
         commands, "replay", verbs.replay, "make runs again from their own records: no model, no tools"
+    )
+    replay.add_argument(
+        "--policy", metavar="FILE", help="say what this policy would have decided, up to the first difference"
+    )
+    replay.add_argument(
+        "--overlay", action="append", default=[], metavar="FILE", help="merge over that policy"
     )
     replay.add_argument("runs", nargs="*", metavar="RUN", help="folders of runs (default: all below runs/)")
     policy = commands.add_parser("policy", help="look at a policy", epilog=_EXIT_CODES)

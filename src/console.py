@@ -48,6 +48,7 @@ class Progress:
         self._stream = stream
         self._paint = paint
         self._width = width or width_of(stream)
+        self._midline = False
 
     def __call__(self, notice: Notice) -> None:
         if notice.what == "line" and notice.line is not None:
@@ -57,7 +58,16 @@ class Progress:
         elif notice.outcome is not None:
             self._performed(notice)
 
+    def token(self, text: str) -> None:
+        """A piece of a model's text as it comes."""
+        with contextlib.suppress(OSError):
+            shown = "\n       ".join(visible(line) for line in text.split("\n"))
+            print(shown if self._midline else f"       {shown}", end="", file=self._stream, flush=True)
+            self._midline = True
+
     def _print(self, text: str) -> None:
+        if self._midline:
+            text, self._midline = f"\n{text}", False
         with contextlib.suppress(OSError):  # its reader left: the run goes on, and the end of it says so
             print(text, file=self._stream, flush=True)
 

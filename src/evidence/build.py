@@ -46,6 +46,8 @@ def tasks(root: Path, kind: str | None = None, name: str | None = None) -> list[
 def make(path: Path, root: Path) -> Made:
     """Run one task and record it below `runs/`."""
     task = load_task(path, root=root)
+    if not task.is_scripted:
+        return Made(task.file, "left alone: live")
     place = Path(path.parent.name, path.stem)
     rejected = root / ".tachograph" / "rejected" / "-".join(place.parts)
     try:
@@ -96,7 +98,9 @@ def _main(root: Path, kind: str | None, name: str | None, *, checking: bool) -> 
     bad = 0
     if not checking:
         for path in chosen:  # bad input is refused before anything is recorded
-            build(load_task(path, root=root))
+            task = load_task(path, root=root)
+            if task.is_scripted:
+                build(task)
     try:
         for path in chosen:
             made = compare(path, root) if checking else make(path, root)

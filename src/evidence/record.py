@@ -61,7 +61,7 @@ def record(
     """
     setting = agent.setting(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
     if not replace:
-        _spare(Path(out), setting.run_id)
+        spare(Path(out), setting.run_id, "replace=True")
     with live_export(otlp) as extra:
         result = record_run(agent, setting, Path(out), listeners=(*listeners, *extra), durability=durability)
     if result.mode == "interrupted":
@@ -69,7 +69,7 @@ def record(
     return result
 
 
-def _spare(out: Path, run_id: str) -> None:
+def spare(out: Path, run_id: str, remedy: str) -> None:
     """Refuse to replace a record that cannot be made again, or is of another run."""
     try:
         there = manifests.read((out / MANIFEST).read_bytes())
@@ -80,7 +80,7 @@ def _spare(out: Path, run_id: str) -> None:
         name, again = "unknown", False
     if name != run_id or not again:
         raise OutputError(
-            f"{out}: holds a record already (run {str(name)[:80]}); name another folder, or give replace=True"
+            f"{out}: holds a record already (run {str(name)[:80]}); name another folder, or give {remedy}"
         )
 
 

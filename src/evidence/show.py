@@ -77,4 +77,5 @@ def _step(step: Line, paint: Paint) -> list[str]:
 def _decision(decision: Line, paint: Paint) -> str:
     colour = "green" if decision["decision"] == "allow" else "red"
     why = "" if decision["decision"] == "allow" else f"  {visible(decision['reason'])}"
-    return f"{paint(visible(decision['decision']).ljust(6), colour)} {visible(decision['rule_id'])}  {visible(decision['at'])}{why}"
+    said = paint(visible(decision["decision"]).ljust(6), colour)
+    return f"{said} {visible(decision['rule_id'])}  {visible(decision['at'])}{why}"

@@ -21,9 +21,10 @@ from ..runtime.clock import DEFAULT_START, VirtualClock, epoch_ns
 from ..runtime.effects import Answer, AskHuman
 from ..runtime.identity import new_run_id
 from ..runtime.llm import Model
+from ..runtime.mount_path import parse_path
 from ..runtime.places import project_root, relative_to_root
 from ..runtime.policy import Policy
-from ..runtime.resources import Malformed, parse_path
+from ..runtime.resources import Malformed
 from ..runtime.schema_errors import did_you_mean, first_problem
 from ..runtime.setting import Setting
 from ..runtime.strict_yaml import Document, YamlError
@@ -59,6 +60,11 @@ class Task:
     @property
     def seed(self) -> int:
         return int(self.data.get("seed", 0))
+
+    @property
+    def is_scripted(self) -> bool:
+        """Whether the task holds a script to run without a model."""
+        return "llm" in self.data
 
     @property
     def run_id(self) -> str:

@@ -229,7 +229,7 @@ class Agent:
 
     def redactor(self) -> Redactor:
         """What takes secrets out of all that enters a run: a fresh one for each run."""
-        return Redactor(self.policy.redact)
+        return Redactor(self.policy.redact, getattr(self.llm, "secrets", ()))
 
     def run_line(self, setting: Setting, question: str) -> dict[str, Any]:
         """The ledger's first line: everything that decides how the run goes, save the outcomes."""

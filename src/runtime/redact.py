@@ -33,14 +33,15 @@ PATTERNS: Final[dict[str, str]] = {
 class Redactor:
     """Replaces the named kinds of secrets. Holds the numbers given out in one run."""
 
-    def __init__(self, kinds: Sequence[str]) -> None:
+    def __init__(self, kinds: Sequence[str], values: Sequence[tuple[str, str]] = ()) -> None:
+        """`kinds` are names of PATTERNS; `values` are (kind, secret) pairs that are known by their very text."""
         self._numbers: dict[tuple[str, str], int] = {}
         self._counts: dict[str, int] = {}
-        # in the table's order, so that the more special kind is tried first
-        chosen = [kind for kind in PATTERNS if kind in kinds]
-        self._pattern = (
-            re.compile("|".join(f"(?P<{kind}>{PATTERNS[kind]})" for kind in chosen)) if chosen else None
-        )
+        # known texts first, then in the table's order, so that the more special kind is tried first
+        self._known = {value: kind for kind, value in values if value}
+        parts = [re.escape(value) for value in sorted(self._known, key=len, reverse=True)]
+        parts += [f"(?P<{kind}>{PATTERNS[kind]})" for kind in PATTERNS if kind in kinds]
+        self._pattern = re.compile("|".join(parts)) if parts else None
 
     def __call__(self, text: str) -> str:
         """`text` with each secret replaced; text without secrets comes back as it is."""
@@ -67,7 +68,7 @@ class Redactor:
         return canonical_json.freeze(canonical_json.map_strings(data.value(), self))
 
     def _placeholder(self, match: re.Match[str]) -> str:
-        kind = str(match.lastgroup)
+        kind = self._known.get(match.group()) or str(match.lastgroup)
         key = (kind, match.group())
         if key not in self._numbers:
             self._counts[kind] = self._counts.get(kind, 0) + 1
@@ -92,6 +93,7 @@ class _Repeating(Redactor):
 
     def __init__(self, whole: Redactor) -> None:
         self._pattern = whole._pattern
+        self._known = whole._known
         self._numbers = whole._numbers
         self._counts = whole._counts
 

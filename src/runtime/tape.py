@@ -68,21 +68,26 @@ class TapeStep:
 
 
 class Tape:
-    """The outcomes of a run by (step, position), each to be taken once and in order."""
+    """The outcomes of a run by (step, position), each to be taken once and in order.
 
-    def __init__(self, steps: Mapping[int, TapeStep]) -> None:
+    `any_budget` says that a model's input may differ in how much the model may say.
+    """
+
+    def __init__(self, steps: Mapping[int, TapeStep], *, any_budget: bool = False) -> None:
         self._steps = dict(steps)
+        self._compared = ("messages", "digest", *(() if any_budget else ("max_output_tokens",)))
         self._now = TapeStep()
         self._index = 0
 
     @classmethod
-    def of(cls, lines: Iterable[Line]) -> Tape:
+    def of(cls, lines: Iterable[Line], *, any_budget: bool = False) -> Tape:
         """The tape of a ledger's step lines."""
         return cls(
             {
                 line["step_index"]: TapeStep(outcomes_of(line), line["llm_input"], late_of(line["stamps"]))
                 for line in lines
-            }
+            },
+            any_budget=any_budget,
         )
 
     def look(self, effect: Effect) -> Outcome | Cancelled | None:
@@ -128,7 +133,7 @@ class Tape:
         if then is None or not isinstance(effect, AskModel):
             return
         now = effect.record()
-        for key in ("messages", "digest", "max_output_tokens"):
+        for key in self._compared:
             if then[key] != now[key]:
                 words = {"digest": "the messages differ", "messages": "the number of messages differs"}
                 what = words.get(key, f"{key} differs")

@@ -1,0 +1,76 @@
+"""What the commands share: the project, the runs asked for, paths as a person reads them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..console import clip
+from ..fail.errors import InputError
+
+
+def root_of(options: argparse.Namespace) -> Path:
+    from ..runtime.places import project_root, shipped
+
+    if options.root is not None:
+        root = Path(options.root)
+        if not (root / "policy").is_dir():
+            raise InputError("holds no policy/ folder", file=options.root, remedy="give the project's root")
+        return root
+    return project_root(Path.cwd()) or shipped(".")
+
+
+def shown(path: Path) -> str:
+    """A path for a person: relative where it can be, and inert."""
+    return clip(near(path), 400)
+
+
+def near(path: Path) -> str:
+    try:
+        return path.resolve().relative_to(Path.cwd().resolve()).as_posix()
+    except ValueError:
+        return str(path)
+
+
+def in_project() -> bool:
+    from ..runtime.places import project_root
+
+    return project_root(Path.cwd()) is not None
+
+
+def run_folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
+    """The folder that `runs/` is in, and the runs asked for; all of them where none is named."""
+    from ..evidence.check import runs_below
+    from ..evidence.manifest import FILES
+
+    here = Path.cwd()
+    root = (
+        here if options.root is None and not in_project() and (here / "runs").is_dir() else root_of(options)
+    )
+    for name in options.runs:
+        folder = Path(name)
+        if not name or not os.path.isdir(folder):
+            raise InputError(
+                "there is no such run", file=name or "''", remedy="name a folder such as runs/canonical/v1"
+            )
+        if not any((folder / file).is_file() for file in FILES):
+            raise InputError(
+                "is no run", file=name, remedy="name the folder of one run, such as runs/canonical/v1"
+            )
+    folders = [Path(name) for name in options.runs] or runs_below(root)
+    if not folders:
+        raise InputError(
+            "there is no recorded run", file=str(root / "runs"), remedy="record one with `tachograph run`"
+        )
+    return root, folders
+
+
+def load_policies(options: argparse.Namespace, files: Sequence[str]) -> list[Any]:
+    from ..runtime.policy import Policy
+
+    root = root_of(options)
+    paths = [Path(file) for file in files] or [root / "policy" / "v1.yaml"]
+    return [(path, Policy.load(path, options.overlay, root=root)) for path in paths]

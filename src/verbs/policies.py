@@ -1,0 +1,54 @@
+"""Commands on policies: check, version, decide."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from ..console import painter
+from .common import load_policies, near, root_of, shown
+
+
+def policy_check(options: argparse.Namespace) -> int:
+    """Load policies and say what they hold."""
+    loaded = load_policies(options, options.files)
+    folder = root_of(options) / "tools"
+    names = {path.stem for path in folder.glob("*.py")}
+    for _, policy in loaded:
+        if names:
+            policy.check_tools(names)
+    if options.json:
+        print(json.dumps({near(path): policy.version for path, policy in loaded}, sort_keys=True))
+        return 0
+    for path, policy in loaded:
+        print(
+            f"{shown(path)}: version {policy.version}, {len(policy.allowed)} tools allowed, "
+            f"{len(policy.data.get('url_allowlist', ()))} URL entries, {len(policy.mounts)} mounts"
+        )
+    return 0
+
+
+def policy_version(options: argparse.Namespace) -> int:
+    """Print the version of policies."""
+    loaded = load_policies(options, options.files)
+    if not options.json:
+        print("\n".join(policy.version for _, policy in loaded))
+    elif len(loaded) == 1:
+        print(json.dumps({"version": loaded[0][1].version}))
+    else:
+        print(json.dumps({near(path): policy.version for path, policy in loaded}, sort_keys=True))
+    return 0
+
+
+def policy_decide(options: argparse.Namespace) -> int:
+    """Decide one call."""
+    from ..evidence.decide import decide_file, text_of
+
+    ((_, policy),) = load_policies(options, [options.policy] if options.policy else [])
+    found = decide_file(options.call, policy, root_of(options))
+    if options.json:
+        print(json.dumps(found.record(), sort_keys=True))
+    else:
+        print(text_of(found, painter(sys.stdout, options.no_color)))
+    return 0 if found.decision.decision == "allow" else 1

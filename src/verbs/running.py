@@ -1,0 +1,132 @@
+"""Commands that make runs: run, resume."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..console import Paint, Progress, clip, painter
+from ..fail.errors import InputError
+from .common import near, shown
+
+
+def _task_path(options: argparse.Namespace) -> tuple[Path, Path]:
+    """The task file and the project that its run belongs to."""
+    from ..runtime.places import project_root, shipped
+
+    path = Path(options.task)
+    root = Path(options.root) if options.root else project_root(path.resolve().parent)
+    inside = shipped(options.task)
+    if not os.path.exists(path) and not path.is_absolute() and os.path.isfile(inside):
+        path, root = inside, None  # a task that came with the package; its run goes below the current folder
+    return path, root or Path.cwd()
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a task, record it, and say how it ended."""
+    from ..evidence import index
+    from ..evidence.record import ending_ok, live_export, record_run, spare
+    from ..evidence.task import build, load_task
+
+    path, home = _task_path(options)
+    paint = painter(sys.stdout, options.no_color)
+    progress = None if options.json or options.quiet else Progress(sys.stdout, paint)
+    task = load_task(path, root=options.root)
+    model = _model(options.llm, options.base_url, progress)
+    kind, name = task.kind_and_name
+    out = Path(
+        options.out or near(home / "runs" / ("live" if model else path.resolve().parent.name) / path.stem)
+    )
+    agent, setting = build(task, model=model)
+    if model is not None and not options.replace:
+        spare(out, setting.run_id, "--replace")
+    # what a task expects was written for its script, where it has one
+    expected = {} if model is not None and task.is_scripted else task.expected
+    rejected = Path(near(home / ".tachograph" / "rejected" / f"{kind}-{name}"))
+    with live_export(options.otlp, lambda line: print(f"tachograph: {line}", file=sys.stderr)) as extra:
+        result = record_run(
+            agent,
+            replace(setting, deadline_s=options.timeout or setting.deadline_s),
+            out,
+            root=task.root,
+            listeners=[*([progress] if progress else []), *extra],
+            expected=expected,
+            rejected=rejected,
+            durability=options.durability,
+        )
+    index.update_for(home, out)
+    good = ending_ok(result, expected)
+    _say_result(options, result, out, good, paint)
+    if result.mode == "interrupted" and not good:
+        return 128 + (result.signum or 2)
+    return 0 if good else 1
+
+
+def _model(spec: str | None, base_url: str | None, progress: Progress | None) -> Any:
+    """The live model that was asked for, with a word on whom it speaks to; None where none was."""
+    if spec is None:
+        if base_url is not None:
+            raise InputError("--base-url is for a live model", remedy="give --llm PROVIDER:MODEL too")
+        return None
+    from ..runtime.providers import open_model
+
+    streams = progress is not None and sys.stdout.isatty()
+    model = open_model(spec, base_url=base_url, on_text=progress.token if progress and streams else None)
+    print(f"tachograph: the model {clip(spec, 100)} is asked at {clip(model.host, 200)}", file=sys.stderr)
+    return model
+
+
+def resume(options: argparse.Namespace) -> int:
+    """Go on with a run that died."""
+    from ..evidence import index
+    from ..evidence.recorded import project_of
+    from ..evidence.resume import resume_folder
+    from ..runtime.keeping import DONE, NOT_DONE
+
+    out = Path(options.run)
+    said = {**dict.fromkeys(options.done, DONE), **dict.fromkeys(options.not_done, NOT_DONE)}
+    paint = painter(sys.stdout, options.no_color)
+    progress = None if options.json or options.quiet else Progress(sys.stdout, paint)
+    listeners = [progress] if progress is not None else []
+    root = Path(options.root) if options.root else None
+
+    def again(model: dict[str, Any]) -> Any:
+        spec = options.llm or f"{model['provider']}:{model['name']}"
+        return _model(spec, options.base_url, progress)
+
+    result = resume_folder(
+        out, said=said, rebase=options.rebase, root=root, open_model=again, listeners=listeners
+    )
+    place = out.with_name(out.name.removesuffix(".partial"))
+    index.update_for(project_of(place, root), place)
+    _say_result(options, result, place, result.ok, paint)
+    if result.mode == "interrupted":
+        return 128 + (result.signum or 2)
+    return 0 if result.ok else 1
+
+
+def _say_result(options: argparse.Namespace, result: Any, out: Path, good: bool, paint: Paint) -> None:
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    "run_id": result.run_id,
+                    "ending": result.ending,
+                    "failure_mode": result.mode,
+                    "answer": result.answer,
+                    "as_wanted": good,
+                    "folder": str(out),
+                },
+                sort_keys=True,
+            )
+        )
+    else:
+        if result.answer is not None:
+            print(f"answer    {clip(result.answer, 2000)}")
+        print(f"ending    {paint(result.ending, 'green' if good else 'red')}")
+        print(f"files     {shown(out)}/: state.jsonl trace.json run_report.md manifest.json")
