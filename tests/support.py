@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from tachograph.runtime.effects import AskHuman
 from tachograph.runtime.llm import LLMInput, LLMOutput, ToolCall
 from tachograph.runtime.policy import Policy
 from tachograph.runtime.setting import RunResult
+from tachograph.runtime.tape import RecordedClock, RecordedWorld, Tape
 from tachograph.runtime.tools import Tool
 from tachograph.tracing.spans import Span, spans_of
 
@@ -211,7 +212,25 @@ def perform(
     texts: list[str] = []
     result = agent.execute(setting, listeners=listeners, on_line=lambda _line, text: texts.append(text))
     state = "".join(f"{text}\n" for text in texts).encode()
-    return Ran(result, state, model if isinstance(model, Script) else None)
+    ran = Ran(result, state, model if isinstance(model, Script) else None)
+    assert replay_of(agent, ran.lines) == texts
+    return ran
+
+
+def replay_of(agent: Agent, lines: list[dict[str, Any]]) -> list[str]:
+    """The ledger that a run gives when every effect is answered from its ledger."""
+    clock = RecordedClock.of(lines)
+    tape = Tape.of(lines[1:-1])
+    setting = agent.setting(
+        lines[0]["question"], run_id=lines[0]["run_id"], seed=lines[0]["seed"], clock=clock
+    )
+    texts: list[str] = []
+    agent.execute(
+        replace(setting, world=RecordedWorld(tape, clock), as_recorded=True),
+        on_line=lambda _line, text: texts.append(text),
+    )
+    assert tape.left() is None
+    return texts
 
 
 # ---- what holds for every record -----------------------------------------------------------------------

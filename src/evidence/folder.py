@@ -42,7 +42,7 @@ class Folder:
             self.out.parent.mkdir(parents=True, exist_ok=True)
             if self.out.exists() and not self.out.is_dir():
                 raise OutputError(f"{self.shown}: is no folder; name another place for the run")
-            self._refuse_foreign(self.out, f"{self.shown}", manifests.FILES)
+            self._refuse_foreign(self.out, f"{self.shown}", (*manifests.FILES, manifests.SEAL))
             self._refuse_foreign(self.partial, f"{self.shown}.partial", (*manifests.FILES, JOURNAL, MOUNTS))
             if self._resume and not (self.partial / JOURNAL).is_file() and not self.is_whole:
                 raise OutputError(f"{self.shown}: there is no unfinished run to go on with")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ..runtime.canonical_json import digest
-from .manifest import FILES, MANIFEST
+from .manifest import FILES, MANIFEST, SEAL
 
 INDEX: Final = "runs/INDEX.json"
 # recorded runs whose names have no task file
@@ -126,7 +126,9 @@ def _strays(root: Path) -> list[str]:
             if len(relative) == 2 and not whole:
                 out.append(f"runs/{'/'.join(relative)}: is no whole run; remove it or record it again")
             continue
-        known = (len(relative) == 3 and relative[2] in FILES) or (len(relative) == 1 and relative[0] in ASIDE)
+        known = (len(relative) == 3 and relative[2] in (*FILES, SEAL)) or (
+            len(relative) == 1 and relative[0] in ASIDE
+        )
         name = f"runs/{'/'.join(relative)}"
         if path.is_symlink():
             out.append(f"{name}: is a link; put there what it leads to, or remove it")

@@ -25,6 +25,7 @@ STATE: Final = "state.jsonl"
 TRACE: Final = "trace.json"
 REPORT: Final = "run_report.md"
 MANIFEST: Final = "manifest.json"
+SEAL: Final = "seal.json"  # not a run's file: what a person adds to one
 FILES: Final = (STATE, TRACE, REPORT, MANIFEST)
 
 Line = dict[str, Any]

@@ -10,7 +10,7 @@ from ..runtime import ledger as ledgers
 from ..tracing.otlp_json import document
 from ..tracing.spans import spans_of
 from . import manifest as manifests
-from .manifest import FILES, MANIFEST, REPORT, STATE, TRACE
+from .manifest import FILES, MANIFEST, REPORT, SEAL, STATE, TRACE
 from .report import Report
 
 
@@ -26,7 +26,7 @@ def run_files(folder: Path, name: str) -> dict[str, bytes]:
             f"cannot be read ({type(error).__name__})", file=name, remedy="check its permission"
         ) from None
     for path in present:
-        if path.name not in FILES:
+        if path.name not in (*FILES, SEAL):
             raise RecordError(
                 f"holds a file that is no run's: {path.name[:80]!r}", file=name, remedy="remove it"
             )

@@ -28,7 +28,7 @@ from ..runtime.setting import RunResult, Setting
 from . import manifest as manifests
 from .expect import differences
 from .folder import MOUNTS, Folder
-from .manifest import MANIFEST
+from .manifest import MANIFEST, SEAL
 from .writer import Writer
 
 Line = dict[str, Any]
@@ -205,7 +205,7 @@ def _same_in_place(out: Path, stable: Line) -> bool:
         there = manifests.read(data)
         if manifests.stable(there) != manifests.stable(stable):
             return False
-        names = sorted(path.name for path in out.iterdir())
+        names = sorted(path.name for path in out.iterdir() if path.name != SEAL)
         return names == sorted(manifests.FILES) and all(
             canonical_json.digest((out / name).read_bytes()) == sha
             for name, sha in stable["artifacts"].items()

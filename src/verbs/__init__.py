@@ -1,6 +1,6 @@
 """What each command does: call, print, exit code."""
 
-from .checking import check, replay, verify
+from .checking import check, replay, seal, verify
 from .looking import explain, show, version
 from .policies import policy_check, policy_decide, policy_version
 from .running import resume, run
@@ -14,6 +14,7 @@ __all__ = [
     "replay",
     "resume",
     "run",
+    "seal",
     "show",
     "verify",
     "version",

@@ -107,10 +107,14 @@ def verify(options: argparse.Namespace) -> int:
     """Check records in themselves."""
     from ..evidence.drift import counted
     from ..evidence.index import problems
+    from ..evidence.seal import check_seal
     from ..evidence.verify import verify as verify_run
 
     root, folders = run_folders(options)
-    found = {str(near(folder)): verify_run(folder, root) for folder in folders}
+    key = Path(options.key) if options.key else None
+    found = {
+        str(near(folder)): [*verify_run(folder, root), *check_seal(folder, key, root)] for folder in folders
+    }
     lines = [line for run in found.values() for line in run]
     if not options.runs and (root / "policy").is_dir():
         lines += [line for line in problems(root) if line not in lines]
@@ -123,9 +127,20 @@ def verify(options: argparse.Namespace) -> int:
     print(
         f"verify: {counted(len(lines), 'problem')}"
         if lines
-        else f"verify: {names} whole and consistent; nothing was run"
+        else f"verify: {names} whole and consistent{', sealed with that key' if key else ''}; nothing was run"
     )
     return 1 if lines else 0
+
+
+def seal(options: argparse.Namespace) -> int:
+    """Sign the four files of recorded runs."""
+    from ..evidence.seal import seal as seal_run
+
+    root, folders = run_folders(options)
+    for folder in folders:
+        keyid = seal_run(folder, Path(options.key), root)
+        print(f"sealed    {clip(near(folder), 400)}/seal.json with key {keyid[:16]}")
+    return 0
 
 
 def replay(options: argparse.Namespace) -> int:
