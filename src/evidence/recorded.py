@@ -83,7 +83,9 @@ def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Set
             remedy="read it with the version that wrote it",
         ) from error
     again = replace(setting, run_id=run["run_id"], question=question, clock=clock, seed=run["seed"])
-    return agent, replace(again, as_recorded=True)
+    deadline = run.get("deadline_ms")
+    seconds = None if deadline is None else deadline / 1000
+    return agent, replace(again, as_recorded=True, deadline_s=seconds)
 
 
 def agent_of(

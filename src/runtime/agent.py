@@ -34,6 +34,7 @@ from .redact import Redactor
 from .retry import Schedule
 from .setting import RunResult, Setting, StepLines
 from .state import Run
+from .tape import RecordedClock
 from .tools import SHIPPED, Tool, collect
 from .workspace import Host, Mount, Workspace
 
@@ -269,14 +270,19 @@ class Agent:
                 for name, host in self.hosts.items()
             },
         }
-        return {**line, "rebased": list(setting.rebased)} if setting.rebased else line
+        if setting.deadline_s is not None:
+            line["deadline_ms"] = int(setting.deadline_s * 1000)
+        if setting.rebased:
+            line["rebased"] = list(setting.rebased)
+        return line
 
 
 def _stop(setting: Setting) -> Stop | None:
     """What ends a run between two effects: its deadline on its own clock, or code."""
     cancel, seconds = setting.cancel, setting.deadline_s
-    if cancel is None and seconds is None:
-        return None
+    answered = isinstance(setting.clock, RecordedClock) and not setting.clock.goes_on
+    if answered or (cancel is None and seconds is None):
+        return None  # in a record stands what stopped the run
 
     def stop(stamp: int) -> Cancelled | None:
         if cancel is not None and cancel.is_set():

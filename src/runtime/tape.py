@@ -33,6 +33,11 @@ class RecordedClock:
         self._last = -1
         self._then = then
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is a clock behind the recorded stamps."""
+        return self._then is not None
+
     @classmethod
     def of(cls, lines: Sequence[Line]) -> RecordedClock:
         """The clock of a whole ledger."""
