@@ -10,9 +10,12 @@ record(agent, "What must a driver do when the recorder fails?", out="my-runs/fir
 from __future__ import annotations
 
 from .evidence.record import record
+from .evidence.replay import replay
+from .evidence.resume import resume
 from .fail.errors import (
     Cancelled,
     CorpusError,
+    EffectInDoubt,
     ExpectationError,
     InputError,
     InvalidModelOutput,
@@ -20,6 +23,8 @@ from .fail.errors import (
     OutputError,
     PolicyError,
     RecordError,
+    ReplayError,
+    Suspended,
     TachographError,
     TaskError,
     ToolError,
@@ -50,6 +55,7 @@ __all__ = [
     "Counters",
     "Decided",
     "Decision",
+    "EffectInDoubt",
     "ExpectationError",
     "Host",
     "InputError",
@@ -65,8 +71,10 @@ __all__ = [
     "Policy",
     "PolicyError",
     "RecordError",
+    "ReplayError",
     "RunResult",
     "Stub",
+    "Suspended",
     "SystemClock",
     "TachographError",
     "TaskError",
@@ -81,4 +89,6 @@ __all__ = [
     "decide",
     "load_module",
     "record",
+    "replay",
+    "resume",
 ]

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..fail.errors import InputError, OutputError
+from . import replay
 from .compare import BROKEN, Findings, compare_files
 from .drift import CLASSES
 from .expect import differences
 from .index import UNFINISHED
 from .rebuild import run_files
-from .recorded import made_from_code, project_of, relative_name, task_of
+from .recorded import is_live, made_from_code, open_record, project_of, relative_name, task_of
 from .report import visible
 from .task import Task, build, load_task
 from .verify import verify
@@ -34,6 +35,8 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
         found.lines = verify(folder, base)
         return found
     try:
+        if is_live(folder):
+            return replay.checked(open_record(folder, base))
         task_path = task_of(folder, base, name)
         found.accept = f"tachograph run {shlex.quote(task_path)} --out {shlex.quote(name)}"
         there = run_files(folder, name)

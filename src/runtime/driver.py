@@ -298,9 +298,11 @@ class LiveWorld:
         io = self._workspace.io(late, effect.key)
         fault = result = invalid = None
         try:
-            returned = self._call(effect, io, lambda: tool.run(arguments, io))
+            returned = self._call(effect, io, lambda: self._run(tool, arguments, io))
         except (KeyboardInterrupt, Cancelled, Leave):
             raise
+        except NotJson as error:  # of a worker, which reads the result
+            invalid = error.reason
         except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends a tool, not the run
             _LOG.info("tool %s raised", tool.name, exc_info=error)
             fault = self._fault(error, tool.transient)
@@ -338,6 +340,16 @@ class LiveWorld:
     def _fault(self, error: BaseException, transient: Sequence[type[BaseException]]) -> Fault:
         fault = fault_of(error, transient)
         return replace(fault, exception=self._redact(fault.exception))
+
+    def _run(self, tool: Tool, arguments: dict[str, Any], io: IO) -> Any:
+        if tool.timeout_s is None and not tool.isolate:
+            return tool.run(arguments, io)
+        from .worker import deadline, run_isolated  # brings much along, for few
+
+        if tool.isolate:
+            return run_isolated(tool, arguments, io, tool.timeout_s, interrupts=self._interrupts)
+        with deadline(tool.timeout_s, Leave):
+            return tool.run(arguments, io)
 
     def _read_result(self, returned: Any) -> tuple[canonical_json.Fragment | None, str | None]:
         try:

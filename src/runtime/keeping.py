@@ -153,7 +153,13 @@ class _Kept:
             return UNKNOWN
         io = self._workspace.io(lambda check, keep: self._gate.decide_late(check), effect.key)
         try:
-            said = tool.probe(effect.call.arguments.value(), io)
+            arguments = effect.call.arguments.value()
+            if tool.isolate:
+                from .worker import run_isolated
+
+                said = run_isolated(tool, arguments, io, tool.timeout_s, name="probe")
+            else:
+                said = tool.probe(arguments, io)
         except Exception:  # noqa: BLE001 - foreign code: no answer
             return UNKNOWN
         return said if said in (DONE, NOT_DONE) else UNKNOWN

@@ -17,6 +17,7 @@ A string in `INPUT_SCHEMA` that names a resource says so with `"x-resource": "ur
 from __future__ import annotations
 
 import builtins
+import contextlib
 import inspect
 import json
 import re
@@ -39,6 +40,21 @@ SHIPPED: Final = ("search", "fetch", "read", "write", "summarize")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a worker makes a tool's module from: its very source, and its names in this process.
+
+    `package` is None for a module that no import made; `run` is what the tool runs here.
+    """
+
+    source: bytes
+    module: str
+    label: str
+    file: str | None
+    package: str | None
+    run: Callable[[dict[str, Any], Any], Any]
+
+
 @dataclass(frozen=True)
 class Tool:
     """A loaded tool. `digest` is the SHA-256 of its module's source, None for one made in code."""
@@ -55,6 +71,7 @@ class Tool:
     file: str | None = None
     timeout_s: float | None = None
     isolate: bool = False
+    origin: Origin | None = field(default=None, repr=False, compare=False)
     probe: Callable[[dict[str, Any], Any], Any] | None = None
     resources: tuple[Resource, ...] = field(init=False, default=())
 
@@ -120,7 +137,7 @@ def load_module(path: str | Path, *, file: str | None = None) -> Tool:
         raise ToolError(
             f"importing it raised {type(error).__name__}", file=label, line=line, remedy="mend the module"
         ) from error
-    return from_module(module, name=source.stem, file=label, digest=canonical_json.digest(text))
+    return from_module(module, name=source.stem, file=label, source=text)
 
 
 @lru_cache(maxsize=256)
@@ -129,7 +146,7 @@ def _compiled(text: bytes, label: str) -> CodeType:
 
 
 def from_module(
-    module: ModuleType, *, name: str | None = None, file: str | None = None, digest: str | None = None
+    module: ModuleType, *, name: str | None = None, file: str | None = None, source: bytes | None = None
 ) -> Tool:
     """The tool in an imported module. Raises ToolError for whatever the contract lacks."""
     label = file or module.__name__
@@ -151,11 +168,13 @@ def from_module(
     run = getattr(module, "run", None)
     if not callable(run):
         raise ToolError("needs a function run(args, io)", file=label, remedy="see tools/README.md")
-    if digest is None:
-        try:
-            digest = canonical_json.digest(inspect.getsource(module))
-        except (OSError, TypeError):
-            digest = None
+    if source is None:
+        with contextlib.suppress(OSError, TypeError):
+            source = inspect.getsource(module).encode("utf-8")
+    origin = None
+    if source is not None:
+        place = getattr(module, "__file__", None)
+        origin = Origin(source, module.__name__, label, place, module.__package__, run)
     return Tool(
         name=name or module.__name__.rpartition(".")[2],
         description=values["DESCRIPTION"],
@@ -165,7 +184,8 @@ def from_module(
         idempotent=values["IDEMPOTENT"],
         run=run,
         transient=values["TRANSIENT"],
-        digest=digest,
+        digest=None if source is None else canonical_json.digest(source),
+        origin=origin,
         file=label,
         timeout_s=getattr(module, "TIMEOUT_S", None),
         isolate=getattr(module, "ISOLATE", False),
@@ -238,6 +258,12 @@ def _check_limits(tool: Tool, label: str) -> None:
         raise ToolError("TIMEOUT_S is no time of up to a day", file=label, remedy="give seconds, such as 20")
     if type(tool.isolate) is not bool:
         raise ToolError("ISOLATE is no bool", file=label, remedy="write ISOLATE = True")
+    if tool.isolate and (tool.origin is None or tool.origin.run is not tool.run):
+        raise ToolError(
+            "cannot run in a worker: its run is of no module",
+            file=label,
+            remedy="load it from a file, or drop ISOLATE",
+        )
     if tool.probe is not None and not callable(tool.probe):
         raise ToolError("probe is no callable", file=label, remedy="give a function probe(args, io)")
 
