@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from measure import Case, Row, take_turns
+from measure import Case, Row, Turns, take_turns
 
 from tachograph import Call, Counters, Policy, Tool
 from tachograph.runtime.canonical_json import freeze
 from tachograph.runtime.gate import ALLOW, Gate
-from tachograph.runtime.resources import parse_path, parse_url
+from tachograph.runtime.mount_path import parse_path
+from tachograph.runtime.resources import parse_url
 
-RESOURCES = {"url": "url", "path": "path:read"}
+RESOURCES = {"url": "url", "path": "path:read", "target": "path:write"}
+# a tool by each set of resources in its arguments
+TOOLS = {"by_url": ("url",), "by_path": ("path",), "by_both": ("url", "path"), "by_target": ("target",)}
+CHECKS: dict[str, Callable[[str], object]] = {"url": parse_url, "path": parse_path}
 
 
-def tool(name: str, field: str) -> Tool:
-    properties = {
-        field: {"type": "string", "minLength": 1, "maxLength": 2048, "x-resource": RESOURCES[field]},
-        "note": {"type": "string", "maxLength": 200},
-        "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+def tool(name: str, fields: Sequence[str], note: dict[str, Any]) -> Tool:
+    properties: dict[str, Any] = {
+        field: {"type": "string", "minLength": 1, "maxLength": 2048, "x-resource": RESOURCES[field]}
+        for field in fields
     }
+    properties["note"] = note
+    properties["limit"] = {"type": "integer", "minimum": 1, "maximum": 100}
     schema = {
         "type": "object",
         "additionalProperties": False,
-        "required": [field],
+        "required": [*fields],
         "properties": properties,
     }
     return Tool(name, "", schema, {"type": "object", "additionalProperties": False}, "pure", True, _nothing)
@@ -38,9 +44,9 @@ def policy(urls: list[str]) -> Policy:
     return Policy.from_dict(
         {
             "schema": "policy/v1",
-            "tool_registry": {"allowed": ["by_url", "by_path"]},
+            "tool_registry": {"allowed": [*TOOLS]},
             "url_allowlist": urls,
-            "sandbox": {"mounts": {"corpus": "read"}},
+            "sandbox": {"mounts": {"corpus": "read", "sandbox": "write"}},
             "loop_budget": {
                 "max_iterations": 1_000_000,
                 "max_tokens": 1_000_000_000,
@@ -52,8 +58,14 @@ def policy(urls: list[str]) -> Policy:
     )
 
 
-def gate(urls: list[str], *, schema: bool = True) -> Gate:
-    tools = {"by_url": tool("by_url", "url"), "by_path": tool("by_path", "path")}
+TEXT: dict[str, Any] = {"type": "string", "maxLength": 200}
+# an optional text as generated schemas write it: only the schema library judges that
+OPTIONAL: dict[str, Any] = {"anyOf": [TEXT, {"type": "null"}]}
+
+
+def gate(urls: list[str], *, schema: bool = True, note: dict[str, Any] = TEXT) -> Gate:
+    """A gate over `TOOLS`, each with a `note` of that schema; without `schema` that rule lets all through."""
+    tools = {name: tool(name, fields, note) for name, fields in TOOLS.items()}
     if not schema:
         for each in tools.values():
             each.__dict__["input_fits"] = lambda _data: True
@@ -68,12 +80,27 @@ def path(n: int) -> str:
     return f"corpus/documents/{n}/page-{n}.md"
 
 
-def arguments(field: str, n: int) -> dict[str, Any]:
-    return {field: url(n) if field == "url" else path(n), "note": f"page {n}", "limit": 1 + n % 100}
+RESOURCE: dict[str, Callable[[int], str]] = {"url": url, "path": path}
 
 
-def call(field: str, n: int) -> Call:
-    return Call(f"tc_{n}_0", f"by_{field}", freeze(arguments(field, n)))
+def arguments(name: str, n: int) -> dict[str, Any]:
+    given: dict[str, Any] = {field: RESOURCE[field](n) for field in TOOLS[name]}
+    return {**given, "note": f"page {n}", "limit": 1 + n % 100}
+
+
+def call(name: str, n: int) -> Call:
+    return Call(f"tc_{n}_0", name, freeze(arguments(name, n)))
+
+
+def urls(count: int) -> list[str]:
+    """URL entries: ten hosts, which the calls go to, and then others."""
+    few = [f"https://host-{n}.example.com/" for n in range(10)]
+    return few + [f"https://other-{n}.example.com/documents" for n in range(count - 10)]
+
+
+def prefixes(count: int) -> list[str]:
+    """The ten hosts, and as many prefixes on them."""
+    return urls(10) + [f"https://host-{n % 10}.example.com/documents/{n}/" for n in range(count - 10)]
 
 
 def worn(entries: int) -> Counters:
@@ -89,59 +116,85 @@ def worn(entries: int) -> Counters:
     )
 
 
+def decide(which: Gate, name: str, counters: Counters) -> Case:
+    assert which.decide(call(name, 0), counters).decision == ALLOW
+    return Case(lambda c: which.decide(c, counters), lambda n: call(name, n))
+
+
+def validate(which: Gate, name: str) -> Case:
+    """A validation with the validator that the tool keeps, whether the gate needs it or not."""
+    validator = which.tools[name].input_validator
+    assert not list(validator.iter_errors(arguments(name, 0)))
+    return Case(lambda data: list(validator.iter_errors(data)), lambda n: arguments(name, n))
+
+
 def rows(*, quick: bool) -> list[Row]:
-    few = [f"https://host-{n}.example.com/" for n in range(10)]
-    many = few + [f"https://other-{n}.example.com/documents" for n in range(990)]
-    prefixes = [f"https://host-{n % 10}.example.com/documents/{n}/" for n in range(990)]
-    full, bare = gate(few), gate(few, schema=False)
-    gates = {
-        "entries-1000": gate(many),
-        "prefixes-10": gate(few + prefixes[:10]),
-        "prefixes-1000": gate(few + prefixes),
-    }
-    fresh, old = Counters(), worn(10_000)
-
-    def decide(which: Gate, field: str, counters: Counters) -> Case:
-        assert which.decide(call(field, 0), counters).decision == ALLOW
-        return Case(lambda c: which.decide(c, counters), lambda n: call(field, n))
-
+    full, bare = gate(urls(10)), gate(urls(10), schema=False)
+    library = gate(urls(10), note=OPTIONAL)
+    assert not library.tools["by_both"].input_fits(arguments("by_both", 0))
+    fresh = Counters()
     cases = {
-        "steps-10000": decide(full, "url", old),
-        "steps-0": decide(full, "url", fresh),
-        **{name: decide(which, "url", fresh) for name, which in gates.items()},
+        "steps-10000": decide(full, "by_url", worn(10_000)),
+        "entries-1000": decide(gate(urls(1000)), "by_url", fresh),
+        "prefixes-10": decide(gate(prefixes(20)), "by_url", fresh),
+        "prefixes-1000": decide(gate(prefixes(1000)), "by_url", fresh),
+        "library": decide(library, "by_both", fresh),
+        "library-schema": validate(library, "by_both"),
     }
-    for field, parse in (("url", parse_url), ("path", parse_path)):
-        validator = full.tools[f"by_{field}"].input_validator
+    for field, check in CHECKS.items():
+        cases[f"{field}-check"] = Case(check, RESOURCE[field])
+    for name in ("by_url", "by_path", "by_both"):
         cases |= {
-            f"{field}": decide(full, field, fresh),
-            f"{field}-bare": decide(bare, field, fresh),
-            f"{field}-schema": Case(
-                lambda data, v=validator: list(v.iter_errors(data)), lambda n, f=field: arguments(f, n)
-            ),
-            f"{field}-parse": Case(parse, url if field == "url" else path),
+            name: decide(full, name, fresh),
+            f"{name}-bare": decide(bare, name, fresh),
+            f"{name}-schema": validate(full, name),
         }
-    turns = take_turns(cases, 5 if quick else 120)
-    out = []
-    for field in ("url", "path"):
-        out += [
-            Row(
-                f"decision on a {field} : schema alone + {field} check alone",
-                turns.ratio(field, f"{field}-schema", f"{field}-parse"),
-                2.0,
-                note=f"{turns.us(field):.0f} us",
-            ),
-            Row(
-                f"decision on a {field} without the schema rule : {field} check alone",
-                turns.ratio(f"{field}-bare", f"{field}-parse"),
-                note=f"{turns.us(f'{field}-bare'):.0f} us",
-            ),
-        ]
+    turns = take_turns(cases, 5 if quick else 100)
+    return [*_parts(turns), *_flat(turns)]
+
+
+def _parts(turns: Turns) -> list[Row]:
+    both = ("url-check", "path-check")
+    checks = {"by_url": both[:1], "by_path": both[1:], "by_both": both}
+    words = {"by_url": "a URL", "by_path": "a path", "by_both": "a URL and a path"}
+
+    def us(name: str) -> str:
+        return f"{turns.us(name):.1f} us"
+
     return [
-        *out,
-        Row("decision after 10,000 steps : after none", turns.ratio("steps-10000", "steps-0"), 1.25),
-        Row("decision with 1,000 URL entries : with 10", turns.ratio("entries-1000", "steps-0"), 1.25),
+        *(
+            Row(
+                f"decision on {words[name]} : validation + checks",
+                turns.ratio(name, f"{name}-schema", *checks[name]),
+                1.5,
+                note=f"{us(name)}, validation {us(f'{name}-schema')}",
+            )
+            for name in checks
+        ),
         Row(
-            "decision with 1,000 prefixes on 10 hosts : with 10",
+            "the same, a schema for the library : validation + checks",
+            turns.ratio("library", "library-schema", *both),
+            1.5,
+            note=f"{us('library')}, validation {us('library-schema')}",
+        ),
+        *(
+            Row(
+                f"decision on {words[name]}, no schema rule : checks",
+                turns.ratio(f"{name}-bare", *checks[name]),
+                15,
+                note=f"{us(f'{name}-bare')}, " + ", ".join(f"{check} {us(check)}" for check in checks[name]),
+            )
+            for name in checks
+        ),
+    ]
+
+
+def _flat(turns: Turns) -> list[Row]:
+    return [
+        Row("decision after 10,000 steps : after none", turns.ratio("steps-10000", "by_url"), 1.25),
+        Row("decision with 1,000 URL entries : with 10", turns.ratio("entries-1000", "by_url"), 1.25),
+        Row(
+            "decision with 990 prefixes on 10 hosts : with 10",
             turns.ratio("prefixes-1000", "prefixes-10"),
             1.25,
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import sys
@@ -21,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import decisions
 import durability
+import engines
 import growth
 import policies
 import processes
@@ -29,13 +31,14 @@ from measure import Row
 
 PARTS: dict[str, Callable[..., list[Row]]] = {
     "decisions": decisions.rows,
+    "engines": engines.rows,
     "steps": steps.rows,
     "growth": growth.rows,
     "processes": processes.rows,
     "policies": policies.rows,
     "durability": durability.rows,
 }
-WIDTH = 64
+WIDTH = 72
 
 
 def main() -> int:
@@ -63,7 +66,8 @@ def main() -> int:
 
 def _line(row: Row) -> str:
     target = "" if row.target is None else f"{row.target:g}"
-    return f"  {row.name:{WIDTH - 2}} {row.value:9.2f} {row.unit:9} {target:>7} {row.verdict:5}{row.note}".rstrip()
+    value = "" if math.isnan(row.value) else f"{row.value:.2f}"  # a row that only says something
+    return f"  {row.name:{WIDTH - 2}} {value:>9} {row.unit:9} {target:>7} {row.verdict:5}{row.note}".rstrip()
 
 
 def _document(found: dict[str, list[Row]], quick: bool) -> dict[str, object]:
@@ -72,7 +76,11 @@ def _document(found: dict[str, list[Row]], quick: bool) -> dict[str, object]:
         "processors": os.cpu_count(),
         "quick": quick,
         "rows": {
-            name: [{**asdict(row), "verdict": row.verdict} for row in rows] for name, rows in found.items()
+            name: [
+                {**asdict(row), "value": None if math.isnan(row.value) else row.value, "verdict": row.verdict}
+                for row in rows
+            ]
+            for name, rows in found.items()
         },
     }
 

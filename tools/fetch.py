@@ -2,8 +2,13 @@
 
 from typing import Any
 
+MAX_URL = 8192
+MAX_CONTENT_TYPE = 255
+MAX_TEXT = 1048576
+
 DESCRIPTION = (
-    "Fetch the text behind a URL. Returns the final URL, the HTTP status, the content type and the text."
+    "Fetch the text behind a URL. Returns the final URL, the HTTP status, the content type and the text. "
+    f"A text longer than {MAX_TEXT} characters is cut there; truncated is true then."
 )
 
 INPUT_SCHEMA: dict[str, Any] = {
@@ -14,7 +19,7 @@ INPUT_SCHEMA: dict[str, Any] = {
         "url": {
             "type": "string",
             "minLength": 1,
-            "maxLength": 2048,
+            "maxLength": MAX_URL,
             "x-resource": "url",
             "description": "Absolute URL to fetch.",
         }
@@ -26,10 +31,11 @@ OUTPUT_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
     "required": ["url", "status", "content_type", "text"],
     "properties": {
-        "url": {"type": "string", "minLength": 1, "maxLength": 2048},
+        "url": {"type": "string", "minLength": 1, "maxLength": MAX_URL},
         "status": {"type": "integer", "minimum": 100, "maximum": 599},
-        "content_type": {"type": "string", "maxLength": 255},
-        "text": {"type": "string", "maxLength": 1048576},
+        "content_type": {"type": "string", "maxLength": MAX_CONTENT_TYPE},
+        "text": {"type": "string", "maxLength": MAX_TEXT},
+        "truncated": {"type": "boolean"},
     },
 }
 
@@ -42,13 +48,15 @@ TRANSIENT: tuple[type[BaseException], ...] = (ConnectionError, TimeoutError)
 def run(args: dict[str, Any], io: Any) -> dict[str, Any]:
     """Return ``{"url", "status", "content_type", "text"}`` of the response after redirects.
 
-    A status such as 404 is a result, not an error. ``content_type`` is empty if the server named none.
-    Errors of ``io`` pass unchanged.
+    A status such as 404 is a result, not an error. ``content_type`` is empty if the server named none, and cut
+    where it is too long. A text that is too long is cut, with ``"truncated": True`` beside it. Errors of
+    ``io`` pass unchanged.
     """
     response = io.get(args["url"])
-    return {
+    result = {
         "url": response.url,
         "status": response.status,
-        "content_type": response.headers.get("content-type", ""),
-        "text": response.text,
+        "content_type": response.headers.get("content-type", "")[:MAX_CONTENT_TYPE],
+        "text": response.text[:MAX_TEXT],
     }
+    return {**result, "truncated": True} if len(response.text) > MAX_TEXT else result

@@ -1,6 +1,5 @@
 """Full-text search over the Markdown documents of one mount."""
 
-import re
 import sqlite3
 from contextlib import closing
 from typing import Any
@@ -87,22 +86,38 @@ def run(args: dict[str, Any], io: Any) -> dict[str, Any]:
 def _match_expression(query: str) -> str:
     """Turn free text into an FTS5 expression of quoted words joined by OR; empty without words.
 
-    A word cannot contain a quotation mark, so the quoting needs no escape and leaves every operator
-    inert. The words are sorted and kept once, so that neither order nor repetition changes a score.
+    The database itself finds the words, in lower case, as it does in the documents: Python's own idea of a
+    letter changes with its version. A word cannot contain a quotation mark, so the quoting needs no escape
+    and leaves every operator inert. The words are sorted and kept once, so that neither order nor
+    repetition changes a score.
     """
-    words = sorted(set(re.findall(r"\w+", query.casefold())))
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
+        database.execute("CREATE VIRTUAL TABLE query USING fts5(text, tokenize = 'unicode61')")
+        database.execute("CREATE VIRTUAL TABLE words USING fts5vocab(query, row)")
+        # a lone surrogate is no character, and no text of a database holds one
+        database.execute("INSERT INTO query VALUES (?)", (query.encode("utf-8", "replace").decode(),))
+        words = [word for (word,) in database.execute("SELECT term FROM words ORDER BY term")]
     return " OR ".join(f'"{word}"' for word in words)
 
 
 def _documents(io: Any) -> list[tuple[str, str, str]]:
-    """Return ``(id, title, body)`` of every document of the mount, in the order of the listing."""
+    """Return ``(id, title, body)`` of every document of the mount, in the order of the listing.
+
+    What is no text, is too large or has gone meanwhile is no document.
+    """
     documents = []
     for path in io.list(MOUNT):
         name = path.rpartition("/")[2]
         if not name.endswith(SUFFIX) or name == SUFFIX:
             continue
         identifier = name.removesuffix(SUFFIX)
-        title, body = _split_title(io.read(path))
+        try:
+            text = io.read(path)
+        except OSError as error:
+            if type(error) not in (OSError, FileNotFoundError):
+                raise
+            continue
+        title, body = _split_title(text)
         documents.append((identifier, title or identifier, body))
     return documents
 
@@ -112,7 +127,7 @@ def _split_title(text: str) -> tuple[str, str]:
     lines = text.split("\n")
     for index, line in enumerate(lines):
         if line.startswith("# "):
-            return line[2:].strip()[:MAX_TITLE], "\n".join(lines[:index] + lines[index + 1 :])
+            return line[2:].strip(" \t\r")[:MAX_TITLE], "\n".join(lines[:index] + lines[index + 1 :])
     return "", text
 
 

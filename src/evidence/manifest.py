@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import platform
-import subprocess
+import re
 from pathlib import Path
 from typing import Any, Final
 
 from ..runtime import canonical_json
 from ..runtime.clock import wall_now
 from ..runtime.ledger import SCHEMA as LEDGER_SCHEMA
+from ..runtime.places import package_digest
 
 SCHEMA: Final = "manifest/v1"
 TRACE_SCHEMA: Final = "trace/v1"
@@ -88,26 +89,44 @@ def stable(manifest: Line) -> str:
     return canonical_json.encode({key: value for key, value in manifest.items() if key not in VOLATILE})
 
 
-# what a run depends on; recorded runs and tests may be in the making
-_SOURCES: Final = ("src", "tools", "policy", "tasks", "data", "requirements.txt")
+_SHA: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 def code_of(root: Path | None) -> Line:
-    """`git_sha`, the commit checked out at `root`, and `dirty`, whether sources differ from it.
+    """What made a run: `git_sha`, the commit checked out at `root`, null without one, and `package`, the
+    digest of this package's own sources.
 
-    Both are null without git or outside a repository.
+    Git itself is not run: its configuration can name programs, and a run may have written it.
     """
-    sha = _git(root, "rev-parse", "HEAD") if root is not None else None
-    if root is None or sha is None:
-        return {"git_sha": None, "dirty": None}
-    changed = _git(root, "status", "--porcelain", "--", *_SOURCES)
-    return {"git_sha": sha, "dirty": None if changed is None else bool(changed)}
+    return {"git_sha": _head(root.resolve()) if root is not None else None, "package": package_digest()}
 
 
-def _git(root: Path, *words: str) -> str | None:
-    command = ["git", "-C", str(root), *words]
+def _head(root: Path) -> str | None:
+    """The commit that HEAD names, read from the files that git keeps it in."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)  # noqa: S603 - fixed words
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        folder = next(path / ".git" for path in (root, *root.parents) if (path / ".git").exists())
+        if folder.is_file():  # a worktree of its own
+            folder = folder.parent / _short(folder).removeprefix("gitdir: ").strip()
+        head = _short(folder / "HEAD").strip()
+        if not head.startswith("ref: refs/"):
+            return head if _SHA.fullmatch(head) else None
+        name = head.removeprefix("ref: ")
+        common = folder / "commondir"
+        places = [folder, folder / _short(common).strip()] if common.is_file() else [folder]
+        for place in places:
+            if ".." not in name.split("/") and (place / name).is_file():
+                found = _short(place / name).strip()
+                return found if _SHA.fullmatch(found) else None
+        packed = [
+            _short(place / "packed-refs", 1 << 22) for place in places if (place / "packed-refs").is_file()
+        ]
+        lines = [line.split(" ") for text in packed for line in text.splitlines()]
+        found = next((words[0] for words in lines if words[1:] == [name]), "")
+        return found if _SHA.fullmatch(found) else None
+    except (OSError, UnicodeDecodeError, StopIteration):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _short(path: Path, limit: int = 4096) -> str:
+    with path.open("rb") as file:
+        return file.read(limit).decode("utf-8")

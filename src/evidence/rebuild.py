@@ -55,16 +55,17 @@ def rebuild(state: bytes, name: str) -> dict[str, bytes]:
             report.step(line)
         text = report.end(lines[-1]).encode("utf-8")
         head = canonical_json.digest(state[:-1].rpartition(b"\n")[2])
+        artifacts = {
+            STATE: canonical_json.digest(state),
+            TRACE: canonical_json.digest(trace),
+            REPORT: canonical_json.digest(text),
+        }
+        stable = manifests.build(lines[0], lines[-1], head, artifacts)
+        manifest = manifests.stable(stable).encode("utf-8")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise RecordError(
             f"has lines of an unknown shape ({type(error).__name__})",
             file=name,
             remedy="record the run again",
         ) from error
-    artifacts = {
-        STATE: canonical_json.digest(state),
-        TRACE: canonical_json.digest(trace),
-        REPORT: canonical_json.digest(text),
-    }
-    stable = manifests.build(lines[0], lines[-1], head, artifacts)
-    return {TRACE: trace, REPORT: text, MANIFEST: manifests.stable(stable).encode("utf-8")}
+    return {TRACE: trace, REPORT: text, MANIFEST: manifest}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from ..runtime.llm import Model
 from ..runtime.mount_path import parse_path
 from ..runtime.places import project_root, relative_to_root
 from ..runtime.policy import Policy
+from ..runtime.policy_checks import check_addresses, check_uses
 from ..runtime.resources import Malformed
 from ..runtime.schema_errors import did_you_mean, first_problem
 from ..runtime.setting import Setting
@@ -166,9 +167,10 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
     """The agent of a task and the setting of its run. Raises InputError where something does not fit.
 
     `model` stands in for the task's script: the run is on the system clock then, under a new id, and meets
-    none of the task's faults. `policy` stands in for the task's.
+    none of the task's faults. `policy` stands in for the task's, to be asked what it would decide.
     """
     data = task.data
+    stands_in = policy is not None
     policy = policy or _policy(task)
     folder = task.root / "tools"
     tools = []
@@ -181,13 +183,7 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
             raise
     names = {path.stem for path in folder.glob("*.py")} if folder.is_dir() else set()
     policy.check_tools(names | set(data["tools"]))
-    mounts: dict[str, Mount] = {}
-    for name, place in data.get("mounts", {}).items():
-        if name not in policy.mounts:
-            raise task.error(
-                f"/mounts/{name}", f"mount {name!r} is not in the policy's sandbox.mounts", "declare it there"
-            )
-        mounts[name] = Mount(_folder(task, place, f"/mounts/{name}"), place.rstrip("/"))
+    mounts = {name: _mount(task, name, policy, stands_in) for name in data.get("mounts", {})}
     hosts = {
         name: Host(
             _folder(task, host["folder"], f"/hosts/{name}/folder"),
@@ -197,6 +193,9 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
         for name, host in data.get("hosts", {}).items()
     }
     agent = Agent(model or _stub(task), tools, policy, mounts=mounts, hosts=hosts)
+    check_addresses(policy, hosts)
+    if policy.allowed.keys() <= agent.gate.tools.keys():
+        check_uses(policy, agent.gate.tools.values())
     about = {"id": task.id, "path": task.file, "sha256": task.digest}
     if model is not None:
         live = agent.setting(
@@ -207,7 +206,7 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
             task=about,
             prepare=lambda workspace: _prepare(task, workspace),
         )
-        return agent, live
+        return agent, replace(live, deadline_s=data.get("deadline_s"))
     times = data.get("clock", {})
     clock = VirtualClock(times.get("start", DEFAULT_START), times.get("costs_ms"))
     setting = agent.setting(
@@ -220,7 +219,22 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
         prepare=lambda workspace: _prepare(task, workspace),
         inject=faults_of(task, clock),
     )
-    return agent, setting
+    return agent, replace(setting, deadline_s=data.get("deadline_s"))
+
+
+def _mount(task: Task, name: str, policy: Policy, stands_in: bool) -> Mount:
+    """A folder of the project, for reading: a check, which runs the task again, may change nothing there."""
+    pointer = f"/mounts/{name}"
+    if name not in policy.mounts:
+        raise task.error(pointer, f"mount {name!r} is not in the policy's sandbox.mounts", "declare it there")
+    if policy.mounts[name] == "write" and not stands_in:
+        raise task.error(
+            pointer,
+            f"mount {name!r} is for writing, and in a task that is always a fresh private folder",
+            "leave it out and put files there with setup",
+        )
+    place = str(task.data["mounts"][name])
+    return Mount(_folder(task, place, pointer), place.rstrip("/"), "read")
 
 
 def _stub(task: Task) -> Stub:

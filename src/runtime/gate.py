@@ -14,8 +14,9 @@ from .counters import Counters as Counters
 from .counters import call_key as call_key
 from .counters import key_with_urls
 from .effects import Call
+from .mount_path import MountPath, parse_path
 from .policy import Policy
-from .resources import Malformed, MountPath, Target, parse_path, parse_url
+from .resources import Malformed, Target, parse_url
 from .tool_schema import first_mismatch
 from .tools import Tool
 
@@ -50,8 +51,11 @@ class Decision:
 
 def printable(text: str, limit: int = 120) -> str:
     """Foreign text inside a sentence of ours: printable ASCII, quoted, cut at `limit`."""
-    short = text if len(text) <= limit else text[: limit - 1] + "…"
-    return '"' + short.encode("ascii", "backslashreplace").decode("ascii").replace('"', "'") + '"'
+    short = text if len(text) <= limit else text[: limit - 3] + "..."
+    plain = short.encode("ascii", "backslashreplace").decode("ascii").replace('"', "'")
+    if not plain.isprintable():
+        plain = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in plain)
+    return f'"{plain}"'
 
 
 def decide(call: Call, policy: Policy, counters: Counters, tools: Mapping[str, Tool]) -> Decision:
@@ -83,6 +87,8 @@ class Gate:
     def __init__(self, policy: Policy, tools: Mapping[str, Tool]) -> None:
         self.policy = policy
         self.tools = dict(tools)
+        # a call's identity is asked for several times in a row
+        self._keyed: tuple[Call | None, bytes] = (None, b"")
         self.rules: tuple[tuple[str, Rule], ...] = (
             ("tool_registry", self._tool_registry),
             ("url_allowlist", self._url_allowlist),
@@ -143,7 +149,11 @@ class Gate:
         tool = self.tools.get(call.name) if type(call.name) is str else None
         if tool is None or call.arguments is None:
             return call_key(call)
-        return key_with_urls(call, tuple(place for place in tool.resources if place.kind == "url"))
+        known, key = self._keyed
+        if known is not call:
+            key = key_with_urls(call, tuple(place for place in tool.resources if place.kind == "url"))
+            self._keyed = (call, key)
+        return key
 
     def asked(self, call: Call, counters: Counters) -> Asked:
         """A call as the rules see it."""
@@ -308,8 +318,7 @@ class Gate:
     def _late_url(self, check: Mapping[str, Any]) -> Decision:
         facts = {key: check[key] for key in ("hop", "address") if key in check}
         found = self._url(check["target"], {**facts, "target": check["target"]})
-        address = check.get("address")
-        if found.decision == DENY or address is None or self.policy.networks.allows(address):
+        if found.decision == DENY or "address" not in check or self.policy.networks.allows(check["address"]):
             return found
         # the address itself is for the record, not for the model
         reason = f"{printable(found.facts['host'])} resolves to an address that is not public"
@@ -318,10 +327,12 @@ class Gate:
 
     def _late_path(self, check: Mapping[str, Any]) -> Decision:
         access = check["access"]
+        if access not in ("read", "write"):
+            raise ValueError("unknown access")
         found = self._path(check["path"], access, {"path": check["path"]})
-        kind = check.get("found")
-        if found.decision == DENY or kind is None:
+        if found.decision == DENY or "found" not in check:
             return found
+        kind = check["found"]
         reason = f"on the way stands a {kind}, which the sandbox does not follow"
         return Decision(DENY, "sandbox_path", reason, found.at, {**found.facts, "found": kind})
 

@@ -1,7 +1,8 @@
 """One HTTP GET to one already decided target, connected to the very address that was checked.
 
-No redirect is followed; no proxy, netrc or environment variable is read (TLS roots are where `ssl` finds
-them). Every error is a builtin, or AddressRefused, with a short text of ours: nothing a server sent is in it.
+No redirect is followed; no proxy, netrc or environment variable is read, save that OpenSSL looks for its roots
+where SSL_CERT_FILE and SSL_CERT_DIR say. Every error is a builtin, or AddressRefused, with a short text of
+ours: nothing a server sent is in it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,20 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from .redirects import REDIRECTS
+
 if TYPE_CHECKING:
     import ssl
 
 MAX_LINE: Final = 65_536
-MAX_HEADERS: Final = 100
+MAX_HEADERS: Final = 200
+MAX_INTERIM: Final = 16
+HOSTS_FILE: Final = "/etc/hosts"
 PORTS: Final = {"http": 80, "https": 443}
-_FIXED: Final = "\r\nUser-Agent: tachograph\r\nAccept-Encoding: gzip, identity\r\nConnection: close\r\n\r\n"
+_FIXED: Final = (
+    "\r\nUser-Agent: tachograph\r\nAccept: */*"
+    "\r\nAccept-Encoding: gzip, identity\r\nConnection: close\r\n\r\n"
+)
 
 _HOST: Final = re.compile(r"[A-Za-z0-9._:-]{0,252}[A-Za-z0-9:]")  # no final dot: a name has one spelling
 _PATH: Final = re.compile(r"/[\x21\x22\x24-\x7e]{0,8191}")  # no fragment; the request fits one TLS record
@@ -33,6 +41,9 @@ _STATUS: Final = re.compile(rb"HTTP/1\.[0-9] ([1-9][0-9]{2})(?: " + _TEXT + rb")
 _HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):(" + _TEXT + rb")")
 _CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;" + _TEXT + rb")?")
 _LENGTH: Final = re.compile(rb"([0-9]{1,1000})(?:[ \t]*,[ \t]*\1)*")  # a repeat must agree
+_ZEROS: Final = re.compile(rb"\0*")
+_WINDOWS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # as zlib counts them
+_PIECE: Final = 16_384
 Resolver = Callable[[str, int], list[str]]
 
 
@@ -46,11 +57,14 @@ class Response:
 
 
 class AddressRefused(PermissionError):
-    """The target has an address that may not be connected to, or one that is not a plain address."""
+    """The target has an address that may not be connected to, or that is no plain address, or another peer.
+
+    `address` is the address as it was asked about, else a text that is no address: no rule can allow it.
+    """
 
     def __init__(self, address: str) -> None:
-        self.address: Final = address
-        super().__init__(f"address refused: {address[:64]!a}")
+        self.address: Final = address[:128]
+        super().__init__(f"address refused: {self.address!a}")
 
 
 def get(
@@ -65,18 +79,21 @@ def get(
     max_decoded_bytes: int = 8_000_000,
     resolve: Resolver | None = None,
     ssl_context: ssl.SSLContext | None = None,
+    until: float | None = None,
 ) -> Response:
     """GET `path_and_query` from `host`, an ASCII name or a literal address, all of it within `timeout_s`.
 
+    `until`, a moment of `later`, may end it sooner. A name is asked for as it stands, in no search domain.
     `allowed` is asked about every address, in canonical text, before anything is connected. `max_bytes`
-    bounds the body as sent, `max_decoded_bytes` as returned. ValueError: a malformed argument, or a context
-    that does not verify. ConnectionRefusedError: nothing was sent. TimeoutError. ConnectionError: reset,
-    truncated, malformed, TLS. OSError: too large, or an encoding not asked for. AddressRefused.
+    bounds the body as sent, `max_decoded_bytes` as returned; of a redirect, 429 or 5xx none is read.
+    ValueError: a malformed argument, or a context that does not verify. ConnectionRefusedError: nothing was
+    sent. TimeoutError. ConnectionError: reset, truncated, malformed, TLS. OSError: too large, or an encoding
+    not asked for. AddressRefused.
     """
     literal = _check_target(scheme, host, port, path_and_query)
     if not 0 < timeout_s <= 86_400 or min(max_bytes, max_decoded_bytes) < 0:
         raise ValueError("a limit is out of range")
-    deadline = time.monotonic() + timeout_s
+    deadline = later(timeout_s) if until is None else min(later(timeout_s), until)
     context = _tls_context(ssl_context) if scheme == "https" else None
     found = [host] if literal else _resolved(resolve, host, port, deadline)
     connection = _connected(_checked(found, allowed), port, deadline)
@@ -92,6 +109,11 @@ def get(
         return _response(io.BufferedReader(raw, MAX_LINE), max_bytes, max_decoded_bytes)
     finally:
         connection.close()
+
+
+def later(seconds: float) -> float:
+    """A moment by which several requests together are to be over: `until` of `get`."""
+    return time.monotonic() + seconds
 
 
 def _check_target(scheme: str, host: str, port: int, path: str) -> bool:
@@ -133,10 +155,7 @@ def _resolved(resolve: Resolver | None, host: str, port: int, deadline: float) -
 
     def ask() -> None:
         with suppress(OSError, UnicodeError):
-            if resolve is not None:
-                answer[:] = resolve(host, port)
-            else:
-                answer[:] = [str(to[0]) for *_, to in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+            answer[:] = _addresses(host.lower(), port) if resolve is None else resolve(host, port)
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
@@ -148,8 +167,31 @@ def _resolved(resolve: Resolver | None, host: str, port: int, deadline: float) -
     return answer
 
 
+def _addresses(name: str, port: int) -> list[str]:
+    """What the machine's table of hosts says of a name, else the resolver.
+
+    The final dot makes the name absolute. Without it a resolver that finds nothing goes on to that name below
+    its search domains, which is another name, and one that no policy allowed.
+    """
+    if listed := _listed(name):
+        return listed
+    if name == "localhost":
+        return ["127.0.0.1", "::1"]
+    found = socket.getaddrinfo(f"{name}.", port, type=socket.SOCK_STREAM)
+    return [str(to[0]) for *_, to in found]
+
+
+def _listed(name: str) -> list[str]:
+    with suppress(OSError), open(HOSTS_FILE, encoding="ascii", errors="replace") as table:
+        rows = [line.partition("#")[0].lower().split() for line in table]
+        return [row[0] for row in rows if name in row[1:]]
+    return []
+
+
 def _canonical(text: str) -> str:
     """IPv4 dressed up as IPv6 is what it is: a rule for the one form is not evaded by the other."""
+    if "%" in text:
+        raise ValueError("a scope names an interface of this very machine")
     address = ipaddress.ip_address(text)
     return str(getattr(address, "ipv4_mapped", None) or address)
 
@@ -157,12 +199,12 @@ def _canonical(text: str) -> str:
 def _checked(found: list[str], allowed: Callable[[str], bool]) -> list[str]:
     """The addresses in order, canonical, each once; AddressRefused unless every one of them is allowed."""
     addresses: dict[str, None] = {}
-    for text in found:
+    for text in map(str, found):
         try:
             address = _canonical(text)
         except ValueError:
-            raise AddressRefused(str(text)) from None
-        if "%" in address or not allowed(address):  # a scope names an interface of this very machine
+            raise AddressRefused(text) from None
+        if not allowed(address):
             raise AddressRefused(address)
         addresses[address] = None
     return list(addresses)
@@ -178,9 +220,7 @@ def _connected(addresses: list[str], port: int, deadline: float) -> socket.socke
                 connection = on_failure.enter_context(socket.socket(family, socket.SOCK_STREAM))
                 connection.settimeout(_left(deadline) / (len(addresses) - tried))
                 connection.connect((address, port))
-                peer = connection.getpeername()
-                if _canonical(peer[0]) != address or peer[1] != port:
-                    raise AddressRefused(peer[0])
+                _check_peer(connection, address, port)
                 on_failure.pop_all()
                 return connection
         except AddressRefused:
@@ -190,11 +230,20 @@ def _connected(addresses: list[str], port: int, deadline: float) -> socket.socke
     raise TimeoutError("connect timed out") if timed_out else ConnectionRefusedError("connection refused")
 
 
+def _check_peer(connection: socket.socket, address: str, port: int) -> None:
+    host, at = connection.getpeername()[:2]
+    with suppress(ValueError):
+        if _canonical(host) == address and at == port:
+            return
+    raise AddressRefused(f"{host} port {at} instead of {address} port {port}")
+
+
 def _tls_context(given: ssl.SSLContext | None) -> ssl.SSLContext:
     import ssl
 
     if given is None:  # as create_default_context, which however also obeys SSLKEYLOGFILE
         given = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        given.hostname_checks_common_name = False  # a name counts where it stands as a name
         given.load_default_certs()
     if given.verify_mode != ssl.CERT_REQUIRED or not given.check_hostname:
         raise ValueError("ssl_context must verify certificate and host name")
@@ -220,15 +269,28 @@ class _Wire(io.RawIOBase):
 
 
 def _response(wire: io.BufferedReader, max_bytes: int, max_decoded_bytes: int) -> Response:
-    status = 100
-    while status < 200:  # interim answers are bounded by time and room alone
-        status = int(_parsed(_STATUS, _line(wire))[0])
-        headers = _headers(wire)
-    sent = b"" if status in (204, 304) else _body(wire, headers, max_bytes)  # those two never have one
+    status, headers = _head(wire)
+    if status in (204, 304):  # those two never have a body
+        return Response(status, headers, b"")
+    if (status in REDIRECTS and "location" in headers) or status == 429 or status >= 500:
+        return Response(status, headers, b"")  # nobody would read it
+    sent = _body(wire, headers, max_bytes)
     body = _decoded(sent, headers.get("content-encoding", "").lower(), max_decoded_bytes)
     if len(body) > max_decoded_bytes:
         raise OSError("response too large")
     return Response(status, headers, body)
+
+
+def _head(wire: io.BufferedReader) -> tuple[int, dict[str, str]]:
+    """Status and headers of the answer behind the interim ones."""
+    for _ in range(MAX_INTERIM + 1):
+        status = int(_parsed(_STATUS, _line(wire))[0])
+        headers = _headers(wire)
+        if status >= 200:
+            return status, headers
+        if status == 101:  # nobody asked for another protocol
+            raise ConnectionError("malformed response")
+    raise OSError("too many interim answers")
 
 
 def _line(wire: io.BufferedReader) -> bytes:
@@ -245,11 +307,16 @@ def _parsed(pattern: re.Pattern[bytes], text: bytes) -> tuple[bytes, ...]:
 
 
 def _headers(wire: io.BufferedReader) -> dict[str, str]:
-    """The lines up to an empty one. Folded lines, long obsolete, are malformed."""
+    """The lines up to an empty one.
+
+    A folded line, and a blank in or behind a name, are malformed: where readers differ about a header, one
+    answer can be smuggled inside another.
+    """
     headers: dict[str, list[str]] = {}
     for _ in range(MAX_HEADERS + 1):
         if not (line := _line(wire)):
-            return {name: ", ".join(values) for name, values in headers.items()}
+            headers["location"] = list(dict.fromkeys(headers.get("location", ())))  # said twice is said
+            return {name: ", ".join(values) for name, values in headers.items() if values}
         name, value = (part.strip(b" \t").decode("latin-1") for part in _parsed(_HEADER, line))
         headers.setdefault(name.lower(), []).append(value)
     raise OSError("too many response headers")
@@ -287,13 +354,27 @@ def _decoded(body: bytes, encoding: str, limit: int) -> bytes:
     """The body without its encoding; inflated no further than one byte past `limit`."""
     if not body or encoding in ("", "identity"):
         return body
+    if encoding not in _WINDOWS:
+        raise OSError("unsupported content encoding")
     try:
-        inflater = zlib.decompressobj({"gzip": 31, "x-gzip": 31, "deflate": 15}[encoding])
-        decoded = inflater.decompress(body, limit + 1)
-    except KeyError:
-        raise OSError("unsupported content encoding") from None
+        return _inflated(body, _WINDOWS[encoding], limit)
     except zlib.error:
         raise ConnectionError("malformed response") from None
-    if len(decoded) <= limit and (not inflater.eof or inflater.unused_data):  # cut off, or a second stream
-        raise ConnectionError("response truncated or malformed")
-    return decoded
+
+
+def _inflated(body: bytes, window: int, limit: int) -> bytes:
+    """One stream, or as gzip has it several, with zeros behind; fed in pieces, as each gives back its rest."""
+    out, at, view = bytearray(), 0, memoryview(body)
+    while at < len(body) and len(out) <= limit:
+        if at and window == 15:
+            raise ConnectionError("malformed response")
+        inflater = zlib.decompressobj(window)
+        while not inflater.eof and len(out) <= limit:
+            if at == len(body):
+                raise ConnectionError("response truncated")
+            piece = view[at : at + _PIECE]
+            out += inflater.decompress(piece, limit + 1 - len(out))
+            at += len(piece) - len(inflater.unused_data) - len(inflater.unconsumed_tail)
+        if zeros := _ZEROS.match(body, at) if window != 15 else None:
+            at = zeros.end()
+    return bytes(out)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -19,7 +21,8 @@ from ..fail.errors import PolicyError
 from . import canonical_json
 from .networks import Networks
 from .places import relative_to_root, shipped
-from .resources import Allowlist, Malformed
+from .policy_checks import check_names, check_networks, check_urls
+from .resources import Allowlist
 from .schema_errors import did_you_mean, escape_pointer, first_problem
 from .strict_yaml import YamlError
 from .strict_yaml import load as load_yaml
@@ -67,11 +70,13 @@ class Policy:
         base = Path(root) if root is not None else Path()
         data: dict[str, Any] = {}
         marks: dict[str, tuple[str, int, int]] = {}
-        files = []
+        files: list[tuple[str, str]] = []
         for source in (Path(path), *map(Path, overlays)):
             name = relative_to_root(source, base)
             text = _read(source, name)
             part, part_marks = _parse(text, name)
+            if files:
+                _refuse_empty(part, part_marks, name)
             _merge(data, part, marks, "")
             marks.update(part_marks)
             files.append((name, canonical_json.digest(text)))
@@ -203,7 +208,11 @@ class Policy:
 
 def _read(path: Path, name: str) -> bytes:
     try:
-        with path.open("rb") as file:
+        # a FIFO or a device would keep us waiting, or give for ever
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise PolicyError("is no plain file", file=name, remedy="name a YAML file")
             return file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         raise PolicyError("no such policy file", file=str(path), remedy="name an existing file") from None
@@ -224,6 +233,15 @@ def _parse(text: bytes, name: str) -> tuple[dict[str, Any], dict[str, tuple[str,
         raise PolicyError("a policy is a mapping of sections", file=name, line=1, column=1)
     marks = {pointer: (name, line, column) for pointer, (line, column) in document.marks.items()}
     return document.data, marks
+
+
+def _refuse_empty(part: dict[str, Any], marks: dict[str, tuple[str, int, int]], name: str) -> None:
+    """An empty overlay, or an empty section of one, changes nothing and looks as if it did."""
+    for pointer, value in [("", part), *((f"/{escape_pointer(key)}", item) for key, item in part.items())]:
+        if value == {}:
+            _, line, column = marks.get(pointer, (name, 1, 1))
+            what = "an empty section changes nothing" if pointer else "an empty overlay changes nothing"
+            raise PolicyError(what, file=name, line=line, column=column, remedy="fill it or remove it")
 
 
 def _merge(
@@ -263,9 +281,9 @@ def _validate(policy: Policy) -> None:
     problem = first_problem(_validator(), policy.data, "the policy")
     if problem is not None:
         raise policy.error(problem.pointer, problem.message, problem.remedy)
-    _check_names(policy)
-    _check_urls(policy)
-    _check_networks(policy)
+    check_names(policy)
+    check_urls(policy)
+    check_networks(policy)
     retry = policy.section("retry")
     if retry and retry["backoff_cap_ms"] < retry["backoff_base_ms"]:
         raise policy.error(
@@ -273,49 +291,3 @@ def _validate(policy: Policy) -> None:
             "the cap is below the base",
             "raise backoff_cap_ms or lower backoff_base_ms",
         )
-
-
-def _check_names(policy: Policy) -> None:
-    for name, i in policy.denied.items():
-        if name in policy.allowed:
-            raise policy.error(
-                f"/tool_registry/denied/{i}",
-                f"{name!r} is both allowed and denied",
-                "remove it from one list",
-            )
-    for name, i in policy.approval_for.items():
-        if name not in policy.allowed:
-            raise policy.error(
-                f"/approval/required_for/{i}",
-                f"approval for {name!r} can decide no call, since the tool is not allowed",
-                did_you_mean(name, policy.allowed) or "allow the tool or remove the name",
-            )
-
-
-def _check_urls(policy: Policy) -> None:
-    try:
-        allowlist = policy.allowlist
-    except Malformed as error:
-        raise policy.error(
-            f"/url_allowlist/{getattr(error, 'index', 0)}",
-            f"no usable entry: {error.reason}",
-            "write scheme://host[:port][/path-prefix]",
-        ) from None
-    for entry, by in allowlist.shadowed():
-        raise policy.error(
-            f"/url_allowlist/{entry}",
-            f"this entry can decide no call, since {policy.data['url_allowlist'][by]!r} covers it",
-            "remove one of the two",
-        )
-
-
-def _check_networks(policy: Policy) -> None:
-    for i, text in enumerate(policy.data.get("private_networks", ())):
-        try:
-            Networks([text])
-        except Malformed as error:
-            raise policy.error(
-                f"/private_networks/{i}",
-                f"no usable network: {error.reason}",
-                "write a CIDR such as 10.1.0.0/16",
-            ) from None

@@ -7,20 +7,42 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urljoin
+from urllib.parse import unquote
 
+from ..fail.errors import InputError
+from .apart import check_apart
 from .canonical_json import digest
 from .gate import ALLOW, Decision
-from .resources import Malformed, Target, parse_path, parse_url
-from .walk import MAX_FILE_BYTES, Refused, list_files, open_parent, open_root, read_file, write_file
+from .mount_path import parse_path
+from .redirects import REDIRECTS, redirected
+from .resources import Malformed, Target, parse_host, parse_url
+from .walk import MAX_FILE_BYTES, Refused, Root, list_files, make_link, open_root, read_file, write_file
 
 MAX_HOPS: Final = 5
+HTTP_S: Final = 30.0  # for all hops together
+UNBOUND: Final = "unbound mount"  # found where a policy's mount is bound to no folder in this run
+
+_CHARSET: Final = re.compile(r";\s*charset\s*=\s*\"?([^\s\";]{1,40})", re.IGNORECASE)
+# what a page is decoded with, by the name that it gives; under any other name it is taken for UTF-8
+_CHARSETS: Final = dict(
+    pair.split("=")
+    for pair in (
+        "us-ascii=cp1252 ascii=cp1252 iso-8859-1=cp1252 latin1=cp1252 windows-1252=cp1252 cp1252=cp1252 "
+        "iso-8859-2=iso8859-2 iso-8859-5=iso8859-5 iso-8859-7=iso8859-7 iso-8859-9=cp1254 iso-8859-15=iso8859-15 "
+        "windows-1250=cp1250 windows-1251=cp1251 windows-1253=cp1253 windows-1254=cp1254 windows-1256=cp1256 "
+        "koi8-r=koi8-r koi8-u=koi8-u shift_jis=cp932 windows-31j=cp932 euc-jp=euc-jp big5=big5 euc-kr=cp949 "
+        "gb2312=gb18030 gbk=gb18030 gb18030=gb18030 utf-16=utf-16-le utf-16le=utf-16-le utf-16be=utf-16-be"
+    ).split()
+)
+_BOMS: Final = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
 Check = dict[str, Any]
 # decides a fact; the flag says that the caller keeps the fact even where it is allowed
@@ -29,10 +51,15 @@ Late = Callable[[Check, bool], Decision]
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A folder under a name. `source` None is a fresh private folder; `label` names it in records."""
+    """A folder under a name. `source` None is a fresh private folder; `label` names it in records.
+
+    `mode` is `read` or `write`, as the policy says. A folder that the run only reads may hold hard links; one that it
+    writes may overlap no other. Without a mode neither is so.
+    """
 
     source: Path | None
     label: str | None = None
+    mode: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,40 +82,83 @@ class HttpResult:
 
 
 class Workspace:
-    """The mounts and hosts of one run. Use it as a context manager: private folders go when it closes."""
+    """The mounts and hosts of one run. Use it as a context manager: private folders go when it closes.
+
+    With `private` they are folders of that place, by mount name, and stay. Raises InputError for a host that
+    no URL can name.
+    """
 
     def __init__(
-        self, mounts: Mapping[str, Mount], hosts: Mapping[str, Host] | None = None, *, offline: bool = False
+        self,
+        mounts: Mapping[str, Mount],
+        hosts: Mapping[str, Host] | None = None,
+        *,
+        private: Path | None = None,
+        offline: bool = False,
     ) -> None:
+        check_hosts(hosts or {})
         self.offline = offline
+        self._place = private
         self.mounts = dict(mounts)
         self.hosts = dict(hosts or {})
-        self._roots: dict[str, int] = {}
-        self._host_roots: dict[str, int] = {}
+        self._roots: dict[str, Root] = {}
+        self._host_roots: dict[str, Root] = {}
         self._private: list[Path] = []
 
     def __enter__(self) -> Workspace:
         try:
             for name, mount in self.mounts.items():
-                source = mount.source
-                if source is None:
-                    source = Path(tempfile.mkdtemp(prefix="tachograph-"))
-                    self._private.append(source)
-                self._roots[name] = open_root(source, f"mount {name!r}")
+                own = mount.source is None
+                source = mount.source or self._private_folder(name)
+                reads_only = mount.mode == "read" and not own
+                self._roots[name] = open_root(source, f"mount {name!r}", reads_only=reads_only, private=own)
             for name, host in self.hosts.items():
-                self._host_roots[name] = open_root(host.folder, f"host {name!r}")
+                self._host_roots[name] = open_root(host.folder, f"host {name!r}", reads_only=True)
+            self._check_apart()
         except BaseException:
             self.close()
             raise
         return self
+
+    def _check_apart(self) -> None:
+        """Refuse a folder for writing that is another's too: what is written there would change that one."""
+        written = {
+            f"mount {name!r}": str(mount.source)
+            for name, mount in self.mounts.items()
+            if mount.mode == "write" and mount.source is not None
+        }
+        if not written:
+            return
+        roots = {f"mount {name!r}": root for name, root in self._roots.items()}
+        roots |= {f"host {name!r}": root for name, root in self._host_roots.items()}
+        if self._place is None:
+            check_apart(roots, written)
+            return
+        record = open_root(self._place.parent, "the run's record")
+        try:
+            check_apart({**roots, "the run's record": record}, written)
+        finally:
+            os.close(record.fd)
+
+    def _private_folder(self, name: str) -> Path:
+        if self._place is not None:
+            folder = self._place / name
+            for path in (self._place, folder):
+                path.mkdir(parents=True, exist_ok=True)
+                path.chmod(0o700)  # whatever the umask
+            return folder
+        folder = Path(tempfile.mkdtemp(prefix="tachograph-"))
+        self._private.append(folder)
+        folder.chmod(0o700)
+        return folder
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Close every descriptor and remove the private folders. May be called twice."""
-        for fd in (*self._roots.values(), *self._host_roots.values()):
-            os.close(fd)
+        for root in (*self._roots.values(), *self._host_roots.values()):
+            os.close(root.fd)
         self._roots, self._host_roots = {}, {}
         for folder in self._private:
             shutil.rmtree(folder, ignore_errors=True)
@@ -97,16 +167,12 @@ class Workspace:
     def place(self, path: str, text: str) -> None:
         """Put a file into a private mount before the run starts. Raises Malformed or OSError."""
         target = parse_path(path)
-        write_file(self._roots[target.mount], target.parts, text.encode("utf-8"))
+        write_file(self._roots[target.mount], target.parts, text.encode("utf-8"), lambda: None)
 
     def place_link(self, path: str, to: str) -> None:
         """Put a symbolic link into a private mount."""
         target = parse_path(path)
-        parent = open_parent(self._roots[target.mount], target.parts, create=True)
-        try:
-            os.symlink(to, target.parts[-1], dir_fd=parent)
-        finally:
-            os.close(parent)
+        make_link(self._roots[target.mount], target.parts, to)
 
     def io(self, late: Late, key: str) -> IO:
         """The way out for one attempt. `late` decides facts that are met on the way."""
@@ -141,39 +207,47 @@ class IO:
         data = text.encode("utf-8")
         if len(data) > MAX_FILE_BYTES:
             raise OSError("file too large")
+        # noted by C code, which no interrupt comes in between
+        done = partial(self.writes.append, (path, digest(data)))
         try:
-            write_file(self._workspace._roots[mount], parts, data)
+            write_file(self._workspace._roots[mount], parts, data, done)
         except Refused as refused:
             raise self._deny_found(path, "write", refused.found) from None
-        self.writes.append((path, digest(data)))
 
     def list(self, mount: str) -> list[str]:
-        """Sorted mount paths of the plain files of a mount.
+        """Sorted mount paths of the plain files of a mount, which is given by its name alone.
 
-        Links and other special files are left out, and so is what no path can name.
+        What a read refuses is left out (links, special files, what no path can name), and so are folders that
+        cannot be looked into.
         """
-        name, _ = self._resolve(f"{mount}/-", "read")
-        found: list[str] = []
-        list_files(self._workspace._roots[name], (), found)
+        name, parts = self._resolve(f"{mount}/-" if isinstance(mount, str) else mount, "read")
+        if parts != ("-",):
+            raise ValueError("a listing takes the name of a mount")
         named = []
-        for path in found:
+        for path in list_files(self._workspace._roots[name]):
             with contextlib.suppress(Malformed):
                 named.append(parse_path(f"{name}/{path}").text)
         return sorted(named)
 
     def get(self, url: str) -> HttpResult:
-        """GET a URL, following at most 5 redirects; each target is decided before it is spoken to."""
+        """GET a URL, following at most 5 redirects; each target is decided before it is spoken to.
+
+        All hops together have 30 seconds. A redirect without a Location is an answer.
+        """
+        until = None
         for hop in range(MAX_HOPS + 1):
             target = self._allowed_target(url, hop)
-            status, headers, text = self._fetch(target, hop)
+            if target.host in self._workspace.hosts:
+                status, headers, text = self._from_folder(target)
+            else:
+                until = until or self._deadline()
+                status, headers, text = self._from_network(target, hop, until)
             location = headers.get("location")
-            if status not in (301, 302, 303, 307, 308) or location is None:
+            if status not in REDIRECTS or location is None:
                 if status == 429 or status >= 500:
                     raise ConnectionError("the server answered with a transient error")
                 return HttpResult(status, headers, text, target.url)
-            with contextlib.suppress(ValueError):  # what cannot be joined is left for the rules to refuse
-                location = urljoin(target.url, location)
-            url = location
+            url = redirected(target, location)
         raise OSError("too many redirects")
 
     # ---- decisions -------------------------------------------------------------------------------------
@@ -182,6 +256,14 @@ class IO:
         """Have a fact decided; keep a denial for the loop and raise it for the tool."""
         if self.denied:
             raise PermissionError("denied before")
+        # no record holds half a character, or more of a text than its text; what is written out here has a
+        # backslash, which every rule refuses
+        check = {
+            key: str.__str__(item).encode("utf-8", "backslashreplace").decode()
+            if isinstance(item, str)
+            else item
+            for key, item in check.items()
+        }
         allowed = self._late(check, keep_allow).decision == ALLOW
         if not allowed or keep_allow:
             self.checks.append(check)
@@ -195,7 +277,7 @@ class IO:
         self._ask({"rule": "sandbox_path", "path": path, "access": access})
         found = parse_path(path)
         if found.mount not in self._workspace._roots:
-            raise FileNotFoundError("this run has no such mount")
+            raise self._deny_found(path, access, UNBOUND)
         return found.mount, found.parts
 
     def _deny_found(self, path: str, access: str, found: str) -> PermissionError:
@@ -220,27 +302,37 @@ class IO:
 
     # ---- the world -------------------------------------------------------------------------------------
 
-    def _fetch(self, target: Target, hop: int) -> tuple[int, dict[str, str], str]:
-        if target.host in self._workspace.hosts:
-            return self._from_folder(target)
+    def _deadline(self) -> float:
         if self._workspace.offline:
             raise ConnectionRefusedError("this run reaches no host")
+        from . import http  # late, as few runs need it
+
+        return http.later(HTTP_S)
+
+    def _from_network(self, target: Target, hop: int, until: float) -> tuple[int, dict[str, str], str]:
         from . import http
 
-        response = http.get(
-            target.scheme,
-            target.host,
-            target.port,
-            target.path + ("" if target.query is None else f"?{target.query}"),
-            allowed=lambda address: self._address_allowed(target, hop, address),
-            max_bytes=MAX_FILE_BYTES,
-        )
-        return response.status, response.headers, response.body.decode("utf-8", "replace")
+        try:
+            response = http.get(
+                target.scheme,
+                target.host,
+                target.port,
+                target.path + ("" if target.query is None else f"?{target.query}"),
+                allowed=lambda address: self._address_allowed(target, hop, address),
+                max_bytes=MAX_FILE_BYTES,
+                until=until,
+            )
+        except http.AddressRefused as refused:
+            if not self.denied:  # no plain address, or another peer: refused before a rule was asked
+                self._address_allowed(target, hop, refused.address)
+            raise PermissionError("denied by url_allowlist") from None
+        return response.status, response.headers, _text(response.body, response.headers)
 
     def _from_folder(self, target: Target) -> tuple[int, dict[str, str], str]:
         host = self._workspace.hosts[target.host]
         if target.path in host.redirects:
-            return 302, {"location": host.redirects[target.path]}, ""
+            octets = host.redirects[target.path].encode("utf-8", "surrogatepass")
+            return 302, {"location": octets.decode("latin-1")}, ""  # as it would come over the wire
         try:
             parts = parse_path("folder" + unquote(target.path, errors="strict")).parts
             data = read_file(self._workspace._host_roots[target.host], parts)
@@ -254,6 +346,28 @@ class IO:
     def _note_read(self, label: str | None, parts: Sequence[str], data: bytes) -> None:
         if label is not None:
             self.reads.append(("/".join((label, *parts)), digest(data)))
+
+
+def check_hosts(hosts: Iterable[str]) -> None:
+    """Raise InputError for a name that no URL has for its host: the folder under it would never answer."""
+    for name in hosts:
+        known = None
+        with contextlib.suppress(Malformed):
+            known = parse_host(name)
+        if known is None or known != name:
+            remedy = (
+                "give a host as in a URL, without scheme and port" if known is None else f"write {known!r}"
+            )
+            raise InputError(f"host {name!r} is in no URL", remedy=remedy)
+
+
+def _text(body: bytes, headers: Mapping[str, str]) -> str:
+    """A body as text: in the encoding of its byte order mark, else of its charset if we know it, else UTF-8."""
+    for mark, encoding in _BOMS:
+        if body.startswith(mark):
+            return body[len(mark) :].decode(encoding, "replace")
+    said = _CHARSET.search(headers.get("content-type", ""))
+    return body.decode(_CHARSETS.get(said[1].lower(), "utf-8") if said else "utf-8", "replace")
 
 
 def _decode(data: bytes) -> str:

@@ -233,7 +233,8 @@ class _Step:
         self.add("policy_check", path or position, self.id(parent_path), times, attributes)
 
     def _tool_name(self, call_id: str) -> str:
-        return next(str(call["name"]) for call in self._line["intended_tool_calls"] if call["id"] == call_id)
+        names = {call["id"]: str(call["name"]) for call in self._line["intended_tool_calls"]}
+        return names[call_id]
 
     def add_tool(self, number: int, result: Line) -> None:
         attempts = result["attempts"]

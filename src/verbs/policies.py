@@ -12,12 +12,16 @@ from .common import load_policies, near, root_of, shown
 
 def policy_check(options: argparse.Namespace) -> int:
     """Load policies and say what they hold."""
+    from ..runtime.policy_checks import check_uses
+    from ..runtime.tools import load_named
+
     loaded = load_policies(options, options.files)
     folder = root_of(options) / "tools"
     names = {path.stem for path in folder.glob("*.py")}
     for _, policy in loaded:
         if names:
             policy.check_tools(names)
+            check_uses(policy, [load_named(name, folder) for name in sorted(names)])
     if options.json:
         print(json.dumps({near(path): policy.version for path, policy in loaded}, sort_keys=True))
         return 0

@@ -485,7 +485,7 @@ POLICIES = st.fixed_dictionaries(
         "schema": st.just("policy/v1"),
         "tool_registry": st.fixed_dictionaries({"allowed": st.lists(st.sampled_from(["probe", "other"]), unique=True)}),
         "url_allowlist": st.lists(
-            st.sampled_from(["https://good.test/", "https://good.test/a/", "https://evil.test", "http://good.test"]),
+            st.sampled_from(["https://good.test/", "https://good.test:8443/a/", "https://evil.test", "http://good.test"]),
             unique=True,
         ),
         "private_networks": st.lists(st.sampled_from(["10.0.0.0/8", "127.0.0.0/8"]), unique=True),

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from tachograph.runtime.http import AddressRefused, Response, get
+from tachograph.runtime import http
+from tachograph.runtime.http import AddressRefused, Response, get, later
 
 LOOPBACK = "127.0.0.1"
 Handler = Callable[[socket.socket], None]
@@ -27,12 +28,15 @@ Handler = Callable[[socket.socket], None]
 class Server:
     """Answers every connection with `handler`, one at a time; keeps the request of each."""
 
-    def __init__(self, handler: Handler, context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, handler: Handler, context: ssl.SSLContext | None = None, address: str = LOOPBACK, port: int = 0
+    ) -> None:
         self.handler, self.context = handler, context
         self.requests: list[bytes] = []
         self.connections = 0
         self.stopped = threading.Event()
-        self.listening = socket.create_server((LOOPBACK, 0))
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.listening = socket.create_server((address, port), family=family)
         self.listening.settimeout(0.05)
         self.port: int = self.listening.getsockname()[1]
         self.thread = threading.Thread(target=self.serve, daemon=True)
@@ -62,6 +66,8 @@ class Server:
 
     def stop(self) -> None:
         self.stopped.set()
+        with suppress(OSError):
+            self.listening.shutdown(socket.SHUT_RDWR)  # wakes the accept
         self.thread.join(4)
         self.listening.close()
         assert not self.thread.is_alive()
@@ -115,6 +121,7 @@ def test_a_plain_answer_and_the_request_it_answers(serve: Serve) -> None:
         "GET /p?q=%20'\" HTTP/1.1",
         f"Host: {LOOPBACK}:{server.port}",
         "User-Agent: tachograph",
+        "Accept: */*",
         "Accept-Encoding: gzip, identity",
         "Connection: close",
         "",
@@ -131,6 +138,41 @@ def test_every_status_is_an_answer_and_no_redirect_is_followed(serve: Serve, sta
     assert server.connections == 1
 
 
+def test_a_body_that_nobody_wants_is_not_read(serve: Serve) -> None:
+    answers: list[bytes] = []
+    server = serve(lambda peer: peer.sendall(answers[-1]))
+    framings = ("Content-Length: 9\r\n\r\nabc", "Content-Encoding: br\r\nContent-Length: 3\r\n\r\nabc")
+    for framing in (*framings, "Content-Length: x\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\nzz"):
+        for status in (301, 302, 303, 307, 308, 429, 500, 503, 999):
+            answers.append(f"HTTP/1.1 {status} X\r\nLocation: /x\r\n{framing}".encode())
+            found = fetch(server)
+            assert (found.status, found.headers["location"], found.body) == (status, "/x", b"")
+        answers.append(f"HTTP/1.1 200 X\r\nLocation: /x\r\n{framing}".encode())
+        with pytest.raises(OSError):
+            fetch(server)
+
+
+def test_a_redirect_to_nowhere_is_an_answer_with_a_body(serve: Serve) -> None:
+    assert fetch(serve(b"HTTP/1.1 302 X\r\nContent-Length: 4\r\n\r\nhere")).body == b"here"
+    assert fetch(serve(b"HTTP/1.1 300 X\r\nLocation: /x\r\nContent-Length: 4\r\n\r\nhere")).body == b"here"
+
+
+def test_a_location_said_twice_is_said_once(serve: Serve) -> None:
+    for said, found in (("/x", "/x"), ("/y", "/x, /y")):
+        head = f"HTTP/1.1 302 X\r\nLocation: /x\r\nA: a\r\nlocation:{said} \r\nA: a\r\n\r\n"
+        assert fetch(serve(head.encode())).headers == {"location": found, "a": "a, a"}
+
+
+def test_as_many_headers_and_interim_answers_as_are_allowed(serve: Serve) -> None:
+    headers = [f"H{i}: v" for i in range(199)]
+    early = b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\n" * 16
+    assert len(fetch(serve(early + ok(b"", *headers))).headers) == 200
+    for answer in (ok(b"", *headers, "One: more"), early + b"HTTP/1.1 100 X\r\n\r\n" + ok(b"")):
+        with pytest.raises(OSError, match="too many"):
+            fetch(serve(answer))
+
+
+packed = gzip.compress(b"abcde")
 BODIES = {
     "chunked": chunked(b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: t\r\n\r\n"),
     "until the end": b"HTTP/1.0 200 OK\r\n\r\nabcde",
@@ -142,6 +184,11 @@ BODIES = {
     "x-gzip": ok(gzip.compress(b"abcde"), "Content-Encoding: X-GZIP"),
     "deflate": ok(zlib.compress(b"abcde"), "Content-Encoding: deflate"),
     "identity": ok(b"abcde", "Content-Encoding: identity"),
+    "gzip in parts": ok(
+        gzip.compress(b"ab") + gzip.compress(b"") + gzip.compress(b"cde"), "Content-Encoding: gzip"
+    ),
+    "gzip and zeros": ok(packed + b"\0" * 40_000, "Content-Encoding: gzip"),
+    "gzip, zeros, gzip": ok(gzip.compress(b"ab") + b"\0\0" + gzip.compress(b"cde"), "Content-Encoding: gzip"),
 }
 
 
@@ -154,10 +201,11 @@ def test_exactly_the_limits_are_allowed(serve: Serve) -> None:
     packed = gzip.compress(b"z" * 1000)
     server = serve(ok(packed, "Content-Encoding: gzip"))
     assert fetch(server, max_bytes=len(packed), max_decoded_bytes=1000).body == b"z" * 1000
+    server = serve(ok(packed + packed, "Content-Encoding: gzip"))
+    assert fetch(server, max_decoded_bytes=2000).body == b"z" * 2000
     assert fetch(serve(b"HTTP/1.0 200 OK\r\n\r\nabc"), max_bytes=3, max_decoded_bytes=3).body == b"abc"
 
 
-packed = gzip.compress(b"abcde")
 BROKEN = {
     "nothing": b"",
     "no http": b"\x00\x01 not http\r\n\r\n",
@@ -167,6 +215,8 @@ BROKEN = {
     "head without end": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n",
     "no colon": b"HTTP/1.1 200 OK\r\nnonsense\r\n\r\n",
     "space before colon": b"HTTP/1.1 200 OK\r\nContent-Length : 0\r\n\r\n",
+    "space in a name": b"HTTP/1.1 200 OK\r\nX Y: b\r\nContent-Length: 0\r\n\r\n",
+    "other protocol": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n" + ok(b""),
     "folded": b"HTTP/1.1 200 OK\r\nA: b\r\n c\r\nContent-Length: 0\r\n\r\n",
     "bare return": b"HTTP/1.1 200 OK\r\nA: b\rC: d\r\nContent-Length: 0\r\n\r\n",
     "truncated": ok(b"abc", length=9),
@@ -185,6 +235,10 @@ BROKEN = {
     "gzip wrong sum": ok(packed[:-8] + b"\x00" * 8, "Content-Encoding: gzip"),
     "gzip not at all": ok(b"\x1f\x8bnot", "Content-Encoding: gzip"),
     "gzip and more": ok(packed + b"more", "Content-Encoding: gzip"),
+    "gzip, zeros and more": ok(packed + b"\0\0more", "Content-Encoding: gzip"),
+    "second gzip cut": ok(packed + packed[:-1], "Content-Encoding: gzip"),
+    "deflate twice": ok(zlib.compress(b"") + zlib.compress(b"x"), "Content-Encoding: deflate"),
+    "deflate and zero": ok(zlib.compress(b"x") + b"\0", "Content-Encoding: deflate"),
 }
 TOO_MUCH = {
     "declared": ok(b"", length=2000),
@@ -198,6 +252,7 @@ TOO_MUCH = {
     "unknown encoding": ok(b"x", "Content-Encoding: br"),
     "encoding twice": ok(b"x", "Content-Encoding: gzip", "Content-Encoding: gzip"),
     "bomb": ok(gzip.compress(b"0" * 5_000_000), "Content-Encoding: gzip"),
+    "bomb in parts": ok(gzip.compress(b"0" * 900) * 2, "Content-Encoding: gzip"),
     "deflate bomb": ok(zlib.compress(b"0" * 500_000), "Content-Encoding: deflate"),
 }
 
@@ -267,6 +322,19 @@ def test_a_trickle_does_not_outlast_the_deadline(serve: Serve, start: bytes) -> 
         over.set()
 
 
+def test_several_requests_end_together(serve: Serve) -> None:
+    server = serve(lambda peer: time.sleep(0.15) or peer.sendall(ok(b"x")))
+    until, began, done = later(0.4), time.monotonic(), 0
+    with pytest.raises(TimeoutError):
+        while True:
+            done += len(fetch(server, until=until).body)
+    assert 0.3 < time.monotonic() - began < 1.5 and done <= 2
+    with pytest.raises(TimeoutError):
+        fetch(server, until=until)
+    with pytest.raises(TimeoutError):
+        fetch(server, timeout_s=0.05, until=later(3))
+
+
 def test_a_resolver_that_hangs_does_not_outlast_the_deadline() -> None:
     over = threading.Event()
 
@@ -291,6 +359,55 @@ def test_a_name_without_address_is_refused() -> None:
     for resolve in (unknown, empty):
         with pytest.raises(ConnectionRefusedError, match="name does not resolve"):
             get("http", "none.test", 80, "/", allowed=lambda address: True, resolve=resolve)
+
+
+def test_a_name_is_asked_for_as_it_stands_and_below_no_search_domain(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server, asked = serve(ok(b"here")), []
+
+    def resolver(name: str, port: int, **_: Any) -> list[Any]:
+        asked.append(name)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (LOOPBACK, port))]
+
+    table = tmp_path / "hosts"
+    monkeypatch.setattr(http, "HOSTS_FILE", str(table))
+    monkeypatch.setattr(http.socket, "getaddrinfo", resolver)
+    for written in (None, "", "127.0.0.9 name.test.other # name.test\n\nname.test\n"):
+        if written is not None:
+            table.write_text(written)
+        assert fetch(server, host="Name.test").body == b"here"
+        assert fetch(server, host="name").body == b"here"
+    assert asked == ["name.test.", "name."] * 3
+
+
+def test_the_machines_own_table_of_hosts_comes_first(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    checked: list[str] = []
+
+    def allowed(address: str) -> bool:
+        checked.append(address)
+        return address in (LOOPBACK, "::1")
+
+    def never(*_: Any, **__: Any) -> list[Any]:
+        raise AssertionError("resolved")
+
+    table = tmp_path / "hosts"
+    table.write_bytes(b"\xff\n127.0.0.1\tOne.test  two.test\n::1 one.test # three.test\n10.0.0.1 four.test")
+    monkeypatch.setattr(http, "HOSTS_FILE", str(table))
+    monkeypatch.setattr(http.socket, "getaddrinfo", never)
+    server = serve(ok(b"here"))
+    for host, addresses in (
+        ("one.test", [LOOPBACK, "::1"]),
+        ("TWO.test", [LOOPBACK]),
+        ("localhost", [LOOPBACK, "::1"]),
+    ):
+        checked.clear()
+        assert fetch(server, host=host, allowed=allowed).body == b"here"
+        assert checked == addresses
+    with pytest.raises(AddressRefused):
+        fetch(server, host="four.test", allowed=allowed)
 
 
 def test_a_rebinding_name_is_asked_once_and_only_the_checked_address_is_used(serve: Serve) -> None:
@@ -333,10 +450,13 @@ def test_a_refused_address_gets_no_connection(serve: Serve, host: str) -> None:
     assert server.connections == 0
 
 
-@pytest.mark.parametrize("answer", ["fe80::1%1", "elsewhere.test", "", "127.1"])
+@pytest.mark.parametrize(
+    "answer", ["fe80::1%1", "::ffff:127.0.0.1%1", "elsewhere.test", "", "127.1", "x" * 999]
+)
 def test_what_is_no_plain_address_is_refused(answer: str) -> None:
-    with pytest.raises(AddressRefused):
+    with pytest.raises(AddressRefused) as caught:
         get("http", "odd.test", 80, "/", allowed=lambda address: True, resolve=lambda *_: [answer])
+    assert caught.value.address == answer[:128]
 
 
 def test_the_next_address_is_tried_when_one_does_not_answer(serve: Serve) -> None:
@@ -405,20 +525,24 @@ def test_proxy_variables_are_not_read(serve: Serve, monkeypatch: pytest.MonkeyPa
     assert proxy.connections == 0
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for name.test, with its key, in one file."""
+def made_certificate(folder: Path, *more: str) -> Path:
+    """A self-signed certificate with the common name name.test, with its key, in one file."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("no openssl command to make a certificate with")
-    folder = tmp_path_factory.mktemp("tls")
     key, crt = folder / "key.pem", folder / "crt.pem"
     words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=name.test".split()
-    words += ["-addext", "subjectAltName=DNS:name.test", "-keyout", str(key), "-out", str(crt)]
+    words += [*more, "-keyout", str(key), "-out", str(crt)]
     subprocess.run([openssl, *words], check=True, capture_output=True, timeout=20)
     both = folder / "both.pem"
     both.write_text(key.read_text() + crt.read_text())
     return both
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for name.test."""
+    return made_certificate(tmp_path_factory.mktemp("tls"), "-addext", "subjectAltName=DNS:name.test")
 
 
 def tls(certificate: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -446,6 +570,27 @@ def test_tls_refuses_other_names_and_unknown_issuers(serve: Serve, certificate: 
     for trust, host in ((client, "other.test"), (client, LOOPBACK), (None, "name.test")):
         with pytest.raises(ConnectionError, match="certificate refused"):
             secure(server, trust, host)
+    assert server.requests == []
+
+
+def test_tls_trusts_the_roots_that_openssl_is_told_of(
+    serve: Serve, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, _ = tls(certificate)
+    server = serve(ok(b"secret"), context)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert secure(server, None).body == b"secret"
+
+
+def test_tls_takes_no_common_name_for_a_name(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nameless = made_certificate(tmp_path)
+    context, _ = tls(nameless)
+    server = serve(ok(b"secret"), context)
+    monkeypatch.setenv("SSL_CERT_FILE", str(nameless))
+    with pytest.raises(ConnectionError, match="certificate refused"):
+        secure(server, None)
     assert server.requests == []
 
 
@@ -483,7 +628,9 @@ def test_another_peer_than_the_checked_one_is_refused(serve: Serve, monkeypatch:
         patched.setattr(socket, "socket", Diverted)
         with pytest.raises(AddressRefused) as caught:
             fetch(server)
-    assert (caught.value.address, server.requests) == ("10.0.0.1", [])
+    # no address: a rule that allows 10.0.0.1 does not allow this
+    assert caught.value.address == f"10.0.0.1 port {server.port} instead of {LOOPBACK} port {server.port}"
+    assert server.requests == []
 
 
 def test_sockets_are_closed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

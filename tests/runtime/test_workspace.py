@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import socket
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,17 +16,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tachograph.fail.errors import CorpusError
+from tachograph.fail.errors import CorpusError, InputError
+from tachograph.runtime import http
+from tachograph.runtime import workspace as workspaces
 from tachograph.runtime.agent import Agent
 from tachograph.runtime.canonical_json import digest
 from tachograph.runtime.clock import VirtualClock
 from tachograph.runtime.gate import ALLOW, DENY, Decision, Gate
 from tachograph.runtime.llm import LLMInput, LLMOutput, ToolCall
 from tachograph.runtime.policy import Policy
-from tachograph.runtime.resources import Malformed
+from tachograph.runtime.resources import MAX_URL, Malformed
 from tachograph.runtime.tools import Tool
 from tachograph.runtime.walk import MAX_DEPTH, MAX_FILE_BYTES
-from tachograph.runtime.workspace import IO, MAX_HOPS, Host, Mount, Workspace
+from tachograph.runtime.workspace import IO, MAX_HOPS, Host, Mount, Workspace, check_hosts
+from tests.runtime.test_http import LOOPBACK, Server, ok
 
 DATA: dict[str, Any] = {
     "schema": "policy/v1",
@@ -58,12 +63,19 @@ class World:
             "/away": "https://evil.test/",
             "/loop": "/loop",
             "/odd": "https://[::1",
+            "/nowhere": "",
+            "/blank": "/docs/x.md /docs/x.md",
+            "/tab": "/do\tcs/x.md",
+            "/bare": "https:/docs/x.md",
+            "/three": "///site.test/docs/x.md",
+            "/wide": "https://site\u3002test/docs/x.md",
+            "/folded": "/docs/caf\u00e9.md",
             "/userinfo": "https://a@site.test/docs/x.md",
             "/file": "file:///etc/passwd",
             **{f"/hop{i}": f"/hop{i + 1}" for i in range(9)},
         }
         self.workspace = Workspace(
-            {"corpus": Mount(self.corpus, "data/corpus"), "desk": Mount(self.desk)},
+            {"corpus": Mount(self.corpus, "data/corpus", "read"), "desk": Mount(self.desk, None, "write")},
             {"site.test": Host(self.site, "hosts/site", redirects)},
         )
 
@@ -112,7 +124,7 @@ def test_reading_from_an_unlabelled_mount_is_no_input_of_the_run(world: World) -
     ("path", "error"),
     [
         ("corpus/none.md", FileNotFoundError), ("corpus/none/a.md", FileNotFoundError),
-        ("corpus/sub", IsADirectoryError), ("corpus/a.md/b", NotADirectoryError), ("unbound/x", FileNotFoundError),
+        ("corpus/sub", IsADirectoryError), ("corpus/a.md/b", NotADirectoryError),
         ("corpus/" + "d/" * MAX_DEPTH + "x", FileNotFoundError), ("corpus/" + "n" * 255, FileNotFoundError),
     ],
 )  # fmt: skip
@@ -135,11 +147,20 @@ def test_paths_the_rules_refuse(world: World, path: str) -> None:
     denied(io, lambda: io.read("corpus/a.md"))
 
 
+def test_a_mount_that_the_run_does_not_bind_is_denied(world: World) -> None:
+    """The policy allows it, so only the run knows: a denial, and no error that a tool could take for a missing file."""
+    for act in (lambda io: io.read("unbound/x"), lambda io: io.list("unbound")):
+        io = world.io()
+        denied(io, lambda act=act, io=io: act(io), found="unbound mount", access="read")
+
+
 @pytest.mark.parametrize("path", [None, 1, b"corpus/a.md", ["corpus/a.md"]])
 def test_a_path_is_text(world: World, path: Any) -> None:
     io = world.io()
     with pytest.raises(TypeError):
         io.read(path)
+    with pytest.raises(TypeError):
+        io.list(path)
     with pytest.raises(TypeError):
         io.get(path)
 
@@ -224,7 +245,7 @@ ODD: dict[str, tuple[str, Callable[[Path, World], object]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", sorted({*ODD} - {"hard link"}))
 def test_what_is_no_plain_file_is_neither_read_nor_written(world: World, name: str) -> None:
     kind, make = ODD[name]
     for folder in (world.corpus, world.desk):
@@ -234,7 +255,30 @@ def test_what_is_no_plain_file_is_neither_read_nor_written(world: World, name: s
     denied(writing, lambda: writing.write("desk/odd", "mine"), found=kind, access="write")
     assert (world.outside / "secret").read_text() == "secret"
     assert reading.reads == [] and writing.writes == []
-    assert "corpus/odd" not in world.io().list("corpus") or kind == "hard link"
+    assert "corpus/odd" not in world.io().list("corpus")
+
+
+def test_a_second_name_is_refused_where_the_run_writes(world: World) -> None:
+    """Installers share files by hard links; where a run only reads, that changes nothing for anybody."""
+    for folder in (world.corpus, world.desk):
+        (folder / "odd").hardlink_to(world.outside / "secret")
+    for act in (lambda io: io.read("desk/odd"), lambda io: io.write("desk/odd", "mine")):
+        io = world.io()
+        denied(io, lambda act=act, io=io: act(io), found="hard link", path="desk/odd")
+    assert (world.outside / "secret").read_text() == "secret"
+    io = world.io()
+    assert io.read("corpus/odd") == "secret" and io.reads == [("data/corpus/odd", digest("secret"))]
+    assert "corpus/odd" in io.list("corpus") and io.list("desk") == []
+    (world.site / "shared").hardlink_to(world.outside / "secret")
+    assert io.get("https://site.test/shared").text == "secret"
+
+
+def test_without_a_mode_a_second_name_is_refused(world: World) -> None:
+    (world.corpus / "odd").hardlink_to(world.outside / "secret")
+    with Workspace({"corpus": Mount(world.corpus)}) as workspace:
+        io = workspace.io(late, "key")
+        assert "corpus/odd" not in io.list("corpus")
+        denied(io, lambda: io.read("corpus/odd"), found="hard link")
 
 
 @pytest.mark.parametrize(
@@ -345,11 +389,30 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     assert world.io().list("desk") == ["desk/x"]
 
 
-def test_a_killed_writers_leftover_stops_nobody(world: World) -> None:
+def test_a_killed_writers_leftover_stops_nobody_and_is_no_file(world: World) -> None:
     leftover = world.desk / f".tachograph-{os.getpid()}-0.tmp"
     leftover.write_text("half")
     world.io().write("desk/x", "whole")
     assert world.io().read("desk/x") == "whole" and leftover.read_text() == "half"
+    assert world.io().list("desk") == ["desk/x"]
+    io = world.io()
+    denied(io, lambda: io.read(f"desk/{leftover.name}"))
+
+
+def test_an_interrupt_right_after_the_rename_leaves_the_write_noted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.rename
+
+    def interrupted(*given: Any, **more: Any) -> None:
+        real(*given, **more)
+        raise KeyboardInterrupt
+
+    io = world.io()
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        io.write("desk/x", "new")
+    assert (world.desk / "x").read_text() == "new" and io.writes == [("desk/x", digest("new"))]
 
 
 @pytest.mark.parametrize(
@@ -369,6 +432,24 @@ def test_the_umask_decides_who_may_read(world: World) -> None:
         os.umask(before)
     assert stat.S_IMODE((world.desk / "new/x").stat().st_mode) == 0o640
     assert stat.S_IMODE((world.desk / "new").stat().st_mode) == 0o750
+
+
+def test_a_private_mount_works_under_any_umask(tmp_path: Path) -> None:
+    before = os.umask(0o777)
+    try:
+        with contextlib.ExitStack() as stack:
+            for place in (None, tmp_path / "kept"):
+                workspace = stack.enter_context(Workspace({"desk": Mount(None)}, private=place))
+                folder = workspace._private[0] if place is None else place / "desk"
+                workspace.place("desk/a/b/x", "x")
+                workspace.io(late, "key").write("desk/a/y", "y")
+                modes = {
+                    path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))
+                }
+                assert modes == {folder.name: 0o700, "a": 0o700, "b": 0o700, "x": 0o600, "y": 0o600}
+        assert stat.S_IMODE((tmp_path / "kept").stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
 
 
 @given(st.text())
@@ -417,6 +498,15 @@ def test_only_mounts_are_listed(world: World, mount: str) -> None:
     denied(io, lambda: io.list(mount))
 
 
+@pytest.mark.parametrize("folder", ["corpus/sub", "corpus/none", "corpus/a.md"])
+def test_a_folder_of_a_mount_is_not_listed_by_itself(world: World, folder: str) -> None:
+    """Rather than answering with all of the mount."""
+    io = world.io()
+    with pytest.raises(ValueError, match="name of a mount"):
+        io.list(folder)
+    assert not io.denied
+
+
 # ---- hosts -------------------------------------------------------------------------------------------------
 
 
@@ -452,7 +542,9 @@ def test_a_redirect_inside_is_followed_and_each_hop_is_kept(world: World) -> Non
     ("path", "target"),
     [
         ("/away", "https://evil.test/"), ("/odd", "https://[::1"), ("/file", "file:///etc/passwd"),
-        ("/userinfo", "https://a@site.test/docs/x.md"),
+        ("/userinfo", "https://a@site.test/docs/x.md"), ("/nowhere", ""), ("/blank", "/docs/x.md /docs/x.md"),
+        ("/tab", "/do\tcs/x.md"), ("/bare", "https:/docs/x.md"), ("/three", "///site.test/docs/x.md"),
+        ("/wide", "https://site\xe3\x80\x82test/docs/x.md"),
     ],
 )  # fmt: skip
 def test_a_redirect_to_elsewhere_is_denied(world: World, path: str, target: str) -> None:
@@ -471,12 +563,211 @@ def test_redirects_are_bounded(world: World) -> None:
         world.io().get(f"https://site.test/hop{8 - MAX_HOPS}")
 
 
+def test_a_redirect_to_a_name_beyond_ascii_is_the_encoded_one(world: World) -> None:
+    (world.site / "docs" / "caf\u00e9.md").write_text("here")
+    found = world.io().get("https://site.test/folded")
+    assert (found.text, found.url) == ("here", "https://site.test/docs/caf%C3%A9.md")
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("Site.test", "'site.test'"), ("site.test:443", "host"), ("https://site.test", "host"), ("site.test.", "host"),
+     ("*.test", "host"), ("", "host"), ("[::1]", "host"), ("0::1", "host"), ("b\u00fccher.test", "host"),
+     (None, "host")],
+)  # fmt: skip
+def test_a_host_that_no_url_names_is_bad_input(tmp_path: Path, name: Any, remedy: str) -> None:
+    with pytest.raises(InputError, match=remedy):
+        Workspace({}, {name: Host(tmp_path, "h")})
+    check_hosts(["site.test", "::1", "127.0.0.1", "h", "xn--bcher-kva.test"])
+
+
 @pytest.mark.parametrize(
     "url", ["https://evil.test/", "http://site.test/", "https://site.test:8443/", "", "x"]
 )
 def test_a_url_the_rules_refuse_is_not_asked_for(world: World, url: str) -> None:
     io = world.io()
     denied(io, lambda: io.get(url), target=url, hop=0)
+
+
+# ---- the network -------------------------------------------------------------------------------------------
+
+
+class Net:
+    """A server on loopback under a policy that allows it by address and as name.test, on addresses of its own."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, bytes] = {}
+        self.slow = 0.0
+        self.server = Server(self._answer)
+        self.base, self.name = f"http://{LOOPBACK}:{self.server.port}", f"http://name.test:{self.server.port}"
+        data = {
+            **DATA,
+            "url_allowlist": [self.base, self.name],
+            "private_networks": ["127.0.0.0/8", "fe80::/10"],
+        }
+        self.policy = Policy.from_dict(data)
+        self.gate = Gate(self.policy, {})
+
+    def _answer(self, peer: socket.socket) -> None:
+        time.sleep(self.slow)
+        peer.sendall(self.answers.get(self.asked[-1], ok(b"plain")))
+
+    @property
+    def asked(self) -> list[str]:
+        return [request.split(b" ")[1].decode() for request in self.server.requests]
+
+    def io(self) -> IO:
+        return Workspace({}).io(lambda check, _keep: self.gate.decide_late(check), "key")
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    made = Net()
+    yield made
+    made.server.stop()
+
+
+def moved(location: bytes, status: int = 302) -> bytes:
+    return b"HTTP/1.1 %d X\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % (status, location)
+
+
+class Elsewhere(socket.socket):
+    """A socket that says it is connected to a public address, which the policy allows too."""
+
+    def getpeername(self) -> tuple[str, int]:
+        return "8.8.8.8", 80
+
+
+@pytest.mark.parametrize(
+    "answer", [["fe80::1%1"], [LOOPBACK, "::1%lo"], ["127.1"], ["\u0661.1.1.1"], ["peer"]]
+)
+def test_an_address_that_no_rule_can_allow_is_a_denial_that_no_tool_swallows(
+    net: Net, monkeypatch: pytest.MonkeyPatch, answer: list[str]
+) -> None:
+    monkeypatch.setattr(http, "_addresses", lambda *_: [LOOPBACK] if answer == ["peer"] else answer)
+    if answer == ["peer"]:
+        monkeypatch.setattr(http.socket, "socket", Elsewhere)
+    io = net.io()
+    with pytest.raises(PermissionError) as refused:
+        io.get(f"{net.name}/")
+    assert type(refused.value) is PermissionError and refused.value.__suppress_context__ and io.denied
+    [check] = io.checks
+    where = check.pop("address")
+    assert where == answer[-1] or where == f"8.8.8.8 port 80 instead of {LOOPBACK} port {net.server.port}"
+    assert check == {"rule": "url_allowlist", "target": f"{net.name}/", "hop": 0}
+    assert net.asked == []
+
+    def run(args: dict[str, Any], io: IO) -> dict[str, Any]:
+        with contextlib.suppress(Exception):
+            io.get(f"{net.name}/")
+        return {}
+
+    closed = {"type": "object", "additionalProperties": False}
+    tool = Tool("probe", "", closed, closed, "network", True, run, (PermissionError,))
+    agent = Agent(lambda _asked: LLMOutput(tool_calls=[ToolCall("probe", "{}")]), [tool], net.policy)
+    result = agent.run("?", run_id="r", clock=VirtualClock())
+    assert result.ending == "policy_denial_terminal"
+    [attempt] = result.steps[0]["tool_results"][0]["attempts"]
+    assert attempt["outcome"] == "denied" and [c["address"] for c in attempt["checks"]] == [where]
+    assert result.steps[0]["policy_decisions"][-1]["facts"]["address"] == where
+
+
+def test_only_builtins_leave_io(net: Net) -> None:
+    net.answers["/br"] = ok(b"x", "Content-Encoding: br")
+    net.answers["/bad"] = b"nonsense\r\n\r\n"
+    for path, kind in (("/br", OSError), ("/bad", ConnectionError)):
+        with pytest.raises(OSError) as caught:
+            net.io().get(net.base + path)
+        assert type(caught.value) is kind
+
+
+def test_a_run_that_reaches_no_host_asks_none(net: Net) -> None:
+    io = Workspace({}, offline=True).io(lambda check, _keep: net.gate.decide_late(check), "key")
+    with pytest.raises(ConnectionRefusedError, match="no host"):
+        io.get(f"{net.base}/")
+    assert net.asked == []
+
+
+def test_all_hops_together_have_one_deadline(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspaces, "HTTP_S", 0.4)
+    net.slow = 0.15
+    net.answers = {f"/{i}": moved(b"/%d" % (i + 1)) for i in range(9)}
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        net.io().get(f"{net.base}/0")
+    assert time.monotonic() - began < 1.5 and len(net.asked) <= 3
+
+
+@pytest.mark.parametrize(
+    ("location", "asked"),
+    [
+        (b"/ok?a|b", "/ok?a|b"), (b"/caf\xc3\xa9?\xff", "/caf%C3%A9?%FF"), (b"?", "/r?"), (b"//127.0.0.1:{}/x", "/x"),
+        (b"x/../y#z", "/y"), (b"/x\r\nlocation: /x", "/x"),
+    ],
+)  # fmt: skip
+def test_a_location_is_joined_decided_and_asked_for_in_one_form(
+    net: Net, location: bytes, asked: str
+) -> None:
+    net.answers["/r"] = moved(location.replace(b"{}", str(net.server.port).encode()))
+    io = net.io()
+    found = io.get(f"{net.base}/r")
+    assert (found.text, found.url, net.asked) == ("plain", net.base + asked, ["/r", asked])
+    assert [check["target"] for check in io.checks] == [net.base + asked.replace("/y", "/y")]
+
+
+@pytest.mark.parametrize(
+    "location",
+    [b"", b"/a b", b"/a\tb", b"///x", b"http:x", b"http://", b"/\\x", b"/x\r\nLocation: /y", b"//b\xff.test/",
+     b"/" + b"a" * 60_000, b"/x#" + b"\xff" * 60_000],
+)  # fmt: skip
+def test_a_location_that_readers_read_differently_is_denied(net: Net, location: bytes) -> None:
+    net.answers["/r"] = moved(location)
+    io = net.io()
+    with pytest.raises(PermissionError):
+        io.get(f"{net.base}/r")
+    assert io.denied and net.asked == ["/r"]
+    [check] = io.checks
+    assert check["hop"] == 1 and len(check["target"]) <= MAX_URL + 1
+
+
+def test_the_page_of_a_redirect_and_of_an_error_is_not_read(net: Net) -> None:
+    unreadable = b"\r\nContent-Encoding: br\r\nContent-Length: 9000000\r\n\r\nxxx"
+    net.answers["/r"] = b"HTTP/1.1 302 X\r\nLocation: /there" + unreadable
+    assert net.io().get(f"{net.base}/r").url == f"{net.base}/there"
+    for status in (429, 500, 503):
+        net.answers["/e"] = b"HTTP/1.1 %d X" % status + unreadable
+        with pytest.raises(ConnectionError, match="transient"):
+            net.io().get(f"{net.base}/e")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "text"),
+    [
+        ("caf\u00e9".encode(), "", "caf\u00e9"), ("caf\u00e9".encode(), "text/html; charset=utf-8", "caf\u00e9"),
+        (b"caf\xe9 \x93", "text/html; charset=ISO-8859-1", "caf\u00e9 \u201c"),
+        (b"caf\xe9", "text/html;Charset = \"latin1\"; x=y", "caf\u00e9"), (b"caf\xe9", "text/html", "caf\ufffd"),
+        (b"caf\xe9", "text/html; charset=klingon", "caf\ufffd"), (b"a\x81", "x;charset=windows-1252", "a\ufffd"),
+        (b"a+AOk-", "text/plain; charset=utf-7", "a+AOk-"), (b"a", "text/plain; charset=", "a"),
+        (b"YQ==", "text/plain; charset=base64", "YQ=="), (b"a", "text/plain; charset=../../x", "a"),
+        ("\u65e5\u672c".encode("shift_jis"), "text/html; charset=Shift_JIS", "\u65e5\u672c"),
+        ("\u65e5".encode("gb18030"), "text/html; charset=gb2312", "\u65e5"),
+        ("abc".encode("utf-16-le"), "text/plain; charset=utf-16", "abc"),
+        (b"\xff\xfe" + "abc".encode("utf-16-le"), "text/plain; charset=utf-8", "abc"),
+        (b"\xfe\xff" + "abc".encode("utf-16-be"), "", "abc"), (b"\xef\xbb\xbf{}", "application/json", "{}"),
+        (b"\xef\xbb\xbf\xc3\xa9", "x; charset=latin1", "\u00e9"), (b"\xff\xfe\x00\xd8", "", "\ufffd"),
+        (b"\xe9", "text/html; notcharset=latin1", "\ufffd"), (b"", "text/html; charset=utf-16", ""),
+    ],
+)  # fmt: skip
+def test_a_page_is_read_in_its_own_encoding(net: Net, body: bytes, kind: str, text: str) -> None:
+    net.answers["/"] = ok(
+        gzip.compress(body), "Content-Encoding: gzip", *([f"Content-Type: {kind}"] if kind else [])
+    )
+    assert net.io().get(f"{net.base}/").text == text
+
+
+def test_every_charset_that_is_known_is_one_of_python() -> None:
+    for encoding in workspaces._CHARSETS.values():
+        assert isinstance(b"a b".decode(encoding, "replace"), str)
 
 
 # ---- the life of a workspace -------------------------------------------------------------------------------

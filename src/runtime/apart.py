@@ -1,0 +1,116 @@
+"""What a mount for writing may not be: in, around or the same as another folder of the run, or a project's own.
+
+Folders are told apart by device and inode, so links and other spellings of a path make no difference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ..fail.errors import CorpusError
+from .walk import WAY_FLAGS, Root
+
+# what decides the runs of a project, and its history; the rest of it is free to be written
+GOVERNING: Final = ("policy", "tools", "tasks", "runs", ".git")
+_MANY: Final = 100
+_HEAD: Final = 65536
+_POLICY: Final = re.compile(rb"^schema:[ \t]*[\"']?policy/v", re.MULTILINE)
+
+_Id = tuple[int, int]
+
+
+def check_apart(roots: Mapping[str, Root], written: Mapping[str, str]) -> None:
+    """Raise CorpusError where a folder that is written overlaps another one, or governs a project.
+
+    `roots` are all folders of the run by what messages call them; `written` names those that a policy lets be
+    written and that are somebody's, each with its path for messages.
+    """
+    lines = {what: _line(what, root.fd) for what, root in roots.items()}
+    for what, source in written.items():
+        for other, line in lines.items():
+            if other != what and (lines[what][0] in line or line[0] in lines[what]):
+                raise CorpusError(
+                    f"{what} is for writing and overlaps {other}",
+                    file=source,
+                    remedy="give it a folder of its own",
+                )
+        governed = _governed(roots[what].fd)
+        if governed is not None:
+            raise CorpusError(
+                f"{what} is for writing and {governed}",
+                file=source,
+                remedy="give it another folder, such as out/ in the project",
+            )
+
+
+def _up(fd: int) -> Iterator[int]:
+    """Descriptors of a folder and of those above it, up to the root; each is closed when the next is asked for."""
+    here, before = os.dup(fd), None
+    try:
+        while (now := _id(here)) != before:
+            yield here
+            above = os.open("..", WAY_FLAGS, dir_fd=here)
+            os.close(here)
+            here, before = above, now
+    finally:
+        os.close(here)
+
+
+def _id(fd: int) -> _Id:
+    info = os.fstat(fd)
+    return info.st_dev, info.st_ino
+
+
+def _line(what: str, fd: int) -> list[_Id]:
+    try:
+        return [_id(folder) for folder in _up(fd)]
+    except OSError as error:
+        raise CorpusError(
+            f"the folders above {what} cannot be looked at ({type(error).__name__})",
+            remedy="run where they can be passed",
+        ) from None
+
+
+def _governed(fd: int) -> str | None:
+    """What a folder is to a project, where no run may write that; else None."""
+    below: _Id | None = None
+    for folder in _up(fd):
+        if _holds_policy(folder):
+            if below is None:
+                return "is a project's own folder"
+            for name in GOVERNING:
+                with contextlib.suppress(OSError):
+                    info = os.stat(name, dir_fd=folder)
+                    if (info.st_dev, info.st_ino) == below:
+                        return f"lies in a project's {name}/"
+        below = _id(folder)
+    return None
+
+
+def _holds_policy(folder: int) -> bool:
+    """Whether a folder is a project's: whether a file in its `policy/` says that it is a policy of ours."""
+    try:
+        fd = os.open("policy", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        names = sorted(name for name in os.listdir(fd) if name.endswith((".yaml", ".yml")))
+        return any(_is_policy(fd, name) for name in names[:_MANY])
+    finally:
+        os.close(fd)
+
+
+def _is_policy(folder: int, name: str) -> bool:
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        return stat.S_ISREG(os.fstat(fd).st_mode) and _POLICY.search(os.read(fd, _HEAD)) is not None
+    finally:
+        os.close(fd)

@@ -1,0 +1,54 @@
+"""What tests of adapters ask: small histories, tools, and an adapter for a server of ours."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tachograph.runtime.llm import History, LLMInput, LLMOutput, ToolSpec
+from tachograph.runtime.providers import Adapter, open_model
+from tests.providers.protocols import Turn
+from tests.providers.servers import Reply, Server
+
+PROVIDERS = ("openai", "anthropic", "ollama")
+SCHEMA = (
+    '{"additionalProperties":false,"properties":{"query":{"description":"Words.","maxLength":400,'
+    '"type":"string"}},"required":["query"],"type":"object"}'
+)
+PAIR = (("search", '{"query": "a"}'), ("read", "{}"))
+LONG = Turn("I look at what the corpus has to say.", PAIR)
+SEARCH = ToolSpec("search", "Search the corpus.", SCHEMA)
+
+
+def asked(*messages: dict[str, Any], tools: tuple[ToolSpec, ...] = (SEARCH,), left: int = 50_000) -> LLMInput:
+    """The input of a first step; without messages, a plain question."""
+    history = History()
+    for message in messages or ({"role": "user", "content": "Where may a driver sleep?"},):
+        history.add(message)
+    return LLMInput("run", 1, history.window(), tools, left)
+
+
+def opened(provider: str, base_url: str, **options: Any) -> Adapter:
+    """An adapter that gives up soon."""
+    return open_model(
+        f"{provider}:some-model", base_url=base_url, **{"timeout_s": 2.0, "total_s": 4.0, **options}
+    )
+
+
+def ask(provider: str, *script: Reply, **options: Any) -> LLMOutput:
+    """The outcome of one call, over a server that says this."""
+    with Server(script) as server:
+        return opened(provider, server.base_url(provider), **options)(asked())
+
+
+def failing(provider: str, kind: type[Exception], *script: Reply, **options: Any) -> Exception:
+    """The failure of one call: exactly of this kind, soon, and with nothing behind it."""
+    begun = time.monotonic()
+    with pytest.raises(kind) as caught:
+        ask(provider, *script, **options)
+    assert type(caught.value) is kind
+    assert time.monotonic() - begun < 4
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+    return caught.value
