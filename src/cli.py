@@ -81,6 +81,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--llm", metavar="PROVIDER:MODEL", help="ask a live model: anthropic:..., openai:..., ollama:..."
     )
+    run.add_argument(
+        "--llm-option", action="append", default=[], metavar="KEY=JSON", help="sent with every request"
+    )
+    run.add_argument("--no-stream", action="store_true", help="ask for each reply in one piece")
     run.add_argument("--base-url", metavar="URL", help="where the model answers, if not at its provider's")
     run.add_argument("--timeout", type=float, metavar="S", help="end the run after S seconds")
     run.add_argument("--replace", action="store_true", help="replace a recorded run of a live model")
@@ -116,6 +120,10 @@ def _parser() -> argparse.ArgumentParser:
         help="the call in doubt has not taken place",
     )
     resume.add_argument("--llm", metavar="PROVIDER:MODEL", help="the live model, if not the one before")
+    resume.add_argument(
+        "--llm-option", action="append", default=[], metavar="KEY=JSON", help="sent with every request"
+    )
+    resume.add_argument("--no-stream", action="store_true", help="ask for each reply in one piece")
     resume.add_argument("--base-url", metavar="URL", help="where it answers")
     resume.add_argument("--rebase", action="store_true", help="go on although inputs changed; records both")
     resume.add_argument(

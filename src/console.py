@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable
 from typing import Any, TextIO
 
 from .evidence.report import visible
+from .fail.errors import ModelError
 from .runtime.effects import AskHuman, AskModel, Decided, Invoke, Wait
 from .runtime.listeners import Notice
 
@@ -39,6 +41,25 @@ def clip(text: str, width: int) -> str:
     """Foreign text on one line of a terminal: no control sequence survives, the rest is cut at `width`."""
     line = visible(text)
     return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def tell_model_errors(stream: TextIO) -> None:
+    """Print what a live model's adapter says of a failure; its words are ours, and no record holds them."""
+    logger = logging.getLogger("tachograph")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(_ModelErrors(stream))
+
+
+class _ModelErrors(logging.Handler):
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, ModelError | TimeoutError) and str(error):
+            with contextlib.suppress(OSError, ValueError):
+                print(f"tachograph: {clip(str(error), 400)}", file=self._stream, flush=True)
 
 
 class Progress:

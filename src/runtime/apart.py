@@ -1,4 +1,4 @@
-"""What a mount for writing may not be: in, around or the same as another folder of the run, or a project's own.
+"""What a mount for writing may not be: another folder of the run, around one or in one, or what governs runs.
 
 Folders are told apart by device and inode, so links and other spellings of a path make no difference.
 """
@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from ..fail.errors import CorpusError
@@ -24,28 +25,38 @@ _POLICY: Final = re.compile(rb"^schema:[ \t]*[\"']?policy/v", re.MULTILINE)
 _Id = tuple[int, int]
 
 
-def check_apart(roots: Mapping[str, Root], written: Mapping[str, str]) -> None:
-    """Raise CorpusError where a folder that is written overlaps another one, or governs a project.
+def check_apart(roots: Mapping[str, Root], written: Mapping[str, str], guarded: Mapping[str, Path]) -> None:
+    """Raise CorpusError where a folder that is written overlaps another, holds what is guarded or governs a project.
 
     `roots` are all folders of the run by what messages call them; `written` names those that a policy lets be
-    written and that are somebody's, each with its path for messages.
+    written and that are somebody's, each with its path for messages; `guarded` are files and folders.
     """
     lines = {what: _line(what, root.fd) for what, root in roots.items()}
     for what, source in written.items():
-        for other, line in lines.items():
-            if other != what and (lines[what][0] in line or line[0] in lines[what]):
-                raise CorpusError(
-                    f"{what} is for writing and overlaps {other}",
-                    file=source,
-                    remedy="give it a folder of its own",
-                )
-        governed = _governed(roots[what].fd)
-        if governed is not None:
+        own = lines[what][0]
+        found = [
+            f"overlaps {o}"
+            for o, line in lines.items()
+            if o != what and (own in line or line[0] in lines[what])
+        ]
+        found += [f"holds {name}" for name, path in guarded.items() if own in _folders_of(path)]
+        found += _governed(roots[what].fd)
+        if found:
             raise CorpusError(
-                f"{what} is for writing and {governed}",
+                f"{what} is for writing and {found[0]}",
                 file=source,
-                remedy="give it another folder, such as out/ in the project",
+                remedy="give it a folder of its own, such as out/ in a project",
             )
+
+
+def _folders_of(path: Path) -> set[_Id]:
+    """The folders that a path leads through, by its own spelling and behind links."""
+    ids = set()
+    for folder in (*path.absolute().parents, *path.resolve().parents):
+        with contextlib.suppress(OSError):
+            info = folder.stat()
+            ids.add((info.st_dev, info.st_ino))
+    return ids
 
 
 def _up(fd: int) -> Iterator[int]:
@@ -76,20 +87,21 @@ def _line(what: str, fd: int) -> list[_Id]:
         ) from None
 
 
-def _governed(fd: int) -> str | None:
-    """What a folder is to a project, where no run may write that; else None."""
+def _governed(fd: int) -> list[str]:
+    """Which governing folder of a project a folder is or lies in.
+
+    What it holds itself says nothing: a run may have written that.
+    """
+    found = []
     below: _Id | None = None
     for folder in _up(fd):
-        if _holds_policy(folder):
-            if below is None:
-                return "is a project's own folder"
-            for name in GOVERNING:
-                with contextlib.suppress(OSError):
-                    info = os.stat(name, dir_fd=folder)
-                    if (info.st_dev, info.st_ino) == below:
-                        return f"lies in a project's {name}/"
+        for name in GOVERNING if below is not None and _holds_policy(folder) else ():
+            with contextlib.suppress(OSError):
+                info = os.stat(name, dir_fd=folder)
+                if (info.st_dev, info.st_ino) == below:
+                    found.append(f"lies in a project's {name}/")
         below = _id(folder)
-    return None
+    return found
 
 
 def _holds_policy(folder: int) -> bool:

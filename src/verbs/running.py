@@ -8,10 +8,11 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from ..console import Paint, Progress, clip, painter
+from ..console import Paint, Progress, clip, painter, tell_model_errors
 from ..fail.errors import InputError
+from ..runtime.canonical_json import NotJson, freeze
 from .common import near, shown
 
 
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     paint = painter(sys.stdout, options.no_color)
     progress = None if options.json or options.quiet else Progress(sys.stdout, paint)
     task = load_task(path, root=options.root)
-    model = _model(options.llm, options.base_url, progress)
+    model = _model(options, options.llm, progress)
     kind, name = task.kind_and_name
     out = Path(
         options.out or near(home / "runs" / ("live" if model else path.resolve().parent.name) / path.stem)
@@ -67,18 +68,49 @@ def run(options: argparse.Namespace) -> int:
     return 0 if good else 1
 
 
-def _model(spec: str | None, base_url: str | None, progress: Progress | None) -> Any:
+_WAIT_S: Final = 300.0  # a model on this machine, or one that thinks, is long silent
+_TOTAL_S: Final = 1800.0
+
+
+def _model(options: argparse.Namespace, spec: str | None, progress: Progress | None) -> Any:
     """The live model that was asked for, with a word on whom it speaks to; None where none was."""
     if spec is None:
-        if base_url is not None:
-            raise InputError("--base-url is for a live model", remedy="give --llm PROVIDER:MODEL too")
+        if options.base_url is not None or options.llm_option:
+            raise InputError("there is no live model to set", remedy="give --llm PROVIDER:MODEL too")
         return None
     from ..runtime.providers import open_model
 
+    extra = dict(map(_option, options.llm_option))
     streams = progress is not None and sys.stdout.isatty()
-    model = open_model(spec, base_url=base_url, on_text=progress.token if progress and streams else None)
+    model: Any = open_model(
+        spec,
+        base_url=options.base_url,
+        on_text=progress.token if progress and streams else None,
+        timeout_s=_WAIT_S,
+        total_s=_TOTAL_S,
+        stream=not options.no_stream,
+        extra=extra,
+    )
+    if extra:
+        model.identity = {**model.identity, "options": extra}
     print(f"tachograph: the model {clip(spec, 100)} is asked at {clip(model.host, 200)}", file=sys.stderr)
+    tell_model_errors(sys.stderr)
     return model
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """`KEY=JSON`; what is no JSON is taken as text."""
+    key, mark, value = text.partition("=")
+    if not key or not mark:
+        raise InputError(f"{clip(text, 80)!r} sets nothing", remedy="write --llm-option temperature=0")
+    try:
+        return key, freeze(json.loads(value)).value()
+    except NotJson as error:
+        raise InputError(
+            f"{clip(key, 40)} cannot be recorded: {error.reason}", remedy="give plain JSON"
+        ) from None
+    except ValueError:
+        return key, value
 
 
 def resume(options: argparse.Namespace) -> int:
@@ -97,7 +129,10 @@ def resume(options: argparse.Namespace) -> int:
 
     def again(model: dict[str, Any]) -> Any:
         spec = options.llm or f"{model['provider']}:{model['name']}"
-        return _model(spec, options.base_url, progress)
+        options.llm_option = options.llm_option or [
+            f"{key}={json.dumps(value)}" for key, value in model.get("options", {}).items()
+        ]
+        return _model(options, spec, progress)
 
     result = resume_folder(
         out, said=said, rebase=options.rebase, root=root, open_model=again, listeners=listeners
