@@ -20,7 +20,7 @@ def test_the_rooms_are_listed_completely() -> None:
     there = {
         path.relative_to(ROOT / "src").as_posix()
         for path in (ROOT / "src").glob("*/*.py")
-        if path.name != "__init__.py"
+        if path.name != "__init__.py" and path.parent.name != "verbs"  # one module a kind of command
     }
     assert listed == there
 

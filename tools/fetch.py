@@ -4,7 +4,7 @@ from typing import Any
 
 MAX_URL = 8192
 MAX_CONTENT_TYPE = 255
-MAX_TEXT = 1048576
+MAX_TEXT = 200_000
 
 DESCRIPTION = (
     "Fetch the text behind a URL. Returns the final URL, the HTTP status, the content type and the text. "

@@ -26,7 +26,7 @@ BEGIN: Final = "<!-- capabilities -->\n"
 END: Final = "<!-- /capabilities -->"
 # in the order of the tree
 SPANS: Final = ("agent_run", "agent_step", "llm_call", "policy_check", "tool_call", "retry_attempt")
-KINDS: Final = ("canonical", "policy_gates", "failure_modes")
+KINDS: Final = ("canonical", "policy_gates", "failure_modes", "loop", "live")
 
 
 def pages(root: Path) -> dict[str, str]:

@@ -36,7 +36,7 @@ from .setting import RunResult, Setting, StepLines
 from .state import Run
 from .tape import RecordedClock
 from .tools import SHIPPED, Tool, collect
-from .workspace import Host, Mount, Workspace
+from .workspace import Host, Mount, Workspace, check_hosts
 
 # fit for a folder, a file, a header and a person
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -77,6 +77,7 @@ class Agent:
             name: host if isinstance(host, Host) else Host(Path(host), name)
             for name, host in (hosts or {}).items()
         }
+        check_hosts(self.hosts)
         self._specs = tuple(
             ToolSpec(tool.name, tool.description, tool.offered_schema)
             for tool in self.gate.tools.values()

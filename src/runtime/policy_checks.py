@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _SHORTEST: Final = {4: 8, 6: 7}  # a wider network names no place any more
 # IPv6 forms that carry an IPv4 address: what is judged is the address inside
-_CARRIERS: Final = tuple(ipaddress.IPv6Network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96", "::/96"))
+_CARRIERS: Final = tuple(ipaddress.IPv6Network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96"))
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

@@ -87,12 +87,18 @@ def _step_into(root: Root, parent: int, name: str) -> int:
 def _make_folder(root: Root, parent: int, name: str) -> bool:
     """Whether this made it: someone else may have meanwhile, and the step into it judges what is there."""
     try:
-        os.mkdir(name, 0o777, dir_fd=parent)
+        os.mkdir(name, 0o700 if root.private else 0o777, dir_fd=parent)
     except FileExistsError:
         return False
     if root.private:
-        os.chmod(name, 0o700, dir_fd=parent)  # whatever the umask
+        let_in(name, parent)
     return True
+
+
+def let_in(folder: str | Path, parent: int | None = None) -> None:
+    """Open a new folder to its owner alone, where the umask has not left it at that."""
+    if stat.S_IMODE(os.stat(folder, dir_fd=parent).st_mode) != 0o700:
+        os.chmod(folder, 0o700, dir_fd=parent)
 
 
 def open_parent(root: Root, parts: Sequence[str], made: list[int] | None = None) -> int:
@@ -183,11 +189,11 @@ def _replace(root: Root, parent: int, name: str, data: bytes, done: Callable[[],
     with contextlib.suppress(FileNotFoundError):  # a new file
         info = os.stat(name, dir_fd=parent, follow_symlinks=False)
         _refuse_odd(root, info)
-        mode = stat.S_IMODE(info.st_mode) & 0o777
-    temporary, fd = _new_file(parent, 0o666 if mode is None else 0o600)
+        mode = info.st_mode & 0o777
+    temporary, fd = _new_file(parent, 0o666 if mode is None else mode)
     try:
         with os.fdopen(fd, "wb") as file:
-            if mode is not None:
+            if mode is not None and stat.S_IMODE(os.fstat(fd).st_mode) != mode:  # the umask took some of it
                 os.fchmod(fd, mode)
             file.write(data)
         os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)

@@ -24,7 +24,17 @@ from .gate import ALLOW, Decision
 from .mount_path import parse_path
 from .redirects import REDIRECTS, redirected
 from .resources import Malformed, Target, parse_host, parse_url
-from .walk import MAX_FILE_BYTES, Refused, Root, list_files, make_link, open_root, read_file, write_file
+from .walk import (
+    MAX_FILE_BYTES,
+    Refused,
+    Root,
+    let_in,
+    list_files,
+    make_link,
+    open_root,
+    read_file,
+    write_file,
+)
 
 MAX_HOPS: Final = 5
 HTTP_S: Final = 30.0  # for all hops together
@@ -84,8 +94,8 @@ class HttpResult:
 class Workspace:
     """The mounts and hosts of one run. Use it as a context manager: private folders go when it closes.
 
-    With `private` they are folders of that place, by mount name, and stay. Raises InputError for a host that
-    no URL can name.
+    With `private` they are folders of that place, by mount name, and stay. `guarded` are files, by what messages
+    call them, that no mount for writing may hold. Raises InputError for a host that no URL can name.
     """
 
     def __init__(
@@ -95,10 +105,14 @@ class Workspace:
         *,
         private: Path | None = None,
         offline: bool = False,
+        guarded: Mapping[str, Path] | None = None,
     ) -> None:
         check_hosts(hosts or {})
         self.offline = offline
         self._place = private
+        self._guarded = dict(guarded or {})
+        if private is not None:
+            self._guarded["the run's record"] = private
         self.mounts = dict(mounts)
         self.hosts = dict(hosts or {})
         self._roots: dict[str, Root] = {}
@@ -131,25 +145,18 @@ class Workspace:
             return
         roots = {f"mount {name!r}": root for name, root in self._roots.items()}
         roots |= {f"host {name!r}": root for name, root in self._host_roots.items()}
-        if self._place is None:
-            check_apart(roots, written)
-            return
-        record = open_root(self._place.parent, "the run's record")
-        try:
-            check_apart({**roots, "the run's record": record}, written)
-        finally:
-            os.close(record.fd)
+        check_apart(roots, written, self._guarded)
 
     def _private_folder(self, name: str) -> Path:
         if self._place is not None:
             folder = self._place / name
             for path in (self._place, folder):
-                path.mkdir(parents=True, exist_ok=True)
-                path.chmod(0o700)  # whatever the umask
+                path.mkdir(0o700, parents=True, exist_ok=True)
+                let_in(path)
             return folder
         folder = Path(tempfile.mkdtemp(prefix="tachograph-"))
         self._private.append(folder)
-        folder.chmod(0o700)
+        let_in(folder)
         return folder
 
     def __exit__(self, *_: object) -> None:
@@ -208,7 +215,7 @@ class IO:
         if len(data) > MAX_FILE_BYTES:
             raise OSError("file too large")
         # noted by C code, which no interrupt comes in between
-        done = partial(self.writes.append, (path, digest(data)))
+        done = partial(self.writes.append, ("/".join((mount, *parts)), digest(data)))
         try:
             write_file(self._workspace._roots[mount], parts, data, done)
         except Refused as refused:

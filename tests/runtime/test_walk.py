@@ -180,19 +180,29 @@ def test_too_many_files_are_an_error(root: Root, tmp_path: Path, monkeypatch: py
 # ---- writing -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755, 0o444])
+@pytest.mark.parametrize("umask", [0o022, 0o777])
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755, 0o444, 0o666])
 def test_a_file_keeps_its_mode_and_its_secret(
-    root: Root, tmp_path: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+    root: Root, tmp_path: Path, mode: int, umask: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "root/x"
     path.write_text("old")
     path.chmod(mode)
-    seen = []
-    real = os.fchmod
-    monkeypatch.setattr(os, "fchmod", lambda fd, to: (seen.append(os.fstat(fd)), real(fd, to)))
-    assert write(root, "x") == ["x"]
+    modes = []
+    real = os.fdopen
+
+    def opened(fd: int, how: str) -> Any:
+        modes.append(stat.S_IMODE(os.fstat(fd).st_mode))
+        return real(fd, how)
+
+    monkeypatch.setattr(os, "fdopen", opened)
+    before = os.umask(umask)
+    try:
+        assert write(root, "x") == ["x"]
+    finally:
+        os.umask(before)
     assert path.read_bytes() == b"new" and stat.S_IMODE(path.stat().st_mode) == mode
-    assert [(stat.S_IMODE(info.st_mode), info.st_size) for info in seen] == [(0o600, 0)]
+    assert modes == [mode & ~umask]  # never open to more people than before, not even while it is written
 
 
 def test_no_file_that_runs_as_its_owner_is_given_other_content(root: Root, tmp_path: Path) -> None:
@@ -344,7 +354,7 @@ def test_what_is_written_holds_neither_the_record_nor_a_private_mount(here: Path
     box = {"box": Mount(here / "a", "box", "write")}
     place = here / "a/in/run.partial/mounts"
     place.parent.mkdir()
-    assert complaint(box, place=place) == "mount 'box' is for writing and overlaps the run's record"
+    assert complaint(box, place=place) == "mount 'box' is for writing and holds the run's record"
     enter(box, place=here / "b/mounts")
     books = {"books": Mount(here, "books", "read"), "own": Mount(None, None, "write")}
     enter(books, place=place)  # its own folder may lie in what it reads
@@ -353,7 +363,9 @@ def test_what_is_written_holds_neither_the_record_nor_a_private_mount(here: Path
 def test_an_agent_sees_to_it(here: Path) -> None:
     def agent(box: Path) -> Agent:
         mounts = {"box": Mount(box, "box", "write"), "books": Mount(here / "a", "books", "read")}
-        return Agent(Script([answer()]), [tool(), tool("echo")], Policy.from_dict(policy_data()), mounts=mounts)
+        return Agent(
+            Script([answer()]), [tool(), tool("echo")], Policy.from_dict(policy_data()), mounts=mounts
+        )
 
     with pytest.raises(CorpusError, match="overlaps"):
         agent(here / "a/in").run("?", run_id="r", clock=VirtualClock())
@@ -385,7 +397,7 @@ def project(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        (".", "is a project's own folder"), ("policy", "lies in a project's policy/"),
+        ("policy", "lies in a project's policy/"),
         ("tools", "lies in a project's tools/"), ("tasks/more", "lies in a project's tasks/"),
         ("runs", "lies in a project's runs/"), (".git/hooks", "lies in a project's .git/"),
         ("out/../tools", "lies in a project's tools/"),
@@ -396,6 +408,28 @@ def test_what_governs_a_project_is_not_written(project: Path, place: str, said: 
         complaint({"box": Mount(project / place, "box", "write")}) == f"mount 'box' is for writing and {said}"
     )
     enter({"box": Mount(project / place, "box", "read")})
+
+
+def test_a_run_may_not_write_the_policy_that_decides_it(project: Path) -> None:
+    (project / "out/link.yaml").symlink_to("../policy/v1.yaml")
+    guarded = {"policy v1": project / "policy/v1.yaml", "policy link": project / "out/link.yaml"}
+    for place, name in ((".", "v1"), ("..", "v1"), ("policy", "v1"), ("out", "link")):
+        workspace = Workspace({"box": Mount(project / place, "box", "write")}, guarded=guarded)
+        with pytest.raises(CorpusError, match=f"for writing and holds policy {name};"), workspace:
+            pass
+    for mount in (
+        Mount(project / "src", "src", "write"),
+        Mount(project, "all", "read"),
+        Mount(None, None, "write"),
+    ):
+        with Workspace({"box": mount}, guarded={**guarded, "gone": project / "none/x"}):
+            pass
+
+
+def test_what_a_run_left_in_its_folder_keeps_no_later_run_from_it(project: Path) -> None:
+    """Else a run could see to it that no other one begins."""
+    with Workspace({"box": Mount(project, "box", "write")}):
+        pass
 
 
 @pytest.mark.parametrize("place", ["out", "out/deep", "src", "data", "data/corpus", "my-runs"])
@@ -415,15 +449,15 @@ def test_a_folder_of_that_name_is_no_project_by_itself(tmp_path: Path, file: str
     (tmp_path / ".git").mkdir()
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(text)
-    for place in (".", "tools"):
-        enter({"box": Mount(tmp_path / place, "box", "write")})
+    enter({"box": Mount(tmp_path / "tools", "box", "write")})
 
 
 def test_odd_things_among_policies_stop_nobody(tmp_path: Path) -> None:
-    (tmp_path / "policy").mkdir()
+    for name in ("policy", "tools"):
+        (tmp_path / name).mkdir()
     os.mkfifo(tmp_path / "policy/a.yaml")
     (tmp_path / "policy/b.yaml").mkdir()
     (tmp_path / "policy/c.yaml").symlink_to("nothing")
-    enter({"box": Mount(tmp_path, "box", "write")})
+    enter({"box": Mount(tmp_path / "tools", "box", "write")})
     (tmp_path / "policy/d.yaml").write_text(POLICY)
-    assert "own folder" in complaint({"box": Mount(tmp_path, "box", "write")})
+    assert "tools/" in complaint({"box": Mount(tmp_path / "tools", "box", "write")})
