@@ -108,6 +108,15 @@ fixture-check: $(VENV)/.runtime ## check the corpus against its manifest
 test: $(VENV)/.dev ## run the tests
 	@$(PY) -m pytest -q $(ARGS)
 
+$(VENV)/.fuzz: requirements-fuzz.txt $(VENV)/.runtime
+	@echo "tachograph: installing what fuzzing needs (once) ..."
+	@$(PIP) -r requirements-fuzz.txt 2>/dev/null || true
+	@touch $@
+
+.PHONY: fuzz
+fuzz: $(VENV)/.fuzz ## bounded fuzzing of the gate and of what reads untrusted text; ARGS="--seconds 60 --seed 7"
+	@$(PY) fuzz/run.py $(ARGS)
+
 .PHONY: lint
 lint: $(VENV)/.dev ## ruff, mypy --strict, one-way imports
 	@$(VENV)/bin/ruff check .

@@ -21,6 +21,8 @@ MAX_ANSWER: Final = 20_000
 MAX_DIAGRAM_STEPS: Final = 40
 # what a forge may take for markup, a link, a mention or an issue number inside a line
 _MARKUP = re.compile(r"[\\`*_\[\]<>|~$&]|:(?=//)|#(?=\w)|(?<=[wW]{3})\.")
+# behind a longer fence a forge sees no code span any more
+_LONG_FENCE = re.compile("`{80,}")
 # what starts a heading, a list, a rule or a table where a line begins
 _BLOCK = re.compile(r"[#+=:-]|\d+(?=[.)])")
 
@@ -44,6 +46,7 @@ def inert(text: str, limit: int = MAX_CELL) -> str:
 def code(text: str, limit: int = MAX_CELL) -> str:
     """Foreign text as a code span, in a table too: a pipe would end the cell even there."""
     line = visible(_cut(text, limit)).replace("|", "\\u{7c}") or " "
+    line = _LONG_FENCE.sub(lambda found: "\\u{60}" * len(found.group()), line)
     fence = "`" * (1 + max(map(len, re.findall("`+", line)))) if "`" in line else "`"
     pad = " " if line.strip(" ") and (line[0] in "` " or line[-1] in "` ") else ""
     return f"{fence}{pad}{line}{pad}{fence}"

@@ -75,7 +75,8 @@ def _decide(step: Step, index: int, call: Call) -> Generator[Effect | Event, Out
     entry = {"position": event.position, "phase": "proposal", "id": call.id, **decision.record()}
     step.record["policy_decisions"].append(entry)
     yield event
-    what = f"deny:{decision.rule_id}" if before is None else "deny:again"
+    again = before is not None and decision.rule_id not in ("cycle_detection", "loop_budget", "gate_error")
+    what = "deny:again" if again else f"deny:{decision.rule_id}"
     if decision.decision != ESCALATE:
         return decision, what
     asked = AskHuman(step.index, index, call, decision.reason, decision.at, decision.facts["timeout_s"])

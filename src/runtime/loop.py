@@ -80,7 +80,7 @@ def _ask(step: Step) -> Part:
     state.counters.iterations += 1
     outcome, what = yield from patiently(
         step,
-        lambda attempt: replace(first, attempt=attempt),
+        lambda attempt: first if attempt == 1 else replace(first, attempt=attempt),
         step.record["llm_attempts"],
         index=None,
         idempotent=True,

@@ -43,6 +43,11 @@ class Redactor:
         parts += [f"(?P<{kind}>{PATTERNS[kind]})" for kind in PATTERNS if kind in kinds]
         self._pattern = re.compile("|".join(parts)) if parts else None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to look for."""
+        return self._pattern is None
+
     def __call__(self, text: str) -> str:
         """`text` with each secret replaced; text without secrets comes back as it is."""
         if self._pattern is None:

@@ -265,12 +265,7 @@ class IO:
             raise PermissionError("denied before")
         # no record holds half a character, or more of a text than its text; what is written out here has a
         # backslash, which every rule refuses
-        check = {
-            key: str.__str__(item).encode("utf-8", "backslashreplace").decode()
-            if isinstance(item, str)
-            else item
-            for key, item in check.items()
-        }
+        check = {key: _plain(item) if isinstance(item, str) else item for key, item in check.items()}
         allowed = self._late(check, keep_allow).decision == ALLOW
         if not allowed or keep_allow:
             self.checks.append(check)
@@ -375,6 +370,12 @@ def _text(body: bytes, headers: Mapping[str, str]) -> str:
             return body[len(mark) :].decode(encoding, "replace")
     said = _CHARSET.search(headers.get("content-type", ""))
     return body.decode(_CHARSETS.get(said[1].lower(), "utf-8") if said else "utf-8", "replace")
+
+
+def _plain(text: str) -> str:
+    if type(text) is str and text.isascii():
+        return text
+    return str.__str__(text).encode("utf-8", "backslashreplace").decode()
 
 
 def _decode(data: bytes) -> str:
