@@ -24,7 +24,7 @@ from ..runtime.llm import Model
 from ..runtime.mount_path import parse_path
 from ..runtime.places import project_root, relative_to_root
 from ..runtime.policy import Policy
-from ..runtime.policy_checks import check_addresses, check_uses
+from ..runtime.policy_checks import check_addresses
 from ..runtime.resources import Malformed
 from ..runtime.schema_errors import did_you_mean, first_problem
 from ..runtime.setting import Setting
@@ -194,8 +194,6 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
     }
     agent = Agent(model or _stub(task), tools, policy, mounts=mounts, hosts=hosts)
     check_addresses(policy, hosts)
-    if policy.allowed.keys() <= agent.gate.tools.keys():
-        check_uses(policy, agent.gate.tools.values())
     about = {"id": task.id, "path": task.file, "sha256": task.digest}
     if model is not None:
         live = agent.setting(

@@ -13,6 +13,7 @@ from ..fail.errors import InputError
 
 
 def root_of(options: argparse.Namespace) -> Path:
+    """The project: `--root`, or the nearest folder that holds policy/, or what came with the package."""
     from ..runtime.places import project_root, shipped
 
     if options.root is not None:
@@ -29,6 +30,7 @@ def shown(path: Path) -> str:
 
 
 def near(path: Path) -> str:
+    """A path as a person reads it: relative to the current folder where it lies below."""
     try:
         return path.resolve().relative_to(Path.cwd().resolve()).as_posix()
     except ValueError:
@@ -36,6 +38,7 @@ def near(path: Path) -> str:
 
 
 def in_project() -> bool:
+    """Whether the current folder is in a project."""
     from ..runtime.places import project_root
 
     return project_root(Path.cwd()) is not None
@@ -69,6 +72,7 @@ def run_folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
 
 
 def load_policies(options: argparse.Namespace, files: Sequence[str]) -> list[Any]:
+    """The policies named, or the project's own, each with its path. Raises PolicyError."""
     from ..runtime.policy import Policy
 
     root = root_of(options)
