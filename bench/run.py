@@ -26,6 +26,7 @@ import engines
 import growth
 import policies
 import processes
+import replays
 import steps
 from measure import Row
 
@@ -37,6 +38,7 @@ PARTS: dict[str, Callable[..., list[Row]]] = {
     "processes": processes.rows,
     "policies": policies.rows,
     "durability": durability.rows,
+    "replays": replays.rows,
 }
 WIDTH = 72
 
