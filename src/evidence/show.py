@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ..fail.errors import RecordError
+from ..runtime import canonical_json
 from ..runtime import ledger as ledgers
 from ..runtime.clock import MS
+from ..runtime.journal import JOURNAL, read_journal
+from ..runtime.outcome_data import data_of
 from .manifest import STATE
 from .report import visible
 
@@ -19,6 +22,8 @@ Line = dict[str, Any]
 
 def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
     """The run in `folder`, from its ledger alone. Raises RecordError where that is none."""
+    if (folder / JOURNAL).is_file():
+        return _unfinished(folder, as_json=as_json, paint=paint)
     name = (folder / STATE).as_posix()
     try:
         data = (folder / STATE).read_bytes()
@@ -37,6 +42,35 @@ def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
             file=name,
             remedy="read it with the version that wrote it",
         ) from error
+
+
+def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
+    """A run under way, or one that died: what its journal holds."""
+    name = (folder / JOURNAL).as_posix()
+    found = read_journal((folder / JOURNAL).read_bytes(), name)
+    if found is None:
+        raise RecordError("holds nothing: the run died before it began", file=name, remedy="run it again")
+    done = [
+        {"step": index, "at": at, "outcome": data_of(outcome)}
+        for index, step in sorted(found.steps.items())
+        for at, outcome in step.outcomes.items()
+    ]
+    if as_json:
+        whole = {"run": found.begin["run"], "outcomes": done, "in_doubt": found.intent, "torn": found.torn}
+        return canonical_json.encode(whole)
+    run = found.begin["run"]
+    out = [paint(visible(run["run_id"]), "bold"), f"question  {visible(run['question'])}"]
+    for item in done:
+        text = canonical_json.encode(item["outcome"])
+        out.append(f"step {item['step']}  {item['at']:<8} {visible(text)[:100]}")
+    if found.torn:
+        out.append(f"torn      {found.torn} bytes at the journal's end are no whole entry")
+    if found.intent is not None:
+        out.append(
+            f"in doubt  call {visible(str(found.intent['call']))} of {visible(str(found.intent['tool']))}"
+        )
+    place = folder.as_posix().removesuffix(".partial")
+    return "\n".join([*out, f"unfinished: go on with `tachograph resume {visible(place)}`"])
 
 
 def _text(lines: list[Line], paint: Paint) -> str:

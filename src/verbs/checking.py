@@ -137,9 +137,12 @@ def seal(options: argparse.Namespace) -> int:
     from ..evidence.seal import seal as seal_run
 
     root, folders = run_folders(options)
-    for folder in folders:
-        keyid = seal_run(folder, Path(options.key), root)
-        print(f"sealed    {clip(near(folder), 400)}/seal.json with key {keyid[:16]}")
+    keys = {near(folder): seal_run(folder, Path(options.key), root) for folder in folders}
+    if options.json:
+        print(json.dumps(keys, sort_keys=True))
+        return 0
+    for name, keyid in keys.items():
+        print(f"sealed    {clip(name, 400)}/seal.json with key {keyid[:16]}")
     return 0
 
 
