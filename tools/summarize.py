@@ -74,8 +74,9 @@ STOP_WORDS = frozenset(
 )
 
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
-_END = re.compile(r"(?<=[.!?])\s")
-_WORD = re.compile(r"\w+")
+_END = re.compile(r"(?<=[.!?])[ \t\r\n]")
+_LOWER = {upper: upper + 32 for upper in range(65, 91)}  # A to Z, the same on every Python
+_WORD = re.compile(r"[0-9A-Za-z_\x80-\U0010ffff]+")  # the same letters on every Python
 
 
 def run(args: dict[str, Any], io: Any) -> dict[str, Any]:
@@ -121,7 +122,10 @@ def _blocks(text: str) -> list[str]:
 
 def _choose(sentences: list[str], limit: int) -> list[str]:
     """Return at most ``limit`` sentences of the highest score, in text order; equal scores, the earlier."""
-    words = [[w for w in _WORD.findall(s.casefold()) if w not in STOP_WORDS] for s in sentences]
+    words = [
+        [w for w in _WORD.findall(s.translate(_LOWER)) if w not in STOP_WORDS]
+        for s in sentences
+    ]
     frequency = Counter(word for group in words for word in group)
     # Integer division only: floats could order near ties differently from one machine to the next.
     scores = [SCALE * sum(frequency[w] for w in group) // max(len(group), MIN_WORDS) for group in words]

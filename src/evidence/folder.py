@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ..fail.errors import OutputError
+from ..runtime.canonical_json import digest
 from ..runtime.journal import JOURNAL
 from . import manifest as manifests
 from .manifest import MANIFEST
@@ -30,7 +31,7 @@ class Folder:
         self.shown = out
         self._resume = resume
         self.out = _absolute(out)
-        self.partial = self.out.with_name(self.out.name + ".partial")
+        self._partial = self.out.with_name(self.out.name + ".partial")
         self._old = self.out.with_name(self.out.name + ".old")
         self._lock = -1
         self._keep = True
@@ -40,27 +41,25 @@ class Folder:
         try:
             self._made = [path for path in self.out.parents if not path.exists()]
             self.out.parent.mkdir(parents=True, exist_ok=True)
+            for path in self._made:
+                _sync(path.parent)  # a new folder is an entry in the one above
             if self.out.exists() and not self.out.is_dir():
                 raise OutputError(f"{self.shown}: is no folder; name another place for the run")
             self._refuse_foreign(self.out, f"{self.shown}", (*manifests.FILES, manifests.SEAL))
             self._refuse_foreign(self.partial, f"{self.shown}.partial", (*manifests.FILES, JOURNAL, MOUNTS))
+            self._tidy()
             if self._resume and not (self.partial / JOURNAL).is_file() and not self.is_whole:
                 raise OutputError(f"{self.shown}: there is no unfinished run to go on with")
             self._lock = self._take_lock()
-            if not self._resume and (self.partial / JOURNAL).exists():
+            if not self._resume and ((self.partial / JOURNAL).exists() or self._is_finished()):
                 raise OutputError(
                     f"{self.shown}: an unfinished run is there; go on with `tachograph resume {self.shown}`, "
                     f"or remove {self.shown}.partial"
                 )
-            with _swapping(self.out.parent):
-                if self._old.is_dir() and not self.out.exists():
-                    self._old.rename(self.out)  # a finish that was cut between its two renames
-                elif self._old.is_dir():
-                    shutil.rmtree(self._old)  # one that was cut after them
             if not self.is_whole:
                 self._clear()
         except OSError as error:
-            self._leave(keep=False)
+            self._leave(keep=self._resume)  # its journal is all there is of an unfinished run
             raise OutputError(
                 f"{self.shown}: cannot be written to ({type(error).__name__}); check the folder and its permission"
             ) from error
@@ -70,13 +69,47 @@ class Folder:
         return self
 
     @property
+    def partial(self) -> Path:
+        """The folder of the run under way. Raises OutputError where that is not the locked one any more."""
+        if self._lock >= 0 and not self._is_ours(self._lock):
+            raise OutputError(
+                f"{self.shown}.partial: was moved, removed or replaced while the run was under way; "
+                "nothing was put in its place"
+            )
+        return self._partial
+
+    @property
     def is_whole(self) -> bool:
-        """Whether the four files are all written: what is left to do is to put them in place."""
-        return (self.partial / MANIFEST).is_file() and not (self.partial / JOURNAL).exists() and self._resume
+        """Whether the run is over and its four files are written: what is left to do is to put them in place."""
+        return self._resume and self._is_finished()
+
+    def _is_finished(self) -> bool:
+        """Whether a run that was kept in a journal left it behind, which it does when all else is on the disk.
+
+        One that was not kept may have its files here too, but may also have missed what it was expected to be.
+        """
+        if (self.partial / JOURNAL).exists():
+            return False
+        try:
+            manifest = manifests.read((self.partial / MANIFEST).read_bytes())
+            return manifest["environment"]["durability"] != "off" and all(
+                digest((self.partial / name).read_bytes()) == sha
+                for name, sha in manifest["artifacts"].items()
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return False
 
     def _refuse_foreign(self, folder: Path, shown: str, known: tuple[str, ...]) -> None:
         if folder.is_dir() and any(path.name not in known for path in folder.iterdir()):
             raise OutputError(f"{shown}: holds files that are no run's; name a new folder or clear it")
+
+    def _tidy(self) -> None:
+        """Put a finish right that was cut between its two renames, or after them."""
+        with _swapping(self.out.parent):
+            if self._old.is_dir() and not self.out.exists():
+                self._old.rename(self.out)
+            elif self._old.is_dir():
+                shutil.rmtree(self._old)
 
     def _clear(self) -> None:
         """Remove what a run that died has left: it is made again, or answered from its journal."""
@@ -92,22 +125,27 @@ class Folder:
         while True:
             self.partial.mkdir(exist_ok=True)
             try:
-                lock = os.open(self.partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                lock = os.open(self.partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
             except FileNotFoundError:
                 continue
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(lock), os.stat(self.partial)):
+                if self._is_ours(lock):
                     return lock
             except BlockingIOError:
                 os.close(lock)
                 raise OutputError(f"{self.shown}: another process is recording there; wait for it") from None
-            except FileNotFoundError:
-                pass
             except BaseException:
                 os.close(lock)
                 raise
             os.close(lock)
+
+    def _is_ours(self, lock: int) -> bool:
+        """Whether the folder of that descriptor still has its name."""
+        try:
+            return os.path.samestat(os.fstat(lock), os.lstat(self._partial))
+        except FileNotFoundError:
+            return False
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._leave(keep=self._keep)
@@ -115,8 +153,8 @@ class Folder:
     def _leave(self, *, keep: bool) -> None:
         """Let go; without `keep` nothing that was made here stays."""
         if self._lock >= 0:
-            if not keep:
-                shutil.rmtree(self.partial, ignore_errors=True)
+            if not keep and self._is_ours(self._lock):
+                shutil.rmtree(self._partial, ignore_errors=True)
             os.close(self._lock)
             self._lock = -1
         for path in self._made:
@@ -129,10 +167,12 @@ class Folder:
 
     def keep_as(self, place: Path) -> Path:
         """Move what was written to `place` for a person to look at."""
-        self._drop_journal()
         shutil.rmtree(place, ignore_errors=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(self.partial, place)
+        _drop_journal(
+            place
+        )  # not before: what has no journal and lies in `partial` is put in place by a resume
         return place
 
     def finish(self) -> None:
@@ -140,7 +180,7 @@ class Folder:
         _sync(self.partial / MANIFEST)
         _sync(self.partial)
         # from here on the four files are the run
-        self._drop_journal()
+        _drop_journal(self.partial)
         _sync(self.partial)
         with _swapping(self.out.parent):
             shutil.rmtree(self._old, ignore_errors=True)
@@ -150,9 +190,10 @@ class Folder:
             _sync(self.out.parent)
             shutil.rmtree(self._old, ignore_errors=True)
 
-    def _drop_journal(self) -> None:
-        (self.partial / JOURNAL).unlink(missing_ok=True)
-        shutil.rmtree(self.partial / MOUNTS, ignore_errors=True)
+
+def _drop_journal(folder: Path) -> None:
+    (folder / JOURNAL).unlink(missing_ok=True)
+    shutil.rmtree(folder / MOUNTS, ignore_errors=True)
 
 
 def _absolute(out: Path) -> Path:

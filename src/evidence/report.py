@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import shlex
-import unicodedata
 from typing import Any, Final
 
 from ..fail.catalog import ENDINGS
 from ..runtime import canonical_json
+from ..runtime.unseen import HIDDEN
 
 Line = dict[str, Any]
 
@@ -20,20 +20,18 @@ MAX_CELL: Final = 160
 MAX_ANSWER: Final = 20_000
 MAX_DIAGRAM_STEPS: Final = 40
 # what a forge may take for markup, a link, a mention or an issue number inside a line
-_MARKUP = re.compile(r"[\\`*_\[\]<>|~$&]|:(?=//)|#(?=\w)|(?<=[wW]{3})\.")
+_MARKUP = re.compile(r"[\\`*_\[\]<>|~$&]|:(?=//)|#(?=[0-9A-Za-z_\x80-\U0010ffff])|(?<=[wW]{3})\.")
 # behind a longer fence a forge sees no code span any more
 _LONG_FENCE = re.compile("`{80,}")
 # what starts a heading, a list, a rule or a table where a line begins
-_BLOCK = re.compile(r"[#+=:-]|\d+(?=[.)])")
+_BLOCK = re.compile(r"[#+=:-]|[0-9]+(?=[.)])")
 
 
 def visible(text: str) -> str:
     """Text with every control, format, surrogate, private and line-breaking character written as `\\u{...}`."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        c if c == " " or unicodedata.category(c)[0] not in "CZ" else f"\\u{{{ord(c):x}}}" for c in text
-    )
+    return HIDDEN.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", text)
 
 
 def inert(text: str, limit: int = MAX_CELL) -> str:

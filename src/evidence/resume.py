@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..fail.errors import InputError, RecordError, ReplayError, Suspended
+from ..fail.errors import InputError, RecordError, ReplayError
 from ..runtime.agent import Agent
 from ..runtime.clock import Clock, SystemClock, VirtualClock
-from ..runtime.driver import Interrupts, leaving
+from ..runtime.driver import Approve, Interrupts, leaving
 from ..runtime.journal import JOURNAL, Journal, Journaled, read_journal
 from ..runtime.keeping import DONE, NOT_DONE, Keeping
 from ..runtime.listeners import Listener
 from ..runtime.llm import Model
-from ..runtime.setting import RunResult, Setting
+from ..runtime.setting import RunResult, Setting, StepLines
 from ..runtime.tape import RecordedClock
 from .drift import differences
 from .folder import MOUNTS, Folder
+from .manifest import STATE
 from .record import Making, package
 from .recorded import agent_of, project_of
 from .report import visible
+from .task import load_task
 
 Line = dict[str, Any]
+# what a run is held to, and where it is kept if it misses that
+Wanted = tuple[Mapping[str, Any], Path | None]
 
 # what a run line says of its inputs, in the order in which a change is told
-_INPUTS: Final = ("policy", "tools", "task", "model", "mounts", "hosts", "question", "seed")
+_INPUTS: Final = ("policy", "tools", "task", "model", "mounts", "hosts", "question", "seed", "clock")
+_LOG = logging.getLogger("tachograph")
 
 
 def resume(
@@ -39,16 +46,22 @@ def resume(
     not_done: Iterable[str] = (),
     rebase: bool = False,
     listeners: Iterable[Listener] = (),
+    approve: Approve | None = None,
+    clock: Clock | None = None,
 ) -> RunResult:
     """Go on with a run that was recorded from code and died, with the agent that it was made with.
 
-    `done` and `not_done` settle calls in doubt. Raises Suspended where the run cannot go on by itself,
-    RecordError where its inputs changed and `rebase` does not allow that.
+    `done` and `not_done` settle calls in doubt. `approve` is who is asked about escalated calls, `clock` what
+    the run goes on with where it was given one of its own. Raises Suspended where the run cannot go on by
+    itself, RecordError where its inputs changed and `rebase` does not allow that.
     """
     going = Resuming(Path(out), {**dict.fromkeys(done, DONE), **dict.fromkeys(not_done, NOT_DONE)}, rebase)
 
     def same(run: Line) -> tuple[Agent, Setting]:
-        setting = agent.setting(run["question"], seed=run["seed"], run_id=run["run_id"])
+        own = clock or (VirtualClock() if run["clock"]["kind"] == "virtual" else SystemClock())
+        setting = agent.setting(
+            run["question"], seed=run["seed"], run_id=run["run_id"], approve=approve, clock=own
+        )
         return agent, replace(setting, as_recorded=True)
 
     result = going.go(same, listeners=listeners)
@@ -74,7 +87,20 @@ def resume_folder(
         model = open_model(run["model"]) if live and open_model is not None else None
         return agent_of(run, out, base, model=model)
 
-    return Resuming(out, said, rebase).go(again, listeners=listeners)
+    return Resuming(out, said, rebase).go(
+        again, listeners=listeners, wanted=lambda run: _wanted(out, run, root)
+    )
+
+
+def _wanted(out: Path, run: Line, root: Path | None) -> Wanted:
+    """What the run's task expects of it: what the run would have been held to, had it not died."""
+    if run["task"] is None:
+        return {}, None
+    base = _base(out, run, root)
+    task = load_task(base / run["task"]["path"], root=base)
+    if run["model"]["execution_path"] != "stub" and task.is_scripted:
+        return {}, None  # what a task expects was written for its script
+    return task.expected, base / ".tachograph" / "rejected" / "-".join(task.kind_and_name)
 
 
 def _base(out: Path, run: Line, root: Path | None) -> Path:
@@ -95,19 +121,25 @@ class Resuming:
         self._rebase = rebase
 
     def go(
-        self, again: Callable[[Line], tuple[Agent, Setting]], *, listeners: Iterable[Listener] = ()
+        self,
+        again: Callable[[Line], tuple[Agent, Setting]],
+        *,
+        listeners: Iterable[Listener] = (),
+        wanted: Callable[[Line], Wanted] = lambda _run: ({}, None),
     ) -> RunResult:
         with Interrupts() as interrupts, Folder(self._out, resume=True) as folder:
             name = f"{self._out}.partial/{JOURNAL}"
             if folder.is_whole:
                 folder.finish()
-                raise Suspended(f"{self._out}: was whole but for its name, and is in place now")
+                return _result_in(folder.out)
             found = read_journal((folder.partial / JOURNAL).read_bytes(), name)
             if found is None:
                 folder.discard()
                 raise RecordError(
                     "holds nothing: the run died before it began", file=name, remedy="run it again"
                 )
+            if found.torn:
+                _LOG.warning("tachograph: %s: its last %d bytes are torn and were cut off", name, found.torn)
             self._check_said(found, name)
             agent, setting = again(self._latest(found)["run"])
             setting, changed = self._settle(found, agent, setting, name)
@@ -124,7 +156,8 @@ class Resuming:
                     said=self._said,
                     rebase=changed,
                 )
-                making = Making(project_of(self._out, None), listeners, {}, None, durable)
+                expected, rejected = wanted(found.begin["run"])
+                making = Making(project_of(self._out, None), listeners, expected, rejected, durable)
                 try:
                     return making.make(agent, replace(setting, keeper=keeper), folder, interrupts)
                 except ReplayError as error:
@@ -146,7 +179,9 @@ class Resuming:
         """The setting to go on with, and whether its inputs are others than the journal's."""
         latest = self._latest(found)
         run = found.begin["run"]
-        setting = replace(setting, run_id=run["run_id"], seed=run["seed"], clock=_clock(setting.clock, found))
+        seconds = run["deadline_ms"] / 1000 if "deadline_ms" in run else None
+        setting = replace(setting, run_id=run["run_id"], seed=run["seed"], deadline_s=seconds)
+        setting = replace(setting, clock=_clock(setting.clock, found))
         plain = setting.question
         now = agent.run_line(setting, plain if setting.as_recorded else agent.redactor()(plain))
         changed = [
@@ -167,6 +202,14 @@ class Resuming:
         past = earlier if changed else earlier[:-1]
         rebased = tuple({key: line[key] for key in ("policy", "tools", "task")} for line in past)
         return replace(setting, rebased=rebased), bool(changed)
+
+
+def _result_in(folder: Path) -> RunResult:
+    """How the run ended whose files are in a folder."""
+    lines = (folder / STATE).read_text(encoding="utf-8").split("\n")[:-1]
+    end = json.loads(lines[-1])
+    steps = StepLines(lines[1:-1])
+    return RunResult(end["terminal_reason"], end["final_answer"], steps, end["run_id"], end["failure_mode"])
 
 
 def _clock(clock: Clock, found: Journaled) -> RecordedClock:

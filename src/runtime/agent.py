@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -210,7 +211,10 @@ class Agent:
             return
         keeper = setting.keeper
         private = None if keeper is None else keeper.private
-        with Workspace(self.mounts, self.hosts, private=private, offline=setting.offline) as workspace:
+        guarded = self.policy.sources
+        with Workspace(
+            self.mounts, self.hosts, private=private, offline=setting.offline, guarded=guarded
+        ) as workspace:
             if setting.prepare is not None and (keeper is None or not keeper.is_prepared):
                 setting.prepare(workspace)
             if keeper is not None:
@@ -362,4 +366,4 @@ def _mounts(policy: Policy, given: Mapping[str, Any]) -> dict[str, Mount]:
             out[name] = Mount(Path(source), name)
         elif mode == "write":
             out[name] = Mount(None)
-    return out
+    return {name: replace(mount, mode=policy.mounts[name]) for name, mount in out.items()}

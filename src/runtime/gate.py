@@ -23,6 +23,7 @@ from .tools import Tool
 ALLOW: Final = "allow"
 DENY: Final = "deny"
 ESCALATE: Final = "escalate"
+UNBOUND: Final = "unbound mount"  # a late finding: the policy's mount has no folder in this run
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +334,10 @@ class Gate:
         if found.decision == DENY or "found" not in check:
             return found
         kind = check["found"]
-        reason = f"on the way stands a {kind}, which the sandbox does not follow"
+        if kind == UNBOUND:
+            reason = f"mount {printable(found.facts['mount'])} is not part of this run"
+        else:
+            reason = f"on the way stands a {kind}, which the sandbox does not follow"
         return Decision(DENY, "sandbox_path", reason, found.at, {**found.facts, "found": kind})
 
     def _over_budget(self, name: str, used: int, limit: int) -> Decision:

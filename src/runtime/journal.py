@@ -1,8 +1,9 @@
 """The journal of a run under way: what it did, made durable before it does anything else.
 
 One line an entry, `{"chain":SHA-256,"entry":{...}}` in canonical JSON, where `chain` is the digest of the chain
-before it and the entry's text: a changed, lost, doubled or moved line is seen. Only the last line may be torn;
-it is cut off and its loss reported, since nothing was done that rests on it.
+before it and the entry's text: a changed, lost, doubled or moved line is seen. Only the last line may be torn,
+which is to say cut short or with zeros where the disk got nothing; it is cut off and its loss reported, since
+nothing was done that rests on it. A last line that is damaged in another way is refused like any other.
 
 Entries: `begin` (the run's ledger line, the package), `prepared` (the private mounts are set up), `intent` (an
 effect that must not be repeated is about to be performed), `outcome` (what came of an effect, with the stamps
@@ -11,6 +12,8 @@ since the entry before), `rebased` (the run goes on under other inputs).
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -18,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ..fail.errors import Cancelled, RecordError, Suspended
+from ..fail.errors import Cancelled, OutputError, RecordError, Suspended
 from . import canonical_json
 from .driver import Stamps
 from .effects import AskModel, Effect, Outcome
@@ -38,7 +41,8 @@ class Journal:
     """A journal being written. `durability` is `effect` (fsync at every entry) or `step` (at every step's end).
 
     Each entry is one `write` of the operating system, so that it outlives the process either way. What cannot
-    be written ends the run with Suspended: nothing further is done that could not be recorded.
+    be written ends the run with Suspended: nothing further is done that could not be recorded. Where not even
+    the first entry can be, that is an OutputError, and there is no journal.
     """
 
     def __init__(self, path: Path, durability: str, chain: str = _START, size: int | None = None) -> None:
@@ -46,15 +50,18 @@ class Journal:
         self._path = path
         self._each = durability == "effect"
         self._chain = chain
+        self._is_empty = size is None
         flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             if size is None:
                 self._fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
-                _sync_folder(path.parent)
+                for folder in (path.parent, path.parent.parent):  # a new folder is an entry in the one above
+                    _sync_folder(folder)
             else:
                 self._fd = os.open(path, flags)
                 os.ftruncate(self._fd, size)
                 os.lseek(self._fd, size, os.SEEK_SET)
+                os.fsync(self._fd)  # what the run is answered from may have been written and no more
         except OSError as error:
             raise self._lost(error) from error
 
@@ -64,10 +71,22 @@ class Journal:
         self._chain = chain_of(self._chain, body)
         data = f'{{"chain":"{self._chain}","entry":{body}}}\n'.encode()
         try:
+            if os.fstat(self._fd).st_nlink == 0:
+                raise FileNotFoundError(errno.ENOENT, "removed")  # nobody could go on from it
             while data:
                 data = data[os.write(self._fd, data) :]
             if sync:
                 os.fsync(self._fd)
+        except OSError as error:
+            raise self._lost(error) from error
+        self._is_empty = False
+
+    def step_begins(self) -> None:
+        """The model is about to be asked: all that was done before is on the disk first."""
+        if self._each:
+            return  # it is there
+        try:
+            os.fsync(self._fd)
         except OSError as error:
             raise self._lost(error) from error
 
@@ -76,27 +95,33 @@ class Journal:
         entry = {"type": "intent", "step": effect.step, "at": effect.position, "call": call, "tool": tool}
         self.write(entry, sync=self._each)
 
-    def outcome(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps, new: list[str]) -> None:
-        """Keep what came of an effect, with the stamps at the positions `new`."""
+    def outcome(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps, before: Stamps) -> None:
+        """Keep what came of an effect, with its new stamps, and those that an earlier step had `before`."""
         entry: Entry = {
             "type": "outcome",
             "step": effect.step,
             "at": effect.position,
-            "stamps": {at: stamps[at] for at in new},
+            "stamps": stamps,
             "outcome": data_of(outcome),
         }
+        if before:
+            entry["before"] = before
         if isinstance(effect, AskModel):
             entry["input"] = effect.record()
-        # with `step`, all that a step did is on the disk before the next step's model is asked
-        self.write(entry, sync=self._each or isinstance(effect, AskModel))
+        self.write(entry, sync=self._each)
 
     def close(self) -> None:
-        os.close(self._fd)
+        with contextlib.suppress(OSError):  # what had to be on the disk is there
+            os.close(self._fd)
 
-    def _lost(self, error: OSError) -> Suspended:
+    def _lost(self, error: OSError) -> Suspended | OutputError:
+        what = f"{self._path.name} cannot be written ({type(error).__name__} {error.errno})"
+        if self._is_empty:
+            with contextlib.suppress(OSError):  # it holds nothing that is worth going on with
+                self._path.unlink()
+            return OutputError(f"{what}: the run did not begin; make room or name another place")
         return Suspended(
-            f"{self._path.name} cannot be written ({type(error).__name__} {error.errno}): the run stops before "
-            "its next effect; make room and go on with `tachograph resume`"
+            f"{what}: the run stops before its next effect; make room and go on with `tachograph resume`"
         )
 
 
@@ -163,7 +188,7 @@ def read_journal(data: bytes, name: str) -> Journaled | None:
     for number, line in enumerate(lines, start=1):
         parsed = _entry(line, chain)
         if parsed is None:
-            if number < len(lines) or tail:
+            if number < len(lines) or tail or b"\0" not in line:
                 raise RecordError(
                     "does not follow from the line before: a line was changed, lost, doubled or moved",
                     file=name,
@@ -182,6 +207,13 @@ def read_journal(data: bytes, name: str) -> Journaled | None:
                 line=number,
                 remedy="go on with the version that wrote it",
             ) from error
+    if _entry(tail[:-1], chain) is not None and not tail.endswith(b"\0"):
+        raise RecordError(
+            "ends in another byte than it was written with: a line was changed",
+            file=name,
+            line=len(lines) + 1,
+            remedy="restore the file, or remove the folder and run again",
+        )
     if found is not None:
         found.size, found.chain, found.torn = size, chain, len(data) - size
         found.secrets = given_out(data[:size].decode("utf-8", "replace"))
@@ -234,6 +266,6 @@ def _take_outcome(found: Journaled, entry: Mapping[str, Any]) -> None:
     step.late.update(late_of(entry["stamps"]))
     if "input" in entry and step.input is None:
         step.input = entry["input"]
-    for pair in entry["stamps"].values():
+    for pair in (*entry.get("before", {}).values(), *entry["stamps"].values()):
         found.stamps += pair
     found.intent = None

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..fail.errors import Cancelled, EffectInDoubt, ReplayError
-from .driver import Stamps, World
-from .effects import Effect, Invoke, Outcome
+from .driver import Leave, Stamps, World
+from .effects import AskModel, Effect, Invoke, Outcome
 from .gate import Gate
 from .journal import SCHEMA, Entry, Journal, Journaled
 from .tape import RecordedWorld, Tape
@@ -57,6 +57,7 @@ class Keeping:
             {(s, at) for s, step in before.steps.items() for at in step.outcomes} if before else set()
         )
         self._step = 0
+        self._stamps: Stamps = {}
         self._told = 0
 
     @property
@@ -79,12 +80,16 @@ class Keeping:
         return _Kept(live, gate, workspace, self)
 
     def note(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
+        before: Stamps = {}
         if effect.step != self._step:
-            self._step, self._told = effect.step, 0
-        new = list(stamps)[self._told :]
-        self._told = len(stamps)
+            before = self._untold()  # decisions after the last effect of the step before
+            self._step, self._stamps, self._told = effect.step, stamps, 0
+        new, self._told = self._untold(), len(stamps)
         if (effect.step, effect.position) not in self._known:
-            self._journal.outcome(effect, outcome, stamps, new)
+            self._journal.outcome(effect, outcome, new, before)
+
+    def _untold(self) -> Stamps:
+        return dict(list(self._stamps.items())[self._told :])
 
     # ---- for the world ---------------------------------------------------------------------------------
 
@@ -100,6 +105,10 @@ class Keeping:
                 effect.position,
             )
         return None
+
+    def step_begins(self) -> None:
+        """The model is about to be asked."""
+        self._journal.step_begins()
 
     def settle(self, effect: Invoke, tool: Tool, probe: Callable[[], str]) -> Outcome | None:
         """Before an effect is performed: note the intent where it must not be repeated, settle a doubt."""
@@ -140,6 +149,8 @@ class _Kept:
         known = self._keeping.answer(effect, stamps)
         if known is not None:
             return known
+        if isinstance(effect, AskModel):
+            self._keeping.step_begins()
         if isinstance(effect, Invoke):
             tool = self._gate.tools[effect.call.name]
             settled = self._keeping.settle(effect, tool, lambda: self._probe(effect, tool))
@@ -151,15 +162,18 @@ class _Kept:
         """Ask a tool whether an effect took place; whatever is no clear answer is `unknown`."""
         if tool.probe is None or effect.call.arguments is None:
             return UNKNOWN
+        from .worker import deadline, run_isolated  # brings much along, for few
+
         io = self._workspace.io(lambda check, keep: self._gate.decide_late(check), effect.key)
         try:
             arguments = effect.call.arguments.value()
             if tool.isolate:
-                from .worker import run_isolated
-
                 said = run_isolated(tool, arguments, io, tool.timeout_s, name="probe")
             else:
-                said = tool.probe(arguments, io)
-        except Exception:  # noqa: BLE001 - foreign code: no answer
+                with deadline(tool.timeout_s, Leave):
+                    said = tool.probe(arguments, io)
+        except (KeyboardInterrupt, Leave):
+            raise
+        except BaseException:  # noqa: BLE001 - foreign code: no answer
             return UNKNOWN
-        return said if said in (DONE, NOT_DONE) else UNKNOWN
+        return said if isinstance(said, str) and said in (DONE, NOT_DONE) else UNKNOWN

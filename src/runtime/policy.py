@@ -44,9 +44,11 @@ class Policy:
         data: Mapping[str, Any],
         *,
         files: Sequence[tuple[str, str]] = (),
+        sources: Mapping[str, Path] | None = None,
         marks: Mapping[str, tuple[str, int, int]] | None = None,
     ) -> None:
         self.files = tuple(files)
+        self.sources = dict(sources or {})
         self._marks = dict(marks or {})
         self._name = files[0][0] if files else _IN_CODE
         frozen = self._freeze(data)
@@ -71,6 +73,7 @@ class Policy:
         data: dict[str, Any] = {}
         marks: dict[str, tuple[str, int, int]] = {}
         files: list[tuple[str, str]] = []
+        sources: dict[str, Path] = {}
         for source in (Path(path), *map(Path, overlays)):
             name = relative_to_root(source, base)
             text = _read(source, name)
@@ -80,7 +83,8 @@ class Policy:
             _merge(data, part, marks, "")
             marks.update(part_marks)
             files.append((name, canonical_json.digest(text)))
-        return cls(data, files=files, marks=marks)
+            sources[f"policy {name}"] = source.absolute()
+        return cls(data, files=files, sources=sources, marks=marks)
 
     @classmethod
     def shipped(cls, overlays: Iterable[str | Path] = ()) -> Policy:

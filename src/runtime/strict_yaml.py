@@ -14,6 +14,9 @@ from typing import Any
 
 import yaml
 
+from .resources import shown
+from .yaml_text import HIDDEN_IN_KEY, TAGGED, Text, YamlError, decode
+
 __all__ = ["Document", "YamlError", "load"]
 
 MAX_DEPTH = 64
@@ -25,17 +28,6 @@ _INT_DIGITS = 17  # with a sign; more cannot be in range, and converting many di
 
 # The pure Python parser gives the same events, only slower, where libyaml was not built in.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-_CONTROL = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef"
-_CONTROL += "".join(f"\\U{plane:04x}fffe\\U{plane:04x}ffff" for plane in range(17))  # noncharacters
-_INVISIBLE = (  # and what turns the direction of text
-    r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    r"\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
-_HIDDEN = re.compile(rf"[{_CONTROL}{_INVISIBLE}]|\r(?!\n)")
-# Emoji need the variation selectors in prose; in a key they only make two keys look like one.
-_HIDDEN_IN_KEY = re.compile(rf"[{_CONTROL}{_INVISIBLE}\n\r\t\ufe00-\ufe0f]")
-_CONTROL_ONLY = re.compile(f"[{_CONTROL}]")
 
 _INT = re.compile(r"0|-?[1-9][0-9]*")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+")
@@ -55,34 +47,7 @@ _REFUSED = re.compile(
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
-_TAGGED = "tags are not accepted; remove it, and quote the value if it is text"
 _DIRECTIVE = re.compile(r"^%", re.MULTILINE)
-_BOMS = (
-    ((b"\xef\xbb\xbf",), "the file starts with a byte order mark; save it as UTF-8 without one"),
-    ((b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff"), "the file is UTF-32; save it as UTF-8"),
-    ((b"\xff\xfe", b"\xfe\xff"), "the file is UTF-16; save it as UTF-8"),
-)
-_HINTS = {
-    "\t": "a tab stands here; indent and separate with spaces",
-    "@": "text cannot start with @; quote it",
-    "`": "text cannot start with a backquote; quote it",
-    "%": "text cannot start with %, and directives are not accepted; quote it or remove the line",
-    "": "the file ends here; look above for an open quote or bracket, or a missing colon",
-}
-
-
-class YamlError(ValueError):
-    """A file is refused. `line` and `column` count from 1; str() is "name:line:column: message"."""
-
-    def __init__(self, name: str, line: int, column: int, message: str) -> None:
-        super().__init__(name, line, column, message)
-        self.name = name
-        self.line = line
-        self.column = column
-        self.message = message
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.line}:{self.column}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +57,13 @@ class Document:
     `data` is dict, list, str, int, float, bool or None; an aliased node is the same object at both places.
     `marks` maps the JSON Pointer of every value in a mapping (to the place of its key) and of every list item
     to (line, column), both from 1; "" is the first node. What lies inside an aliased node has no mark of its
-    own: `at` answers with the alias.
+    own: `at` answers with the alias. `values` holds the place of the value itself for what is written behind
+    a key.
     """
 
     data: Any
     marks: Mapping[str, tuple[int, int]]
+    values: Mapping[str, tuple[int, int]]
 
     def at(self, pointer: str) -> tuple[int, int]:
         """(line, column) of the pointer, or of its nearest ancestor in the file. Never raises."""
@@ -110,10 +77,9 @@ def load(data: bytes, name: str, *, max_bytes: int = 1 << 20) -> Document:
 
     Raises YamlError for whatever is not in the accepted part of YAML, and nothing else.
     """
-    text = _decode(data, name, max_bytes)
-    builder = _Builder(name, text)
+    builder = _Builder(decode(data, name, max_bytes))
     handlers = builder.handlers()
-    events: Any = yaml.parse(text, Loader=_LOADER)
+    events: Any = yaml.parse(builder.text.text, Loader=_LOADER)
     try:
         for event in events:
             handler = handlers.get(type(event))
@@ -123,65 +89,30 @@ def load(data: bytes, name: str, *, max_bytes: int = 1 << 20) -> Document:
         raise
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        raise builder.not_yaml(mark) from None
+        raise builder.text.stopped(mark.index if mark else builder.text.at) from None
     except (ValueError, OverflowError):
         # The pure Python scanner lets chr() fail on an escape beyond the last code point.
-        raise builder.not_yaml(None) from None
+        raise builder.text.stopped(builder.text.at) from None
     finally:
         events.close()
     return builder.document()
 
 
-def _decode(data: bytes, name: str, max_bytes: int) -> str:
-    """The file's text, once it is known to hold only characters a reader can see."""
-    if len(data) > max_bytes:
-        raise YamlError(name, 1, 1, f"the file has {len(data)} bytes, at most {max_bytes} are read; split it")
-    for marks, message in _BOMS:
-        if data.startswith(marks):
-            raise YamlError(name, 1, 1, message)
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        before = data[: error.start].decode("utf-8")
-        raise YamlError(name, *_place(before, len(before)), "not UTF-8 here; save it as UTF-8") from None
-    found = _HIDDEN.search(text)
-    if found:
-        raise YamlError(name, *_place(text, found.start()), _hidden_message(found.group()))
-    return text
-
-
-def _place(text: str, index: int) -> tuple[int, int]:
-    """(line, column) of a character, both from 1."""
-    return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
-
-
-def _tabbed_lines(text: str) -> list[int]:
-    """The lines, from 1, whose indentation holds a tab."""
-    return [at for at, line in enumerate(text.split("\n"), 1) if line.lstrip(" ").startswith("\t")]
-
-
-def _hidden_message(character: str) -> str:
-    if character == "\r":
-        return "a carriage return without a line feed; end lines with a line feed"
-    kind = "a control character" if _CONTROL_ONLY.match(character) else "invisible"
-    return f"U+{ord(character):04X} is {kind}; remove it, or write it as an escape in double quotes"
-
-
-def _brief(text: str) -> str:
-    """Untrusted text for a message: printable ASCII, bounded."""
-    return ascii(text[:40]) + ("..." if len(text) > 40 else "")
-
-
 class _Frame:
     """A collection that is still open."""
 
-    __slots__ = ("anchor", "height", "key", "pointer", "start", "value")
+    __slots__ = ("anchor", "column", "flow", "height", "key", "pointer", "start", "value", "weight")
 
-    def __init__(self, value: Any, pointer: str, anchor: str | None, start: int) -> None:
+    def __init__(self, value: Any, pointer: str, event: Any, column: int, weight: int) -> None:
         self.value = value
         self.pointer = pointer
-        self.anchor = anchor
-        self.start = start  # expanded nodes counted before this one
+        self.anchor: str | None = event.anchor
+        self.start: int = event.start_mark.index
+        self.flow = bool(event.flow_style)
+        self.column = (
+            column  # of the innermost collection without brackets, this one included; -1 without any
+        )
+        self.weight = weight  # expanded nodes counted before this one
         self.height = 1  # levels of collections, this one included
         self.key: str | None = None  # the key that waits for its value
 
@@ -189,10 +120,10 @@ class _Frame:
 class _Builder:
     """Turns events into plain data; every handler either adds to it or raises YamlError."""
 
-    def __init__(self, name: str, text: str) -> None:
-        self.name = name
+    def __init__(self, text: Text) -> None:
         self.text = text
         self.marks: dict[str, tuple[int, int]] = {}
+        self.values: dict[str, tuple[int, int]] = {}
         self.stack: list[_Frame] = []
         # anchor -> (node, its expanded nodes, its height); None while the node is open.
         self.anchors: dict[str, tuple[Any, int, int] | None] = {}
@@ -201,10 +132,6 @@ class _Builder:
         self.pointers = 0
         self.documents = 0
         self.data: Any = None
-        self.last: Any = None
-        self.tabs = _tabbed_lines(text) if "\t" in text else []
-        self.block_lines: set[int] = set()
-        self.glued = '"#' in text or "'#" in text
 
     def handlers(self) -> dict[type, Callable[[Any], None]]:
         """By event type; stream borders and the end of a document carry no data."""
@@ -220,43 +147,36 @@ class _Builder:
 
     def document(self) -> Document:
         if not self.documents:
-            raise YamlError(self.name, 1, 1, "the file is empty; write a document in it")
-        for line in self.tabs:
-            if line not in self.block_lines:
-                raise YamlError(self.name, line, 1, "a tab in the indentation; indent with spaces")
-        return Document(self.data, self.marks)
+            raise self.text.error(0, "the file is empty; write a document in it")
+        self.text.close()
+        return Document(self.data, self.marks, self.values)
 
     def refuse(self, mark: Any, message: str) -> YamlError:
-        return YamlError(self.name, mark.line + 1, mark.column + 1, message)
+        return self.text.error(mark.index, message)
 
-    def not_yaml(self, mark: Any) -> YamlError:
-        """The parser stopped; its mark is all that is taken from it."""
-        mark = mark or self.last
-        if mark is None:
-            return YamlError(self.name, 1, 1, "not valid YAML")
-        hint = "check the indentation, quotes and brackets of this line and the one above"
-        found = _HINTS.get(self.text[mark.index : mark.index + 1], hint)
-        return self.refuse(mark, f"not valid YAML here: {found}")
+    def tagged(self, mark: Any) -> YamlError:
+        anchored = self.text.text.startswith("&", mark.index)
+        return self.text.error(self.text.anchor(mark.index) if anchored else mark.index, TAGGED)
 
     def document_start(self, event: Any) -> None:
         self.documents += 1
         if self.documents > 1:
             raise self.refuse(event.start_mark, "a second document starts here; keep one document in a file")
         # The pure Python parser drops directives it does not know, so the text is asked as well.
-        found = _DIRECTIVE.search(self.text, 0, event.end_mark.index)
+        found = _DIRECTIVE.search(self.text.text, 0, event.end_mark.index)
         if found:
-            place = _place(self.text, found.start())
-            raise YamlError(self.name, *place, "directives are not accepted; remove this line")
+            raise self.text.error(found.start(), "directives are not accepted; remove this line")
 
     def scalar(self, event: Any) -> None:
-        mark = self.last = event.start_mark
+        mark = event.start_mark
         value = event.value
         plain = event.implicit[0]
+        self.text.scalar(mark.index, event.end_mark.index)
         if event.tag is not None:
-            raise self.refuse(mark, _TAGGED)
-        if not plain:
-            self.quoted(event)
+            raise self.tagged(mark)
         frame = self.stack[-1] if self.stack else None
+        if not plain or self.text.tabs or (frame is not None and frame.flow):
+            self.written(event, frame)
         if frame is not None and frame.key is None and type(frame.value) is dict:
             self.add_key(frame, value, mark, plain)
         else:
@@ -265,19 +185,25 @@ class _Builder:
                 if not value and frame is None:
                     raise self.refuse(mark, "the document is empty; write something in it")
                 value = self.resolve(value, mark)
-            self.place(value, mark)
+            self.place(value, event)
         if event.anchor is not None:
             self.define(event.anchor, mark, (value, 1, 0))
 
-    def quoted(self, event: Any) -> None:
-        """What the parser lets pass in quoted and block scalars, and other readers do not."""
-        if self.tabs and event.style in ("|", ">"):
-            end = event.end_mark
-            self.block_lines.update(range(event.start_mark.line + 2, end.line + (2 if end.column else 1)))
-        elif self.glued and self.text.startswith("#", event.end_mark.index):
-            raise self.refuse(event.end_mark, "a comment needs a space before its #")
-        if not event.value.isascii() and _SURROGATE.search(event.value):
-            raise self.refuse(event.start_mark, "an escape here is half of a character; write it whole")
+    def written(self, event: Any, frame: _Frame | None) -> None:
+        """How a scalar is written: what the parsers let pass, and other readers do not."""
+        start, end = event.start_mark.index, event.end_mark.index
+        if event.anchor is not None:
+            start = self.text.anchor(start)
+        column = frame.column if frame else -1
+        if event.implicit[0]:
+            self.text.plain(start, end, frame is not None and frame.flow)
+        elif event.style in ("|", ">"):
+            self.text.block(start, end, column)
+        else:
+            if event.start_mark.line != event.end_mark.line:
+                self.text.lines(start, end, column, False)
+            if not event.value.isascii() and _SURROGATE.search(event.value):
+                self.text.escapes(start)
 
     def resolve(self, value: str, mark: Any) -> Any:
         """A plain scalar as bool, None, int, float or text; refuses what readers disagree on."""
@@ -292,7 +218,7 @@ class _Builder:
                 raise self.refuse(mark, "a number too large; quote it if it is text")
             return float(value)
         if value.lower() in _REFUSED_WORDS or _REFUSED.fullmatch(value):
-            raise self.refuse(mark, f"YAML readers disagree on {_brief(value)}; quote it if it is text")
+            raise self.refuse(mark, f"YAML readers disagree on {shown(value)}; quote it if it is text")
         return value
 
     def add_key(self, frame: _Frame, key: str, mark: Any, plain: bool) -> None:
@@ -302,19 +228,20 @@ class _Builder:
         if not key:
             raise self.refuse(mark, "a key is missing here; write one before the colon")
         if plain and key[0] in _SUSPECT_START and type(self.resolve(key, mark)) is not str:
-            raise self.refuse(mark, f"the key {_brief(key)} is not text; quote it")
-        hidden = _HIDDEN_IN_KEY.search(key)
+            raise self.refuse(mark, f"the key {shown(key)} is not text; quote it")
+        hidden = HIDDEN_IN_KEY.search(key)
         if hidden:
             raise self.refuse(mark, f"a key with the hidden character U+{ord(hidden.group()):04X}; remove it")
         pointer = f"{frame.pointer}/{_escape(key)}"
         if key in frame.value:
             line, column = self.marks[pointer]
-            raise self.refuse(mark, f"the key {_brief(key)} stands at {line}:{column} already; keep one")
+            raise self.refuse(mark, f"the key {shown(key)} stands at {line}:{column} already; keep one")
         self.record(pointer, mark)
         frame.key = key
 
-    def place(self, value: Any, mark: Any) -> str:
+    def place(self, value: Any, event: Any) -> str:
         """Put a node where it belongs; returns its pointer."""
+        mark = event.start_mark
         if not self.stack:
             self.data = value
             self.record("", mark)
@@ -324,6 +251,8 @@ class _Builder:
             pointer = f"{frame.pointer}/{_escape(frame.key)}"
             frame.value[frame.key] = value
             frame.key = None
+            if mark.index < event.end_mark.index or type(value) is list or type(value) is dict:
+                self.values[pointer] = (mark.line + 1, mark.column + 1)
             return pointer
         pointer = f"{frame.pointer}/{len(frame.value)}"
         frame.value.append(value)
@@ -337,28 +266,36 @@ class _Builder:
         self.marks[pointer] = (mark.line + 1, mark.column + 1)
 
     def open(self, event: Any) -> None:
-        mark = self.last = event.start_mark
+        mark = event.start_mark
+        self.text.scalar(mark.index, mark.index)
         if event.tag is not None:
-            raise self.refuse(mark, _TAGGED)
+            raise self.tagged(mark)
         self.no_key_waits(mark)
         if len(self.stack) >= MAX_DEPTH:
             raise self.refuse(mark, f"nested deeper than {MAX_DEPTH} levels; flatten it")
-        start = self.nodes
+        weight = self.nodes
         self.count(mark, 1)
+        column = mark.column
         if event.anchor is not None:
             self.define(event.anchor, mark, None)
+            column = self.text.column(self.text.anchor(mark.index))
+        if event.flow_style:
+            column = self.stack[-1].column if self.stack else -1
         value: Any = [] if type(event) is yaml.SequenceStartEvent else {}
-        pointer = self.place(value, mark)
-        self.stack.append(_Frame(value, pointer, event.anchor, start))
+        pointer = self.place(value, event)
+        self.stack.append(_Frame(value, pointer, event, column, weight))
 
     def close(self, event: Any) -> None:
         frame = self.stack.pop()
+        if frame.flow and not (self.stack and self.stack[-1].flow):
+            self.text.lines(frame.start, event.end_mark.index, frame.column, True)
         if frame.anchor is not None:
-            self.anchors[frame.anchor] = (frame.value, self.nodes - frame.start, frame.height)
+            self.anchors[frame.anchor] = (frame.value, self.nodes - frame.weight, frame.height)
         self.grow(frame.height)
 
     def alias(self, event: Any) -> None:
-        mark = self.last = event.start_mark
+        mark = event.start_mark
+        self.text.scalar(mark.index, event.end_mark.index)
         self.no_key_waits(mark)
         self.aliases += 1
         if self.aliases > MAX_ALIASES:
@@ -373,9 +310,10 @@ class _Builder:
             raise self.refuse(mark, f"nested deeper than {MAX_DEPTH} levels; flatten it")
         self.count(mark, weight)
         self.grow(height)
-        self.place(value, mark)
+        self.place(value, event)
 
     def define(self, anchor: str, mark: Any, node: tuple[Any, int, int] | None) -> None:
+        self.text.anchor(mark.index)
         if anchor in self.anchors:
             raise self.refuse(mark, "an anchor of this name stands above already; rename one of them")
         self.anchors[anchor] = node

@@ -64,12 +64,12 @@ class Mount:
     """A folder under a name. `source` None is a fresh private folder; `label` names it in records.
 
     `mode` is `read` or `write`, as the policy says. A folder that the run only reads may hold hard links; one that it
-    writes may overlap no other. Without a mode neither is so.
+    writes may overlap no other.
     """
 
     source: Path | None
     label: str | None = None
-    mode: str | None = None
+    mode: str = "write"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pytest
 
 from tachograph import Agent, Policy, ToolCall, ToolError
 from tachograph.evidence.task import build, load_task
-from tachograph.fail.errors import InputError, PolicyError
+from tachograph.fail.errors import CorpusError, InputError, PolicyError
 from tachograph.runtime.tools import SHIPPED, Tool, load_named
 from tachograph.runtime.workspace import HttpResult
 from tests.corpora.test_incidents import incident
@@ -315,9 +315,21 @@ def test_a_run_that_rewrites_its_own_policy_file_is_held_to_the_old_one(incident
         answer(),
     ]
     texts: list[dict[str, Any]] = []
-    agent = Agent(
-        lambda asked: replies[asked.step_index - 1], ["read", "write", "fetch"], policy, mounts={"box": box}
-    )
+
+    def agent_of(policy: Policy) -> Agent:
+        return Agent(
+            lambda asked: replies[asked.step_index - 1],
+            ["read", "write", "fetch"],
+            policy,
+            mounts={"box": box},
+        )
+
+    agent = agent_of(policy)
+    with pytest.raises(CorpusError, match=r"holds policy policy\.yaml"):
+        agent.execute(agent.setting("What now?"))
+    # read from elsewhere, and then again put where the model writes
+    policy = Policy.from_dict(policy.data)
+    agent = agent_of(policy)
     agent.execute(agent.setting("What now?"), on_line=lambda line, _: texts.append(line))
     decisions = [d for line in texts[1:-1] for d in line["policy_decisions"]]
     assert [(d["decision"], d["rule_id"]) for d in decisions] == [

@@ -52,10 +52,11 @@ LOG = Path(__file__).resolve().parent.parent / "outside" / "log"
 
 
 def deed(io, what):
-    """Leave one line outside, in one write."""
+    """Leave one line outside, in one write, for good."""
     LOG.parent.mkdir(exist_ok=True)
     fd = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(fd, f"{io.idempotency_key} {what}\\n".encode())
+    os.fsync(fd)
     os.close(fd)
 
 
@@ -89,6 +90,7 @@ TOOLS: dict[str, tuple[str, str, bool, str, str]] = {
 }
 # tools that may not be repeated, and must not have been
 ONCE = ("pay", "sign", "book")
+PROBED = "tc_4_0"  # the call of the one that says itself whether it was done
 
 
 def _call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -109,7 +111,7 @@ def _turns() -> list[dict[str, Any]]:
         [_call("get", path=box), _call("pay", what="three"), _call("list"), _call("look", what="back")],
     ]
     turns: list[dict[str, Any]] = [{"say": f"step {n}", "calls": calls} for n, calls in enumerate(steps, 1)]
-    return [*turns, {"answer": {"$join": ["I have ", {"$result": 9, "at": "/said"}]}}]
+    return [*turns, {"answer": {"$join": ["I have ", {"$result": 8, "at": "/said"}]}}]
 
 
 TASK_DATA: dict[str, Any] = {
@@ -129,7 +131,7 @@ TASK_DATA: dict[str, Any] = {
         {"target": "model", "step": 7, "attempt": 1, "raises": "TransientModelError"},
     ],
     "llm": {"stub": {"turns": _turns()}},
-    "expected": {"ending": "final_answer", "modes": ["tool_call_failure", "tool_call_failure"]},
+    "expected": {"ending": "final_answer"},
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tachograph.fail.errors import Cancelled, TaskError
 from tachograph.runtime.clock import VirtualClock
 from tachograph.runtime.driver import Interrupts, drive
 from tachograph.runtime.effects import Ending, Outcome, StepEnded, Wait
+from tachograph.runtime.workspace import Host
 from tests.support import answer, ask, attend_to_ctrl_c, failing, perform, policy_data, probe, tool
 
 MS = 1_000_000
@@ -185,3 +187,39 @@ def test_what_a_tool_raised_can_be_logged(caplog: pytest.LogCaptureFixture) -> N
         result = Agent(Stub([{"calls": [{"tool": "search"}]}]), [tool], Policy.shipped()).run("q")
     assert result.mode == "catalogued_unhandled"
     assert "the very text" in caplog.text and "the very text" not in str(result.steps[:])
+
+
+def test_a_secret_that_is_met_while_a_tool_runs_is_not_recorded(tmp_path: Path) -> None:
+    """A redirect holds it: what is recorded is decided the same, so that a replay goes the same way."""
+    (tmp_path / "page.md").write_text("hello")
+    where = {"/away": "https://evil.test/?to=ann@example.test", "/here": "/page.md?to=ann@example.test"}
+    hosts = {"good.test": Host(tmp_path, "pages", where)}
+
+    def get(args: dict[str, Any], io: Any) -> Any:
+        return {"said": io.get(args["url"]).text}
+
+    policy = policy_data(redact=["email"], on_deny="inform")
+    replies = [ask(probe(url="https://good.test/away")), ask(probe(url="https://good.test/here")), answer()]
+    done = perform(replies, [tool(run=get)], policy, hosts=hosts)
+    assert b"ann@example.test" not in done.state
+    assert [d["decision"] for d in done.decisions if d["phase"] == "execution"] == ["deny", "allow"]
+    shown = [check["target"] for r in done.results for check in r["attempts"][0]["checks"]]
+    assert shown == [
+        "https://evil.test/?to=<secret:email:1>",
+        "https://good.test/page.md?to=<secret:email:1>",
+    ]
+
+
+def test_where_the_secret_decides_the_fact_is_denied(tmp_path: Path) -> None:
+    (tmp_path / "ann@example.test").mkdir()
+    where = {"/x": "/ann@example.test/x"}
+    policy = policy_data(
+        redact=["email"], url_allowlist=["https://good.test/x", "https://good.test/ann@example.test/"]
+    )
+
+    def get(args: dict[str, Any], io: Any) -> Any:
+        return {"said": io.get(args["url"]).text}
+
+    hosts = {"good.test": Host(tmp_path, "pages", where)}
+    done = perform([ask(probe(url="https://good.test/x"))], [tool(run=get)], policy, hosts=hosts)
+    assert [d["decision"] for d in done.decisions] == ["allow", "deny"] and b"ann@" not in done.state

@@ -412,13 +412,23 @@ def test_what_governs_a_project_is_not_written(project: Path, place: str, said: 
 
 def test_a_run_may_not_write_the_policy_that_decides_it(project: Path) -> None:
     (project / "out/link.yaml").symlink_to("../policy/v1.yaml")
+    (project / "src/other.yaml").write_text(POLICY)
+    (project / "my-runs/far.yaml").symlink_to("../src/other.yaml")
     guarded = {"policy v1": project / "policy/v1.yaml", "policy link": project / "out/link.yaml"}
-    for place, name in ((".", "v1"), ("..", "v1"), ("policy", "v1"), ("out", "link")):
+    guarded["policy far"] = project / "my-runs/far.yaml"
+    for place, name in (
+        (".", "v1"),
+        ("..", "v1"),
+        ("policy", "v1"),
+        ("out", "link"),
+        ("src", "far"),
+        ("my-runs", "far"),
+    ):
         workspace = Workspace({"box": Mount(project / place, "box", "write")}, guarded=guarded)
         with pytest.raises(CorpusError, match=f"for writing and holds policy {name};"), workspace:
             pass
     for mount in (
-        Mount(project / "src", "src", "write"),
+        Mount(project / "data", "data", "write"),
         Mount(project, "all", "read"),
         Mount(None, None, "write"),
     ):

@@ -146,6 +146,46 @@ def test_errors_of_io_pass(search, fake_io):
     assert caught.value is error
 
 
+@pytest.mark.parametrize("error", [OSError("no text"), OSError("too large"), FileNotFoundError("gone")])
+def test_what_is_no_document_hides_none(ids, fake_io, search, error):
+    class Odd(fake_io):
+        def read(self, path):
+            if path == "corpus/odd.md":
+                raise error
+            return super().read(path)
+
+    io = Odd(DOCUMENTS | {"corpus/odd.md": "# zebra"})
+    assert [hit["id"] for hit in search({"query": "zebra"}, io)["hits"]] == ids("zebra") == ["two", "one"]
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionError, TimeoutError, PermissionError, IsADirectoryError, ValueError]
+)
+def test_any_other_error_of_a_read_passes(fake_io, search, error):
+    class Odd(fake_io):
+        def read(self, path):
+            raise error("x")
+
+    with pytest.raises(error):
+        search({"query": "zebra"}, Odd(DOCUMENTS))
+
+
+def test_a_word_is_what_the_database_takes_for_one(ids, load_tool):
+    """Whatever Python's own tables of letters say."""
+    expression = load_tool("search")._match_expression
+    assert expression("snow_chains caf\u00e9-Bar \u0416\u0435\u0442\u043e\u043d") == (
+        '"bar" OR "cafe" OR "chains" OR "snow" OR "\u0436\u0435\u0442\u043e\u043d"'
+    )
+    files = {"corpus/a.md": "# Stra\u00dfe\n\ncaf\u00e9\n", "corpus/b.md": "# b\n\nsnow_chains\n"}
+    for query, found in (
+        ("STRA\u00dfE", ["a"]),
+        ("cafe\u0301", ["a"]),
+        ("chains", ["b"]),
+        ("cafe chains", ["a", "b"]),
+    ):
+        assert sorted(ids(query, files)) == found
+
+
 def test_a_query_of_the_largest_number_of_words_is_answered(ids):
     words = [chr(0x4E00 + number) for number in range(198)]
     assert ids(" ".join([*words, "lion"])) == ["one"]
