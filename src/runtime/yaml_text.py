@@ -111,13 +111,14 @@ def _hidden_message(character: str) -> str:
 class Text:
     """The text of one file. Places in it are indices; every method raises YamlError for what it refuses."""
 
-    __slots__ = ("at", "name", "tabs", "text")
+    __slots__ = ("at", "name", "tabs", "text", "unended")
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
         self.text = text
         self.at = 0  # everything before is checked
         self.tabs = "\t" in text
+        self.unended = len(text) + 1 if text.endswith("\n") else len(text.rstrip())
 
     def error(self, index: int, message: str) -> YamlError:
         """A refusal at a place, or at the end of the text where the place lies behind it."""
@@ -217,7 +218,7 @@ class Text:
         header = self.text[start:body].partition("#")[0]
         if self.column(start) <= indent:
             raise self.error(start, _SHALLOW)
-        if end == len(self.text) and not self.text.endswith("\n") and "-" not in header:
+        if end >= self.unended and "-" not in header:
             raise self.error(start, "readers disagree on how this text ends; end the file with a line feed")
         blank = _BLANK_LINES.match(self.text, body)
         if blank and not re.search("[1-9]", header):

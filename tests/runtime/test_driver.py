@@ -201,7 +201,7 @@ def test_a_secret_that_is_met_while_a_tool_runs_is_not_recorded(tmp_path: Path) 
     policy = policy_data(redact=["email"], on_deny="inform")
     replies = [ask(probe(url="https://good.test/away")), ask(probe(url="https://good.test/here")), answer()]
     done = perform(replies, [tool(run=get)], policy, hosts=hosts)
-    assert b"ann@example.test" not in done.state
+    assert "ann@example.test" not in str(done.steps)  # the run line holds the hosts as they were set
     assert [d["decision"] for d in done.decisions if d["phase"] == "execution"] == ["deny", "allow"]
     shown = [check["target"] for r in done.results for check in r["attempts"][0]["checks"]]
     assert shown == [
@@ -222,4 +222,5 @@ def test_where_the_secret_decides_the_fact_is_denied(tmp_path: Path) -> None:
 
     hosts = {"good.test": Host(tmp_path, "pages", where)}
     done = perform([ask(probe(url="https://good.test/x"))], [tool(run=get)], policy, hosts=hosts)
-    assert [d["decision"] for d in done.decisions] == ["allow", "deny"] and b"ann@" not in done.state
+    assert [d["decision"] for d in done.decisions] == ["allow", "deny"]
+    assert "ann@" not in str(done.steps)
