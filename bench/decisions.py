@@ -99,8 +99,9 @@ def urls(count: int) -> list[str]:
 
 
 def prefixes(count: int) -> list[str]:
-    """The ten hosts, and as many prefixes on them."""
-    return urls(10) + [f"https://host-{n % 10}.example.com/documents/{n}/" for n in range(count - 10)]
+    """A prefix on each of the ten hosts that the calls go to, and others beside it."""
+    few = [f"https://host-{n}.example.com/documents/" for n in range(10)]
+    return few + [f"https://host-{n % 10}.example.com/others/{n}/" for n in range(count - 10)]
 
 
 def worn(entries: int) -> Counters:

@@ -80,9 +80,9 @@ class Tool:
 
     @cached_property
     def schema_digest(self) -> str:
-        """SHA-256 of input and output schema in canonical JSON: what the model and the gate rely on."""
+        """SHA-256 of description, input and output schema in canonical JSON: what model and gate rely on."""
         return canonical_json.digest(
-            canonical_json.encode([dict(self.input_schema), dict(self.output_schema)])
+            canonical_json.encode([self.description, dict(self.input_schema), dict(self.output_schema)])
         )
 
     @cached_property
