@@ -40,6 +40,8 @@ def copy_inputs(to: Path, keep: Iterable[str] | None = None) -> Path:
             if f"{task.parent.name}/{task.stem}" not in kept:
                 task.unlink()
                 shutil.rmtree(to / "runs" / task.parent.name / task.stem)
+        for kind in [path for path in (to / "runs").iterdir() if path.is_dir() and not any(path.iterdir())]:
+            kind.rmdir()
         index.update(to)
         docs.write(to)
     return to

@@ -204,7 +204,7 @@ def test_bad_input_is_refused_before_anything_is_recorded(make: Make, project: P
     before = tree(project)
     code, lines, complaint = make()
     assert (code, lines) == (2, [])
-    assert complaint.startswith(f"tachograph: tasks/{KIND}/{NAME}.yaml:1:1: ") and complaint.count("\n") == 1
+    assert complaint.startswith(f"tachograph: tasks/{KIND}/{NAME}.yaml:1:9: ") and complaint.count("\n") == 1
     assert tree(project) == before
 
 

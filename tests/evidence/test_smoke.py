@@ -146,7 +146,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a task that does not load": (
         "smoke",
         _swap(TASK, "schema: task/v1", "schema: task/v9"),
-        f"{TASK}:3:1: ",
+        f"{TASK}:3:9: ",
     ),
     "a task under another name": (
         "smoke",
@@ -182,7 +182,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "an overlay that no task uses": (
         "smoke",
         _text("policy/overlays/more.yaml", "on_deny: perhaps\n"),
-        "policy/overlays/more.yaml:1:1: ",
+        "policy/overlays/more.yaml:1:10: ",
     ),
     # ---- trace-smoke -----------------------------------------------------------------------------------
     "no recorded run": ("trace-smoke", lambda p: _empty(p / "runs"), "runs/: holds no recorded run"),
