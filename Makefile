@@ -117,6 +117,23 @@ $(VENV)/.fuzz: requirements-fuzz.txt $(VENV)/.runtime
 fuzz: $(VENV)/.fuzz ## bounded fuzzing of the gate and of what reads untrusted text; ARGS="--seconds 60 --seed 7"
 	@$(PY) fuzz/run.py $(ARGS)
 
+.PHONY: faults
+faults: $(VENV)/.dev ## kill, tear, fill and flip: runs must survive it; ARGS="--only NAME" or "--list"
+	@$(PY) -m tests.faults.run $(ARGS)
+
+$(VENV)/.live: requirements-live.txt requirements-seal.txt $(VENV)/.dev
+	@echo "tachograph: installing the SDKs of live models and of seals (once) ..."
+	@$(PIP) -r requirements-live.txt -r requirements-seal.txt
+	@touch $@
+
+.PHONY: test-live
+test-live: $(VENV)/.live ## the tests of live models, with the real SDKs over loopback, and of seals
+	@$(PY) -m pytest -q tests/providers tests/evidence/test_seal.py
+
+.PHONY: live-demo
+live-demo: $(VENV)/.runtime ## a real model on this machine runs a task, and the run is recorded (113 MB, once)
+	@$(PY) live/demo.py $(ARGS)
+
 .PHONY: lint
 lint: $(VENV)/.dev ## ruff, mypy --strict, one-way imports
 	@$(VENV)/bin/ruff check .

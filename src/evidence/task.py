@@ -23,10 +23,11 @@ from ..runtime.identity import new_run_id
 from ..runtime.llm import Model
 from ..runtime.mount_path import parse_path
 from ..runtime.places import project_root, relative_to_root
+from ..runtime.plain_file import NotPlain, read_plain
 from ..runtime.policy import Policy
 from ..runtime.policy_checks import check_addresses
-from ..runtime.resources import Malformed
-from ..runtime.schema_errors import did_you_mean, first_problem
+from ..runtime.resources import Malformed, shown
+from ..runtime.schema_errors import bounded_validator, did_you_mean, first_problem
 from ..runtime.setting import Setting
 from ..runtime.strict_yaml import Document, YamlError
 from ..runtime.strict_yaml import load as load_yaml
@@ -87,7 +88,9 @@ def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
     """Read a task file. Raises TaskError with file, line and column."""
     source = Path(path)
     try:
-        text = source.read_bytes()
+        text = read_plain(source, _MAX_BYTES)
+    except NotPlain:
+        raise TaskError("is no plain file", file=str(path), remedy="name a YAML file") from None
     except OSError as error:
         what = (
             "no such task file"
@@ -107,9 +110,9 @@ def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
         document = load_yaml(text, name, max_bytes=_MAX_BYTES)
     except YamlError as error:
         raise TaskError(error.message, file=name, line=error.line, column=error.column) from None
-    problem = first_problem(_validator(), document.data, "the task")
+    problem = first_problem(_validator(), document.data, "the task", document.place)
     if problem is not None:
-        line, column = document.at(problem.pointer)
+        line, column = document.place(problem.pointer, problem.of_value)
         raise TaskError(problem.message, file=name, line=line, column=column, remedy=problem.remedy)
     task = Task(base, name, canonical_json.digest(text), document.data, document)
     _check_meaning(task)
@@ -118,9 +121,7 @@ def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
 
 @lru_cache(maxsize=1)
 def _validator() -> Any:
-    from jsonschema import Draft202012Validator
-
-    return Draft202012Validator(json.loads(_SCHEMA.read_text(encoding="utf-8")))
+    return bounded_validator(json.loads(_SCHEMA.read_text(encoding="utf-8")))
 
 
 def _check_meaning(task: Task) -> None:
@@ -138,7 +139,7 @@ def _check_meaning(task: Task) -> None:
         if ending is not None and ending not in ENDINGS:
             raise task.error(
                 pointer,
-                f"{ending!r} is no ending",
+                f"{shown(ending)} is no ending",
                 did_you_mean(ending, ENDINGS) or f"one of {', '.join(ENDINGS)}",
             )
     turns = task.data["llm"]["stub"]["turns"] if "llm" in task.data else ()
@@ -158,7 +159,7 @@ def _check_meaning(task: Task) -> None:
         if mount in task.data.get("mounts", {}):
             raise task.error(
                 f"/setup/{i}/path",
-                f"mount {mount!r} is a folder of the project",
+                f"mount {shown(mount)} is a folder of the project",
                 "set up files in a private mount only, one that the task binds to no folder",
             )
 
@@ -224,7 +225,9 @@ def _mount(task: Task, name: str, policy: Policy, stands_in: bool) -> Mount:
     """A folder of the project, for reading: a check, which runs the task again, may change nothing there."""
     pointer = f"/mounts/{name}"
     if name not in policy.mounts:
-        raise task.error(pointer, f"mount {name!r} is not in the policy's sandbox.mounts", "declare it there")
+        raise task.error(
+            pointer, f"mount {shown(name)} is not in the policy's sandbox.mounts", "declare it there"
+        )
     if policy.mounts[name] == "write" and not stands_in:
         raise task.error(
             pointer,
@@ -273,7 +276,7 @@ def _folder(task: Task, place: str, pointer: str) -> Path:
     if not path.is_dir():
         line, column = task.document.at(pointer)
         raise CorpusError(
-            f"there is no folder {place!r}",
+            f"there is no folder {shown(place)}",
             file=task.file,
             line=line,
             column=column,

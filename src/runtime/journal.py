@@ -16,7 +16,7 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,7 @@ SCHEMA: Final = "journal/v1"
 JOURNAL: Final = "journal.jsonl"
 DURABILITY: Final = ("off", "step", "effect")
 _START: Final = "0" * 64
+_HEAD: Final = b'{"chain":"'
 
 Entry = dict[str, Any]
 
@@ -48,11 +49,12 @@ class Journal:
     def __init__(self, path: Path, durability: str, chain: str = _START, size: int | None = None) -> None:
         """A new journal, or with `chain` and `size` one that is gone on with after its last whole entry."""
         self._path = path
-        self._each = durability == "effect"
+        self.is_each = durability == "effect"
         self._chain = chain
         self._is_empty = size is None
+        self._process = os.getpid()
         flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
+        with self.guarding():
             if size is None:
                 self._fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
                 for folder in (path.parent, path.parent.parent):  # a new folder is an entry in the one above
@@ -62,38 +64,41 @@ class Journal:
                 os.ftruncate(self._fd, size)
                 os.lseek(self._fd, size, os.SEEK_SET)
                 os.fsync(self._fd)  # what the run is answered from may have been written and no more
-        except OSError as error:
-            raise self._lost(error) from error
 
     def write(self, entry: Entry, *, sync: bool = True) -> None:
         """Append an entry and, as far as the durability asks for it, wait until the disk has it."""
+        if os.getpid() != self._process:
+            os._exit(70)  # the child of a tool that forked and came back: the run is its parent's
         body = canonical_json.encode(entry)
         self._chain = chain_of(self._chain, body)
         data = f'{{"chain":"{self._chain}","entry":{body}}}\n'.encode()
-        try:
+        with self.guarding():
             if os.fstat(self._fd).st_nlink == 0:
                 raise FileNotFoundError(errno.ENOENT, "removed")  # nobody could go on from it
             while data:
                 data = data[os.write(self._fd, data) :]
             if sync:
                 os.fsync(self._fd)
+        self._is_empty = False
+
+    @contextlib.contextmanager
+    def guarding(self) -> Iterator[None]:
+        """Turn an OSError of what must be on the disk into what ends the run."""
+        try:
+            yield
         except OSError as error:
             raise self._lost(error) from error
-        self._is_empty = False
 
     def step_begins(self) -> None:
         """The model is about to be asked: all that was done before is on the disk first."""
-        if self._each:
-            return  # it is there
-        try:
-            os.fsync(self._fd)
-        except OSError as error:
-            raise self._lost(error) from error
+        if not self.is_each:  # else it is there
+            with self.guarding():
+                os.fsync(self._fd)
 
     def intent(self, effect: Effect, call: str, tool: str) -> None:
         """Say that an effect is about to be performed that must not be performed twice."""
         entry = {"type": "intent", "step": effect.step, "at": effect.position, "call": call, "tool": tool}
-        self.write(entry, sync=self._each)
+        self.write(entry, sync=self.is_each)
 
     def outcome(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps, before: Stamps) -> None:
         """Keep what came of an effect, with its new stamps, and those that an earlier step had `before`."""
@@ -108,7 +113,7 @@ class Journal:
             entry["before"] = before
         if isinstance(effect, AskModel):
             entry["input"] = effect.record()
-        self.write(entry, sync=self._each)
+        self.write(entry, sync=self.is_each)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # what had to be on the disk is there
@@ -188,7 +193,7 @@ def read_journal(data: bytes, name: str) -> Journaled | None:
     for number, line in enumerate(lines, start=1):
         parsed = _entry(line, chain)
         if parsed is None:
-            if number < len(lines) or tail or b"\0" not in line:
+            if number < len(lines) or tail or not _is_torn(line, chain):
                 raise RecordError(
                     "does not follow from the line before: a line was changed, lost, doubled or moved",
                     file=name,
@@ -218,6 +223,15 @@ def read_journal(data: bytes, name: str) -> Journaled | None:
         found.size, found.chain, found.torn = size, chain, len(data) - size
         found.secrets = given_out(data[:size].decode("utf-8", "replace"))
     return found
+
+
+def _is_torn(line: bytes, chain: str) -> bool:
+    """Whether a damaged line with an end may be one write of which the disk got a part: the rest is zeros.
+
+    Where the zeros took the end of a whole line, or another begins behind them, more was lost than a write.
+    """
+    written, zeros, _ = line.partition(b"\0")
+    return bool(zeros) and _HEAD not in line[1:] and _entry(written, chain) is None
 
 
 def _entry(line: bytes, chain: str) -> tuple[Entry, str] | None:

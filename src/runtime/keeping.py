@@ -1,13 +1,15 @@
 """A run kept in its journal, and gone on with from there.
 
-What the journal holds is answered from it; then effects are performed, each with its outcome made durable
-before the next. An effect that was begun and has no outcome is *in doubt*: pure and idempotent tools run again
-under the same attempt number and key, a tool with a `probe` is asked, anything else needs a person.
+What the journal holds is answered from it; then effects are performed. What a tool wrote to a mount is made
+durable first, then the outcome, then the next effect is begun. An effect that was begun and has no outcome is
+*in doubt*: pure and idempotent tools run again under the same attempt number and key, a tool with a `probe`
+is asked, anything else needs a person.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +18,8 @@ from .driver import Leave, Stamps, World
 from .effects import AskModel, Effect, Invoke, Outcome
 from .gate import Gate
 from .journal import SCHEMA, Entry, Journal, Journaled
+from .mount_path import parse_path
+from .resources import Malformed
 from .tape import RecordedWorld, Tape
 from .tools import Tool
 from .workspace import Workspace
@@ -51,11 +55,13 @@ class Keeping:
         self._clock = clock
         self._before = before
         self._rebase = rebase
+        self._rebased: Entry | None = None  # to be written before the first thing that is done under it
         self._said = dict(said or {})
         self._tape: Tape = before.tape if before is not None else Tape({})
         self._known = (
             {(s, at) for s, step in before.steps.items() for at in step.outcomes} if before else set()
         )
+        self._written: dict[str, None] = {}  # by tools, and perhaps not on the disk
         self._step = 0
         self._stamps: Stamps = {}
         self._told = 0
@@ -70,11 +76,17 @@ class Keeping:
         if self._before is None:
             self._journal.write({"type": "begin", "schema": SCHEMA, "run": line, "package": self._package})
         elif self._rebase:
-            self._journal.write({"type": "rebased", "run": line, "package": self._package})
+            self._rebased = {"type": "rebased", "run": line, "package": self._package}
 
     def prepared(self) -> None:
-        if not self.is_prepared:
-            self._journal.write({"type": "prepared"})
+        if self.is_prepared:
+            return
+        if self.private is not None and self.private.is_dir():
+            with self._journal.guarding():
+                for folder, _, files in os.walk(self.private):
+                    _sync(*(Path(folder, name) for name in files), Path(folder))
+                _sync(self.private.parent)
+        self._journal.write({"type": "prepared"})
 
     def around(self, live: World, gate: Gate, workspace: Workspace) -> World:
         return _Kept(live, gate, workspace, self)
@@ -86,7 +98,13 @@ class Keeping:
             self._step, self._stamps, self._told = effect.step, stamps, 0
         new, self._told = self._untold(), len(stamps)
         if (effect.step, effect.position) not in self._known:
+            self._goes_beyond()
             self._journal.outcome(effect, outcome, new, before)
+
+    def _goes_beyond(self) -> None:
+        if self._rebased is not None:
+            entry, self._rebased = self._rebased, None
+            self._journal.write(entry)
 
     def _untold(self) -> Stamps:
         return dict(list(self._stamps.items())[self._told :])
@@ -106,9 +124,28 @@ class Keeping:
             )
         return None
 
-    def step_begins(self) -> None:
-        """The model is about to be asked."""
+    def step_begins(self, workspace: Workspace) -> None:
+        """The model is about to be asked: what was done so far is on the disk first."""
+        self._sync_written(workspace)
         self._journal.step_begins()
+
+    def wrote(self, paths: Iterable[str], workspace: Workspace) -> None:
+        """A tool wrote files of mounts; with `effect` they are on the disk before its outcome is."""
+        self._written |= dict.fromkeys(paths)
+        if self._journal.is_each:
+            self._sync_written(workspace)
+
+    def _sync_written(self, workspace: Workspace) -> None:
+        with self._journal.guarding():
+            for written in self._written:
+                try:
+                    path = parse_path(written)
+                    base = workspace.mounts[path.mount].source or (self.private or Path()) / path.mount
+                    places = [base.joinpath(*path.parts[:depth]) for depth in range(len(path.parts), -1, -1)]
+                    _sync(*places)
+                except (Malformed, KeyError, FileNotFoundError):
+                    os.sync()  # its name holds a secret, and is not known here
+        self._written = {}
 
     def settle(self, effect: Invoke, tool: Tool, probe: Callable[[], str]) -> Outcome | None:
         """Before an effect is performed: note the intent where it must not be repeated, settle a doubt."""
@@ -121,6 +158,7 @@ class Keeping:
                 return Outcome(unseen=True)
             if said != NOT_DONE:
                 raise in_doubt(intent)
+        self._goes_beyond()
         self._journal.intent(effect, effect.call.id, tool.name)
         return None
 
@@ -134,6 +172,18 @@ def in_doubt(intent: Entry) -> EffectInDoubt:
         call,
         tool,
     )
+
+
+def _sync(*places: Path) -> None:
+    """Make files and folders durable. Raises OSError."""
+    for place in places:
+        if place.is_symlink():
+            continue  # what it leads to is not of the run
+        fd = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 class _Kept:
@@ -150,13 +200,16 @@ class _Kept:
         if known is not None:
             return known
         if isinstance(effect, AskModel):
-            self._keeping.step_begins()
+            self._keeping.step_begins(self._workspace)
         if isinstance(effect, Invoke):
             tool = self._gate.tools[effect.call.name]
             settled = self._keeping.settle(effect, tool, lambda: self._probe(effect, tool))
             if settled is not None:
                 return settled
-        return self._live.perform(effect, stamps)
+        outcome = self._live.perform(effect, stamps)
+        if outcome.writes:
+            self._keeping.wrote((path for path, _ in outcome.writes), self._workspace)
+        return outcome
 
     def _probe(self, effect: Invoke, tool: Tool) -> str:
         """Ask a tool whether an effect took place; whatever is no clear answer is `unknown`."""

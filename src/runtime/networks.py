@@ -81,6 +81,13 @@ class Networks:
         return _is_public(address) or any(address in network for network in self._named)
 
 
+def holds_shut(network: _Network) -> bool:
+    """Whether a network holds an address that is not public."""
+    if isinstance(network, ipaddress.IPv6Network) and not network.subnet_of(_UNICAST_V6):
+        return True
+    return any(network.version == other.version and network.overlaps(other) for other in _NOT_PUBLIC)
+
+
 def _embedded(address: ipaddress.IPv6Address) -> tuple[tuple[ipaddress.IPv4Address, ...], bool]:
     """The IPv4 addresses inside an IPv6 one, and whether it is no more than another way to reach them."""
     number = int(address)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -21,10 +19,11 @@ from ..fail.errors import PolicyError
 from . import canonical_json
 from .networks import Networks
 from .places import relative_to_root, shipped
+from .plain_file import NotPlain, read_plain
 from .policy_checks import check_names, check_networks, check_urls
 from .resources import Allowlist
-from .schema_errors import did_you_mean, escape_pointer, first_problem
-from .strict_yaml import YamlError
+from .schema_errors import bounded_validator, did_you_mean, escape_pointer, first_problem
+from .strict_yaml import Document, YamlError
 from .strict_yaml import load as load_yaml
 
 SCHEMA_FILE: Final = "policy/v1.schema.json"
@@ -46,10 +45,12 @@ class Policy:
         files: Sequence[tuple[str, str]] = (),
         sources: Mapping[str, Path] | None = None,
         marks: Mapping[str, tuple[str, int, int]] | None = None,
+        values: Mapping[str, tuple[str, int, int]] | None = None,
     ) -> None:
         self.files = tuple(files)
         self.sources = dict(sources or {})
         self._marks = dict(marks or {})
+        self._values = dict(values or {})
         self._name = files[0][0] if files else _IN_CODE
         frozen = self._freeze(data)
         self.data: dict[str, Any] = frozen.value()
@@ -72,19 +73,23 @@ class Policy:
         base = Path(root) if root is not None else Path()
         data: dict[str, Any] = {}
         marks: dict[str, tuple[str, int, int]] = {}
+        values: dict[str, tuple[str, int, int]] = {}
         files: list[tuple[str, str]] = []
         sources: dict[str, Path] = {}
         for source in (Path(path), *map(Path, overlays)):
             name = relative_to_root(source, base)
             text = _read(source, name)
-            part, part_marks = _parse(text, name)
+            document = _parse(text, name)
+            part_marks = _named(document.marks, name)
             if files:
-                _refuse_empty(part, part_marks, name)
-            _merge(data, part, marks, "")
+                _refuse_empty(document.data, part_marks, name)
+            _merge(data, document.data, marks, "")
             marks.update(part_marks)
+            values = {pointer: place for pointer, place in values.items() if pointer not in part_marks}
+            values.update(_named(document.values, name))
             files.append((name, canonical_json.digest(text)))
             sources[f"policy {name}"] = source.absolute()
-        return cls(data, files=files, sources=sources, marks=marks)
+        return cls(data, files=files, sources=sources, marks=marks, values=values)
 
     @classmethod
     def shipped(cls, overlays: Iterable[str | Path] = ()) -> Policy:
@@ -106,11 +111,13 @@ class Policy:
         file, line, _ = self._mark(pointer)
         return f"{file}:{line}"
 
-    def error(self, pointer: str, message: str, remedy: str | None = None) -> PolicyError:
-        """A PolicyError at the place of `pointer`."""
+    def error(
+        self, pointer: str, message: str, remedy: str | None = None, *, of_value: bool = False
+    ) -> PolicyError:
+        """A PolicyError at the place of `pointer`: of its key, or of the value behind the key."""
         if not self._marks:
             return PolicyError(message, file=f"{self._name}#{pointer}", remedy=remedy)
-        file, line, column = self._mark(pointer)
+        file, line, column = self._mark(pointer, of_value)
         return PolicyError(message, file=file, line=line, column=column, remedy=remedy)
 
     def _freeze(self, data: Mapping[str, Any]) -> canonical_json.Fragment:
@@ -124,10 +131,17 @@ class Policy:
                 raise self.error(pointer, f"no plain data: {error.reason}", "mend the value") from None
         return canonical_json.freeze(dict(data))
 
-    def _mark(self, pointer: str) -> tuple[str, int, int]:
+    def _mark(self, pointer: str, of_value: bool = False) -> tuple[str, int, int]:
+        if of_value and pointer in self._marks and pointer in self._values:
+            return self._values[pointer]
         while pointer and pointer not in self._marks:
             pointer = pointer.rpartition("/")[0]
         return self._marks.get(pointer, (self._name, 1, 1))
+
+    def _order(self, pointer: str, of_value: bool) -> tuple[int, int, int]:
+        """Places in the order of the files merged, for sorting."""
+        file, line, column = self._mark(pointer, of_value)
+        return next((i for i, (name, _) in enumerate(self.files) if name == file), 0), line, column
 
     def section(self, name: str) -> dict[str, Any]:
         """A mapping of the policy, empty where it is absent."""
@@ -212,12 +226,9 @@ class Policy:
 
 def _read(path: Path, name: str) -> bytes:
     try:
-        # a FIFO or a device would keep us waiting, or give for ever
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise PolicyError("is no plain file", file=name, remedy="name a YAML file")
-            return file.read(_MAX_BYTES + 1)
+        return read_plain(path, _MAX_BYTES)
+    except NotPlain:
+        raise PolicyError("is no plain file", file=name, remedy="name a YAML file") from None
     except FileNotFoundError:
         raise PolicyError("no such policy file", file=str(path), remedy="name an existing file") from None
     except OSError as error:
@@ -228,15 +239,18 @@ def _read(path: Path, name: str) -> bytes:
         ) from None
 
 
-def _parse(text: bytes, name: str) -> tuple[dict[str, Any], dict[str, tuple[str, int, int]]]:
+def _parse(text: bytes, name: str) -> Document:
     try:
         document = load_yaml(text, name, max_bytes=_MAX_BYTES)
     except YamlError as error:
         raise PolicyError(error.message, file=name, line=error.line, column=error.column) from None
     if not isinstance(document.data, dict):
         raise PolicyError("a policy is a mapping of sections", file=name, line=1, column=1)
-    marks = {pointer: (name, line, column) for pointer, (line, column) in document.marks.items()}
-    return document.data, marks
+    return document
+
+
+def _named(places: Mapping[str, tuple[int, int]], name: str) -> dict[str, tuple[str, int, int]]:
+    return {pointer: (name, line, column) for pointer, (line, column) in places.items()}
 
 
 def _refuse_empty(part: dict[str, Any], marks: dict[str, tuple[str, int, int]], name: str) -> None:
@@ -266,14 +280,12 @@ def _merge(
 
 @lru_cache(maxsize=1)
 def _validator() -> Any:
-    from jsonschema import Draft202012Validator
-
     try:
         schema = json.loads(shipped(SCHEMA_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         # without it nothing could be refused
         raise PolicyError("the meta-schema is missing", file=SCHEMA_FILE, remedy="restore the file") from None
-    return Draft202012Validator(schema)
+    return bounded_validator(schema)
 
 
 def meta_schema() -> dict[str, Any]:
@@ -282,9 +294,9 @@ def meta_schema() -> dict[str, Any]:
 
 
 def _validate(policy: Policy) -> None:
-    problem = first_problem(_validator(), policy.data, "the policy")
+    problem = first_problem(_validator(), policy.data, "the policy", policy._order if policy._marks else None)
     if problem is not None:
-        raise policy.error(problem.pointer, problem.message, problem.remedy)
+        raise policy.error(problem.pointer, problem.message, problem.remedy, of_value=problem.of_value)
     check_names(policy)
     check_urls(policy)
     check_networks(policy)

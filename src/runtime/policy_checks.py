@@ -9,8 +9,8 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from .networks import Networks
-from .resources import Entry, Malformed, parse_entry
+from .networks import Networks, holds_shut
+from .resources import Entry, Malformed, parse_entry, shown
 from .schema_errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _SHORTEST: Final = {4: 8, 6: 7}  # a wider network names no place any more
 # IPv6 forms that carry an IPv4 address: what is judged is the address inside
 _CARRIERS: Final = tuple(ipaddress.IPv6Network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96"))
+_RELAYED: Final = tuple(ipaddress.IPv6Network(text) for text in ("::/96", "2001::/32", "2002::/16"))
+_OWN: Final = ipaddress.IPv6Network("::/127")  # "any" and loopback look like carriers, and carry nothing
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -55,34 +57,31 @@ def check_urls(policy: Policy) -> None:
                 f"no usable entry: {error.reason}",
                 "write scheme://host[:port][/path-prefix]",
             ) from None
-    first: dict[Entry, int] = {}
+    first: dict[tuple[str, str, int], dict[str, int]] = {}
     for i, entry in enumerate(entries):
-        first.setdefault(entry, i)
+        first.setdefault((entry.scheme, entry.host, entry.port), {}).setdefault(entry.prefix, i)
     for i, entry in enumerate(entries):
-        by = _covering(entry, i, first)
+        by = _covering(entry.prefix, i, first[entry.scheme, entry.host, entry.port])
         if by is not None:
             raise policy.error(
                 f"/url_allowlist/{i}",
-                f"this entry can decide no call, since {texts[by]!r} covers it",
+                f"this entry can decide no call, since {shown(texts[by])} covers it",
                 "remove one of the two",
             )
 
 
-def _covering(entry: Entry, index: int, first: Mapping[Entry, int]) -> int | None:
-    """The place of another entry that allows whatever `entry` allows, found by its prefixes alone."""
-    if first[entry] != index:
-        return first[entry]
+def _covering(prefix: str, index: int, first: Mapping[str, int]) -> int | None:
+    """The place of another entry that allows whatever this one does; `first` holds its host's prefixes."""
+    if first[prefix] != index:
+        return first[prefix]
+    if len(first) == 1:
+        return None
     candidates = {"/"}
-    at = entry.prefix.rfind("/")
+    at = prefix.rfind("/")
     while at > 0:
-        candidates |= {entry.prefix[: at + 1], entry.prefix[:at]}
-        at = entry.prefix.rfind("/", 0, at)
-    found = [
-        first[wider]
-        for prefix in candidates - {entry.prefix}
-        if (wider := Entry(entry.scheme, entry.host, entry.port, prefix)) in first
-    ]
-    return min(found, default=None)
+        candidates |= {prefix[: at + 1], prefix[:at]}
+        at = prefix.rfind("/", 0, at)
+    return min((first[wider] for wider in candidates - {prefix} if wider in first), default=None)
 
 
 def check_networks(policy: Policy) -> None:
@@ -123,8 +122,10 @@ def _inert(network: Network) -> tuple[str, str] | None:
         )
     if isinstance(network, ipaddress.IPv6Network) and any(network.subnet_of(c) for c in _CARRIERS):
         return "an IPv4 network written as IPv6 is never asked", "write the IPv4 network, such as 10.1.0.0/16"
-    ends = (network[0], network[-1], network[network.num_addresses // 2])
-    if all(Networks([]).allows(str(address)) for address in ends):
+    relayed = isinstance(network, ipaddress.IPv6Network) and any(network.subnet_of(r) for r in _RELAYED)
+    if relayed and not _inside(network, _OWN):
+        return "IPv4-compatible, Teredo and 6to4 addresses are not opened", "name the network that is meant"
+    if not holds_shut(network):
         return "public addresses are allowed without a network", "remove it"
     return None
 

@@ -71,6 +71,11 @@ class Document:
             pointer = pointer.rpartition("/")[0]
         return self.marks.get(pointer, (1, 1))
 
+    def place(self, pointer: str, of_value: bool) -> tuple[int, int]:
+        """As `at`, or with `of_value` the place of the value behind the key."""
+        found = self.values.get(pointer) if of_value else None
+        return found or self.at(pointer)
+
 
 def load(data: bytes, name: str, *, max_bytes: int = 1 << 20) -> Document:
     """Read one document from `data`; `name` stands in errors.
@@ -89,10 +94,10 @@ def load(data: bytes, name: str, *, max_bytes: int = 1 << 20) -> Document:
         raise
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        raise builder.text.stopped(mark.index if mark else builder.text.at) from None
+        raise builder.text.stopped(mark) from None
     except (ValueError, OverflowError):
         # The pure Python scanner lets chr() fail on an escape beyond the last code point.
-        raise builder.text.stopped(builder.text.at) from None
+        raise builder.text.stopped(None) from None
     finally:
         events.close()
     return builder.document()
@@ -109,9 +114,7 @@ class _Frame:
         self.anchor: str | None = event.anchor
         self.start: int = event.start_mark.index
         self.flow = bool(event.flow_style)
-        self.column = (
-            column  # of the innermost collection without brackets, this one included; -1 without any
-        )
+        self.column = column  # where the innermost collection without brackets begins, -1 without any
         self.weight = weight  # expanded nodes counted before this one
         self.height = 1  # levels of collections, this one included
         self.key: str | None = None  # the key that waits for its value
@@ -278,9 +281,10 @@ class _Builder:
         column = mark.column
         if event.anchor is not None:
             self.define(event.anchor, mark, None)
-            column = self.text.column(self.text.anchor(mark.index))
         if event.flow_style:
             column = self.stack[-1].column if self.stack else -1
+        elif event.anchor is not None:
+            column = self.text.column(self.text.anchor(mark.index))
         value: Any = [] if type(event) is yaml.SequenceStartEvent else {}
         pointer = self.place(value, event)
         self.stack.append(_Frame(value, pointer, event, column, weight))

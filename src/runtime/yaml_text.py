@@ -1,14 +1,14 @@
 """The text of a YAML file: what the parsers are too lenient about, or do not agree on.
 
-libyaml and the parser in Python part ways over tabs, a `?` in brackets, a colon or a `#` without its blank. All
-that is refused here, by the text alone, so that a file has one verdict whichever of the two stands below. What
-lies between two scalars is checked when the second is met, so refusals come in the order of the file.
+libyaml and the parser in Python part ways over tabs, a `?` in brackets, a colon or a `#` without its blank.
+All that is refused here, by the text alone, so that a file has one verdict whichever of the two stands below.
+What lies between two scalars is checked when the second is met: refusals come in the order of the file.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from .unseen import NONCHARACTERS
 
@@ -116,19 +116,20 @@ class Text:
     def __init__(self, name: str, text: str) -> None:
         self.name = name
         self.text = text
-        self.at = 0  # everything before is checked
+        self.at = 0  # what stands before is checked
         self.tabs = "\t" in text
-        self.unended = len(text) + 1 if text.endswith("\n") else len(text.rstrip())
+        # where the last line's text ends, if no line feed does; behind the text otherwise
+        self.unended = len(text) + 1 if text.endswith("\n") else len(text.rstrip(" \r\n"))
 
     def error(self, index: int, message: str) -> YamlError:
-        """A refusal at a place, or at the end of the text where the place lies behind it."""
-        index = min(index, len(self.text))
+        """A refusal at a place."""
         line = self.text.count("\n", 0, index) + 1
         return YamlError(self.name, line, index - self.text.rfind("\n", 0, index), message)
 
-    def stopped(self, index: int) -> YamlError:
-        """The parser stopped at a place. What is to blame may stand before it."""
+    def stopped(self, mark: Any) -> YamlError:
+        """The parser stopped at a mark, or without one. What is to blame may stand before it."""
         start = self._gap_end()
+        index: int = mark.index if mark else start
         try:
             if start <= index and self.text.startswith(("|", ">"), start):
                 self.header(start)
@@ -206,7 +207,8 @@ class Text:
         header = _HEADER.match(self.text, start)
         if header is None:
             found = _HEADER_START.match(self.text, start)
-            raise self.error(found.end() if found else start, _HEAD)
+            end = found.end() if found else start
+            raise self._stray(end) if self.text.startswith("\t", end) else self.error(end, _HEAD)
         body = _BLANK_LINES.match(self.text, header.end())
         if body and self.text.startswith("\t", body.end()):
             raise self._stray(body.end())

@@ -56,7 +56,9 @@ def test_what_only_looks_like_one(text: str) -> None:
 
 
 def test_all_of_them_and_files_that_are_no_text(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"\xff\x00" + SAMPLES["openai_key"].encode() + b"\n" + SAMPLES["jwt"].encode())
+    (tmp_path / "a").write_bytes(
+        b"\xff\x00" + SAMPLES["openai_key"].encode() + b"\n" + SAMPLES["jwt"].encode()
+    )
     (tmp_path / "b").write_text("nothing here", encoding="utf-8")
     (tmp_path / "c").symlink_to("a")
     assert [line.split(" holds")[0] for line in leaks([tmp_path], tmp_path)] == ["a: line 1", "a: line 2"]

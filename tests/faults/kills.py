@@ -82,13 +82,10 @@ def kill_resume(lab: Lab) -> Iterator[str]:
 
 @fault("kill.resume.all", "a run killed in the middle, its resume killed before each of its calls, twice")
 def kill_resume_all(lab: Lab) -> Iterator[str]:
-    lab.scene.clear()
-    points = lab.points(lambda plan: lab.run(fault=plan))
-    middle = next(p.number for p in points if p.op == "rename" and p.number > len(points) // 2)
 
     def died() -> None:
         lab.scene.clear()
-        lab.run(fault=Fault(middle))
+        lab.run(fault=Fault(lab.middle))
 
     died()
     for number in range(1, len(lab.points(lambda plan: lab.resume(fault=plan))) + 1, 2):
@@ -138,12 +135,12 @@ def kill_torn(lab: Lab) -> Iterator[str]:
         if point.path != journal:
             continue
         draw = random.Random(point.number)
-        for size in (1, draw.randrange(2, 99), 100):
-            yield f"write {point.number} after {size} bytes"
-            lab.scene.clear()
-            assert lab.run(fault=Fault(point.number, "tear", size, "write", "runs")).code == -9
-            resumed = lab.resume()
-            if point.size:  # else nothing of the run is left, which is said in other words
-                assert f"its last {size} bytes are torn and were cut off" in resumed.err, resumed
-            if resumed.code != 0:
-                converge(lab)
+        size = draw.choice((1, 2, draw.randrange(3, 99), 100))
+        yield f"write {point.number} after {size} bytes"
+        lab.scene.clear()
+        assert lab.run(fault=Fault(point.number, "tear", size, "write", "runs")).code == -9
+        resumed = lab.resume()
+        if point.size:  # else nothing of the run is left, which is said in other words
+            assert f"its last {size} bytes are torn and were cut off" in resumed.err, resumed
+        if resumed.code != 0:
+            converge(lab)

@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -65,13 +67,9 @@ class Point:
     path: str
 
 
-def compiler() -> str | None:
-    return shutil.which("cc") or shutil.which("gcc")
-
-
 def build_shim(place: Path) -> Path | None:
-    """The shim as a shared object; None where there is no compiler or it is not Linux with glibc."""
-    found = compiler()
+    """The shim as a shared object; None where there is no compiler that makes one."""
+    found = shutil.which("cc") or shutil.which("gcc")
     if found is None or sys.platform != "linux":
         return None
     made = place / "shim.so"
@@ -96,7 +94,7 @@ class Lab:
         if shim is not None:
             env["LD_PRELOAD"] = str(shim)
         self._server = subprocess.Popen(
-            [sys.executable, str(HERE / "server.py")],
+            [sys.executable, str(HERE / "server.py"), str(self.scene.root / TASK)],
             cwd=package,
             env=env,
             stdin=subprocess.PIPE,
@@ -159,6 +157,20 @@ class Lab:
             done = self.resume(f"--{word}", found[1])
         return done, said
 
+    def meanwhile(self, act: Callable[[], object], *words: str | Path, **request: Any) -> Done:
+        """A command whose first tool is held up while `act` is done."""
+        self.scene.hold.touch()
+        with ThreadPoolExecutor(1) as pool:
+            doing = pool.submit(self.do, *words, **request)
+            try:
+                while not self.scene.held.exists():
+                    assert not doing.done(), doing.result()
+                    time.sleep(0.005)
+                act()
+            finally:
+                self.scene.hold.unlink()
+            return doing.result()
+
     def points(self, command: Any, ops: str = OPS, under: str = "") -> list[Point]:
         """Every call that a command makes, in order. `command` gets the fault to pass on."""
         log = self.place / "log"
@@ -170,6 +182,14 @@ class Lab:
             number, op, size, path = line.split(" ", 3)
             found.append(Point(int(number), op, int(size), path.removeprefix(f"{self.scene.root}/")))
         return found
+
+    @cached_property
+    def middle(self) -> int:
+        """The number of a call in the middle of a run, before which nothing is in doubt."""
+        self.scene.clear()
+        points = self.points(lambda plan: self.run(fault=plan))
+        self.scene.clear()
+        return next(p.number for p in points if p.op == "rename" and p.number > len(points) // 2)
 
     @cached_property
     def whole(self) -> dict[str, bytes]:

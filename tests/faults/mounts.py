@@ -11,7 +11,9 @@ from pathlib import Path
 
 
 def _do(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 @contextmanager

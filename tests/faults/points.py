@@ -39,7 +39,7 @@ def arm(under: str, ops: str, at: int, act: str, arg: int, log: str) -> None:
         if note >= 0:
             size = os.fstat(call[0]).st_size if isinstance(call[0], int) else 0
             real["write"](note, f"{seen[0]} {op} {size} {path}\n".encode())
-        if at and (seen[0] == at or (act == "errors" and seen[0] >= at)):
+        if at and (seen[0] == at or (act in ("errors", "signals") and seen[0] >= at)):
             _break(act, arg, real["write"], op, call)
 
     def counted(name: str) -> Callable[..., Any]:
@@ -53,7 +53,9 @@ def arm(under: str, ops: str, at: int, act: str, arg: int, log: str) -> None:
                     met(op, _path(args[place], more), *args)
                 except _Short as found:
                     short = found.size
-                return real[name](args[0], args[1][:short]) if short is not None else real[name](*args, **more)
+                return (
+                    real[name](args[0], args[1][:short]) if short is not None else real[name](*args, **more)
+                )
             return real[name](*args, **more)
 
         return call
@@ -70,7 +72,7 @@ class _Short(Exception):
 def _break(act: str, arg: int, write: Callable[[int, bytes], int], op: str, call: tuple[Any, ...]) -> None:
     if act == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if act == "signal":
+    if act in ("signal", "signals"):
         os.kill(os.getpid(), arg)
     if act in ("error", "errors"):
         raise OSError(arg, os.strerror(arg))

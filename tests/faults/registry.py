@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
-from .lab import Lab, compiler
+from .lab import Lab, build_shim
 
 # a fault yields the name of each case before it is made; an AssertionError belongs to the last one
 Cases = Callable[[Lab], Iterator[str]]
@@ -31,7 +33,7 @@ class Entry:
 FAULTS: dict[str, Entry] = {}
 
 NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
-    "shim": ("a C compiler on Linux", lambda: compiler() is not None and sys.platform == "linux"),
+    "shim": ("Linux and a C compiler", lambda: can_build()),
     "mounts": ("root and mount", lambda: os.geteuid() == 0 and _has("mount") and _may_mount()),
     "loop": ("root, mount, losetup and mkfs.ext4", lambda: _all("losetup", "mkfs.ext4") and _may_mount()),
     "user": ("root, to become somebody else", lambda: os.geteuid() == 0),
@@ -45,6 +47,12 @@ def fault(name: str, words: str, *needs: str) -> Callable[[Cases], Cases]:
         return cases
 
     return add
+
+
+@cache
+def can_build() -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        return build_shim(Path(folder)) is not None
 
 
 def _has(command: str) -> bool:

@@ -40,6 +40,7 @@ POLICY: dict[str, Any] = {
 
 _HEAD = '''
 import os
+import time
 from pathlib import Path
 
 DESCRIPTION = "a tool of the fault suite"
@@ -60,6 +61,14 @@ def deed(io, what):
     os.close(fd)
 
 
+def hold():
+    """Take as long as the file `hold` is there."""
+    root = LOG.parent.parent
+    while (root / "hold").exists():
+        (root / "held").touch()
+        time.sleep(0.005)
+
+
 def deeds(io):
     return LOG.read_text().split() if LOG.exists() else []
 
@@ -72,18 +81,18 @@ def run(args, io):
 _WHAT = '{"what": {"type": "string"}}'
 _PATH = '{"path": {"type": "string", "x-resource": "path:write"}, "what": {"type": "string"}}'
 _URL = '{"url": {"type": "string", "x-resource": "url"}}'
-_PROBE = '''
+_PROBE = """
 
 def probe(args, io):
     return "done" if io.idempotency_key in deeds(io) else "not_done"
-'''
+"""
 # name: properties, EFFECT, IDEMPOTENT, body of run, what follows
 TOOLS: dict[str, tuple[str, str, bool, str, str]] = {
     "look": (_WHAT, "pure", True, "said = said.upper()", ""),
     "put": (_PATH, "write", True, 'io.write(args["path"], said)', ""),
     "get": (_PATH.replace("path:write", "path:read"), "read", True, 'said = io.read(args["path"])', ""),
     "list": (_WHAT, "read", True, 'said = " ".join(io.list("box"))', ""),
-    "pay": (_WHAT, "write", False, "deed(io, said)", ""),
+    "pay": (_WHAT, "write", False, "hold(); deed(io, said)", ""),
     "sign": (_WHAT, "write", False, "deed(io, said)", ""),
     "book": (_WHAT, "write", False, "deed(io, said)", _PROBE),
     "hop": (_URL, "network", True, 'said = io.get(args["url"]).text', ""),
@@ -151,6 +160,8 @@ class Scene:
         self.partial = root / f"{RUN}.partial"
         self.journal = self.partial / "journal.jsonl"
         self.log = root / "outside" / "log"
+        self.hold, self.held = root / "hold", root / "held"
+        self.rejected = root / ".tachograph/rejected/faults-ten"
         texts = {
             "policy/v1.yaml": yaml.safe_dump(POLICY),
             "site/page.md": "a page",
@@ -160,12 +171,14 @@ class Scene:
         for name, text in texts.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text, encoding="utf-8")
-        (root / "runs").mkdir()
+        (root / "runs").mkdir(exist_ok=True)
 
     def clear(self) -> None:
         """As if nothing had ever been run."""
-        for name in ("runs", "outside", ".tachograph"):
+        for name in ("runs", "outside", ".tachograph", "elsewhere"):
             shutil.rmtree(self.root / name, ignore_errors=True)
+        for name in ("hold", "held"):
+            (self.root / name).unlink(missing_ok=True)
         (self.root / "runs").mkdir()
 
     def deeds(self) -> Counter[str]:

@@ -8,7 +8,7 @@
      error     the call fails with errno `arg`    short  no more than `arg` bytes are written
      signal    signal `arg` comes, then the call
 
-   From `at` on with `act` = errors, each such call fails, as on a full disk. With a log, each call is a line in it:
+   With `errors` and `signals` so is each call from `at` on, as on a full disk. With a log, each call is a line in it:
    number, name, size of the file behind it, path. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -84,10 +84,10 @@ static int met(const char *op, int dir, const char *name, int fd) {
             int size = snprintf(line, sizeof line, "%ld %s %lld %s\n", plan.seen, op, (long long)info.st_size, path);
             if (syscall(SYS_write, plan.log, line, (size_t)size) < 0) abort();
         }
-        int every = !strcmp(plan.act, "errors") && plan.at && plan.seen >= plan.at;
-        if (every || (plan.at && plan.seen == plan.at)) {
+        int more = !strcmp(plan.act, "errors") || !strcmp(plan.act, "signals");
+        if ((more && plan.at && plan.seen >= plan.at) || (plan.at && plan.seen == plan.at)) {
             if (!strcmp(plan.act, "kill")) kill(getpid(), SIGKILL);
-            if (!strcmp(plan.act, "signal")) kill(getpid(), (int)plan.arg);
+            if (!strncmp(plan.act, "signal", 6)) kill(getpid(), (int)plan.arg);
             if (!strncmp(plan.act, "error", 5)) { kept = (int)plan.arg; found = -1; }
             if (!strcmp(plan.act, "tear") || !strcmp(plan.act, "short")) found = -2;
         }

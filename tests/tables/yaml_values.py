@@ -110,9 +110,9 @@ def _types() -> Iterator[Judged]:
             text = json.dumps(data, indent=1)
             marks = {(1, 1)} if not pointer else set()
             if isinstance(data, dict) and not _VALIDATOR.is_valid(data):
-                # a mapping's entry is found at its key, a list's at itself
-                found = [p for p in places(text) if p.role == "key" or p.pointer.rpartition("/")[2].isdigit()]
-                marks |= {spot(text, p.start) for p in found if f"{p.pointer}/".startswith(f"{pointer}/")}
+                # a wrong value is found at itself, an unknown key or a mapping that lacks one at the key
+                inside = [p for p in places(text) if f"{p.pointer}/".startswith(f"{pointer}/")]
+                marks |= {spot(text, p.start) for p in inside}
             yield _judged(text, data, frozenset(marks))
 
 
@@ -154,7 +154,7 @@ def _numbers() -> Iterator[Judged]:
         for token in place.pointer.split("/")[1:]:
             schema = schema["properties"][token]
         low, high = schema["minimum"], schema["maximum"]
-        at = frozenset({spot(FULL, key.start) for key in KEYS if key.pointer == place.pointer})
+        at = frozenset({spot(FULL, place.start)})
         for number, form in itertools.product(
             (low - 1, low, low + 1, high - 1, high, high + 1), ("{}", "{}.0", "{}.50")
         ):

@@ -1,0 +1,27 @@
+"""A file that a person names, read without waiting and without end."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+class NotPlain(OSError):
+    """A folder, a FIFO, a device, or a name that no file can have."""
+
+
+def read_plain(path: str | Path, most: int) -> bytes:
+    """A file's bytes; of a longer one the first `most` + 1, which tells that it is. Raises OSError."""
+    try:
+        # opening a FIFO would wait for a writer, and a device may give for ever
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except ValueError as error:
+        raise NotPlain(str(error)) from None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise NotPlain("no plain file")
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read(most + 1)
+    finally:
+        os.close(fd)
