@@ -39,6 +39,10 @@ def compile_fits(schema: Any) -> Fits | None:
     if not isinstance(schema, Mapping):
         return None
     kind = schema.get("type")
+    if isinstance(kind, list):
+        return _kinds(schema, kind)
+    if kind is None and "anyOf" in schema:
+        return _any_of(schema)
     if not isinstance(kind, str) or kind not in _KEYWORDS:
         return None
     known = _KEYWORDS[kind] | _COMMON | _NOTES
@@ -55,6 +59,29 @@ def compile_fits(schema: Any) -> Fits | None:
     if kind in ("integer", "number"):
         return _number(schema, kind)
     return (lambda data: data is True or data is False) if kind == "boolean" else (lambda data: data is None)
+
+
+def _kinds(schema: Mapping[str, Any], kinds: list[Any]) -> Fits | None:
+    """Several types: each judges by its own keywords, and all keywords must be some type's."""
+    if not all(isinstance(kind, str) and kind in _KEYWORDS for kind in kinds):
+        return None
+    own = frozenset().union(*(_KEYWORDS[kind] for kind in kinds))
+    if any(key not in own | _NOTES | {"type"} and not key.startswith("x-") for key in schema):
+        return None
+    parts = [
+        compile_fits({"type": kind, **{key: schema[key] for key in _KEYWORDS[kind] if key in schema}})
+        for kind in kinds
+    ]
+    found = [part for part in parts if part is not None]
+    return (lambda data: any(part(data) for part in found)) if len(found) == len(kinds) else None
+
+
+def _any_of(schema: Mapping[str, Any]) -> Fits | None:
+    branches = schema["anyOf"]
+    if any(key != "anyOf" and key not in _NOTES and not key.startswith("x-") for key in schema):
+        return None
+    found = [part for part in map(compile_fits, branches) if part is not None]
+    return (lambda data: any(part(data) for part in found)) if len(found) == len(branches) else None
 
 
 def _enum(schema: Mapping[str, Any], kind: str) -> Fits | None:

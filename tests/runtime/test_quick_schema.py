@@ -43,9 +43,21 @@ schemas = st.recursive(
     | keywords("integer", multipleOf=st.integers(1, 3), enum=st.lists(scalars, min_size=1, max_size=2))
     | keywords("boolean", title=st.just("t"), enum=st.lists(scalars, min_size=1, max_size=2))
     | keywords("null")
+    | st.fixed_dictionaries(
+        {
+            "type": st.lists(
+                st.sampled_from(["string", "integer", "null", "boolean"]), min_size=1, unique=True
+            )
+        },
+        optional={"minLength": st.integers(0, 3), "maximum": bound, "minItems": st.just(1)},
+    )
     | st.booleans(),
     lambda inner: (
-        keywords("array", items=inner, minItems=st.integers(0, 2), maxItems=st.integers(0, 3))
+        st.fixed_dictionaries(
+            {"anyOf": st.lists(inner, min_size=1, max_size=3)},
+            optional={"title": st.just("t"), "minimum": bound},
+        )
+        | keywords("array", items=inner, minItems=st.integers(0, 2), maxItems=st.integers(0, 3))
         | keywords(
             "object",
             properties=st.dictionaries(st.sampled_from(NAMES), inner, max_size=3),
@@ -87,7 +99,10 @@ def test_it_knows_the_shipped_tools(name: str) -> None:
     [
         True,
         {},
-        {"type": ["string", "null"]},
+        {"type": ["string", "null"], "enum": ["a"]},
+        {"type": ["string", "null"], "minimum": 1},
+        {"anyOf": [{"type": "null"}, {"type": "string", "pattern": "a"}]},
+        {"anyOf": [{"type": "null"}], "minLength": 1},
         {"type": "string", "pattern": "a"},
         {"type": "string", "format": "uri"},
         {"type": "object", "properties": {}},

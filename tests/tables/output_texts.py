@@ -165,7 +165,6 @@ def _unseen() -> Iterator[str]:
         0xA0,
         0xAD,
         0x34F,
-        0x378,
         0x61C,
         0x115F,
         0x180E,
