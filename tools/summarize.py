@@ -122,10 +122,7 @@ def _blocks(text: str) -> list[str]:
 
 def _choose(sentences: list[str], limit: int) -> list[str]:
     """Return at most ``limit`` sentences of the highest score, in text order; equal scores, the earlier."""
-    words = [
-        [w for w in _WORD.findall(s.translate(_LOWER)) if w not in STOP_WORDS]
-        for s in sentences
-    ]
+    words = [[w for w in _WORD.findall(s.translate(_LOWER)) if w not in STOP_WORDS] for s in sentences]
     frequency = Counter(word for group in words for word in group)
     # Integer division only: floats could order near ties differently from one machine to the next.
     scores = [SCALE * sum(frequency[w] for w in group) // max(len(group), MIN_WORDS) for group in words]

@@ -18,6 +18,7 @@ MAX_DEPTH: Final = 128
 # a record holds foreign data some levels down, and is read back as strictly as it was written
 _MARGIN: Final = 32
 MAX_TEXT: Final = 8_000_000
+TOO_BIG: Final = "integer beyond 2^53"
 
 
 # for text of ours, which has no space around it: `json.loads` would look for some
@@ -68,9 +69,23 @@ def encode(value: Any) -> str:
     return _checked(_emit(value, 0))
 
 
-def freeze(value: Any) -> Fragment:
-    """The canonical text of `value`, of at most 128 levels, as a Fragment. Raises NotJson."""
+def freeze(value: Any, *, most: int | None = None) -> Fragment:
+    """The canonical text of `value`, of at most 128 levels and `most` values, as a Fragment. Raises NotJson."""
+    if most is not None and _holds_more(value, most):
+        raise NotJson(f"more than {most:,} values")
     return Fragment(_checked(_emit(value, _MARGIN)))
+
+
+def _holds_more(value: Any, most: int) -> bool:
+    count, left = 0, [value]
+    while left and count <= most:
+        value = left.pop()
+        count += 1
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list | tuple):
+            left += value
+    return count + len(left) > most
 
 
 def _checked(text: str) -> str:
@@ -90,7 +105,7 @@ def _emit(value: Any, depth: int) -> str:
     if kind is int:
         if abs(value) <= MAX_SAFE_INTEGER:
             return repr(value)
-        raise NotJson("integer beyond 2^53")
+        raise NotJson(TOO_BIG)
     if kind is dict:
         return _emit_dict(value, depth + 1)
     if kind is list or kind is tuple:
@@ -134,7 +149,7 @@ def _emit_float(value: float) -> str:
         raise NotJson("NaN or infinity")
     if value.is_integer():
         if abs(value) > MAX_SAFE_INTEGER:
-            raise NotJson("integer beyond 2^53")
+            raise NotJson(TOO_BIG)
         return repr(int(value))
     sign = "-" if value < 0 else ""
     mantissa, _, exponent = repr(abs(value)).partition("e")
@@ -166,7 +181,7 @@ def _refuse_constant(_name: str) -> Any:
 
 def _int(text: str) -> int:
     if len(text) > 17:
-        raise NotJson("integer beyond 2^53")
+        raise NotJson(TOO_BIG)
     return int(text)
 
 
@@ -175,11 +190,11 @@ _read_strictly: Final = json.JSONDecoder(
 ).raw_decode
 
 
-def parse(text: str) -> Fragment:
+def parse(text: str, *, most: int | None = None) -> Fragment:
     """Foreign JSON text, read once and strictly, as canonical text.
 
-    Duplicate keys, NaN, infinities, lone surrogates, integers beyond 2^53, more than 128 levels and more
-    than 8,000,000 characters are refused with NotJson.
+    Duplicate keys, NaN, infinities, lone surrogates, integers beyond 2^53, more than 128 levels, more than
+    8,000,000 characters and more than `most` values are refused with NotJson.
     """
     if len(text) > MAX_TEXT:
         raise NotJson("text too long")
@@ -188,7 +203,8 @@ def parse(text: str) -> Fragment:
         value, end = _read_strictly(text)
         if end != len(text):
             raise NotJson("not JSON")
-        return freeze(value)
+        # a value takes a character at least
+        return freeze(value, most=most if most is not None and len(text) > most else None)
     except NotJson:
         raise
     except RecursionError:

@@ -10,7 +10,7 @@ from typing import Any
 from . import canonical_json
 from .effects import Call
 from .resources import Malformed, parse_url
-from .tool_schema import Resource
+from .schema_walk import Resource
 
 
 @dataclass(slots=True)

@@ -32,6 +32,8 @@ ABSURD_TOKENS: Final = 100_000_000
 MAX_CALLS: Final = 64
 # of a tool's name as a model says it; no tool has one of more than 64 characters
 MAX_NAME: Final = 200
+# in one call's arguments; a long text costs a validator little, a long list much
+MAX_VALUES: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +186,9 @@ def read_call(call_id: str, name: str, arguments: object, redact: Redactor) -> C
     """A proposed call with its arguments frozen as canonical JSON, or with the reason why they are none."""
     try:
         if isinstance(arguments, str):
-            frozen = canonical_json.parse(arguments)
+            frozen = canonical_json.parse(arguments, most=MAX_VALUES)
         elif isinstance(arguments, dict):
-            frozen = canonical_json.freeze(arguments)
+            frozen = canonical_json.freeze(arguments, most=MAX_VALUES)
         else:
             return Call(call_id, name, None, None, "not text")
         if not frozen.text.startswith("{"):

@@ -33,7 +33,9 @@ from . import canonical_json
 from .places import shipped
 from .quick_schema import Fits, quick
 from .schema_errors import did_you_mean
-from .tool_schema import Resource, check_sound, resources_of, shape, validator, without_extensions
+from .schema_sound import check_sound
+from .schema_walk import Resource, resources_of
+from .tool_schema import place_beyond, shape, validator, without_extensions, without_unreachable
 
 EFFECTS: Final = ("pure", "read", "write", "network")
 SHIPPED: Final = ("search", "fetch", "read", "write", "summarize")
@@ -242,14 +244,34 @@ def _check(tool: Tool) -> tuple[Resource, ...]:
                 "TRANSIENT may hold builtin exception types only", file=label, remedy="mend TRANSIENT"
             )
     texts = []
-    for which, schema in (("INPUT_SCHEMA", tool.input_schema), ("OUTPUT_SCHEMA", tool.output_schema)):
+    for which in ("input_schema", "output_schema"):
         try:
-            texts.append(canonical_json.encode(dict(schema)))
+            texts.append(_canonical(tool, which))
         except canonical_json.NotJson as error:
+            big = error.reason == canonical_json.TOO_BIG
+            where = f" at {place_beyond(getattr(tool, which))}" if big else ""
             raise ToolError(
-                f"{which} is no JSON: {error.reason}", file=label, remedy="mend the schema"
+                f"{which.upper()} is no JSON: {error.reason}{where}",
+                file=label,
+                remedy="leave it out, no argument is such a number" if big else "mend the schema",
             ) from None
     return _check_schemas(*texts, label)
+
+
+def _canonical(tool: Tool, which: str) -> str:
+    """A schema as text. Limits that no number of ours reaches, such as those of 64-bit integers, are left out."""
+    schema = dict(getattr(tool, which))
+    try:
+        return canonical_json.encode(schema)
+    except canonical_json.NotJson as error:
+        if error.reason != canonical_json.TOO_BIG:
+            raise
+    try:
+        text = canonical_json.encode(without_unreachable(schema))
+    except RecursionError:
+        raise canonical_json.NotJson("nested too deeply") from None
+    object.__setattr__(tool, which, json.loads(text))
+    return text
 
 
 def _check_limits(tool: Tool, label: str) -> None:
@@ -272,19 +294,18 @@ def _check_limits(tool: Tool, label: str) -> None:
 def _check_schemas(input_schema: str, output_schema: str, label: str) -> tuple[Resource, ...]:
     """The resources of a tool whose schemas are sound. Kept, since a check of many runs loads the same tools."""
     from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
 
     for which, text in (("INPUT_SCHEMA", input_schema), ("OUTPUT_SCHEMA", output_schema)):
         schema = json.loads(text)
-        try:
-            Draft202012Validator.check_schema(schema)
-        except SchemaError as error:
+        # formats are not asked: which of them the library judges depends on what else is installed
+        error = next(Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(schema), None)
+        if error is not None:
             place = "/".join(map(str, error.absolute_path))
             raise ToolError(
                 f"{which} is no valid schema at /{place} ({error.validator})",
                 file=label,
                 remedy="mend the schema",
-            ) from None
+            )
         if schema.get("type") != "object" or schema.get("additionalProperties") is not False:
             raise ToolError(
                 f"{which} must be an object schema with additionalProperties: false",

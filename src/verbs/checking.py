@@ -19,12 +19,13 @@ def check(options: argparse.Namespace) -> int:
     from ..evidence.drift import counted
     from ..evidence.index import problems
     from ..evidence.recorded import made_from_code
+    from ..evidence.secrets import leaks
 
     root, folders = run_folders(options)
     whole = not options.runs and (root / "policy").is_dir()
     given_root = Path(options.root) if options.root else None
     found = [examine(folder, root=given_root) for folder in folders]
-    disagreements = problems(root) if whole else []
+    disagreements = [*problems(root), *leaks([root / "runs"], root)] if whole else []
     bad = [item for item in found if not item.ok]
     if options.json:
         print(json.dumps(_drift_as_data(found, disagreements), sort_keys=True))

@@ -22,7 +22,7 @@ from tachograph.runtime.gate import Counters, Gate
 from tachograph.runtime.llm import read_call
 from tachograph.runtime.policy import Policy
 from tachograph.runtime.redact import Redactor
-from tachograph.runtime.tool_schema import looks_like_resource
+from tachograph.runtime.resource_names import is_called_resource, looks_like_resource
 from tachograph.runtime.tools import Tool
 
 CLOSED = {"type": "object", "additionalProperties": False}
@@ -52,8 +52,10 @@ def _declared(schema: Any, name: str = "") -> Any:
     out = {key: _declared(value, name) if key == "items" else value for key, value in schema.items()}
     if "properties" in schema:
         out["properties"] = {key: _declared(sub, key) for key, sub in schema["properties"].items()}
-    opens = schema.get("type") == "object" and schema.get("additionalProperties") is not False
-    return {**out, "x-resource": "none"} if opens or looks_like_resource(name) else out
+    # an object that says no keys, or a value that says no type
+    opens = schema.get("type", "object") == "object" and schema.get("additionalProperties") is not False
+    looks = looks_like_resource(name) or is_called_resource(name, [schema])
+    return {**out, "x-resource": "none"} if opens or looks else out
 
 
 def _name(row: dict[str, Any]) -> str:

@@ -86,7 +86,8 @@ def test_more_than_can_be_looked_at_is_denied_and_not_waved_through(incident: st
         return {}
 
     path = {"type": "string", "x-resource": "path:read"}
-    many = Tool("many", "", _closed(paths={"type": "array", "items": path}, n={}), OUTPUT, "read", True, run)
+    number = {"type": "integer"}
+    many = Tool("many", "", _closed(paths={"type": "array", "items": path}, n=number), OUTPUT, "read", True, run)
     data = policy_data(tool_registry={"allowed": ["many"]}, on_deny="inform", loop_budget=ROOMY)
 
     def denied(*calls: ToolCall) -> list[str]:

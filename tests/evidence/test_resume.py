@@ -218,6 +218,14 @@ def test_rebase_records_both(scene: Scene) -> None:
     ] == []
 
 
+def test_a_rebased_run_replays(scene: Scene) -> None:
+    _die(scene)
+    _edit(scene.root / "policy/v1.yaml", "max_tool_calls: 40", "max_tool_calls: 39")
+    assert resume_folder(scene.run, said={}, rebase=True, root=scene.root).ok
+    found = replayed(scene.run, root=scene.root)
+    assert found.ok, found.lines
+
+
 def test_a_rebased_run_can_die_and_be_rebased_again(scene: Scene) -> None:
     _die(scene)
     for number, limit in enumerate((39, 38)):

@@ -241,9 +241,7 @@ PLAN: dict[str, Row] = {
         FAILED, (TOOL, URL), (1, 3, 3, 2, 2, 2), modes=(None, None, "timeout"), attempts=(OK, OK)
     ),
     "loop/answer_cut_off": Row(ANSWER, (), (1, 2, 2, 0, 0, 0), modes=(None, None)),
-    "loop/wrap_up": Row(
-        ANSWER, (TOOL, PATH), (1, 3, 3, 2, 2, 2), modes=(None,) * 3, attempts=(OK, OK)
-    ),
+    "loop/wrap_up": Row(ANSWER, (TOOL, PATH), (1, 3, 3, 2, 2, 2), modes=(None,) * 3, attempts=(OK, OK)),
     "failure_modes/cancelled": Row(
         CANCELLED, (URL,), ONE_CALL, modes=("cancelled",), attempts=(("cancelled",),)
     ),

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,7 @@ from tachograph.runtime import canonical_json
 from tests.evidence.project import FEW, copy_inputs, tachograph
 from tests.support import CANONICAL, FILES, TASK, environment, tree
 
-HAS_LIBRARY = True
-try:
-    import cryptography.hazmat.primitives.serialization
-    import securesystemslib.signer  # noqa: F401
-except ImportError:
-    HAS_LIBRARY = False
+HAS_LIBRARY = all(find_spec(name) is not None for name in ("cryptography", "securesystemslib"))
 needs_library = pytest.mark.skipif(not HAS_LIBRARY, reason="needs securesystemslib[crypto]")
 
 
@@ -154,7 +150,8 @@ def test_recording_again_keeps_a_seal_that_still_holds_and_drops_one_that_does_n
 
 def test_without_the_library_one_is_told_how_to_get_it(project: Path) -> None:
     """In an interpreter that cannot have it."""
-    hide = "import sys; sys.modules['securesystemslib'] = None; from tachograph.cli import main; sys.exit(main(sys.argv[1:]))"
+    hide = "import sys; sys.modules['securesystemslib'] = None\n"
+    hide += "from tachograph.cli import main; sys.exit(main(sys.argv[1:]))"
     run = project / CANONICAL
     (run / "seal.json").write_text(json.dumps(_envelope(run)))
     (project / "key.pem").write_text("x")

@@ -86,7 +86,7 @@ def error_resume(lab: Lab) -> Iterator[str]:
         converge(lab)
 
 
-@fault("error.short", "writes that take a part, and are written on", "shim")
+@fault("error.short", "writes that take a part, and are written on")
 def error_short(lab: Lab) -> Iterator[str]:
     lab.scene.clear()
     points = lab.points(lambda plan: lab.run(fault=plan), ops="write", under="runs")

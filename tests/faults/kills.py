@@ -126,7 +126,7 @@ def kill_replace(lab: Lab) -> Iterator[str]:
         changed.write_bytes(before)
 
 
-@fault("kill.torn", "SIGKILL in the middle of a write to the journal", "shim")
+@fault("kill.torn", "SIGKILL in the middle of a write to the journal")
 def kill_torn(lab: Lab) -> Iterator[str]:
     journal = f"{RUN}.partial/journal.jsonl"
     lab.scene.clear()

@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.support import ROOT
 
+from .kept import in_memory
 from .scene import RUN, TASK, Scene
 
 HERE = Path(__file__).resolve().parent
@@ -208,9 +209,8 @@ class Lab:
 
 @contextmanager
 def lab(*, shim: bool = True) -> Iterator[Lab]:
-    """A lab in a folder of its own, in memory where that can be had, gone afterwards."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
-    with tempfile.TemporaryDirectory(prefix="tachograph-faults-", dir=memory) as folder:
+    """A lab in a folder of its own, gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="tachograph-faults-", dir=in_memory()) as folder:
         place = Path(folder).resolve()
         with Lab(place, shim=build_shim(place) if shim else None) as made:
             yield made

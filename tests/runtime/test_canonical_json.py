@@ -240,6 +240,20 @@ def test_parsing_is_strict(text: str, reason: str) -> None:
     assert refused.value.reason == reason
 
 
+@given(JSON, st.integers(1, 12))
+def test_values_are_counted(value: Any, most: int) -> None:
+    def count(part: Any) -> int:
+        inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        return 1 + sum(map(count, inner))
+
+    for read in (lambda: freeze(value, most=most), lambda: parse(json.dumps(value), most=most)):
+        if count(value) <= most:
+            assert read() == freeze(value)
+        else:
+            with pytest.raises(NotJson, match=f"more than {most} values"):
+                read()
+
+
 def test_one_number_has_one_form() -> None:
     assert {parse(text).text for text in ("1", "1.0", "1e0", "10e-1", "100E-2")} == {"1"}
     assert {parse(text).text for text in ("0", "-0", "-0.0", "0e5")} == {"0"}

@@ -298,7 +298,9 @@ json_data = st.recursive(
     max_leaves=6,
 )
 fragments = json_data.map(canonical_json.freeze)
-objects = st.dictionaries(st.sampled_from(["", "n", "é"]), st.integers(0, 9), max_size=2).map(canonical_json.freeze)
+objects = st.dictionaries(st.sampled_from(["", "n", "é"]), st.integers(0, 9), max_size=2).map(
+    canonical_json.freeze
+)
 calls = st.builds(Call, texts, texts, objects) | st.builds(Call, texts, texts, st.none(), texts, texts)
 replies = st.builds(
     Reply,

@@ -198,7 +198,7 @@ def test_a_run_with_the_deepest_data_can_be_read_back(tmp_path: Any) -> None:
     deep = "1"
     for _ in range(MAX_DEPTH - 1):
         deep = f"[{deep}]"
-    any_of = {**CLOSED, "properties": {"v": {}}}
+    any_of = {**CLOSED, "properties": {"v": {"x-resource": "none"}}}
 
     def model(asked: LLMInput) -> LLMOutput:
         if asked.step_index == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tachograph.runtime.effects import Call, Reply
 from tachograph.runtime.llm import (
     ABSURD_TOKENS,
     FINISH_REASONS,
+    MAX_VALUES,
     History,
     LLMOutput,
     Messages,
@@ -25,6 +27,8 @@ from tachograph.runtime.redact import Redactor
 
 PLAIN = Redactor([])
 EMAIL = Redactor(["email"])
+# an object and a list hold all the others
+HELD = '{"a":[' + ",".join("1" for _ in range(MAX_VALUES - 2)) + "]}"
 
 
 def read(**fields: Any) -> Reply:
@@ -194,10 +198,20 @@ def test_lone_surrogates_are_replaced_and_names_are_cut() -> None:
         (None, None, "not text"),
         (b"{}", None, "not text"),
         (7, None, "not text"),
+        (HELD[:-2] + ",1]}", HELD[:-2] + ",1]}", "more than 50,000 values"),
+        ({"a": [1] * (MAX_VALUES - 1)}, None, "more than 50,000 values"),
+        ({"a": [[[]]] * 30_000}, None, "more than 50,000 values"),
+        (dict.fromkeys(map(str, range(MAX_VALUES)), 1), None, "more than 50,000 values"),
     ],
 )
 def test_arguments_that_are_no_object(arguments: Any, raw: str | None, problem: str) -> None:
     assert read_call("i", "t", arguments, PLAIN) == Call("i", "t", None, raw, problem)
+
+
+def test_as_many_values_as_there_may_be() -> None:
+    for arguments in (HELD, json.loads(HELD), {"a": "[" * 200_000}):
+        found = read_call("i", "t", arguments, PLAIN)
+        assert found.problem is None and found.arguments is not None
 
 
 def test_everything_that_enters_is_redacted() -> None:
