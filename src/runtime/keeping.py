@@ -54,6 +54,7 @@ class Keeping:
         self._package = package
         self._clock = clock
         self._before = before
+        self._doubt = before.intent if before is not None else None
         self._rebase = rebase
         self._rebased: Entry | None = None  # to be written before the first thing that is done under it
         self._said = dict(said or {})
@@ -98,6 +99,9 @@ class Keeping:
             self._step, self._stamps, self._told = effect.step, stamps, 0
         new, self._told = self._untold(), len(stamps)
         if (effect.step, effect.position) not in self._known:
+            doubt = self._doubt_of(effect)
+            if doubt is not None and isinstance(outcome, Cancelled) and doubt["call"] not in self._said:
+                raise in_doubt(doubt)  # the run was stopped before it was asked what became of it
             self._goes_beyond()
             self._journal.outcome(effect, outcome, new, before)
 
@@ -105,6 +109,11 @@ class Keeping:
         if self._rebased is not None:
             entry, self._rebased = self._rebased, None
             self._journal.write(entry)
+
+    def _doubt_of(self, effect: Effect) -> Entry | None:
+        """The intent that an earlier process left without an outcome, if it is of this effect."""
+        doubt = self._doubt
+        return doubt if doubt and (doubt["step"], doubt["at"]) == (effect.step, effect.position) else None
 
     def _untold(self) -> Stamps:
         return dict(list(self._stamps.items())[self._told :])
@@ -151,13 +160,14 @@ class Keeping:
         """Before an effect is performed: note the intent where it must not be repeated, settle a doubt."""
         if tool.effect == "pure" or tool.idempotent:
             return None
-        intent = self._before.intent if self._before is not None else None
-        if intent is not None and (intent["step"], intent["at"]) == (effect.step, effect.position):
-            said = self._said.pop(effect.call.id, None) or probe()
+        doubt = self._doubt_of(effect)
+        if doubt is not None:
+            said = self._said.get(effect.call.id) or probe()
             if said == DONE:
                 return Outcome(unseen=True)
             if said != NOT_DONE:
-                raise in_doubt(intent)
+                raise in_doubt(doubt)
+            self._doubt = None
         self._goes_beyond()
         self._journal.intent(effect, effect.call.id, tool.name)
         return None

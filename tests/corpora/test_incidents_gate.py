@@ -87,7 +87,9 @@ def test_more_than_can_be_looked_at_is_denied_and_not_waved_through(incident: st
 
     path = {"type": "string", "x-resource": "path:read"}
     number = {"type": "integer"}
-    many = Tool("many", "", _closed(paths={"type": "array", "items": path}, n=number), OUTPUT, "read", True, run)
+    many = Tool(
+        "many", "", _closed(paths={"type": "array", "items": path}, n=number), OUTPUT, "read", True, run
+    )
     data = policy_data(tool_registry={"allowed": ["many"]}, on_deny="inform", loop_budget=ROOMY)
 
     def denied(*calls: ToolCall) -> list[str]:

@@ -47,7 +47,9 @@ ANY_INPUT = {
     "type": "object",
     "additionalProperties": False,
     # names that a runtime could trip over if it passed arguments on as keywords
-    "properties": {name: {"x-resource": "none"} for name in ("q", "n", "l", "self", "tool_name", "__class__")},
+    "properties": {
+        name: {"x-resource": "none"} for name in ("q", "n", "l", "self", "tool_name", "__class__")
+    },
 }
 OUTPUT = {"type": "object", "additionalProperties": False, "properties": {"said": {"type": "string"}}}
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tachograph import Agent
+from tachograph.evidence.record import record_run
+from tachograph.evidence.resume import Resuming
 from tachograph.fail.errors import EffectInDoubt, RecordError
 from tachograph.runtime import keeping as keepings
+from tachograph.runtime.clock import VirtualClock
+from tachograph.runtime.driver import Leave
 from tachograph.runtime.journal import read_journal
+from tachograph.runtime.setting import Setting
 from tachograph.runtime.tools import Tool
 from tests.faults.kept import Case, Disk
 
@@ -150,6 +157,28 @@ def test_a_person_is_believed_before_a_probe(tmp_path: Path) -> None:
     assert case.world.probed == 0
 
 
+def test_a_run_whose_time_is_over_does_not_forget_a_doubt(tmp_path: Path) -> None:
+    case, times = Case(tmp_path, [["pay"]]), []
+    agent = case.agent()
+    made = replace(case.setting(agent), deadline_s=60)
+    case.world.dies_in = ("kept/1/0", "after")
+    with pytest.raises((KeyboardInterrupt, Leave)):
+        record_run(agent, made, case.out, durability="effect")
+
+    class Late(VirtualClock):
+        def go_on(self, last: int) -> None:
+            times.append(last)
+            super().go_on(last + 61 * 10**9)
+
+    def again(_run: dict[str, Any]) -> tuple[Agent, Setting]:
+        return agent, replace(case.setting(agent), clock=Late())
+
+    with pytest.raises(EffectInDoubt):
+        Resuming(case.out, {}, False).go(again)
+    result = Resuming(case.out, {"tc_1_0": "done"}, False).go(again)
+    assert result.mode == "timeout" and len(times) == 2 and case.world.done["kept/1/0"] == 1
+
+
 class _Odd(BaseException):
     pass
 
@@ -251,8 +280,6 @@ def test_a_run_that_asks_for_something_else_is_refused(tmp_path: Path) -> None:
     before, done = case.journal.read_bytes(), dict(case.world.done)
     case.policy["tool_registry"]["denied"] = ["pay"]
     case.policy["tool_registry"]["allowed"].remove("pay")
-    from tachograph.evidence.resume import Resuming
-
     agent = case.agent()
     with pytest.raises(RecordError, match="does not answer the run"):
         Resuming(case.out, {}, True).go(lambda _run: (agent, case.setting(agent)))

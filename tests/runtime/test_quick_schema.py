@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from tachograph.runtime.quick_schema import compile_fits
+from tachograph.runtime.tool_schema import first_mismatch, validator
 from tachograph.runtime.tools import SHIPPED, load_named
 
 NAMES = ("a", "b", "c")
@@ -76,6 +77,7 @@ def test_it_accepts_only_what_the_library_accepts(schema: Any, value: Any) -> No
     fits = compile_fits(schema)
     if fits is not None and fits(value):
         assert Draft202012Validator(schema).is_valid(value)
+        assert first_mismatch(validator(schema), value) is None
 
 
 @settings(max_examples=300, deadline=None)
