@@ -15,7 +15,7 @@ _NAMES: Final = frozenset(
     "files fname filename filenames filepath filepaths attachment attachments dir dirs dirname "
     "basedir homedir rootdir subdir subdirs tmpdir workdir outdir directory directories folder "
     "folders cwd root workspace workspaces repo repos repository repositories src dst dest "
-    "destination".split()
+    "destination directoryname domainname filelist subnet subnets".split()
 )
 # run together with another word: baseurl, imageURLs, outputpath, logfile; but not profile
 _ENDS: Final = re.compile(

@@ -9,11 +9,13 @@ is named with what it needs.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
+from threading import Event
 
 from . import breaks, kills, limits, media, places, power, signals, tool_faults  # noqa: F401 - they register
 from .lab import Lab, lab
@@ -35,6 +37,7 @@ def main() -> int:
             print(f"{entry.name:18} {entry.words}")
         return 0
     begun = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     survived = _all(chosen, min(options.jobs, len(chosen)))
     missed, left_out = survived.count(False), survived.count(None)
     note = f", {left_out} not run here" if left_out else ""
@@ -46,6 +49,7 @@ def main() -> int:
 def _all(chosen: list[Entry], jobs: int) -> list[bool | None]:
     """Make faults, several at a time, each job in a lab of its own."""
     waiting: SimpleQueue[Entry] = SimpleQueue()
+    ended = Event()
     for entry in chosen:
         waiting.put(entry)
 
@@ -53,14 +57,18 @@ def _all(chosen: list[Entry], jobs: int) -> list[bool | None]:
         found = []
         with lab() as own:
             assert own.whole  # the run that nothing disturbs is made first
-            while True:
+            while not ended.is_set():
                 try:
                     found.append(_made(own, waiting.get_nowait()))
                 except Empty:
-                    return found
+                    break
+        return found
 
     with ThreadPoolExecutor(jobs) as pool:
-        return [one for found in pool.map(work, range(jobs)) for one in found]
+        try:
+            return [one for found in pool.map(work, range(jobs)) for one in found]
+        finally:
+            ended.set()  # a signal came: the fault under way cleans up after itself, and is the last
 
 
 def _made(found: Lab, entry: Entry) -> bool | None:

@@ -15,7 +15,7 @@ inputpath outputPath file files filename fileName file2 logfile sourceFile dir w
 subdirectory folder dest destination cwd root src website websites ip proxy URLPath HTTPLink
 u-r-l U_R_L uRL URl image_u_r_l dst repo gitRepository basedir home_dir tmpdir subdirs rootDir dirname fname fpath
 attachment attachments permalink homepage redirect redirect_to socket dsn jdbc workspace server nameserver site feed
-ipaddr ipv4 ipv6 cidr fqdn vhost netloc webpage sitemap symlink iri
+ipaddr ipv4 ipv6 cidr fqdn vhost netloc webpage sitemap symlink iri domainname subnet filelist
 """.split()
 OTHERS = """
 profile profiles userProfile title limit query text content original_text origin origin_airport department
