@@ -24,6 +24,7 @@ _EXIT_CODES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    _fill_closed_streams()
     parser = _parser()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):  # no text file: a caller's own
@@ -58,6 +59,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         print(f"tachograph: the output cannot be written ({type(error).__name__})", file=sys.stderr)
         return 2
+
+
+def _fill_closed_streams() -> None:
+    """Put nothing where a caller closed a standard stream, so that no file of ours takes its number."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != fd:
+                os.dup2(null, fd)
+                os.close(null)
+            setattr(sys, name, open(fd, "w" if fd else "r", encoding="utf-8", closefd=False))  # noqa: SIM115 - kept
 
 
 def _drop_output() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from .evidence.report import visible
 from .fail.errors import ModelError
@@ -62,6 +63,12 @@ class _ModelErrors(logging.Handler):
                 print(f"tachograph: {clip(str(error), 400)}", file=self._stream, flush=True)
 
 
+# up to the last character that stands in no key
+_WORDS: Final = re.compile(r"(?s).*[^\x21-\x7e]")
+# what a secret that holds spaces begins with
+_BEGUN: Final = re.compile(r"(?i:bearer|basic)\s+\Z|-----BEGIN (?![\s\S]*-----END )")
+
+
 class Progress:
     """A listener that prints calls, decisions and attempts as they happen."""
 
@@ -70,6 +77,9 @@ class Progress:
         self._paint = paint
         self._width = width or width_of(stream)
         self._midline = False
+        # what takes secrets out of a model's text before it is shown; and what of it is not shown yet
+        self.redact: Callable[[str], str] = str
+        self._unshown = ""
 
     def __call__(self, notice: Notice) -> None:
         if notice.what == "line" and notice.line is not None:
@@ -80,13 +90,23 @@ class Progress:
             self._performed(notice)
 
     def token(self, text: str) -> None:
-        """A piece of a model's text as it comes."""
+        """A piece of a model's text as it comes: whole words, since a secret comes in pieces too."""
+        whole = _WORDS.match(self._unshown + text)
+        self._unshown += text
+        if whole is not None and not _BEGUN.search(whole.group()):
+            self._show(whole.group())
+
+    def _show(self, text: str) -> None:
+        self._unshown = self._unshown[len(text) :]
+        text = self.redact(text)
         with contextlib.suppress(OSError):
             shown = "\n       ".join(visible(line) for line in text.split("\n"))
             print(shown if self._midline else f"       {shown}", end="", file=self._stream, flush=True)
             self._midline = True
 
     def _print(self, text: str) -> None:
+        if self._unshown:
+            self._show(self._unshown)
         if self._midline:
             text, self._midline = f"\n{text}", False
         with contextlib.suppress(OSError):  # its reader left: the run goes on, and the end of it says so

@@ -72,10 +72,10 @@ def _runs(root: Path, kind: str) -> list[tuple[str, str, list[Line]]]:
     out = []
     for folder in sorted((root / "runs" / kind).glob("*/")):
         state = folder / STATE
-        if kind in UNSCRIPTED or not state.is_file():
+        file = f"tasks/{kind}/{folder.name}.yaml"
+        if not state.is_file() or (kind in UNSCRIPTED and not (root / file).is_file()):
             continue
         name = state.relative_to(root).as_posix()
-        file = f"tasks/{kind}/{folder.name}.yaml"
         if not (root / file).is_file():
             raise RecordError(
                 f"its scenario {file} is gone",

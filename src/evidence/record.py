@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from signal import SIGINT
+from threading import Event
 from typing import Any
 
 from ..fail.catalog import ENDINGS
@@ -47,12 +48,14 @@ def record(
     clock: Clock | None = None,
     replace: bool = False,
     durability: str | None = None,
+    cancel: Event | None = None,
+    deadline_s: float | None = None,
 ) -> RunResult:
     """Run `question` and leave the four files in the folder `out`.
 
     `durability` is `off`, `step` or `effect`: what is on the disk before the run does anything else. Unless
     given it is `off` on a virtual clock, since the run can be made again, else `effect`. A run that died goes
-    on with `resume`.
+    on with `resume`. Setting `cancel` ends the run, and so does the time `deadline_s` seconds after its start.
 
     An earlier run there is replaced only where `replace` says so, or where it is a stub's under the same run
     id and so can be made again. `otlp` is an OTLP endpoint (`http://host:4318`, `grpc://host:4317`) that gets
@@ -60,6 +63,7 @@ def record(
     raised again.
     """
     setting = agent.setting(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
+    setting = dataclasses.replace(setting, cancel=cancel, deadline_s=deadline_s)
     if not replace:
         spare(Path(out), setting.run_id, "replace=True")
     with live_export(otlp) as extra:
@@ -162,7 +166,7 @@ class Making:
                 stable = writer.finish()
             self._put(folder, result, stable, differences(self.expected, writer.tally), stopwatch() - begun)
         except InputError:
-            if not resumed:
+            if not resumed and not (isinstance(setting.keeper, Keeping) and setting.keeper.has_noted):
                 folder.discard()
             raise
         except OSError as error:

@@ -85,7 +85,8 @@ def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Set
     again = replace(setting, run_id=run["run_id"], question=question, clock=clock, seed=run["seed"])
     deadline = run.get("deadline_ms")
     seconds = None if deadline is None else deadline / 1000
-    return agent, replace(again, as_recorded=True, deadline_s=seconds)
+    rebased = tuple(run.get("rebased", ()))
+    return agent, replace(again, as_recorded=True, deadline_s=seconds, rebased=rebased)
 
 
 def agent_of(

@@ -224,6 +224,8 @@ class Report:
         model, task = run["model"], run["task"]
         if task is None:
             again = "The run was made from code, without a task file."
+        elif model["execution_path"] != "stub":
+            again = "A live model said this: `tachograph replay` makes the run again from its own record."
         else:
             command = code(f"tachograph run {shlex.quote(task['path'])}", 400)
             again = f"Reproduce it with {command}, prove it with `tachograph check`."

@@ -126,7 +126,7 @@ def _perform(
         result["attempts"][-1]["unseen"] = True
         result["told"] = told
         state.tell(call, canonical_json.encode(told))
-        what = "ok"
+        what = "ok" if len(result["attempts"]) == 1 else "recovered"
     elif what == "tool_output_invalid" and outcome.result is not None:
         result["attempts"][-1]["returned"] = outcome.result
     elif step.oversized is not None:

@@ -7,6 +7,7 @@ answers from a record instead.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -206,9 +207,13 @@ class Interrupts:
     def around(self, foreign: Callable[[], Outcome]) -> Outcome:
         """Call foreign code, where an interrupt does not wait."""
         self._open = True
+        pid = os.getpid()
         try:
             self.deliver()
-            return foreign()
+            found = foreign()
+            if os.getpid() != pid:
+                os._exit(70)  # a child that foreign code forked: the run and its files are not its own
+            return found
         finally:
             self._open = False
 

@@ -54,6 +54,7 @@ class Keeping:
         self._package = package
         self._clock = clock
         self._before = before
+        self.has_noted = False  # whether anything was done in this process
         self._doubt = before.intent if before is not None else None
         self._rebase = rebase
         self._rebased: Entry | None = None  # to be written before the first thing that is done under it
@@ -104,6 +105,7 @@ class Keeping:
                 raise in_doubt(doubt)  # the run was stopped before it was asked what became of it
             self._goes_beyond()
             self._journal.outcome(effect, outcome, new, before)
+            self.has_noted = True
 
     def _goes_beyond(self) -> None:
         if self._rebased is not None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from ..console import Paint, Progress, clip, painter, tell_model_errors
 from ..fail.errors import InputError
 from ..runtime.canonical_json import NotJson, freeze
+from ..runtime.redact import Redactor
 from .common import near, shown
 
 
@@ -44,6 +45,8 @@ def run(options: argparse.Namespace) -> int:
         options.out or near(home / "runs" / ("live" if model else path.resolve().parent.name) / path.stem)
     )
     agent, setting = build(task, model=model)
+    if progress is not None:
+        progress.redact = agent.redactor().of_model()
     if model is not None and not options.replace:
         spare(out, setting.run_id, "--replace")
     # what a task expects was written for its script, where it has one
@@ -81,16 +84,19 @@ def _model(options: argparse.Namespace, spec: str | None, progress: Progress | N
     from ..runtime.providers import open_model
 
     extra = dict(map(_option, options.llm_option))
+    limit = getattr(options, "timeout", None) or _TOTAL_S  # no call outlasts the run by much
     streams = progress is not None and sys.stdout.isatty()
     model: Any = open_model(
         spec,
         base_url=options.base_url,
         on_text=progress.token if progress and streams else None,
-        timeout_s=_WAIT_S,
-        total_s=_TOTAL_S,
+        timeout_s=min(_WAIT_S, limit),
+        total_s=min(_TOTAL_S, limit),
         stream=not options.no_stream,
         extra=extra,
     )
+    if progress is not None:
+        progress.redact = Redactor((), model.secrets).of_model()  # a run adds the kinds that its policy names
     if extra:
         model.identity = {**model.identity, "options": extra}
     print(f"tachograph: the model {clip(spec, 100)} is asked at {clip(model.host, 200)}", file=sys.stderr)
@@ -121,6 +127,9 @@ def resume(options: argparse.Namespace) -> int:
     from ..runtime.keeping import DONE, NOT_DONE
 
     out = Path(options.run)
+    both = set(options.done) & set(options.not_done)
+    if both:
+        raise InputError(f"call {clip(min(both), 80)!r} is said to be done and not done", remedy="say one")
     said = {**dict.fromkeys(options.done, DONE), **dict.fromkeys(options.not_done, NOT_DONE)}
     paint = painter(sys.stdout, options.no_color)
     progress = None if options.json or options.quiet else Progress(sys.stdout, paint)

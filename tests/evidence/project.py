@@ -42,6 +42,10 @@ def copy_inputs(to: Path, keep: Iterable[str] | None = None) -> Path:
                 shutil.rmtree(to / "runs" / task.parent.name / task.stem)
         for kind in [path for path in (to / "runs").iterdir() if path.is_dir() and not any(path.iterdir())]:
             kind.rmdir()
+        for folder in ((to / "tasks").iterdir(), (to / "runs").glob("*/")):
+            for kind in folder:
+                if kind.is_dir() and not any(kind.iterdir()):
+                    kind.rmdir()
         index.update(to)
         docs.write(to)
     return to

@@ -336,8 +336,9 @@ every = pytest.mark.parametrize("name", PLAN)
 
 def test_every_scenario_has_a_row_and_every_row_a_run() -> None:
     tasks = {f"{path.parent.name}/{path.stem}" for path in (ROOT / "tasks").glob("*/*.yaml")}
-    assert tasks == set(PLAN)
-    assert {path.relative_to(ROOT / "runs").as_posix() for path in all_runs()} == set(PLAN)
+    runs = {path.relative_to(ROOT / "runs").as_posix() for path in all_runs()}
+    assert tasks == runs
+    assert {name for name in tasks if not name.startswith("live/")} == set(PLAN)
 
 
 @every
