@@ -29,12 +29,29 @@ _KEYWORDS: Final[dict[str, frozenset[str]]] = {
 }
 
 
-def quick(schema: Any) -> Fits:
-    """The predicate of `compile_fits`, or one that accepts nothing where there is none."""
-    return compile_fits(schema) or (lambda _data: False)
+# gives what judges a part of a schema, exactly
+Judging = Callable[[Mapping[str, Any]], Fits]
+# whatever may lead out of a part, or make its verdict hang on its neighbours
+_ELSEWHERE: Final = (
+    "$ref",
+    "$dynamicRef",
+    "$recursiveRef",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "$id",
+)
 
 
-def compile_fits(schema: Any) -> Fits | None:
+def quick(schema: Any, library: Judging | None = None) -> Fits:
+    """The predicate of `compile_fits`, or one that accepts nothing where there is none.
+
+    `library` judges the properties of an object that are not known here, each on its own: what stands around
+    them need not be judged by it again.
+    """
+    return compile_fits(schema, library) or (lambda _data: False)
+
+
+def compile_fits(schema: Any, library: Judging | None = None) -> Fits | None:
     """A predicate for `schema`, or None where the schema uses anything that is not known here."""
     if not isinstance(schema, Mapping):
         return None
@@ -51,7 +68,7 @@ def compile_fits(schema: Any) -> Fits | None:
     if "enum" in schema:
         return _enum(schema, kind)
     if kind == "object":
-        return _object(schema)
+        return _object(schema, library)
     if kind == "array":
         return _array(schema)
     if kind == "string":
@@ -143,7 +160,7 @@ def _array(schema: Mapping[str, Any]) -> Fits | None:
     return fits
 
 
-def _object(schema: Mapping[str, Any]) -> Fits | None:
+def _object(schema: Mapping[str, Any], library: Judging | None) -> Fits | None:
     properties, required = schema.get("properties", {}), schema.get("required", [])
     # only closed objects: whatever is not declared is the library's
     if schema.get("additionalProperties") is not False or not isinstance(properties, Mapping):
@@ -152,7 +169,9 @@ def _object(schema: Mapping[str, Any]) -> Fits | None:
         return None
     parts: dict[str, Fits] = {}
     for name, sub in properties.items():
-        part = compile_fits(sub)
+        part = compile_fits(sub, library)
+        if part is None and library is not None and isinstance(sub, Mapping) and not _leads_away(sub):
+            part = library(sub)
         if part is None:
             return None
         parts[name] = part
@@ -168,3 +187,9 @@ def _object(schema: Mapping[str, Any]) -> Fits | None:
         return True
 
     return fits
+
+
+def _leads_away(schema: Any) -> bool:
+    if isinstance(schema, Mapping):
+        return any(key in _ELSEWHERE or _leads_away(value) for key, value in schema.items())
+    return isinstance(schema, list) and any(map(_leads_away, schema))

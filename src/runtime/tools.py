@@ -35,7 +35,14 @@ from .quick_schema import Fits, quick
 from .schema_errors import did_you_mean
 from .schema_sound import check_sound
 from .schema_walk import Resource, resources_of
-from .tool_schema import place_beyond, shape, validator, without_extensions, without_unreachable
+from .tool_schema import (
+    first_mismatch,
+    place_beyond,
+    shape,
+    validator,
+    without_extensions,
+    without_unreachable,
+)
 
 EFFECTS: Final = ("pure", "read", "write", "network")
 SHIPPED: Final = ("search", "fetch", "read", "write", "summarize")
@@ -103,20 +110,26 @@ class Tool:
     @cached_property
     def input_fits(self) -> Fits:
         """A quick yes to arguments that `input_validator` accepts; what it does not accept goes there."""
-        return quick(self.input_schema)
+        return quick(self.input_schema, _by_library)
 
     @cached_property
     def shape_fits(self) -> Fits:
-        return quick(shape(self.input_schema))
+        return quick(shape(self.input_schema), _by_library)
 
     @cached_property
     def output_fits(self) -> Fits:
-        return quick(self.output_schema)
+        return quick(self.output_schema, _by_library)
 
     @cached_property
     def offered_schema(self) -> str:
         """The input schema as the model sees it, canonical JSON without our `x-` keywords."""
         return canonical_json.encode(without_extensions(dict(self.input_schema)))
+
+
+def _by_library(schema: Mapping[str, Any]) -> Fits:
+    """What the schema library says of a part of a schema."""
+    kept = validator(schema)
+    return lambda data: first_mismatch(kept, data) is None
 
 
 def load_module(path: str | Path, *, file: str | None = None) -> Tool:

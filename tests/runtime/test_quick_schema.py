@@ -89,6 +89,41 @@ def test_what_it_knows_it_knows_exactly(schema: Any, value: Any) -> None:
         assert fits(value) == Draft202012Validator(schema).is_valid(value)
 
 
+unknown = (
+    st.fixed_dictionaries({"type": st.just("string"), "pattern": st.sampled_from(["^x", "xx", "^$"])})
+    | st.fixed_dictionaries({"multipleOf": st.integers(1, 3)})
+    | st.fixed_dictionaries({"not": schemas})
+    | st.fixed_dictionaries({"type": st.just("array"), "uniqueItems": st.just(True)})
+)
+mixed = st.fixed_dictionaries(
+    {
+        "type": st.just("object"),
+        "additionalProperties": st.just(False),
+        "properties": st.dictionaries(st.sampled_from(NAMES), schemas | unknown, max_size=3),
+    },
+    optional={"required": st.lists(st.sampled_from(NAMES), max_size=2, unique=True)},
+)
+
+
+@settings(max_examples=600, deadline=None)
+@given(mixed, data | st.dictionaries(st.sampled_from(NAMES), data, max_size=3))
+def test_with_the_library_for_what_it_does_not_know_it_is_the_library(schema: Any, value: Any) -> None:
+    fits = compile_fits(schema, lambda part: Draft202012Validator(part).is_valid)
+    assert fits is not None
+    if "." not in json.dumps(value):
+        assert fits(value) == Draft202012Validator(schema).is_valid(value)
+    elif fits(value):
+        assert Draft202012Validator(schema).is_valid(value)
+
+
+@pytest.mark.parametrize(
+    "part", [{"$ref": "#/$defs/x"}, {"anyOf": [{"items": {"$ref": "#"}}]}, True], ids=repr
+)
+def test_what_leads_away_is_left_to_the_whole(part: Any) -> None:
+    schema = {"type": "object", "additionalProperties": False, "properties": {"a": part}, "required": []}
+    assert compile_fits(schema, lambda _part: lambda _data: True) is None
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_it_knows_the_shipped_tools(name: str) -> None:
     tool = load_named(name)
