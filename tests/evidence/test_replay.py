@@ -203,6 +203,10 @@ def test_another_policy_is_followed_to_the_frontier(tmp_path: Path) -> None:
     assert found.flip is not None and found.flip.kind == TIGHTENING
     assert (found.same, found.flip.step, found.flip.tool, found.behind) == (1, 2, "fetch", 2)
     assert found.flip.after is not None and found.flip.after["rule_id"] == "tool_registry"
+    # two calls of one step would be denied: only the first is told
+    few = _policy(tmp_path, "tool_registry: {allowed: [search, summarize]}\non_deny: inform\n")
+    flip = under(ROOT / "runs/policy_gates/one_of_several_denied", few, root=ROOT).flip
+    assert flip is not None and (flip.step, flip.position, flip.tool) == (1, "d0", "read")
     asks = _policy(tmp_path, "approval: {required_for: [read]}\n")
     flip = under(ROOT / "runs/canonical/v1", asks, root=ROOT).flip
     assert flip is not None and (flip.kind, flip.step) == (NEEDS_APPROVAL, 3)
