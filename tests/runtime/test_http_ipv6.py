@@ -185,7 +185,7 @@ def test_a_loopback_address_needs_its_network_named(serve: Serve) -> None:
     io = way_out([url], ["::1/128"])
     found = io.get(url)
     assert (found.text, found.url, io.denied) == ("here", url, False)
-    for networks in ([], ["127.0.0.0/8"], ["fc00::/7"], ["::2/128"]):
+    for networks in ([], ["127.0.0.0/8"], ["fc00::/7"], ["fd00::1/128"]):
         io = way_out([url], networks)
         with pytest.raises(PermissionError):
             io.get(url)

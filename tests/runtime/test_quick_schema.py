@@ -109,6 +109,9 @@ mixed = st.fixed_dictionaries(
 @given(mixed, data | st.dictionaries(st.sampled_from(NAMES), data, max_size=3))
 def test_with_the_library_for_what_it_does_not_know_it_is_the_library(schema: Any, value: Any) -> None:
     fits = compile_fits(schema, lambda part: Draft202012Validator(part).is_valid)
+    if any(isinstance(part, bool) for part in schema["properties"].values()):
+        assert fits is None
+        return
     assert fits is not None
     if "." not in json.dumps(value):
         assert fits(value) == Draft202012Validator(schema).is_valid(value)
