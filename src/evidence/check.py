@@ -6,17 +6,21 @@ kind of difference that is, which files differ, and the command that accepts the
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..fail.errors import InputError, OutputError
+from ..runtime.setting import Setting
 from . import replay
 from .compare import BROKEN, Findings, compare_files
 from .drift import CLASSES
 from .expect import differences
 from .index import UNFINISHED
+from .manifest import STATE
 from .rebuild import run_files
 from .recorded import is_live, made_from_code, open_record, project_of, relative_name, task_of
 from .report import visible
@@ -42,7 +46,8 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
         there = run_files(folder, name)
         accept, found.accept = found.accept, None  # nothing to accept while the run cannot be made
         task = load_task(base / task_path, root=base)
-        made, tally = derive(*build(task))
+        agent, setting = build(task)
+        made, tally = derive(agent, _timed_as(setting, there[STATE]))
         found.accept = accept
         if was_stopped(task, tally.modes):
             raise KeyboardInterrupt
@@ -55,6 +60,21 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
     except (InputError, OutputError) as error:
         found.lines.append(str(error))
     return found
+
+
+def _timed_as(setting: Setting, state: bytes) -> Setting:
+    """A run's setting with the deadline that it was recorded under, where its task names none.
+
+    Whoever runs a task may give one; what it did to the run is what a check makes again.
+    """
+    try:
+        line = json.loads(state.split(b"\n", 1)[0])
+        deadline = line.get("deadline_ms") if isinstance(line, dict) else None
+    except (ValueError, RecursionError):
+        deadline = None
+    if setting.deadline_s is not None or type(deadline) is not int:
+        return setting
+    return replace(setting, deadline_s=deadline / 1000)
 
 
 def was_stopped(task: Task, modes: Sequence[str]) -> bool:

@@ -182,7 +182,7 @@ class Agent:
             tell.line(text)
 
         run_line = self.run_line(setting, question)
-        _check_line(run_line)
+        _check_line(run_line, None if setting.as_recorded else redactor)
         if setting.keeper is not None:
             setting.keeper.begin(run_line)
         with self._world(setting, redactor, interrupts) as world:
@@ -306,14 +306,21 @@ def _text(question: str) -> str:
     return question
 
 
-def _check_line(line: dict[str, Any]) -> None:
+def _check_line(line: dict[str, Any], redactor: Redactor | None) -> None:
+    """Refuse a run whose first line cannot be written, or holds a secret that somebody set it up with."""
     try:
-        canonical_json.encode(line)
+        text = canonical_json.encode({**line, "question": ""})
     except canonical_json.NotJson as error:
         raise InputError(
             f"the run cannot be written down: {error.reason}",
             remedy="give run_id, seed and the model's identity as plain JSON data",
         ) from None
+    kind = None if redactor is None else redactor.kind_in(text)
+    if kind is not None:
+        raise InputError(
+            f"the run is set up with a secret ({kind}) that its record would hold",
+            remedy="take it out of hosts, mounts and the model's options",
+        )
 
 
 @contextlib.contextmanager

@@ -54,6 +54,11 @@ class Redactor:
             return text
         return self._pattern.sub(self._placeholder, self._escape(text))
 
+    def kind_in(self, text: str) -> str | None:
+        """The kind of the first secret in a text; None where there is none."""
+        match = self._pattern.search(text) if self._pattern is not None else None
+        return None if match is None else self._known.get(match.group()) or str(match.lastgroup)
+
     def gave_out(self, counts: Mapping[str, int]) -> None:
         """Count on from the numbers that a run has given out before; what they stood for is not known any more."""
         for kind, count in counts.items():
