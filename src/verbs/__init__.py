@@ -1,21 +1,10 @@
-"""What each command does: call, print, exit code."""
+"""What each command does: parse, call, print, exit code.
 
-from .checking import check, replay, seal, verify
-from .looking import explain, show, version
-from .policies import policy_check, policy_decide, policy_version
-from .running import resume, run
+Each module adds its own commands: `add(commands, verb)`, where `verb(commands, name, act, help)` gives a parser.
+"""
 
-__all__ = [
-    "check",
-    "explain",
-    "policy_check",
-    "policy_decide",
-    "policy_version",
-    "replay",
-    "resume",
-    "run",
-    "seal",
-    "show",
-    "verify",
-    "version",
-]
+from . import checking, looking, policies, running
+
+PARTS = (running, checking, looking, policies)
+
+__all__ = ["PARTS", "checking", "looking", "policies", "running"]

@@ -10,7 +10,29 @@ from pathlib import Path
 from typing import Any
 
 from ..console import Paint, clip, painter
-from .common import load_policies, near, run_folders
+from .common import Verb, load_policies, near, run_folders
+
+_ALL = "folders of runs (default: all below runs/)"
+
+
+def add(commands: Any, verb: Verb) -> None:
+    """The commands check, verify, seal and replay."""
+    parser = verb(commands, "check", check, "make recorded runs again and compare them byte for byte")
+    parser.add_argument("runs", nargs="*", metavar="RUN", help=_ALL)
+    parser = verb(commands, "verify", verify, "check records in themselves, without running anything")
+    parser.add_argument("runs", nargs="*", metavar="RUN", help=_ALL)
+    parser.add_argument("--key", metavar="FILE", help="each run must have a seal of this key (PEM)")
+    parser = verb(commands, "seal", seal, "sign the four files of runs with an ed25519 key")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs")
+    parser.add_argument("--key", required=True, metavar="FILE", help="private key (PEM)")
+    parser = verb(commands, "replay", replay, "make runs again from their own records: no model, no tools")
+    parser.add_argument(
+        "--policy", metavar="FILE", help="say what this policy would have decided, up to the first difference"
+    )
+    parser.add_argument(
+        "--overlay", action="append", default=[], metavar="FILE", help="merge over that policy"
+    )
+    parser.add_argument("runs", nargs="*", metavar="RUN", help=_ALL)
 
 
 def check(options: argparse.Namespace) -> int:

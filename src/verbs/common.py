@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..console import clip
 from ..fail.errors import InputError
+
+EXIT_CODES = (
+    "exit codes: 0 as wanted, 1 another ending or drift, 2 bad input, 3 suspended, 130/143 ended by a signal"
+)
+# (commands, name, act, help) -> the parser of a command
+Verb = Callable[[Any, str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
 
 
 def root_of(options: argparse.Namespace) -> Path:

@@ -6,8 +6,19 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from ..console import painter
+from .common import Verb
+
+
+def add(commands: Any, verb: Verb) -> None:
+    """The commands show and explain."""
+    parser = verb(commands, "show", show, "print a recorded run")
+    parser.add_argument("run", metavar="RUN", help="folder of a run")
+    parser = verb(commands, "explain", explain, "say why each call of a run was decided as it was")
+    parser.add_argument("run", metavar="RUN", help="folder of a run")
+    parser.add_argument("--step", type=int, metavar="N", help="this step only")
 
 
 def version(_options: argparse.Namespace) -> int:

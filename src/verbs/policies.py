@@ -5,9 +5,35 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import Any
 
 from ..console import painter
-from .common import load_policies, near, root_of, shown
+from .common import EXIT_CODES, Verb, load_policies, near, root_of, shown
+
+
+def add(commands: Any, verb: Verb) -> None:
+    """The commands below `policy`."""
+    policy = commands.add_parser("policy", help="look at a policy", epilog=EXIT_CODES)
+    kinds = policy.add_subparsers(dest="what", metavar="WHAT", required=True)
+    parser = verb(kinds, "check", policy_check, "load policy files and say whether they hold")
+    _files(parser)
+    parser = verb(kinds, "version", policy_version, "print the version of a policy")
+    _files(parser)
+    parser = verb(kinds, "decide", policy_decide, 'decide one call: {"tool": ..., "arguments": {...}}')
+    parser.add_argument("call", metavar="CALL.json", help="file with the call, - for standard input")
+    parser.add_argument("--policy", metavar="FILE", help="policy file (default: policy/v1.yaml)")
+    _overlays(parser)
+
+
+def _files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="*", metavar="FILE", help="policy file (default: policy/v1.yaml)")
+    _overlays(parser)
+
+
+def _overlays(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--overlay", action="append", default=[], metavar="FILE", help="merge over it; may be repeated"
+    )
 
 
 def policy_check(options: argparse.Namespace) -> int:

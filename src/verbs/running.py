@@ -14,7 +14,49 @@ from ..console import Paint, Progress, clip, painter, tell_model_errors
 from ..fail.errors import InputError
 from ..runtime.canonical_json import NotJson, freeze
 from ..runtime.redact import Redactor
-from .common import near, shown
+from .common import Verb, near, shown
+
+
+def add(commands: Any, verb: Verb) -> None:
+    """The commands run and resume."""
+    parser = verb(commands, "run", run, "run a task and record it as four files")
+    parser.add_argument("task", help="task file, such as tasks/canonical/v1.yaml")
+    parser.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/KIND/NAME)")
+    parser.add_argument("--timeout", type=float, metavar="S", help="end the run after S seconds")
+    parser.add_argument("--replace", action="store_true", help="replace a recorded run of a live model")
+    parser.add_argument(
+        "--otlp", metavar="URL", help="send spans live to http://HOST:PORT or grpc://HOST:PORT"
+    )
+    parser.add_argument(
+        "--durability",
+        choices=("off", "step", "effect"),
+        help="what is on the disk before the run goes on (default: off for a script, else effect)",
+    )
+    _live_options(
+        parser,
+        "ask a live model: anthropic:..., openai:..., ollama:...",
+        "where the model answers, if not at its provider's",
+    )
+    parser = verb(commands, "resume", resume, "go on with a run that died, from its journal")
+    parser.add_argument("run", metavar="DIR", help="folder of the run, with or without .partial")
+    for word, said in (("--done", "has taken place"), ("--not-done", "has not taken place")):
+        parser.add_argument(
+            word, action="append", default=[], metavar="CALL", help=f"the call in doubt {said}"
+        )
+    parser.add_argument("--rebase", action="store_true", help="go on although inputs changed; records both")
+    _live_options(parser, "the live model, if not the one before", "where it answers")
+
+
+def _live_options(parser: argparse.ArgumentParser, model: str, where: str) -> None:
+    parser.add_argument("--llm", metavar="PROVIDER:MODEL", help=model)
+    parser.add_argument(
+        "--llm-option", action="append", default=[], metavar="KEY=JSON", help="sent with every request"
+    )
+    parser.add_argument("--no-stream", action="store_true", help="ask for each reply in one piece")
+    parser.add_argument("--base-url", metavar="URL", help=where)
+    parser.add_argument(
+        "--quiet", action="store_true", help="print the answer, the ending and the place of the files only"
+    )
 
 
 def _task_path(options: argparse.Namespace) -> tuple[Path, Path]:

@@ -1,0 +1,1 @@
+"""Tools and models of other frameworks, governed."""
