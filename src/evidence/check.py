@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from ..fail.errors import InputError, OutputError
+from ..fail.errors import Cancelled, InputError, OutputError
+from ..runtime.canonical_json import digest
+from ..runtime.driver import Approve
+from ..runtime.effects import Answer, AskHuman, Outcome
+from ..runtime.places import package_digest
 from ..runtime.setting import Setting
-from . import replay
-from .compare import BROKEN, Findings, compare_files
+from ..runtime.tape import outcomes_of
+from ..tracing.spans import spans_of
+from . import cause, replay
+from . import manifest as manifests
+from .compare import BROKEN, Findings, compare_files, hold_against_itself
 from .drift import CLASSES
-from .expect import differences
-from .index import UNFINISHED
-from .manifest import STATE
+from .expect import Tally, differences
+from .index import INDEX, UNFINISHED
+from .index import read as read_index
+from .manifest import MANIFEST, STATE
 from .rebuild import run_files
-from .recorded import is_live, made_from_code, open_record, project_of, relative_name, task_of
-from .report import visible
+from .recorded import Recorded, is_live, made_from_code, open_record, project_of, relative_name, task_of
 from .task import Task, build, load_task
 from .verify import verify
 from .writer import derive
@@ -37,44 +44,131 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
     if made_from_code(folder):
         # there is no task to make it again from, so only what it says of itself can be held against it
         found.lines = verify(folder, base)
+        found.tampered = bool(found.lines)
         return found
     try:
         if is_live(folder):
-            return replay.checked(open_record(folder, base))
-        task_path = task_of(folder, base, name)
-        found.accept = f"tachograph run {shlex.quote(task_path)} --out {shlex.quote(name)}"
-        there = run_files(folder, name)
-        accept, found.accept = found.accept, None  # nothing to accept while the run cannot be made
-        task = load_task(base / task_path, root=base)
-        agent, setting = build(task)
-        made, tally = derive(agent, _timed_as(setting, there[STATE]))
-        found.accept = accept
-        if was_stopped(task, tally.modes):
-            raise KeyboardInterrupt
-        compare_files(found, there, made, name)
-        missed = differences(task.expected, tally)
-        if missed:
-            found.broken = True
-            found.lines += [f"expected: {line}" for line in missed]
-            found.lines.append(f"mend {task_path} first: a run that misses what it expects is not recorded")
+            recorded = open_record(folder, base)
+            found, there = replay.checked(recorded), recorded.files
+            task_path, missed = _expected_of(recorded, found)
+        else:
+            task_path = task_of(folder, base, name)
+            there = run_files(folder, name)
+            task = load_task(base / task_path, root=base)
+            agent, setting = build(task)
+            setting = _as_recorded(setting, there[STATE])
+            made, tally = derive(agent, setting)
+            if was_stopped(task, tally.modes):
+                raise KeyboardInterrupt
+            compare_files(found, there, made, name)
+            # what a task expects was written for its own answers
+            missed = differences(task.expected, tally) if setting.approvals is None else []
     except (InputError, OutputError) as error:
+        found.judged = False
         found.lines.append(str(error))
+        return found
+    _miss(found, missed, task_path)
+    if found.lines:
+        _weigh(found, there, base)
     return found
 
 
-def _timed_as(setting: Setting, state: bytes) -> Setting:
-    """A run's setting with the deadline that it was recorded under, where its task names none.
+def _expected_of(recorded: Recorded, found: Findings) -> tuple[str, list[str]]:
+    """The task of a live run, and what the run misses of its expectation now.
 
-    Whoever runs a task may give one; what it did to the run is what a check makes again.
+    What a task expects was written for its script, where it has one; a model is held to nothing then.
     """
+    task_path = task_of(recorded.folder, recorded.base, recorded.name)
+    task = load_task(recorded.base / task_path, root=recorded.base)
+    if task.is_scripted or found.made is None:
+        return task_path, []
+    lines = _lines(found.made[STATE])
+    tally = Tally()
+    for line in lines:
+        tally.line(line)
+    tally.spans(spans_of(lines))
+    return task_path, differences(task.expected, tally)
+
+
+def _miss(found: Findings, missed: list[str], task_path: str) -> None:
+    found.missed = missed
+    found.lines += [f"expected: {line}" for line in missed]
+    if missed:
+        found.lines.append(f"mend {task_path} first: a run that misses what it expects is not recorded")
+
+
+def _weigh(found: Findings, there: Mapping[str, bytes], base: Path) -> None:
+    """Tell drift that can be accepted, and how, from a record that was changed by hand."""
+    if found.made is None:
+        hold_against_itself(found, there, found.run)
+    listed = (read_index(base / INDEX) or {}).get(found.run)
+    if not found.tampered and listed is not None and listed != digest(there[MANIFEST]):
+        found.tampered = True
+        found.lines.append(f"its {MANIFEST} is not the one in {INDEX}")
+    found.code = (_made_by(there[MANIFEST]), package_digest())
+    explained = found.moved or found.redrawn or found.missed or found.code[0] != found.code[1]
+    if not found.tampered and not explained:
+        found.tampered = True
+        found.lines.append(
+            "neither an input nor the code of the loop moved: other code, or the record was made by hand"
+        )
+    if found.tampered or found.missed:
+        found.accept = None
+    elif found.made is not None:
+        found.accept = f'tachograph accept {shlex.quote(found.run)} --reason "..."'
+
+
+def _made_by(manifest: bytes) -> str | None:
+    """The digest of the code that made a run, as its manifest says; None where it says nothing."""
     try:
-        line = json.loads(state.split(b"\n", 1)[0])
-        deadline = line.get("deadline_ms") if isinstance(line, dict) else None
+        said = manifests.read(manifest)["code"]["package"]
+        return said if isinstance(said, str) else None
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _as_recorded(setting: Setting, state: bytes) -> Setting:
+    """A run's setting with what whoever ran the task gave beside it: a deadline, a person who was asked.
+
+    What these did to the run is what a check makes again; a person is not asked twice.
+    """
+    first = _lines(state[: state.find(b"\n") + 1])
+    run = first[0] if first else {}
+    deadline, asked = run.get("deadline_ms"), run.get("approvals")
+    if setting.deadline_s is None and type(deadline) is int:
+        setting = replace(setting, deadline_s=deadline / 1000)
+    if isinstance(asked, str):
+        setting = replace(setting, approvals=asked, approve=_said_then(_lines(state)[1:-1]))
+    return setting
+
+
+def _lines(state: bytes) -> list[dict[str, Any]]:
+    """The lines of a ledger; none where it cannot be read, which the comparison will tell."""
+    try:
+        lines = [json.loads(line) for line in state.split(b"\n")[:-1]]
     except (ValueError, RecursionError):
-        deadline = None
-    if setting.deadline_s is not None or type(deadline) is not int:
-        return setting
-    return replace(setting, deadline_s=deadline / 1000)
+        return []
+    return lines if all(isinstance(line, dict) for line in lines) else []
+
+
+def _said_then(steps: Sequence[dict[str, Any]]) -> Approve:
+    """Answers from a record: each is for the question that it was given to, and for no other."""
+    said: dict[tuple[int, int], Outcome | Cancelled | None] = {}
+    try:
+        for line in steps:
+            for position, outcome in outcomes_of(line).items():
+                if position.startswith("h"):
+                    said[line["step_index"], int(position[1:])] = outcome
+    except (KeyError, TypeError, ValueError):
+        said = {}
+
+    def approve(asked: AskHuman) -> Answer | None:
+        then = said.get((asked.step, asked.index))
+        if isinstance(then, Cancelled):
+            raise then
+        return then.answer if then is not None else None
+
+    return approve
 
 
 def was_stopped(task: Task, modes: Sequence[str]) -> bool:
@@ -91,16 +185,11 @@ def runs_below(root: Path) -> list[Path]:
 
 
 def likely_cause(drifted: Sequence[Findings]) -> str | None:
-    """The input that moved in most of the runs that drifted, in words; the code where none did in any.
+    """The inputs that moved, in words, those of the gravest drift first; the code or a hand where none did.
 
-    None where records are broken, which no input explains.
+    None where nothing is known of a cause.
     """
-    votes = Counter(path for found in drifted for path in found.moved)
-    if not votes:
-        known = drifted and not any(found.broken or found.drift is None for found in drifted)
-        return "the code (no input moved)" if known else None
-    path, count = min(votes.items(), key=lambda item: (-item[1], item[0]))
-    return f"{visible(path)} moved ({count} of them)"
+    return cause.in_words(cause.causes(drifted))
 
 
 def by_gravity(drifted: Sequence[Findings]) -> list[Findings]:

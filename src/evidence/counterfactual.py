@@ -1,23 +1,37 @@
 """What another policy would have decided in a recorded run: no tool, no model, no person is asked.
 
-The run is answered from its record up to the *frontier*, the first decision that goes another way. What lies
-behind it is hypothetical: the model might have said something else, and an allow that was a denial has no
-known effect.
+The run is answered from its record up to the *frontier*, the first decision that goes another way, or the
+first thing that the record does not answer. What lies behind it is hypothetical: the model might have said
+something else, and an allow that was a denial has no known effect.
+
+The run is as recorded, its question too; only the tools are today's, for their schemas. A run whose tools
+are not what they were is not told of.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from ..fail.errors import ReplayError
-from ..runtime.effects import Decided
-from ..runtime.gate import ALLOW, ESCALATE
-from ..runtime.listeners import Notice
+from ..fail.errors import InputError, RecordError, ReplayError
+from ..runtime import canonical_json
+from ..runtime.counters import Counters
+from ..runtime.driver import drive
+from ..runtime.effects import Decided, Effect, Ending, Event, Invoke, Outcome
+from ..runtime.gate import ALLOW, ESCALATE, Decision, Gate
+from ..runtime.loop import run_loop
+from ..runtime.places import shipped
 from ..runtime.policy import Policy
+from ..runtime.retry import Schedule
+from ..runtime.state import Run
 from ..runtime.tape import RecordedClock, RecordedWorld, Tape
-from .recorded import open_record, revive
+from ..runtime.tools import Tool, load_named
+from .manifest import STATE
+from .recorded import Recorded, open_record
 
 Line = dict[str, Any]
 
@@ -54,16 +68,22 @@ class Counterfactual:
     """A run under another policy: how many decisions are the same, and the frontier where there is one.
 
     `why` says where the run leaves its record without a decision that differs, as under another retry
-    schedule; `behind` is how many recorded decisions lie behind the frontier.
+    schedule; `untold` why nothing can be told of it; `behind` is how many recorded decisions lie behind the
+    frontier.
     """
 
     run: str
-    recorded_version: str
+    recorded_version: str | None
     version: str
     same: int = 0
     flip: Flip | None = None
     why: str | None = None
     behind: int = 0
+    untold: str | None = None
+
+    @property
+    def is_same(self) -> bool:
+        return self.flip is None and self.why is None and self.untold is None
 
     def record(self) -> Line:
         return {
@@ -73,80 +93,250 @@ class Counterfactual:
             "same": self.same,
             "frontier": None if self.flip is None else self.flip.record(),
             "why": self.why,
+            "untold": self.untold,
             "behind": self.behind,
         }
 
 
-class _Frontier(BaseException):
-    """Nothing behind it is told. Not an Exception: no listener's failure may be mistaken for it."""
-
-
 def under(folder: Path, policy: Policy, *, root: Path | None = None) -> Counterfactual:
     """The run in `folder` under `policy`. Raises RecordError where it is no run that can be replayed."""
-    recorded = open_record(folder, root)
-    agent, setting = revive(recorded, policy)
-    found = Counterfactual(recorded.name, recorded.run["policy"]["version"], policy.version)
-    decisions = [(line, entry) for line in recorded.lines[1:-1] for entry in line["policy_decisions"]]
-    comparing = _Comparing(found, {(line["step_index"], e["position"]): (line, e) for line, e in decisions})
-    clock = setting.clock
-    assert isinstance(clock, RecordedClock)
-    tape = Tape.of(recorded.lines[1:-1], any_budget=True)
+    return _asked(open_record(folder, root), policy)
+
+
+def against(folder: Path, old: Policy, new: Policy, *, root: Path | None = None) -> Counterfactual:
+    """The run in `folder`, which was made under `old`, under `new`.
+
+    Only a run that goes under `old` as recorded tells something of `new`; any other is `untold`.
+    """
+    found = Counterfactual(str(folder), None, new.version)
     try:
-        agent.execute(
-            replace(setting, world=RecordedWorld(tape, clock)),
-            listeners=[comparing.heard],
-            on_line=comparing.line,
-            keep_steps=False,
-        )
-        left = tape.left()
-        found.why = None if left is None else f"it would have ended before {left}"
+        recorded = open_record(folder, root)
+        found.run, found.recorded_version = recorded.name, recorded.run["policy"]["version"]
+        then = _asked(recorded, old, exactly=True)
+        if then.is_same and new.version != old.version:
+            return _asked(recorded, new)
+    except InputError as error:
+        found.untold = str(error)
+        return found
+    found.same = then.same
+    if not then.is_same:
+        found.same, found.behind = 0, then.same + then.behind + (then.flip is not None)
+        found.untold = then.untold or f"it does not go as recorded under the old policy either: {_how(then)}"
+    return found
+
+
+def _how(found: Counterfactual) -> str:
+    if found.flip is None:
+        return str(found.why)
+    flip = found.flip
+    before, after = (
+        "no objection" if side is None else f"{side['decision']} {side['rule_id']}"
+        for side in (flip.before, flip.after)
+    )
+    return f"step {flip.step} {flip.position}: {before} -> {after}"
+
+
+class _Frontier(BaseException):
+    """Nothing behind it is told. Not an Exception: no failure of the gate may be mistaken for it."""
+
+
+def _asked(recorded: Recorded, policy: Policy, *, exactly: bool = False) -> Counterfactual:
+    """The record gone through under a policy; `exactly` asks for the same rules, too."""
+    try:
+        return _followed(recorded, policy, exactly)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise RecordError(
+            f"has lines of an unknown shape ({type(error).__name__})",
+            file=f"{recorded.name}/{STATE}",
+            remedy="read it with the version that wrote it",
+        ) from error
+
+
+def _followed(recorded: Recorded, policy: Policy, exactly: bool) -> Counterfactual:
+    run, steps, end = recorded.run, recorded.lines[1:-1], recorded.lines[-1]
+    found = Counterfactual(recorded.name, run["policy"]["version"], policy.version)
+    decisions = {
+        (line["step_index"], entry["position"]): entry for line in steps for entry in line["policy_decisions"]
+    }
+    tools = {item["name"]: _tool(recorded, item) for item in run["tools"]}
+    found.untold = next((why for item in run["tools"] if (why := _moved(item, tools[item["name"]]))), None)
+    if found.untold is not None:
+        found.behind = len(decisions)
+        return found
+    comparing = _Comparing(found, decisions, len(steps), exactly)
+    clock, tape = RecordedClock.of(recorded.lines), Tape.of(steps, what_if=True)
+    gate = _Watched(policy, tools, comparing)
+    schedule = Schedule.of(policy.section("retry"))
+    loop = run_loop(Run(run["run_id"], run["question"], run["seed"], gate, schedule, ()))
+    try:
+        ending = drive(loop, RecordedWorld(tape, clock), clock, comparing.line, comparing.heard)
+        found.why = comparing.left_over(ending, end, tape.left())
     except _Frontier:
         pass
     except ReplayError as error:
-        found.why = str(error)
+        found.why = str(error) if f"step {error.step}" in str(error) else f"step {error.step}: {error}"
+    if found.why is not None and schedule != _schedule_of(run) and _RETRIES.search(found.why):
+        found.why = f"another retry schedule: {found.why}"
     found.behind = len(decisions) - found.same - (found.flip is not None and found.flip.before is not None)
     return found
 
 
+# what names a second attempt, or the wait before it
+_RETRIES: Final = re.compile(
+    r"\b(?:w(?:m|\d+)\.\d+|(?:m|i\d+)\.(?:[2-9]|1\d+)|a wait of|attempt (?:[2-9]|1\d+) of)\b"
+)
+
+
+def _schedule_of(run: Line) -> Schedule:
+    limits = run["policy"]["limits"]
+    return Schedule.of({key: value for key, value in limits.items() if key in _SCHEDULE})
+
+
+_SCHEDULE: Final = ("max_retries", "backoff_base_ms", "backoff_cap_ms")
+
+
+# ---- tools --------------------------------------------------------------------------------------------------
+
+
+def _tool(recorded: Recorded, item: Line) -> Tool:
+    if item["file"] is None:
+        raise RecordError(
+            f"its tool {str(item['name'])[:80]!r} was made in code and is in no file",
+            file=recorded.name,
+            remedy="use code: tachograph.replay(agent, folder)",
+        )
+    folder = (recorded.base / item["file"]).parent
+    folder = folder if folder.is_dir() else shipped("tools")
+    try:
+        text = (folder / f"{item['name']}.py").read_bytes()
+    except (OSError, ValueError):
+        text = b""
+    return _loaded(str(item["name"]), folder, canonical_json.digest(text))
+
+
+@lru_cache(maxsize=256)
+def _loaded(name: str, folder: Path, _digest: str) -> Tool:
+    """A tool that is only looked at, so one serves every run."""
+    return load_named(name, folder)
+
+
+def _moved(then: Line, tool: Tool) -> str | None:
+    """What decides otherwise with a tool than when the run was made; what it does itself is not asked for."""
+    now = {"effect": tool.effect, "idempotent": tool.idempotent, "schema_digest": tool.schema_digest}
+    moved = [key for key, value in now.items() if then[key] != value]
+    if not moved:
+        return None
+    words = {"schema_digest": "description or schemas"}
+    return f"{then['file']}: {words.get(moved[0], moved[0])} moved since the run was made"
+
+
+# ---- decision by decision -----------------------------------------------------------------------------------
+
+
 class _Comparing:
-    def __init__(self, found: Counterfactual, recorded: dict[tuple[int, str], tuple[Line, Line]]) -> None:
+    """Holds each decision, as it is made, against the one that is recorded at its place."""
+
+    def __init__(
+        self, found: Counterfactual, recorded: Mapping[tuple[int, str], Line], steps: int, exactly: bool
+    ) -> None:
         self._found = found
         self._recorded = recorded
+        self._steps = steps
+        self._exactly = exactly
         self._done: set[tuple[int, str]] = set()
+        self._step = self._ended = 0
+        self._attempt: Invoke | None = None
+        self._checks = 0
 
-    def heard(self, notice: Notice) -> None:
+    def heard(self, item: Effect | Event, _outcome: Outcome | None) -> None:
         """A decision as the gate makes it; what a person makes of an escalation is not the policy's."""
-        item = notice.item
         if isinstance(item, Decided):
             tool = item.call.name if item.call is not None else None
-            self._compare(item.step, item.position, item.decision.record(), tool)
+            self._compare(item.position, item.decision.record(), tool)
+        elif isinstance(item, Invoke):
+            self._attempt, self._checks = item, 0
 
-    def line(self, line: Line, _text: str) -> None:
-        """A whole step: decisions that were made late, and such as are not made any more."""
-        if line["type"] != "step":
-            return
-        index = line["step_index"]
-        names = {call["id"]: call["name"] for call in line["intended_tool_calls"]}
-        for entry in line["policy_decisions"]:
-            self._compare(index, entry["position"], _of_gate(entry), names.get(entry["id"]))
-        for (step, position), (_, entry) in self._recorded.items():
-            if step == index and (step, position) not in self._done:
-                self._stop(Flip(_kind(_of_gate(entry), None), step, position, None, entry, None))
+    def line(self, _line: Line) -> None:
+        self._ended += 1
 
-    def _compare(self, step: int, position: str, after: Line, tool: str | None) -> None:
-        if (step, position) in self._done:
-            return
-        self._done.add((step, position))
-        known = self._recorded.get((step, position))
-        before = None if known is None else _of_gate(known[1])
-        if before is not None and before["decision"] == after["decision"]:
+    def begin_step(self, decision: Decision | None) -> None:
+        """The budgets were asked; an objection is heard of, none is not."""
+        self._step += 1
+        if self._step > self._steps:
+            self._found.why = f"it would go on after step {self._steps}, where the record ends"
+            raise _Frontier
+        if decision is None:
+            self._silent("d")
+
+    def late(self, decision: Decision) -> None:
+        """A fact that an attempt met was judged."""
+        assert self._attempt is not None
+        position = f"{self._attempt.position}.c{self._checks}"
+        self._checks += 1
+        self._compare(position, decision.record(), self._attempt.call.name)
+
+    def result(self, decision: Decision | None) -> None:
+        """The size of a result was judged; an objection is heard of, none is not."""
+        assert self._attempt is not None
+        if decision is None:
+            self._silent(f"d{self._attempt.index}.r")
+
+    def _silent(self, position: str) -> None:
+        """Nothing is objected to at a place where the record may hold an objection."""
+        entry = self._recorded.get((self._step, position))
+        if entry is not None:
+            tool = None if self._attempt is None or position == "d" else self._attempt.call.name
+            self._stop(Flip(_kind(_of_gate(entry), None), self._step, position, tool, _of_gate(entry), None))
+
+    def left_over(self, ending: Ending, end: Line, unused: str | None) -> str | None:
+        """In what a run that made every decision as recorded still differs from its record."""
+        if unused is not None:
+            return f"it would have ended before {unused}"
+        if self._ended < self._steps or len(self._done) < len(self._recorded):
+            return f"it would have ended with step {self._ended}"
+        if (ending.reason, ending.mode) != (end["terminal_reason"], end["failure_mode"]):
+            return f"it would have ended as {ending.reason} ({ending.mode or 'no mode'})"
+        return None
+
+    def _compare(self, position: str, after: Line, tool: str | None) -> None:
+        place = (self._step, position)
+        self._done.add(place)
+        known = self._recorded.get(place)
+        before = None if known is None else _of_gate(known)
+        if before is not None and all(before[key] == after[key] for key in self._keys()):
             self._found.same += 1
             return
-        self._stop(Flip(_kind(before, after), step, position, tool, before, after))
+        self._stop(Flip(_kind(before, after), self._step, position, tool, before, after))
+
+    def _keys(self) -> tuple[str, ...]:
+        return ("decision", "rule_id") if self._exactly else ("decision",)
 
     def _stop(self, flip: Flip) -> None:
         self._found.flip = flip
         raise _Frontier
+
+
+class _Watched(Gate):
+    """A gate that tells of what no event tells of: facts met late, and where it has nothing to object."""
+
+    def __init__(self, policy: Policy, tools: Mapping[str, Tool], comparing: _Comparing) -> None:
+        super().__init__(policy, tools)
+        self._comparing = comparing
+
+    def decide_step(self, counters: Counters) -> Decision | None:
+        found = super().decide_step(counters)
+        self._comparing.begin_step(found)
+        return found
+
+    def decide_late(self, check: Mapping[str, Any]) -> Decision:
+        found = super().decide_late(check)
+        self._comparing.late(found)
+        return found
+
+    def decide_result(self, size: int, counters: Counters) -> Decision | None:
+        found = super().decide_result(size, counters)
+        self._comparing.result(found)
+        return found
 
 
 def _of_gate(entry: Line) -> Line:

@@ -86,7 +86,8 @@ def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Set
     deadline = run.get("deadline_ms")
     seconds = None if deadline is None else deadline / 1000
     rebased = tuple(run.get("rebased", ()))
-    return agent, replace(again, as_recorded=True, deadline_s=seconds, rebased=rebased)
+    again = replace(again, deadline_s=seconds, rebased=rebased, approvals=run.get("approvals"))
+    return agent, replace(again, as_recorded=True)
 
 
 def agent_of(

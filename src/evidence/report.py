@@ -130,7 +130,7 @@ class Report:
             return
         said = f"{decision['decision']}, `{decision['rule_id']}`"
         if "approval" in decision:
-            said += f", a person said {decision['approval']['answer']}"
+            said += f", {_person(decision['approval'])}"
         self._rows.append(
             f"| {index} | {what} | {said} | {self._link(decision['at'])} | {attempts} | {mode} |"
         )
@@ -273,3 +273,9 @@ def _quote(text: str) -> list[str]:
     """Foreign text of several lines as a block quote; each line is inert on its own."""
     cut = text if len(text) <= MAX_ANSWER else text[: MAX_ANSWER - 1] + "…"
     return [f"> {inert(line, MAX_ANSWER)}" for line in cut.replace("\r\n", "\n").split("\n")]
+
+
+def _person(said: Line) -> str:
+    """What a person said, who and why."""
+    words = [inert(text, limit) for text, limit in ((said["by"], 64), (said["why"], 200)) if text]
+    return f"a person said {said['answer']}" + (f" ({': '.join(words)})" if words else "")

@@ -19,6 +19,7 @@ from ..runtime.journal import JOURNAL, Journal, Journaled, read_journal
 from ..runtime.keeping import DONE, NOT_DONE, Keeping
 from ..runtime.listeners import Listener
 from ..runtime.llm import Model
+from ..runtime.policy import Policy
 from ..runtime.setting import RunResult, Setting, StepLines
 from ..runtime.tape import RecordedClock
 from .drift import differences
@@ -78,14 +79,24 @@ def resume_folder(
     root: Path | None = None,
     open_model: Callable[[Line], Model] | None = None,
     listeners: Iterable[Listener] = (),
+    approver: Callable[[Policy, str | None], Approve | None] | None = None,
 ) -> RunResult:
-    """Go on with the run of a task that died. `open_model` gets what the run line says of a live model."""
+    """Go on with the run of a task that died. `open_model` gets what the run line says of a live model.
+
+    `approver` gives who is asked: it gets the policy and by which way the run was begun to ask (`terminal`,
+    `file`, None for the answers of its task).
+    """
 
     def again(run: Line) -> tuple[Agent, Setting]:
         base = project_of(out, root) if run["task"] is None else _base(out, run, root)
         live = run["model"]["execution_path"] != "stub"
         model = open_model(run["model"]) if live and open_model is not None else None
-        return agent_of(run, out, base, model=model)
+        agent, setting = agent_of(run, out, base, model=model)
+        way = run.get("approvals")
+        approve = None if approver is None else approver(agent.policy, way)
+        if way is not None:
+            setting = replace(setting, approvals=way, approve=approve)
+        return agent, setting
 
     return Resuming(out, said, rebase).go(
         again, listeners=listeners, wanted=lambda run: _wanted(out, run, root)
@@ -98,8 +109,8 @@ def _wanted(out: Path, run: Line, root: Path | None) -> Wanted:
         return {}, None
     base = _base(out, run, root)
     task = load_task(base / run["task"]["path"], root=base)
-    if run["model"]["execution_path"] != "stub" and task.is_scripted:
-        return {}, None  # what a task expects was written for its script
+    if (run["model"]["execution_path"] != "stub" and task.is_scripted) or "approvals" in run:
+        return {}, None  # what a task expects was written for its script and its answers
     return task.expected, base / ".tachograph" / "rejected" / "-".join(task.kind_and_name)
 
 

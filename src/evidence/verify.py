@@ -14,6 +14,8 @@ from typing import Any
 from ..fail.errors import RecordError
 from ..runtime import canonical_json
 from ..runtime import ledger as ledgers
+from ..runtime.effects import question_digest
+from ..runtime.outcome_data import call_of
 from . import manifest as manifests
 from .drift import differences, shorten
 from .index import INDEX, disagreements
@@ -36,6 +38,7 @@ def verify(folder: Path, root: Path) -> list[str]:
     out = []
     try:
         out += _totals(there[STATE], f"{name}/{STATE}")
+        out += _approvals(there[STATE], f"{name}/{STATE}")
         made = rebuild(there[STATE], f"{name}/{STATE}")
     except RecordError as error:
         out.append(str(error))
@@ -63,6 +66,26 @@ def _totals(state: bytes, name: str) -> list[str]:
         ]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise RecordError(f"has lines of an unknown shape ({type(error).__name__})", file=name) from error
+
+
+def _approvals(state: bytes, name: str) -> list[str]:
+    """Whether each person's answer was given to the call that it stands at, under a policy of the run."""
+    lines = list(ledgers.read(state, name))
+    out = []
+    try:
+        run = lines[0]
+        versions = [run["policy"]["version"], *(item["policy"]["version"] for item in run.get("rebased", ()))]
+        for number, line in enumerate(lines[1:-1], start=2):
+            calls = {call["id"]: call_of(call) for call in line["intended_tool_calls"]}
+            for entry in line["policy_decisions"]:
+                if "approval" not in entry:
+                    continue
+                call, place = calls[entry["id"]], f"{name}:{number}"
+                if entry["approval"]["digest"] not in [question_digest(call, item) for item in versions]:
+                    out.append(f"{place}: the approval of {call.id} was given to another call or policy")
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise RecordError(f"has lines of an unknown shape ({type(error).__name__})", file=name) from error
+    return out
 
 
 class _Ending:

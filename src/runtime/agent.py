@@ -277,6 +277,8 @@ class Agent:
         }
         if setting.deadline_s is not None:
             line["deadline_ms"] = int(setting.deadline_s * 1000)
+        if setting.approvals is not None:
+            line["approvals"] = setting.approvals
         if setting.rebased:
             line["rebased"] = list(setting.rebased)
         return line

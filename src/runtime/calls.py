@@ -79,7 +79,16 @@ def _decide(step: Step, index: int, call: Call) -> Generator[Effect | Event, Out
     what = "deny:again" if again else f"deny:{decision.rule_id}"
     if decision.decision != ESCALATE:
         return decision, what
-    asked = AskHuman(step.index, index, call, decision.reason, decision.at, decision.facts["timeout_s"])
+    asked = AskHuman(
+        step.index,
+        index,
+        call,
+        decision.reason,
+        decision.at,
+        decision.facts["timeout_s"],
+        gate.policy.version,
+        state.run.run_id,
+    )
     try:
         outcome = yield asked
     except Cancelled:
@@ -87,13 +96,14 @@ def _decide(step: Step, index: int, call: Call) -> Generator[Effect | Event, Out
         entry["decision"] = DENY
         raise
     answer = outcome.answer or Answer("silence")
-    granted = answer.answer == "allow"
-    reason = f"{decision.reason}: " + {"allow": "given", "deny": "refused"}.get(
-        answer.answer, "no answer in time"
-    )
+    subject = answer.digest if answer.digest is not None else asked.digest
+    other = subject != asked.digest and answer.answer != "silence"
+    granted = answer.answer == "allow" and not other
+    words = {"allow": "given", "deny": "refused"}.get(answer.answer, "no answer in time")
+    reason = f"{decision.reason}: {words}" + (" to another call or policy" if other else "")
     final = Decision(ALLOW if granted else DENY, "approval", reason, decision.at, decision.facts)
     entry.update(final.record())
-    entry["approval"] = {"answer": answer.answer, "by": answer.by, "why": answer.why}
+    entry["approval"] = {"answer": answer.answer, "by": answer.by, "why": answer.why, "digest": subject}
     return final, "approval:refused"
 
 

@@ -109,5 +109,10 @@ def wall_now() -> str:
 
 
 def stopwatch() -> float:
-    """Seconds of a monotonic clock, for the volatile part of a manifest."""
+    """Seconds of a monotonic clock, for the volatile part of a manifest and for how long a person is waited on."""
     return time.monotonic()
+
+
+def nap(seconds: float) -> None:
+    """Let real time pass, whatever the run's clock is."""
+    time.sleep(seconds)

@@ -373,19 +373,21 @@ class LiveWorld:
             _LOG.info("asking a person raised", exc_info=error)
             said = Answer("deny", why=f"asking raised {type(error).__name__}")
         late = real and self._clock.stamp() - begun > effect.timeout_s * 1_000_000_000
-        if said is None or late or said == Answer("silence"):
+        if said is None or late or (isinstance(said, Answer) and said.answer == "silence"):
             if self._clock.kind == "virtual":
                 self._clock.sleep(effect.timeout_s * 1000)
-            return Outcome(answer=Answer("silence"))
+            return Outcome(answer=Answer("silence", digest=effect.digest))
         self._clock.spend("person")
-        return Outcome(answer=self._read_answer(said))
+        return Outcome(answer=replace(self._read_answer(said, effect.digest), digest=effect.digest))
 
-    def _read_answer(self, said: object) -> Answer:
-        """What a person said, read strictly: what is no answer is a refusal."""
+    def _read_answer(self, said: object, digest: str) -> Answer:
+        """What a person said, read strictly: what is no answer, or one to something else, is a refusal."""
         if isinstance(said, bool):
             return Answer("allow" if said else "deny")
         if not isinstance(said, Answer) or said.answer not in ("allow", "deny", "silence"):
             return Answer("deny", why="the answer was none")
+        if said.digest is not None and said.digest != digest:
+            return Answer("deny", why="the answer was given to another call or policy")
         return Answer(said.answer, self._read_text(said.by), self._read_text(said.why))
 
     def _read_text(self, text: object) -> str | None:

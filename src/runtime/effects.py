@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .canonical_json import Fragment
+from .canonical_json import Fragment, digest, encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,16 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person said to an escalated call: `allow`, `deny` or `silence`."""
+    """What a person said to an escalated call: `allow`, `deny` or `silence`.
+
+    `digest` is that of the question that the answer was given to, `AskHuman.digest`. An answer to another
+    question counts as a refusal.
+    """
 
     answer: str
     by: str | None = None
     why: str | None = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +156,18 @@ class Wait:
         return f"w{'m' if self.index is None else self.index}.{self.attempt}"
 
 
+def question_digest(call: Call, policy: str) -> str:
+    """SHA-256 of what a person is asked: tool and canonical arguments, under a version of the policy."""
+    return digest(encode({"tool": call.name, "arguments": call.arguments, "policy": policy}))
+
+
 @dataclass(frozen=True, slots=True)
 class AskHuman:
-    """Ask a person about an escalated call, for at most `timeout_s` seconds."""
+    """Ask a person about an escalated call, for at most `timeout_s` seconds.
+
+    `reason` and `at` are the gate's: why the call needs a person, and by which line of the policy. `policy`
+    is the policy's version, `run_id` the run that waits.
+    """
 
     step: int
     index: int
@@ -161,10 +175,17 @@ class AskHuman:
     reason: str
     at: str
     timeout_s: int
+    policy: str
+    run_id: str
 
     @property
     def position(self) -> str:
         return f"h{self.index}"
+
+    @property
+    def digest(self) -> str:
+        """What is asked, as `question_digest` has it."""
+        return question_digest(self.call, self.policy)
 
 
 Effect = AskModel | Invoke | Wait | AskHuman

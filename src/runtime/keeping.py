@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ..fail.errors import Cancelled, EffectInDoubt, ReplayError
 from .driver import Leave, Stamps, World
-from .effects import AskModel, Effect, Invoke, Outcome
+from .effects import AskHuman, AskModel, Effect, Invoke, Outcome
 from .gate import Gate
 from .journal import SCHEMA, Entry, Journal, Journaled
 from .mount_path import parse_path
@@ -124,7 +124,12 @@ class Keeping:
 
     def answer(self, effect: Effect, stamps: Stamps) -> Outcome | None:
         """What the journal says of an effect; None once it says no more. Raises ReplayError, Cancelled."""
-        if self._tape.look(effect) is not None:
+        known = self._tape.look(effect)
+        if isinstance(effect, AskHuman) and isinstance(known, Outcome) and not _answers(known, effect):
+            self._tape.drop(effect)  # it goes on under other inputs: the person is asked again
+            self._known.discard((effect.step, effect.position))
+            return None
+        if known is not None:
             return RecordedWorld(self._tape, self._clock).perform(effect, stamps)
         left = self._tape.left()
         if left is not None:
@@ -242,3 +247,7 @@ class _Kept:
         except BaseException:  # noqa: BLE001 - foreign code: no answer
             return UNKNOWN
         return said if isinstance(said, str) and said in (DONE, NOT_DONE) else UNKNOWN
+
+
+def _answers(known: Outcome, asked: AskHuman) -> bool:
+    return known.answer is not None and known.answer.digest == asked.digest

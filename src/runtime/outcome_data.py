@@ -25,7 +25,7 @@ def data_of(outcome: Outcome | Cancelled) -> Data:
         out["result"] = outcome.result
     if outcome.answer is not None:
         said = outcome.answer
-        out["answer"] = {"answer": said.answer, "by": said.by, "why": said.why}
+        out["answer"] = {"answer": said.answer, "by": said.by, "why": said.why, "digest": said.digest}
     if outcome.fault is not None:
         out["fault"] = outcome.fault.record()
     for name in ("invalid", "returned_bytes"):
@@ -45,11 +45,10 @@ def outcome_of(data: Mapping[str, Any]) -> Outcome | Cancelled:
     """The reverse of `data_of`. Raises KeyError, TypeError or ValueError for data of another shape."""
     if "stopped" in data:
         return stop_of(data["stopped"])
-    said = data.get("answer")
     return Outcome(
         reply=_reply_of(data["reply"]) if "reply" in data else None,
         result=canonical_json.freeze(data["result"]) if "result" in data else None,
-        answer=Answer(said["answer"], said["by"], said["why"]) if said is not None else None,
+        answer=answer_of(data["answer"]) if "answer" in data else None,
         fault=fault_of(data["fault"]) if "fault" in data else None,
         invalid=data.get("invalid"),
         returned_bytes=data.get("returned_bytes"),
@@ -85,6 +84,11 @@ def fault_of(data: Mapping[str, Any]) -> Fault:
     return Fault(
         data["exception"], data["kind"], data.get("nothing_happened", False), data.get("retry_after_ms")
     )
+
+
+def answer_of(data: Mapping[str, Any]) -> Answer:
+    """A person's answer from its record; one that does not say to what it was given fits no question."""
+    return Answer(data["answer"], data["by"], data["why"], data.get("digest", ""))
 
 
 def call_of(data: Mapping[str, Any]) -> Call:

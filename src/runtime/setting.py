@@ -60,7 +60,8 @@ class Setting:
     world; `offline` keeps it from reaching any host that no folder answers for. `as_recorded` says that the
     question comes from a record, and was redacted then. `keeper` writes down what happens as it happens. The
     run ends when `cancel` is set, or `deadline_s` seconds after its start. `rebased` tells of the inputs that
-    the run began under, where it goes on under others.
+    the run began under, where it goes on under others. `approvals` says by which way a person was asked who
+    is not part of the task: `terminal` or `file`.
     """
 
     question: str
@@ -79,3 +80,4 @@ class Setting:
     deadline_s: float | None = None
     rebased: tuple[dict[str, Any], ...] = ()
     as_recorded: bool = False
+    approvals: str | None = None

@@ -7,15 +7,15 @@ something else than was asked then, is a ReplayError that names the place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..fail.errors import Cancelled, ReplayError
 from . import canonical_json
 from .clock import Clock
 from .driver import Stamps
-from .effects import Answer, AskModel, Effect, Invoke, Outcome, Wait
-from .outcome_data import fault_of, pairs_of, reply_of, stop_of
+from .effects import AskHuman, AskModel, Effect, Invoke, Outcome, Wait
+from .outcome_data import answer_of, fault_of, pairs_of, reply_of, stop_of
 
 Line = Mapping[str, Any]
 
@@ -75,24 +75,26 @@ class TapeStep:
 class Tape:
     """The outcomes of a run by (step, position), each to be taken once and in order.
 
-    `any_budget` says that a model's input may differ in how much the model may say.
+    `what_if` says that the run goes under another policy: a model's input may differ in how much the model
+    may say, and what a person said under the recorded policy is taken for an answer.
     """
 
-    def __init__(self, steps: Mapping[int, TapeStep], *, any_budget: bool = False) -> None:
+    def __init__(self, steps: Mapping[int, TapeStep], *, what_if: bool = False) -> None:
         self._steps = dict(steps)
-        self._compared = ("messages", "digest", *(() if any_budget else ("max_output_tokens",)))
+        self._what_if = what_if
+        self._compared = ("messages", "digest", *(() if what_if else ("max_output_tokens",)))
         self._now = TapeStep()
         self._index = 0
 
     @classmethod
-    def of(cls, lines: Iterable[Line], *, any_budget: bool = False) -> Tape:
+    def of(cls, lines: Iterable[Line], *, what_if: bool = False) -> Tape:
         """The tape of a ledger's step lines."""
         return cls(
             {
                 line["step_index"]: TapeStep(outcomes_of(line), line["llm_input"], late_of(line["stamps"]))
                 for line in lines
             },
-            any_budget=any_budget,
+            what_if=what_if,
         )
 
     def look(self, effect: Effect) -> Outcome | Cancelled | None:
@@ -109,7 +111,14 @@ class Tape:
             raise ReplayError(effect.step, f"{_words(effect)} is not in the record", effect.position)
         if isinstance(outcome, Cancelled):
             raise outcome
+        if self._what_if and isinstance(effect, AskHuman) and outcome.answer is not None:
+            return replace(outcome, answer=replace(outcome.answer, digest=effect.digest))
         return outcome
+
+    def drop(self, effect: Effect) -> None:
+        """Forget what the tape holds for an effect."""
+        self._turn(effect.step)
+        self._now.outcomes.pop(effect.position, None)
 
     def late_decisions(self, effect: Effect) -> int:
         """How many decisions were stamped within an attempt."""
@@ -185,8 +194,8 @@ def outcomes_of(step: Line) -> dict[str, Outcome | Cancelled]:
                 found[f"w{index}.{entry['attempt']}"] = Outcome()
     for decision in step["policy_decisions"]:
         if "approval" in decision:
-            said = decision["approval"]
-            answer = Answer(said["answer"], said["by"], said["why"])
+            answer = answer_of(decision["approval"])
+            answer = replace(answer, digest=answer.digest or "")  # null fits no question either
             found[f"h{decision['position'][1:]}"] = Outcome(answer=answer)
     if "stopped" in step:
         # the effect during which it was stopped is the last that was begun

@@ -3,8 +3,8 @@
 Each module adds its own commands: `add(commands, verb)`, where `verb(commands, name, act, help)` gives a parser.
 """
 
-from . import checking, looking, policies, running
+from . import approving, checking, looking, policies, pushing, running
 
-PARTS = (running, checking, looking, policies)
+PARTS = (running, approving, checking, looking, policies, pushing)
 
-__all__ = ["PARTS", "checking", "looking", "policies", "running"]
+__all__ = ["PARTS", "approving", "checking", "looking", "policies", "pushing", "running"]

@@ -23,6 +23,11 @@ def add(commands: Any, verb: Verb) -> None:
     parser.add_argument("task", help="task file, such as tasks/canonical/v1.yaml")
     parser.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/KIND/NAME)")
     parser.add_argument("--timeout", type=float, metavar="S", help="end the run after S seconds")
+    parser.add_argument(
+        "--approve",
+        metavar="ask|FOLDER",
+        help="who is asked about calls that need a person: you, at the terminal, or by files in FOLDER",
+    )
     parser.add_argument("--replace", action="store_true", help="replace a recorded run of a live model")
     parser.add_argument(
         "--otlp", metavar="URL", help="send spans live to http://HOST:PORT or grpc://HOST:PORT"
@@ -43,6 +48,11 @@ def add(commands: Any, verb: Verb) -> None:
         parser.add_argument(
             word, action="append", default=[], metavar="CALL", help=f"the call in doubt {said}"
         )
+    parser.add_argument(
+        "--approve",
+        metavar="ask|FOLDER",
+        help="who is asked about calls that need a person, if not as before",
+    )
     parser.add_argument("--rebase", action="store_true", help="go on although inputs changed; records both")
     _live_options(parser, "the live model, if not the one before", "where it answers")
 
@@ -87,12 +97,17 @@ def run(options: argparse.Namespace) -> int:
         options.out or near(home / "runs" / ("live" if model else path.resolve().parent.name) / path.stem)
     )
     agent, setting = build(task, model=model)
+    if options.approve is not None:
+        way = "terminal" if options.approve == "ask" else "file"
+        approve = _approver(options, agent.policy, way)
+        setting = replace(setting, approve=approve, approvals=way)
     if progress is not None:
         progress.redact = agent.redactor().of_model()
     if model is not None and not options.replace:
         spare(out, setting.run_id, "--replace")
-    # what a task expects was written for its script, where it has one
-    expected = {} if model is not None and task.is_scripted else task.expected
+    # what a task expects was written for its script, where it has one, and for its own answers
+    other = (model is not None and task.is_scripted) or options.approve is not None
+    expected = {} if other else task.expected
     rejected = Path(near(home / ".tachograph" / "rejected" / f"{kind}-{name}"))
     with live_export(options.otlp, lambda line: print(f"tachograph: {line}", file=sys.stderr)) as extra:
         result = record_run(
@@ -111,6 +126,27 @@ def run(options: argparse.Namespace) -> int:
     if result.mode == "interrupted" and not good:
         return 128 + (result.signum or 2)
     return 0 if good else 1
+
+
+def _approver(options: argparse.Namespace, policy: Any, way: str | None) -> Any:
+    """Who is asked about calls that need a person; None where the task answers."""
+    from ..asking import Terminal
+    from ..runtime.approvals import ByFile
+
+    if way is None and options.approve is not None:
+        raise InputError("the run was begun with its task's answers", remedy="leave out --approve")
+    if way is None:
+        return None
+    if options.approve is None and way == "file":
+        raise InputError("a person was asked by file", remedy="say where: --approve FOLDER")
+    if options.approve in (None, "ask"):
+        return Terminal(policy, painter(sys.stderr, options.no_color))
+
+    def tell(path: Path, asked: Any) -> None:
+        words = f"a person is asked in {clip(str(path), 400)} (for {asked.timeout_s} s)"
+        print(f"tachograph: {words}; answer with `tachograph approve`", file=sys.stderr, flush=True)
+
+    return ByFile(options.approve, tell=tell)
 
 
 _WAIT_S: Final = 300.0  # a model on this machine, or one that thinks, is long silent
@@ -186,7 +222,13 @@ def resume(options: argparse.Namespace) -> int:
         return _model(options, spec, progress)
 
     result = resume_folder(
-        out, said=said, rebase=options.rebase, root=root, open_model=again, listeners=listeners
+        out,
+        said=said,
+        rebase=options.rebase,
+        root=root,
+        open_model=again,
+        listeners=listeners,
+        approver=lambda policy, way: _approver(options, policy, way),
     )
     place = out.with_name(out.name.removesuffix(".partial"))
     index.update_for(project_of(place, root), place)

@@ -607,7 +607,9 @@ def test_an_allowed_escalation_runs_and_names_who_allowed_it() -> None:
     assert [(e.step, e.index, e.call.name, e.timeout_s) for e in asked] == [(1, 0, "probe", 30)]
     (decision,) = done.decisions
     assert (decision["decision"], decision["rule_id"]) == ("allow", "approval")
-    assert decision["approval"] == {"answer": "allow", "by": "ann?", "why": "fine"}
+    (question,) = asked
+    said = {"answer": "allow", "by": "ann?", "why": "fine", "digest": question.digest}
+    assert decision["approval"] == said
     (check,) = done.named("policy_check")
     stamps = done.steps[0]["stamps"]
     assert check.end_ns - check.start_ns == stamps["h0"][1] - stamps["d0"][0]
