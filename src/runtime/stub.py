@@ -2,7 +2,7 @@
 
 A script is a list of turns: `{say, calls: [{tool, arguments | arguments_text}], answer, usage, finish_reason}`.
 Inside `arguments` and `answer`, `{$result: N, at: POINTER}` stands for a value of the N-th tool result so far
-(from 0), `{$join: [...]}` for the texts in the list put together. A script that runs out or a pointer that
+(from 0), `{$join: [...]}` for the texts and whole numbers in the list put together. A script that runs out or a pointer that
 dangles is an error: a stub never makes anything up.
 """
 
@@ -81,9 +81,9 @@ class Stub:
             return self._point(value, asked, where)
         if "$join" in value:
             parts = self._fill(value["$join"], asked, f"{where}/$join")
-            if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
-                raise self._complain(where, "$join takes a list of texts", "point at strings")
-            return "".join(parts)
+            if not isinstance(parts, list) or not all(type(part) in (str, int) for part in parts):
+                raise self._complain(where, "$join takes a list of texts and whole numbers", "point at such")
+            return "".join(map(str, parts))
         return {key: self._fill(item, asked, f"{where}/{key}") for key, item in value.items()}
 
     def _point(self, value: dict[str, Any], asked: LLMInput, where: str) -> Any:

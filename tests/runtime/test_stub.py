@@ -83,13 +83,13 @@ def test_pointers_stand_anywhere_in_arguments() -> None:
         "id": {"$result": 0, "at": "/hits/0/id"},
         "deep": [{"all": {"$result": 0, "at": "/hits/1"}}],
         "text": {"$join": ["corpus/", {"$result": 0, "at": "/hits/0/id"}, ".md"]},
-        "nested": {"$join": [{"$join": ["a", "b"]}, "c"]},
+        "nested": {"$join": [{"$join": ["a", "b"]}, "c", 7]},
         "whole": {"$result": 1},
     }
     (call,) = Stub([{"calls": [{"tool": "t", "arguments": arguments}]}])(asked()).tool_calls
     assert isinstance(call.arguments, str)
     assert json.loads(call.arguments) == {
-        "id": "op-a3", "deep": [{"all": {"id": "op-b1", "n": None}}], "text": "corpus/op-a3.md", "nested": "abc",
+        "id": "op-a3", "deep": [{"all": {"id": "op-b1", "n": None}}], "text": "corpus/op-a3.md", "nested": "abc7",
         "whole": "plain text",
     }  # fmt: skip
 
@@ -136,9 +136,9 @@ def test_without_results_there_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "parts", ["text", [1], [None], ["a", ["b"]], [{"$result": 0, "at": "/hits"}], {"a": "b"}, 5]
+    "parts", ["text", [True], [1.5], [None], ["a", ["b"]], [{"$result": 0, "at": "/hits"}], {"a": "b"}, 5]
 )
-def test_only_texts_are_joined(parts: Any) -> None:
+def test_only_texts_and_whole_numbers_are_joined(parts: Any) -> None:
     assert "/0/answer" in refused([{"answer": {"$join": parts}}]).message
 
 
