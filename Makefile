@@ -128,7 +128,7 @@ $(VENV)/.live: requirements-live.txt requirements-seal.txt $(VENV)/.dev
 
 .PHONY: test-live
 test-live: $(VENV)/.live ## the tests of live models, with the real SDKs over loopback, and of seals
-	@$(PY) -m pytest -q tests/providers tests/evidence/test_seal.py
+	@$(PY) -m pytest -q tests/providers tests/evidence/test_seal.py tests/test_tutorial.py
 
 .PHONY: live-demo
 live-demo: $(VENV)/.runtime ## a real model on this machine runs a task, and the run is recorded (113 MB, once)

@@ -18,13 +18,14 @@ _COLOURS = {"green": "32", "red": "31", "yellow": "33", "bold": "1", "dim": "2"}
 Paint = Callable[[str, str], str]
 
 
-def painter(stream: TextIO, no_color: bool) -> Paint:
-    """A function (text, colour) -> text for a stream: SGR codes at a terminal, nothing elsewhere.
+def wants_colour(stream: TextIO) -> bool:
+    """Whether a stream is a terminal whose owner wants colour: `NO_COLOR` is honoured, as no-color.org asks."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")  # noqa: TID251 - decides nothing in a run
 
-    `NO_COLOR` in the environment is honoured, as https://no-color.org asks.
-    """
-    wanted = not no_color and not os.environ.get("NO_COLOR")  # noqa: TID251 - decides nothing in a run
-    if not wanted or not stream.isatty():
+
+def painter(stream: TextIO, no_color: bool) -> Paint:
+    """A function (text, colour) -> text for a stream: SGR codes at a terminal, nothing elsewhere."""
+    if no_color or not wants_colour(stream):
         return lambda text, _colour: text
     return lambda text, colour: f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 

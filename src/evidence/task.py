@@ -193,7 +193,7 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
         )
         for name, host in data.get("hosts", {}).items()
     }
-    agent = Agent(model or _stub(task), tools, policy, mounts=mounts, hosts=hosts)
+    agent = Agent(model or _stub(task), tools, policy, mounts=mounts, hosts=hosts, known_tools=names)
     check_addresses(policy, hosts)
     about = {"id": task.id, "path": task.file, "sha256": task.digest}
     if model is not None:

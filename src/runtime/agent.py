@@ -48,7 +48,8 @@ class Agent:
 
     `llm` is any `Callable[[LLMInput], LLMOutput]`. `tools` are `Tool`s, tool modules, or names of the shipped
     ones. `mounts` binds the policy's mounts to folders; a `write` mount that is not bound is a fresh private
-    folder. `hosts` maps host names to folders that answer in their place. Raises InputError where policy,
+    folder. `hosts` maps host names to folders that answer in their place. `known_tools` names tools that are not
+    part of this agent but may stand in its policy, beside the shipped ones. Raises InputError where policy,
     tools, mounts and hosts do not fit together.
     """
 
@@ -60,6 +61,7 @@ class Agent:
         *,
         mounts: Mapping[str, str | os.PathLike[str] | Mount] | None = None,
         hosts: Mapping[str, str | os.PathLike[str] | Host] | None = None,
+        known_tools: Iterable[str] = (),
     ) -> None:
         if not callable(llm):
             raise InputError("llm is no callable", remedy="give a Callable[[LLMInput], LLMOutput]")
@@ -72,7 +74,7 @@ class Agent:
         self.llm = llm
         self.policy = policy
         self.gate = Gate(policy, collect(tools))
-        policy.check_tools({*self.gate.tools, *SHIPPED})
+        policy.check_tools({*self.gate.tools, *SHIPPED, *known_tools})
         self.mounts = _mounts(policy, mounts or {})
         self.hosts = {
             name: host if isinstance(host, Host) else Host(Path(host), name)

@@ -342,3 +342,11 @@ def test_what_no_run_can_be_made_with_is_refused_before_it_starts() -> None:
         with pytest.raises(InputError) as caught:
             make()
         assert caught.value.remedy
+
+
+def test_a_policy_may_speak_of_tools_that_are_known_and_not_part_of_the_agent() -> None:
+    policy = Policy.from_dict(policy_data(tool_registry={"allowed": ["probe", "elsewhere"], "denied": []}))
+    with pytest.raises(PolicyError, match="no tool named 'elsewhere'"):
+        Agent(Script([answer()]), [tool()], policy)
+    agent = Agent(Script([answer()]), [tool()], policy, known_tools=["elsewhere"])
+    assert [spec.name for spec in agent._specs] == ["probe"]

@@ -1,0 +1,148 @@
+"""A run as the lines of a tree: steps, what the model said, calls, decisions, attempts, waits, with their times."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..evidence.drift import Drift, counted
+from ..evidence.report import visible
+from ..runtime import canonical_json
+from .model import Call, Run, Step
+
+Line = dict[str, Any]
+
+# text and the word for how it looks: plain, strong, dim, good, bad, warn
+Piece = tuple[str, str]
+_LOOKS: Final = {"allow": "good", "deny": "bad", "escalate": "warn"}
+_LIMIT: Final = 2000  # characters of foreign text in a line
+
+
+@dataclass(slots=True)
+class Leaf:
+    """One line. `times` is (start, end) in nanoseconds of the run, None for what takes none."""
+
+    pieces: list[Piece]
+    times: tuple[int, int] | None
+    below: list[Leaf]
+
+
+def leaves(run: Run) -> list[Leaf]:
+    """The steps of a run, each with what is in it."""
+    return [_step(step) for step in run.steps]
+
+
+def flat(found: list[Leaf], guides: str = "") -> Iterator[tuple[str, Leaf]]:
+    """(the branches before it, leaf) of every line from top to bottom."""
+    for number, leaf in enumerate(found):
+        last = number == len(found) - 1
+        yield guides + ("└─ " if last else "├─ "), leaf
+        yield from flat(leaf.below, guides + ("   " if last else "│  "))
+
+
+def parting(left: Run, right: Run, drift: Drift) -> Piece:
+    """Where two runs part, in a line; `drift` is of their ledgers without the first line."""
+    if drift.first is None:
+        setup = "" if left.run == right.run else "; they were set up otherwise"
+        return f"the two runs did the same{setup}", "good"
+    first = str(drift.first)
+    if drift.first.step is None:
+        first = first.partition(" ")[2].partition(" ")[
+            2
+        ]  # a line of the ledger says nothing to a reader here
+    more = f"; {counted(drift.downstream, 'difference')} after it" if drift.downstream else ""
+    return f"first difference: {first} [{drift.first.kind}]{more}", "bad"
+
+
+def two_as_text(left: Run, right: Run, drift: Drift) -> str:
+    """Two runs as a unified diff of what they did, and where they part."""
+    one, other = (
+        ["".join(text for text, _ in leaf.pieces).rstrip() for _, leaf in flat(leaves(run))]
+        for run in (left, right)
+    )
+    names = (visible(left.name), visible(right.name))
+    out = difflib.unified_diff(one, other, *names, lineterm="", n=5)
+    return "\n".join([*out, parting(left, right, drift)[0]])
+
+
+def _step(step: Step) -> Leaf:
+    line = step.line
+    below = [_model(step)] if line["llm_attempts"] else []
+    below += [Leaf(_decision(decision), None, []) for decision in step.refusals]
+    below += [_call(step, index, call) for index, call in enumerate(step.calls)]
+    mode = [(f"  {visible(line['failure_mode'])}", "warn")] if line["failure_mode"] else []
+    return Leaf([(f"step {step.index}", "strong"), *mode], (step.begin, step.end), below)
+
+
+def _model(step: Step) -> Leaf:
+    line, said = step.line, step.line["llm_output"]
+    stamps = line["stamps"]
+    own = [pair for at, pair in stamps.items() if at.startswith(("m.", "wm."))]
+    text = "" if said is None else said["text"] or said["final_answer"] or ""
+    what = "model" if said is None or not said["final_answer"] else "answer"
+    pieces = [(f"{what}  ", "strong"), (_short(text), "plain")]
+    tried = line["llm_attempts"]
+    below = _attempts(stamps, "m", tried) if len(tried) > 1 or "fault" in tried[-1] else []
+    return Leaf(pieces, _span(own), below)
+
+
+def _call(step: Step, index: int, call: Call) -> Leaf:
+    arguments = call.text if call.arguments is None else canonical_json.encode(call.arguments)
+    stamps = step.line["stamps"]
+    own = [pair for at, pair in stamps.items() if at[1:].partition(".")[0] == str(index)]
+    below: list[Leaf] = []
+    for decision in call.decisions:
+        at = decision["position"]
+        below.append(Leaf(_decision(decision), _times(stamps, at), []))
+        if "approval" in decision:
+            below.append(Leaf(_person(decision["approval"]), _times(stamps, f"h{index}"), []))
+    below += _attempts(stamps, f"i{index}", call.attempts)
+    if not call.decisions:
+        below.append(Leaf([("not reached", "dim")], None, []))
+    return Leaf([(visible(call.name), "strong"), (f" {_short(arguments or '')}", "dim")], _span(own), below)
+
+
+def _attempts(stamps: Line, prefix: str, attempts: list[Line]) -> list[Leaf]:
+    out = []
+    for entry in attempts:
+        outcome = str(entry.get("outcome", "fault" if "fault" in entry else "ok"))
+        look = "good" if outcome in ("success", "ok") else "warn"
+        fault = f"  {visible(str(entry['fault']['exception']))}" if "fault" in entry else ""
+        pieces = [(f"attempt {entry['attempt']}  ", "plain"), (visible(outcome), look), (fault, "dim")]
+        out.append(Leaf(pieces, _times(stamps, f"{prefix}.{entry['attempt']}"), []))
+        if "backoff_ms" in entry:
+            at = f"w{'m' if prefix == 'm' else prefix[1:]}.{entry['attempt']}"
+            out.append(Leaf([(f"wait {entry['backoff_ms']} ms", "dim")], _times(stamps, at), []))
+    return out
+
+
+def _decision(decision: Line) -> list[Piece]:
+    said = decision["decision"]
+    late = "while it ran: " if decision["phase"] == "execution" else ""
+    pieces = [(late, "dim"), (said, _LOOKS.get(said, "warn")), (f"  {visible(decision['rule_id'])}", "plain")]
+    pieces.append((f"  {visible(decision['at'])}", "dim"))
+    if said != "allow":
+        pieces.append((f"  {visible(decision['reason'])}", "plain"))
+    return pieces
+
+
+def _person(said: Line) -> list[Piece]:
+    look = _LOOKS.get(said["answer"], "warn")
+    why = ": ".join(_short(text) for text in (said["by"], said["why"]) if text)
+    return [("a person said ", "plain"), (visible(said["answer"]), look), (f"  {why}" if why else "", "dim")]
+
+
+def _times(stamps: Line, at: str) -> tuple[int, int] | None:
+    pair = stamps.get(at)
+    return (pair[0], pair[1]) if pair is not None else None
+
+
+def _span(pairs: list[Any]) -> tuple[int, int] | None:
+    return (min(pair[0] for pair in pairs), max(pair[1] for pair in pairs)) if pairs else None
+
+
+def _short(text: str) -> str:
+    line = visible(text[:_LIMIT])
+    return line if len(text) <= _LIMIT else line + "…"
