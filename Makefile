@@ -96,6 +96,14 @@ pythons: ## check the committed runs with every other CPython from 3.11 that is 
 sabotage: $(VENV)/.dev ## one-line mutations of the code: each must turn a check red
 	@$(PY) tests/sabotage/run.py
 
+.PHONY: policy-test
+policy-test: $(VENV)/.runtime ## hold the policy and its overlays against policy/tests; ARGS="--junit FILE"
+	@$(PY) -m tachograph policy test $(ARGS)
+
+.PHONY: policy-coverage
+policy-coverage: $(VENV)/.runtime ## change the policy bit by bit: every change must be noticed
+	@$(PY) -m tachograph policy coverage $(ARGS)
+
 .PHONY: fixture-build
 fixture-build: $(VENV)/.runtime ## write the corpus manifest from the documents
 	@$(PY) data/corpus/fixture.py build
@@ -129,6 +137,15 @@ $(VENV)/.live: requirements-live.txt requirements-seal.txt $(VENV)/.dev
 .PHONY: test-live
 test-live: $(VENV)/.live ## the tests of live models, with the real SDKs over loopback, and of seals
 	@$(PY) -m pytest -q tests/providers tests/evidence/test_seal.py tests/test_tutorial.py
+
+$(VENV)/.adapters: requirements-langchain.txt requirements-agents.txt $(VENV)/.dev
+	@echo "tachograph: installing the frameworks that adapters are tested with (once) ..."
+	@$(PIP) -r requirements-langchain.txt -r requirements-agents.txt langchain-openai langchain-anthropic
+	@touch $@
+
+.PHONY: test-adapters
+test-adapters: $(VENV)/.adapters ## the adapters with the real LangChain and OpenAI Agents SDK
+	@$(PY) -m pytest -q tests/adapters
 
 .PHONY: live-demo
 live-demo: $(VENV)/.runtime ## a real model on this machine runs a task, and the run is recorded (113 MB, once)

@@ -27,6 +27,7 @@ import growth
 import policies
 import processes
 import replays
+import reviews
 import steps
 from measure import Row
 
@@ -39,6 +40,7 @@ PARTS: dict[str, Callable[..., list[Row]]] = {
     "policies": policies.rows,
     "durability": durability.rows,
     "replays": replays.rows,
+    "reviews": reviews.rows,
 }
 WIDTH = 72
 

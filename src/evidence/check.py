@@ -6,6 +6,7 @@ kind of difference that is, which files differ, and the command that accepts the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from ..runtime.tape import outcomes_of
 from ..tracing.spans import spans_of
 from . import cause, replay
 from . import manifest as manifests
-from .compare import BROKEN, Findings, compare_files, hold_against_itself
+from .compare import BROKEN, Findings, compare_files, hold_against_itself, in_words
 from .drift import CLASSES
 from .expect import Tally, differences
 from .index import INDEX, UNFINISHED
@@ -31,6 +32,7 @@ from .index import read as read_index
 from .manifest import MANIFEST, STATE
 from .rebuild import run_files
 from .recorded import Recorded, is_live, made_from_code, open_record, project_of, relative_name, task_of
+from .report import visible
 from .task import Task, build, load_task
 from .verify import verify
 from .writer import derive
@@ -66,6 +68,8 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
     except (InputError, OutputError) as error:
         found.judged = False
         found.lines.append(str(error))
+        found.moved = _moved_on_disk(folder, base)
+        found.lines += [f"input moved: {visible(path)} {what}" for path, what in found.moved.items()]
         return found
     _miss(found, missed, task_path)
     if found.lines:
@@ -116,6 +120,20 @@ def _weigh(found: Findings, there: Mapping[str, bytes], base: Path) -> None:
         found.accept = None
     elif found.made is not None:
         found.accept = f'tachograph accept {shlex.quote(found.run)} --reason "..."'
+
+
+def _moved_on_disk(folder: Path, base: Path) -> dict[str, str]:
+    """Inputs that are no longer as a manifest names them, of a run that cannot be made again to tell."""
+    moved = {}
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        for item in manifests.read((folder / MANIFEST).read_bytes())["inputs"]:
+            file = (base / item["path"]).resolve()
+            if not file.is_relative_to(base.resolve()):
+                continue
+            now = digest(file.read_bytes()) if file.is_file() else None
+            if now != item["sha256"]:
+                moved[item["path"]] = in_words(item["sha256"], now)
+    return moved
 
 
 def _made_by(manifest: bytes) -> str | None:

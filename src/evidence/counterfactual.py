@@ -10,15 +10,16 @@ are not what they were is not told of.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from ..fail.errors import InputError, RecordError, ReplayError
-from ..runtime import canonical_json
+from ..runtime import ledger as ledgers
 from ..runtime.counters import Counters
 from ..runtime.driver import drive
 from ..runtime.effects import Decided, Effect, Ending, Event, Invoke, Outcome
@@ -31,7 +32,7 @@ from ..runtime.state import Run
 from ..runtime.tape import RecordedClock, RecordedWorld, Tape
 from ..runtime.tools import Tool, load_named
 from .manifest import STATE
-from .recorded import Recorded, open_record
+from .recorded import project_of, relative_name
 
 Line = dict[str, Any]
 
@@ -100,25 +101,31 @@ class Counterfactual:
 
 def under(folder: Path, policy: Policy, *, root: Path | None = None) -> Counterfactual:
     """The run in `folder` under `policy`. Raises RecordError where it is no run that can be replayed."""
-    return _asked(open_record(folder, root), policy)
+    return _asked(_opened(folder, root), policy)
 
 
 def against(folder: Path, old: Policy, new: Policy, *, root: Path | None = None) -> Counterfactual:
     """The run in `folder`, which was made under `old`, under `new`.
 
-    Only a run that goes under `old` as recorded tells something of `new`; any other is `untold`.
+    Only a run that goes under `old` as recorded tells something of `new`; any other is `untold`. What stands
+    before a flip is what `old` says today, so that its line is one of `old`.
     """
     found = Counterfactual(str(folder), None, new.version)
     try:
-        recorded = open_record(folder, root)
-        found.run, found.recorded_version = recorded.name, recorded.run["policy"]["version"]
-        then = _asked(recorded, old, exactly=True)
+        recorded = _opened(folder, root)
+        found.run = recorded.name
+        made: dict[tuple[int, str], Line] = {}
+        then = _asked(recorded, old, exactly=True, made=made)
         if then.is_same and new.version != old.version:
-            return _asked(recorded, new)
+            found = _asked(recorded, new)
+            flip = found.flip
+            if flip is not None and flip.before is not None:
+                found.flip = replace(flip, before=made.get((flip.step, flip.position), flip.before))
+            return found
     except InputError as error:
         found.untold = str(error)
         return found
-    found.same = then.same
+    found.same, found.recorded_version = then.same, then.recorded_version
     if not then.is_same:
         found.same, found.behind = 0, then.same + then.behind + (then.flip is not None)
         found.untold = then.untold or f"it does not go as recorded under the old policy either: {_how(then)}"
@@ -136,14 +143,42 @@ def _how(found: Counterfactual) -> str:
     return f"step {flip.step} {flip.position}: {before} -> {after}"
 
 
+@dataclass
+class _Record:
+    """A record's ledger; its other files follow from it. `tools` are those of today, once they were asked for."""
+
+    name: str
+    base: Path
+    lines: list[Line]
+    tools: dict[str, Tool] | None = None
+
+
+def _opened(folder: Path, root: Path | None) -> _Record:
+    base = project_of(folder, root)
+    name = relative_name(folder, base)
+    place = f"{name}/{STATE}"
+    try:
+        text = (folder / STATE).read_bytes()
+    except OSError as error:
+        remedy = "name the folder of one run, such as runs/canonical/v1"
+        raise RecordError(f"cannot be read ({type(error).__name__})", file=place, remedy=remedy) from None
+    return _Record(name, base, list(ledgers.read(text, place)))
+
+
 class _Frontier(BaseException):
     """Nothing behind it is told. Not an Exception: no failure of the gate may be mistaken for it."""
 
 
-def _asked(recorded: Recorded, policy: Policy, *, exactly: bool = False) -> Counterfactual:
-    """The record gone through under a policy; `exactly` asks for the same rules, too."""
+def _asked(
+    recorded: _Record,
+    policy: Policy,
+    *,
+    exactly: bool = False,
+    made: dict[tuple[int, str], Line] | None = None,
+) -> Counterfactual:
+    """The record gone through under a policy; `exactly` asks for the same rules too, `made` gets its decisions."""
     try:
-        return _followed(recorded, policy, exactly)
+        return _followed(recorded, policy, exactly, {} if made is None else made)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise RecordError(
             f"has lines of an unknown shape ({type(error).__name__})",
@@ -152,18 +187,22 @@ def _asked(recorded: Recorded, policy: Policy, *, exactly: bool = False) -> Coun
         ) from error
 
 
-def _followed(recorded: Recorded, policy: Policy, exactly: bool) -> Counterfactual:
-    run, steps, end = recorded.run, recorded.lines[1:-1], recorded.lines[-1]
+def _followed(
+    recorded: _Record, policy: Policy, exactly: bool, made: dict[tuple[int, str], Line]
+) -> Counterfactual:
+    run, steps, end = recorded.lines[0], recorded.lines[1:-1], recorded.lines[-1]
     found = Counterfactual(recorded.name, run["policy"]["version"], policy.version)
     decisions = {
-        (line["step_index"], entry["position"]): entry for line in steps for entry in line["policy_decisions"]
+        (line["step_index"], entry["position"]): _of_gate(entry, line)
+        for line in steps
+        for entry in line["policy_decisions"]
     }
-    tools = {item["name"]: _tool(recorded, item) for item in run["tools"]}
+    tools = recorded.tools = recorded.tools or {item["name"]: _tool(recorded, item) for item in run["tools"]}
     found.untold = next((why for item in run["tools"] if (why := _moved(item, tools[item["name"]]))), None)
     if found.untold is not None:
         found.behind = len(decisions)
         return found
-    comparing = _Comparing(found, decisions, len(steps), exactly)
+    comparing = _Comparing(found, decisions, len(steps), exactly, made)
     clock, tape = RecordedClock.of(recorded.lines), Tape.of(steps, what_if=True)
     gate = _Watched(policy, tools, comparing)
     schedule = Schedule.of(policy.section("retry"))
@@ -188,17 +227,14 @@ _RETRIES: Final = re.compile(
 
 
 def _schedule_of(run: Line) -> Schedule:
-    limits = run["policy"]["limits"]
-    return Schedule.of({key: value for key, value in limits.items() if key in _SCHEDULE})
-
-
-_SCHEDULE: Final = ("max_retries", "backoff_base_ms", "backoff_cap_ms")
+    names = ("max_retries", "backoff_base_ms", "backoff_cap_ms")
+    return Schedule.of({name: run["policy"]["limits"].get(name, 0) for name in names})
 
 
 # ---- tools --------------------------------------------------------------------------------------------------
 
 
-def _tool(recorded: Recorded, item: Line) -> Tool:
+def _tool(recorded: _Record, item: Line) -> Tool:
     if item["file"] is None:
         raise RecordError(
             f"its tool {str(item['name'])[:80]!r} was made in code and is in no file",
@@ -207,16 +243,18 @@ def _tool(recorded: Recorded, item: Line) -> Tool:
         )
     folder = (recorded.base / item["file"]).parent
     folder = folder if folder.is_dir() else shipped("tools")
+    name = str(item["name"])
     try:
-        text = (folder / f"{item['name']}.py").read_bytes()
+        now = os.stat(folder / f"{name}.py")
+        state = (now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
     except (OSError, ValueError):
-        text = b""
-    return _loaded(str(item["name"]), folder, canonical_json.digest(text))
+        state = None
+    return _loaded(name, folder, state)
 
 
 @lru_cache(maxsize=256)
-def _loaded(name: str, folder: Path, _digest: str) -> Tool:
-    """A tool that is only looked at, so one serves every run."""
+def _loaded(name: str, folder: Path, _state: tuple[int, ...] | None) -> Tool:
+    """A tool that is only looked at, so one serves every run while its file is the same."""
     return load_named(name, folder)
 
 
@@ -237,13 +275,18 @@ class _Comparing:
     """Holds each decision, as it is made, against the one that is recorded at its place."""
 
     def __init__(
-        self, found: Counterfactual, recorded: Mapping[tuple[int, str], Line], steps: int, exactly: bool
+        self,
+        found: Counterfactual,
+        recorded: Mapping[tuple[int, str], Line],
+        steps: int,
+        exactly: bool,
+        made: dict[tuple[int, str], Line],
     ) -> None:
         self._found = found
         self._recorded = recorded
         self._steps = steps
-        self._exactly = exactly
-        self._done: set[tuple[int, str]] = set()
+        self._keys = ("decision", "rule_id") if exactly else ("decision",)
+        self._done = made
         self._step = self._ended = 0
         self._attempt: Invoke | None = None
         self._checks = 0
@@ -270,7 +313,7 @@ class _Comparing:
 
     def late(self, decision: Decision) -> None:
         """A fact that an attempt met was judged."""
-        assert self._attempt is not None
+        assert self._attempt
         position = f"{self._attempt.position}.c{self._checks}"
         self._checks += 1
         self._compare(position, decision.record(), self._attempt.call.name)
@@ -286,7 +329,7 @@ class _Comparing:
         entry = self._recorded.get((self._step, position))
         if entry is not None:
             tool = None if self._attempt is None or position == "d" else self._attempt.call.name
-            self._stop(Flip(_kind(_of_gate(entry), None), self._step, position, tool, _of_gate(entry), None))
+            self._stop(Flip(_kind(entry, None), self._step, position, tool, entry, None))
 
     def left_over(self, ending: Ending, end: Line, unused: str | None) -> str | None:
         """In what a run that made every decision as recorded still differs from its record."""
@@ -300,16 +343,12 @@ class _Comparing:
 
     def _compare(self, position: str, after: Line, tool: str | None) -> None:
         place = (self._step, position)
-        self._done.add(place)
-        known = self._recorded.get(place)
-        before = None if known is None else _of_gate(known)
-        if before is not None and all(before[key] == after[key] for key in self._keys()):
+        self._done[place] = after
+        before = self._recorded.get(place)
+        if before is not None and all(before[key] == after[key] for key in self._keys):
             self._found.same += 1
             return
         self._stop(Flip(_kind(before, after), self._step, position, tool, before, after))
-
-    def _keys(self) -> tuple[str, ...]:
-        return ("decision", "rule_id") if self._exactly else ("decision",)
 
     def _stop(self, flip: Flip) -> None:
         self._found.flip = flip
@@ -339,10 +378,10 @@ class _Watched(Gate):
         return found
 
 
-def _of_gate(entry: Line) -> Line:
-    """A recorded decision as the gate made it, before a person spoke."""
+def _of_gate(entry: Line, step: Line) -> Line:
+    """A recorded decision as the gate made it, before a person spoke or the run was stopped."""
     plain = {key: entry[key] for key in ("decision", "rule_id", "reason", "at", "facts")}
-    return {**plain, "decision": ESCALATE} if "approval" in entry else plain
+    return {**plain, "decision": ESCALATE} if f"h{entry['position'][1:]}" in step["stamps"] else plain
 
 
 def _kind(before: Line | None, after: Line | None) -> str:

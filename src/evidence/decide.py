@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from ..fail.errors import InputError
 from ..runtime.canonical_json import NotJson, parse
+from ..runtime.effects import Call
 from ..runtime.explain import ASKS, FAILED, NOT_ASKED, PASSED, Budget, Explanation, RuleVerdict, explain
 from ..runtime.gate import Counters, Gate
 from ..runtime.llm import read_call
 from ..runtime.policy import Policy
 from ..runtime.redact import Redactor
 from ..runtime.schema_errors import did_you_mean
-from ..runtime.tools import load_named
+from ..runtime.tools import Tool, load_named
 from .report import visible
 
 Paint = Callable[[str, str], str]
 
 _EXAMPLE: Final = '{"tool": "fetch", "arguments": {"url": "https://corpus.test/op-a1.md"}}'
-_USED: Final = ("iterations", "tokens", "tool_calls", "result_bytes", "repeats")
+USED: Final = ("iterations", "tokens", "tool_calls", "result_bytes", "repeats")
 
 
 def decide_file(place: str, policy: Policy, root: Path) -> Explanation:
-    """Decide `{"tool": NAME, "arguments": ...}` read from a file, or from standard input for `-`.
+    """Decide a call read from a file, see `read_file`. Raises InputError."""
+    return explain(*read_file(place, policy, root))
+
+
+def read_file(place: str, policy: Policy, root: Path) -> tuple[Gate, Call, Counters]:
+    """`{"tool": NAME, "arguments": ...}` read from a file, or from standard input for `-`: what a gate is asked.
 
     `arguments` is an object, or text as a model writes it; `used` may say what the run has used before
     (`iterations`, `tokens`, `tool_calls`, `result_bytes`, and `repeats` of this very call), else nothing.
@@ -42,12 +48,29 @@ def decide_file(place: str, policy: Policy, root: Path) -> Explanation:
             raise InputError(f"has no {key}", file=name, remedy=f"write {_EXAMPLE}")
     if not isinstance(data["tool"], str):
         raise InputError("tool is no text", file=name, remedy=f"write {_EXAMPLE}")
+    gate = Gate(policy, tools_of(policy.allowed, root))
+    call = call_of(data["tool"], data["arguments"], policy)
+    return gate, call, counters_of(_used(data.get("used", {}), name), gate.key_of(call))
+
+
+def tools_of(names: Iterable[str], root: Path) -> dict[str, Tool]:
+    """The tools of these names in a project, else the shipped ones. Raises ToolError for a name without one."""
     folder = root / "tools"
     where = folder if folder.is_dir() else None
-    gate = Gate(policy, {name: load_named(name, where) for name in policy.allowed})
-    # read as a model's reply is: by the policy's own patterns for secrets too
-    call = read_call("tc_1_0", data["tool"], data["arguments"], Redactor(policy.redact))
-    return explain(gate, call, _counters(data.get("used", {}), gate.key_of(call), name))
+    return {name: load_named(name, where) for name in names}
+
+
+def call_of(tool: str, arguments: object, policy: Policy) -> Call:
+    """A call read as a model's reply is: by the policy's own patterns for secrets too."""
+    return read_call("tc_1_0", tool, arguments, Redactor(policy.redact))
+
+
+def counters_of(used: Mapping[str, int], key: bytes) -> Counters:
+    """What a run has used before; `repeats` are of the call with this key."""
+    before: dict[str, Any] = {name: used[name] for name in USED[:-1] if name in used}
+    counts = Counters(**before)
+    counts.repeats[key] = used.get("repeats", 0)
+    return counts
 
 
 def _read(place: str, name: str) -> dict[str, Any]:
@@ -65,14 +88,12 @@ def _read(place: str, name: str) -> dict[str, Any]:
     return data
 
 
-def _counters(used: object, key: bytes, name: str) -> Counters:
+def _used(used: object, name: str) -> Mapping[str, int]:
     whole = isinstance(used, dict) and all(type(n) is int and n >= 0 for n in used.values())
-    if not isinstance(used, dict) or not whole or not set(used) <= set(_USED):
-        remedy = f"give whole numbers for some of {', '.join(_USED)}"
+    if not isinstance(used, dict) or not whole or not set(used) <= set(USED):
+        remedy = f"give whole numbers for some of {', '.join(USED)}"
         raise InputError("used is no count of what was used", file=name, remedy=remedy)
-    counts = Counters(**{key: used[key] for key in _USED[:-1] if key in used})
-    counts.repeats[key] = used.get("repeats", 0)
-    return counts
+    return used
 
 
 # ---- in words ------------------------------------------------------------------------------------------------

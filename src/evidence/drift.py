@@ -31,6 +31,7 @@ _TABLE: Final = tuple(
         (r"run/(question|model)", "TEXT"),
         (r"run/", "SHAPE"),
         (r"step/policy_decisions/\d+/(decision|rule_id|approval/answer)", "VERDICT"),
+        (r"step/policy_decisions/\d+/approval/digest", "DIGEST-ONLY"),
         (r"step/policy_decisions/\d+/(at|reason|approval)", "TEXT"),
         (r"step/policy_decisions/\d+/facts", "SHAPE"),
         (r"step/policy_decisions", "VERDICT"),
@@ -45,7 +46,7 @@ _TABLE: Final = tuple(
         (r"step/llm_input/digest", "DIGEST-ONLY"),
         (r"step/llm_input/max_output_tokens", "BUDGET"),
         (r"step/llm_output", "TEXT"),
-        (r"step/failure_mode", "ENDING"),
+        (r"step/(failure_mode|stopped)", "ENDING"),
         (r"step/errors/\d+/(problem|pointer|keyword|limit)", "TEXT"),
         (r"step/errors", "RETRY"),
         (r"step/", "SHAPE"),
@@ -57,13 +58,25 @@ _TABLE: Final = tuple(
         (r"end/inputs", "DIGEST-ONLY"),
     )
 )
-_ABSENT: Final = object()
+
+
+class _Absent:
+    """What stands on the side of a difference that has nothing there. There is one of it, in any process."""
+
+    def __reduce__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final = _Absent()
 _LIMIT: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """One difference: ledger line (from 1), step (None outside one), JSON Pointer, both values, its class."""
+    """One difference: ledger line (from 1), step (None outside one), JSON Pointer, both values, its class.
+
+    `sides` are the two ledger lines that it stands in, None where one has no such line.
+    """
 
     line: int
     step: int | None
@@ -71,6 +84,7 @@ class Divergence:
     before: Any
     after: Any
     kind: str
+    sides: tuple[Any, Any] = field(default=(None, None), repr=False, compare=False)
 
     def record(self) -> dict[str, Any]:
         """As plain data, values shortened."""
@@ -95,12 +109,13 @@ class Drift:
     """How two ledgers differ.
 
     `kind` is the gravest class found, `first` the first difference of substance, `gravest` the first one of
-    the class `kind`.
+    the class `kind`. `behind` counts what comes after the first by class: most of it follows from that.
     """
 
     first: Divergence | None
     counts: Counter[str] = field(default_factory=Counter)
     gravest: Divergence | None = None
+    behind: Counter[str] = field(default_factory=Counter)
 
     @property
     def kind(self) -> str | None:
@@ -111,10 +126,28 @@ class Drift:
         """Differences of substance after the first, most of which follow from it."""
         return max(sum(n for name, n in self.counts.items() if name != "DIGEST-ONLY") - 1, 0)
 
+    def told(self, file: str) -> list[str]:
+        """A line on the first difference of substance in `file`, and one on the gravest where that is another."""
+        out = []
+        if self.first is not None:
+            more = f"; {self.downstream} more, most of which follow from it" if self.downstream else ""
+            out.append(
+                f"{file} line {self.first.line}: first difference: {self.first} [{self.first.kind}]{more}"
+            )
+        if self.grave is not None:
+            out.append(f"{file} line {self.grave.line}: gravest: {self.grave} [{self.grave.kind}]")
+        return out
+
+    @property
+    def grave(self) -> Divergence | None:
+        """The first difference of the gravest class where the first of all is of another."""
+        same = self.first is not None and self.gravest is not None and self.gravest.kind == self.first.kind
+        return None if same else self.gravest
+
 
 def shorten(value: Any) -> str:
     """A value in a message: inert, at most 80 characters."""
-    if value is _ABSENT:
+    if value is ABSENT:
         return "nothing"
     text = visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))
     return text if len(text) <= 80 else text[:79] + "…"
@@ -146,13 +179,16 @@ def compare(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Drift:
     first: Divergence | None = None
     heads: dict[str, Divergence] = {}  # the first of each class
     counts: Counter[str] = Counter()
+    behind: Counter[str] = Counter()
     for found in islice(_divergences(before, after), _LIMIT):
         counts[found.kind] += 1
         heads.setdefault(found.kind, found)
-        if first is None and found.kind != "DIGEST-ONLY":
+        if first is not None:
+            behind[found.kind] += 1
+        elif found.kind != "DIGEST-ONLY":
             first = found
     gravest = next((heads[name] for name in CLASSES if name in heads), None)
-    return Drift(first or gravest, counts, gravest)
+    return Drift(first or gravest, counts, gravest, behind)
 
 
 def _divergences(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Iterator[Divergence]:
@@ -160,47 +196,56 @@ def _divergences(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> I
         there = a if isinstance(a, dict) else b if isinstance(b, dict) else {}
         step = there.get("step_index") if there.get("type") == "step" else None
         if not isinstance(a, dict) or not isinstance(b, dict) or a.get("type") != b.get("type"):
-            yield Divergence(number, step, "", _kind_of_line(a), _kind_of_line(b), "SHAPE")
+            yield Divergence(
+                number, step, "", _kind_of_line(a), _kind_of_line(b), "SHAPE", (_line(a), _line(b))
+            )
             continue
         for pointer, left, right in differences(a, b):
-            yield Divergence(number, step, pointer, left, right, class_of(str(a["type"]), pointer))
+            kind = class_of(str(a["type"]), pointer)
+            yield Divergence(number, step, pointer, left, right, kind, (_line(a), _line(b)))
 
 
 def _pairs(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Iterator[tuple[int, Any, Any]]:
     """(line number, left, right): line by line, but the end of one ledger against the end of the other."""
     old, old_end = _without_end(before)
     new, new_end = _without_end(after)
-    for number, (a, b) in enumerate(zip_longest(old, new, fillvalue=_ABSENT), start=1):
+    for number, (a, b) in enumerate(zip_longest(old, new, fillvalue=ABSENT), start=1):
         yield number, a, b
-    if old_end is not _ABSENT or new_end is not _ABSENT:
-        yield len(before if old_end is not _ABSENT else after), old_end, new_end
+    if old_end is not ABSENT or new_end is not ABSENT:
+        yield len(before if old_end is not ABSENT else after), old_end, new_end
 
 
 def _without_end(lines: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Any]:
     if lines and lines[-1].get("type") == "end":
         return lines[:-1], lines[-1]
-    return lines, _ABSENT
+    return lines, ABSENT
+
+
+def _line(there: Any) -> Any:
+    return there if isinstance(there, dict) else None
 
 
 def _kind_of_line(line: Any) -> Any:
-    return f"a line of type {line.get('type')}" if isinstance(line, dict) else _ABSENT
+    return f"a line of type {line.get('type')}" if isinstance(line, dict) else ABSENT
 
 
 def differences(a: Any, b: Any, pointer: str = "") -> Iterator[tuple[str, Any, Any]]:
     """(JSON Pointer, left, right) of every leaf that differs; the order of keys is theirs, the chain last."""
     if isinstance(a, dict) and isinstance(b, dict):
         for key in sorted({*a, *b}, key=_weight):
-            left, right = a.get(key, _ABSENT), b.get(key, _ABSENT)
+            left, right = a.get(key, ABSENT), b.get(key, ABSENT)
             yield from differences(left, right, f"{pointer}/{escape_pointer(key)}")
     elif isinstance(a, list) and isinstance(b, list):
         for i in range(max(len(a), len(b))):
-            left = a[i] if i < len(a) else _ABSENT
-            right = b[i] if i < len(b) else _ABSENT
+            left = a[i] if i < len(a) else ABSENT
+            right = b[i] if i < len(b) else ABSENT
             yield from differences(left, right, f"{pointer}/{i}")
     elif type(a) is not type(b) or a != b:
         yield pointer, a, b
 
 
+# what a decision is comes before the line and the words that give it
+_HEADS: Final = ("type", "decision", "rule_id")
 # a step is read in the order in which it happened
 _ORDER: Final = (
     "llm_input",
@@ -210,6 +255,7 @@ _ORDER: Final = (
     "policy_decisions",
     "tool_results",
     "errors",
+    "stopped",
     "failure_mode",
     "terminal_reason",
     "final_answer",
@@ -223,4 +269,6 @@ _ORDER: Final = (
 def _weight(key: str) -> tuple[int, str]:
     if key == "prev":
         return len(_ORDER) + 1, key
+    if key in _HEADS:
+        return _HEADS.index(key) - len(_HEADS) - 1, key
     return (_ORDER.index(key) if key in _ORDER else -1), key

@@ -25,13 +25,20 @@ class Explained:
     """A run's decisions explained: `calls` by call id, `steps` the budgets before each step.
 
     `notes` say in what the rules of today differ from those that the record was made under, and where a
-    replay had to stop.
+    replay had to stop. `gate` is that of the replay, None where there is none. `more` is what a caller has to say
+    besides of a decision, by step and position: as data, and as lines of text.
     """
 
     recorded: Recorded
     calls: dict[str, Explanation] = field(default_factory=dict)
     steps: list[tuple[Budget, ...]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    gate: Gate | None = None
+    more: dict[tuple[int, str], tuple[Line, list[str]]] = field(default_factory=dict)
+
+    def said(self, line: Line, decision: Mapping[str, Any]) -> tuple[Line | None, list[str]]:
+        """What a caller has to say of a decision."""
+        return self.more.get((line["step_index"], decision["position"]), (None, []))
 
 
 class _Telling(Gate):
@@ -66,6 +73,7 @@ def explain_run(folder: Path, *, root: Path | None = None) -> Explained:
         found.notes.append(
             f"the policy is version {agent.policy.version} today and was {then}: the rules' verdicts are today's"
         )
+    found.gate = agent.gate
     agent.gate = _Telling(agent.gate, found)
     clock = setting.clock
     assert isinstance(clock, RecordedClock)
@@ -97,7 +105,11 @@ def as_data(found: Explained, step: int | None) -> Line:
                 "step_index": line["step_index"],
                 "budgets": [budget.record() for budget in _budgets_before(found, line["step_index"])],
                 "decisions": [
-                    {"recorded": decision, "explained": _record(found.calls.get(decision["id"]), decision)}
+                    {
+                        "recorded": decision,
+                        "explained": _record(found.calls.get(decision["id"]), decision),
+                        "why": found.said(line, decision)[0],
+                    }
                     for decision in line["policy_decisions"]
                 ],
             }
@@ -124,6 +136,7 @@ def as_text(found: Explained, step: int | None, paint: Paint) -> str:
         for decision in line["policy_decisions"]:
             if decision["id"] is None:
                 out += ["", f"  {decision_line(decision, paint)}"]
+                out += [f"    {text}" for text in found.said(line, decision)[1]]
         for call in line["intended_tool_calls"]:
             out += ["", *_call(found, line, call, paint)]
     return "\n".join(out)
@@ -143,6 +156,8 @@ def _call(found: Explained, line: Line, call: Line, paint: Paint) -> list[str]:
             words = [said["answer"], f"by {said['by']}" if said["by"] else "", said["why"] or ""]
             out.append(f"  a person said: {visible('  '.join(word for word in words if word))}")
     explained = found.calls.get(call["id"])
+    said = [text for decision in decisions for text in found.said(line, decision)[1]]
+    out += [f"    {text}" for text in said]
     if explained is not None:
         out += [f"    {text}".rstrip() for text in rule_lines(explained.rules, paint)]
         out += [f"    {text}" for text in budget_lines(explained.budgets[-1:])]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ..runtime.canonical_json import digest
+from . import accepted
 from .manifest import FILES, MANIFEST, SEAL
 
 INDEX: Final = "runs/INDEX.json"
@@ -72,7 +73,7 @@ def problems(root: Path) -> list[str]:
     for name in sorted({*listed, *there, *tasks}):
         from_code = name in there and _without_task(root / name / MANIFEST)
         out += disagreements(name, listed.get(name), there.get(name), name in tasks, from_code)
-    return out + _strays(root)
+    return out + _strays(root) + accepted.problems(root)
 
 
 def _without_task(manifest: Path) -> bool:

@@ -15,6 +15,7 @@ from ..fail.errors import ToolError
 from .resource_names import is_called_resource, is_part_name, looks_like_resource
 from .schema_errors import escape_pointer
 from .schema_parts import TYPES, Document, may_be, of_item, of_key, parts
+from .unseen import inert
 
 RESOURCES: Final = ("url", "path:read", "path:write", "none")
 _MAX_PLACES: Final = 10_000
@@ -97,7 +98,9 @@ class _Walk:
         self.count = 0
 
     def refuse(self, place: _Place, what: str, remedy: str) -> ToolError:
-        return ToolError(f"{place.where} {what}", file=self.label, remedy=remedy)
+        # names in a schema are whoever's, and an error is one line that shows what it holds
+        words = [inert(text) for text in (f"{place.where} {what}", self.label, remedy)]
+        return ToolError(words[0], file=words[1], remedy=words[2])
 
     def place(self, own: list[Any], also: list[Any], place: _Place) -> None:
         """Walk the schemas `own` of a place; those of `also` are held against it too and are walked elsewhere."""

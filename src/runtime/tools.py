@@ -244,7 +244,7 @@ def _check(tool: Tool) -> tuple[Resource, ...]:
         raise ToolError(
             f"EFFECT must be one of {', '.join(EFFECTS)}",
             file=label,
-            remedy=did_you_mean(tool.effect, EFFECTS),
+            remedy=did_you_mean(tool.effect, EFFECTS) or f"use one of {', '.join(EFFECTS)}",
         )
     if not callable(tool.run):
         raise ToolError("run is no callable", file=label, remedy="give a function run(args, io)")

@@ -24,3 +24,8 @@ SPACES: Final = r"\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"  # all but the ordi
 
 # what no line that a person reads may hold as it is
 HIDDEN: Final = re.compile(f"[{CONTROL}{INVISIBLE}{ENCLOSING}{PRIVATE}{JOINERS}{SPACES}]")
+
+
+def inert(text: str) -> str:
+    """A foreign name inside an error: every such character as an escape."""
+    return HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)

@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
 
 from ..fail.errors import InputError
 from ..runtime.listeners import Notice
+from .endpoint import target
 from .otlp_json import SCOPE, SCOPE_VERSION, SERVICE_NAME
 from .spans import Projector, Span
 
@@ -28,9 +28,6 @@ BATCH_SPANS: Final = 512
 LINGER_S: Final = 0.1  # lets a quick run leave in one request instead of one for each step
 GRACE_S: Final = 0.3  # what an exporter gets to let go of its connection once the time is up
 
-GRPC: Final = "grpc"
-HTTP: Final = "http/protobuf"
-_FORMS: Final = "write http://HOST:PORT, https://HOST:PORT, grpc://HOST:PORT or grpcs://HOST:PORT"
 _LIBRARIES: Final = ("opentelemetry", "grpc", "requests", "urllib3")
 
 
@@ -51,7 +48,7 @@ class LiveExport:
         on_problem: Callable[[str], None] | None = None,
         timeout_s: float = 2.5,
     ) -> None:
-        self._grpc, self._url, self._shown = _target(endpoint, protocol)
+        self._grpc, self._url, self._shown = target(endpoint, protocol)
         with suppress(ValueError):  # an OTEL_* variable that the SDK cannot read; the thread reports it
             _import_exporter(self._grpc)
         self._on_problem = on_problem
@@ -160,37 +157,6 @@ class LiveExport:
         elif not self._given_up:
             silent = time.monotonic() - began > 0.95 * self._timeout_s
             self._reason = self._no_answer if silent else hush.hint or "it did not take them"
-
-
-def _target(endpoint: str, protocol: str | None) -> tuple[bool, str, str]:
-    """Whether to speak gRPC, the URL for the exporter, the URL for people."""
-    if protocol not in (None, GRPC, HTTP):
-        raise InputError(f"the trace protocol {protocol[:40]!r} is unknown", remedy=f"use {GRPC} or {HTTP}")
-    try:
-        parts = urlsplit(endpoint)
-        port = parts.port
-    except ValueError:
-        raise InputError("the trace endpoint is no URL", remedy=_FORMS) from None
-    scheme, place, path = parts.scheme, parts.netloc, parts.path.rstrip("/")
-    grpc = scheme in ("grpc", "grpcs") or protocol == GRPC
-    wrong = None
-    if not endpoint.isprintable() or " " in endpoint or not parts.hostname or port == 0 or parts.fragment:
-        wrong = "is no URL of a collector"
-    elif scheme not in ("http", "https", "grpc", "grpcs"):
-        wrong = f"has the unknown scheme {scheme[:40]!r}"
-    elif "@" in place:
-        wrong = "holds a user name, which belongs in OTEL_EXPORTER_OTLP_HEADERS"
-    elif grpc and (path or parts.query):
-        wrong = "has a path, which gRPC does not take"
-    elif protocol == HTTP and grpc:
-        wrong = f"cannot be used with {HTTP}"
-    if wrong is not None:
-        raise InputError(f"the trace endpoint {wrong}", remedy=_FORMS)
-    shown = f"{scheme}://{place}{parts.path}"
-    if not grpc:
-        return False, parts._replace(path=parts.path if path else "/v1/traces").geturl(), shown
-    secure = "https" if scheme in ("https", "grpcs") else "http"
-    return True, f"{secure}://{place}" if port else f"{secure}://{place.rstrip(':')}:4317", shown
 
 
 def _import_exporter(grpc: bool) -> Any:

@@ -28,7 +28,7 @@ HEAD: Final = (
 TAIL: Final = "\n]}]}]}\n"
 
 
-def _span_text(span: Span) -> str:
+def span_text(span: Span) -> str:
     """A span as an object of OTLP/JSON, put together without plain data in between."""
     parent = "" if span.parent_id is None else f'"parentSpanId":"{span.parent_id}",'
     values = span.attributes
@@ -74,7 +74,7 @@ class TraceWriter:
         write(HEAD.encode())
 
     def add(self, spans: Iterable[Span]) -> None:
-        text = ",\n".join([_span_text(span) for span in spans])
+        text = ",\n".join([span_text(span) for span in spans])
         self._write((text if self._first else ",\n" + text).encode("utf-8"))
         self._first = False
 

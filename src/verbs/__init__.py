@@ -3,8 +3,19 @@
 Each module adds its own commands: `add(commands, verb)`, where `verb(commands, name, act, help)` gives a parser.
 """
 
-from . import approving, checking, looking, policies, pushing, running
+from . import accepting, approving, beginning, checking, looking, pages, policies, pushing, running
 
-PARTS = (running, approving, checking, looking, policies, pushing)
+PARTS = (beginning, running, approving, checking, accepting, looking, pages, policies, pushing)
 
-__all__ = ["PARTS", "approving", "checking", "looking", "policies", "pushing", "running"]
+__all__ = [
+    "PARTS",
+    "accepting",
+    "approving",
+    "beginning",
+    "checking",
+    "looking",
+    "pages",
+    "policies",
+    "pushing",
+    "running",
+]

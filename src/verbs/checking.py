@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from ..console import Paint, clip, painter
+from ..console import clip, painter
+from ..fail.errors import InputError, OutputError
 from .common import Verb, load_policies, near, run_folders
+from .plans import add_jobs, over_runs
 
 _ALL = "folders of runs (default: all below runs/)"
+SKIP: Final = 125  # what `git bisect run` takes for "skip this commit"
 
 
 def add(commands: Any, verb: Verb) -> None:
     """The commands check, verify, seal and replay."""
     parser = verb(commands, "check", check, "make recorded runs again and compare them byte for byte")
     parser.add_argument("runs", nargs="*", metavar="RUN", help=_ALL)
+    parser.add_argument("--html", metavar="FILE", help="write what drifted as one page for a browser too")
+    parser.add_argument(
+        "--github",
+        action="store_true",
+        help="print annotations for GitHub's runner, add to the job's summary",
+    )
+    parser.add_argument(
+        "--bisect", action="store_true", help="for `git bisect run`: 125 where a run cannot be judged"
+    )
+    add_jobs(parser)
     parser = verb(commands, "verify", verify, "check records in themselves, without running anything")
     parser.add_argument("runs", nargs="*", metavar="RUN", help=_ALL)
     parser.add_argument("--key", metavar="FILE", help="each run must have a seal of this key (PEM)")
+    add_jobs(parser)
     parser = verb(commands, "seal", seal, "sign the four files of runs with an ed25519 key")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs")
     parser.add_argument("--key", required=True, metavar="FILE", help="private key (PEM)")
@@ -33,97 +50,97 @@ def add(commands: Any, verb: Verb) -> None:
         "--overlay", action="append", default=[], metavar="FILE", help="merge over that policy"
     )
     parser.add_argument("runs", nargs="*", metavar="RUN", help=_ALL)
+    add_jobs(parser)
 
 
 def check(options: argparse.Namespace) -> int:
     """Make recorded runs again and say what drifted."""
-    from ..evidence.check import examine
-    from ..evidence.drift import counted
-    from ..evidence.index import problems
-    from ..evidence.recorded import made_from_code
-    from ..evidence.secrets import leaks
+    if not options.bisect:
+        return _checked(options)
+    try:
+        return _checked(options)
+    except (InputError, OutputError) as error:
+        why = clip(str(error), 1000)
+    except Exception as error:  # noqa: BLE001 - a commit whose code fails is neither good nor bad
+        why = f"the code fails ({type(error).__name__})"
+    print(f"tachograph: cannot be judged: {why}", file=sys.stderr)
+    return SKIP
 
+
+def _checked(options: argparse.Namespace) -> int:
+    from ..evidence.check import examine
+    from ..evidence.index import problems
+    from ..evidence.secrets import leaks
+    from ..review.drift_story import review
+
+    if options.json and options.github:
+        raise InputError("--json and --github both want standard output", remedy="choose one of them")
     root, folders = run_folders(options)
     whole = not options.runs and (root / "policy").is_dir()
     given_root = Path(options.root) if options.root else None
-    found = [examine(folder, root=given_root) for folder in folders]
-    disagreements = [*problems(root), *leaks([root / "runs"], root)] if whole else []
-    bad = [item for item in found if not item.ok]
+    counted_too = ("drifted", lambda item: not item.ok)
+    found = over_runs(options, partial(examine, root=given_root), folders, "check", counted_too)
+    index, secrets = (problems(root), leaks([root / "runs"], root)) if whole else ([], [])
+    told = review(found, root, index=index, secrets=secrets, given_root=options.root)
+    if options.html:
+        _write_page(Path(options.html), told)
     if options.json:
-        print(json.dumps(_drift_as_data(found, disagreements), sort_keys=True))
-        return 1 if bad or disagreements else 0
-    paint = painter(sys.stdout, options.no_color)
-    if bad:
-        _print_drift(bad, len(found), paint)
-    for line in disagreements:
-        print(f"{paint('index', 'red')}  {clip(line, 400)}")
-    if bad:
-        accept = bad[0].accept if len(bad) == 1 else _accept_all(bad)
-        print(
-            f"accept it: {clip(accept, 1000)}" if accept else "nothing to accept: mend the files named above"
-        )
-        return 1
-    if disagreements:
-        places = counted(len(disagreements), "place")
-        print(f"check: {len(found)} runs re-derived, but runs, tasks and index disagree in {places}")
-        return 1
-    names = clip(found[0].run, 400) if len(found) == 1 else f"{len(found)} runs"
-    from_code = sum(made_from_code(folder) for folder in folders)
-    if from_code == len(found):
-        print(
-            f"check: {names} made from code: whole and consistent, but there is no task to make it again from"
-        )
+        print(json.dumps(told.record(), sort_keys=True))
     else:
-        note = f" ({counted(from_code, 'run')} made from code verified only)" if from_code else ""
-        print(f"check: {names} re-derived, all files identical{note}")
-    return 0
+        _say_drift(options, told, root, folders)
+    return 0 if told.ok else SKIP if options.bisect and not told.judged else 1
 
 
-def _accept_all(bad: Sequence[Any]) -> str | None:
-    return "make evidence-build" if any(item.accept for item in bad) else None
+def _say_drift(options: argparse.Namespace, told: Any, root: Path, folders: Sequence[Path]) -> None:
+    from ..evidence.recorded import made_from_code
+    from ..review.drift_text import closing, lines, plain
+
+    if options.github:
+        _tell_forge(told, root)
+    for line in lines(told, painter(sys.stdout, options.no_color)):
+        print(line)
+    if told.stories:
+        return
+    names = plain(near(folders[0])) if len(folders) == 1 else f"{len(folders)} runs"
+    from_code = sum(made_from_code(folder) for folder in folders)
+    print(closing(told, names, from_code, len(folders)))
 
 
-def _drift_as_data(found: Sequence[Any], disagreements: Sequence[str]) -> dict[str, Any]:
-    from ..evidence.check import likely_cause
+def _tell_forge(told: Any, root: Path) -> None:
+    """Annotations for GitHub's runner, and the summary of the job where the runner names a file for it."""
+    from ..review.annotations import commands, summary
 
-    bad = [item for item in found if not item.ok]
-    firsts = {item.run: item.drift.first for item in bad if item.drift is not None and item.drift.first}
-    return {
-        "runs": len(found),
-        "cause": likely_cause(bad),
-        "drifted": {item.run: item.lines for item in bad},
-        "classes": {item.run: item.kind for item in bad},
-        "first": {run: first.record() for run, first in firsts.items()},
-        "accept": {item.run: item.accept for item in bad},
-        "index": list(disagreements),
-    }
+    given = os.environ  # noqa: TID251 - says where to report to, and decides nothing in a run
+    prefix = ""
+    if given.get("GITHUB_WORKSPACE"):
+        with contextlib.suppress(ValueError):
+            place = root.resolve().relative_to(Path(given["GITHUB_WORKSPACE"]).resolve()).as_posix()
+            prefix = "" if place == "." else f"{place}/"
+    for line in commands(told, prefix):
+        print(line)
+    if file := given.get("GITHUB_STEP_SUMMARY"):
+        try:
+            with open(file, "a", encoding="utf-8", newline="\n") as out:
+                out.write(summary(told))
+        except (OSError, ValueError) as error:
+            raise OutputError(
+                f"{file}: the summary cannot be added ({type(error).__name__}); unset GITHUB_STEP_SUMMARY"
+            ) from None
 
 
-def _print_drift(bad: Sequence[Any], total: int, paint: Paint) -> None:
-    """What matters first: how many, why, then each run by gravity; runs where only digests moved in one line."""
-    from ..evidence.check import by_gravity, likely_cause
+def _write_page(place: Path, told: Any) -> None:
+    from ..review.drift_page import page
 
-    cause = likely_cause(bad)
-    print(
-        f"check: {len(bad)} of {total} runs drifted"
-        + (f"; likely cause: {clip(cause, 400)}" if cause else "")
-    )
-    quiet = [item for item in bad if item.kind == "DIGEST-ONLY"] if len(bad) > 1 else []
-    told: dict[tuple[str, ...], list[Any]] = {}
-    for item in by_gravity([item for item in bad if item not in quiet]):
-        told.setdefault((item.kind, *item.lines), []).append(item)
-    for (kind, *lines), items in told.items():
-        names = (
-            items[0].run if len(items) == 1 else f"{len(items)} runs: {' '.join(item.run for item in items)}"
-        )
-        print(f"{paint(kind, 'red')}  {clip(names, 400)}")
-        for line in lines:
-            print(f"  {clip(line, 400)}")
-        if items[0].accept and len(items) == 1 and len(bad) > 1:
-            print(f"  accept this one: {clip(items[0].accept, 1000)}")
-    if quiet:
-        names = " ".join(sorted(item.run for item in quiet))
-        print(f"{paint('DIGEST-ONLY', 'yellow')}  {len(quiet)} runs: {clip(names, 400)}")
+    temporary = place.parent / f".{place.name}.tmp"
+    try:
+        temporary.write_text(page(told), encoding="utf-8", newline="\n")
+        os.replace(temporary, place)
+    except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError, ValueError):
+            temporary.unlink()
+        raise OutputError(
+            f"{place}: cannot be written ({type(error).__name__}); name a file in a folder that is there"
+        ) from None
 
 
 def verify(options: argparse.Namespace) -> int:
@@ -135,9 +152,12 @@ def verify(options: argparse.Namespace) -> int:
 
     root, folders = run_folders(options)
     key = Path(options.key) if options.key else None
-    found = {
-        str(near(folder)): [*verify_run(folder, root), *check_seal(folder, key, root)] for folder in folders
-    }
+
+    def held(folder: Path) -> list[str]:
+        return [*verify_run(folder, root), *check_seal(folder, key, root)]
+
+    wrong = over_runs(options, held, folders, "verify", ("with problems", bool))
+    found = dict(zip((str(near(folder)) for folder in folders), wrong, strict=True))
     lines = [line for run in found.values() for line in run]
     if not options.runs and (root / "policy").is_dir():
         lines += [line for line in problems(root) if line not in lines]
@@ -176,7 +196,8 @@ def replay(options: argparse.Namespace) -> int:
     root, folders = run_folders(options)
     if options.policy:
         return _other_policy(options, root, folders)
-    found = [replayed(folder, root=root) for folder in folders]
+    counted_too = ("differ", lambda item: not item.ok)
+    found = over_runs(options, partial(replayed, root=root), folders, "replay", counted_too)
     bad = [item for item in found if not item.ok]
     if options.json:
         data = {"runs": len(found), "differ": {item.run: item.lines for item in bad}}
@@ -198,17 +219,22 @@ def _other_policy(options: argparse.Namespace, root: Path, folders: Sequence[Pat
     from ..evidence.counterfactual import under
 
     ((_, policy),) = load_policies(options, [options.policy])
-    found = [under(folder, policy, root=root) for folder in folders]
+    counted_too = ("otherwise", lambda item: not item.is_same)
+    found = over_runs(
+        options, lambda folder: under(folder, policy, root=root), folders, "replay", counted_too
+    )
     if options.json:
         print(json.dumps([item.record() for item in found], sort_keys=True))
-        return 1 if any(item.flip or item.why for item in found) else 0
+        return 0 if all(item.is_same for item in found) else 1
     paint = painter(sys.stdout, options.no_color)
     for item in found:
         if item.flip is None:
             same = f"{item.same} decisions the same" + (
                 f"; then the run goes on otherwise: {item.why}" if item.why else ""
             )
-            word = paint("open", "yellow") if item.why else paint("same", "green")
+            if item.untold:
+                same = f"nothing can be told: {item.untold}"
+            word = paint("same", "green") if item.is_same else paint("open", "yellow")
             print(f"{word}  {clip(item.run, 200)}  {clip(same, 400)}")
             continue
         flip = item.flip
@@ -226,4 +252,4 @@ def _other_policy(options: argparse.Namespace, root: Path, folders: Sequence[Pat
         )
     flips = sum(item.flip is not None for item in found)
     print(f"replay: {flips} of {len(found)} runs would have gone another way under {policy.version}")
-    return 1 if flips or any(item.why for item in found) else 0
+    return 0 if all(item.is_same for item in found) else 1

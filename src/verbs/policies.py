@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from ..console import painter
+from . import plans, policy_proofs, suggesting
 from .common import EXIT_CODES, Verb, load_policies, near, root_of, shown
 
 
@@ -23,6 +24,9 @@ def add(commands: Any, verb: Verb) -> None:
     parser.add_argument("call", metavar="CALL.json", help="file with the call, - for standard input")
     parser.add_argument("--policy", metavar="FILE", help="policy file (default: policy/v1.yaml)")
     _overlays(parser)
+    plans.add(kinds, verb)
+    policy_proofs.add(kinds, verb)
+    suggesting.add(kinds, verb)
 
 
 def _files(parser: argparse.ArgumentParser) -> None:
@@ -73,12 +77,18 @@ def policy_version(options: argparse.Namespace) -> int:
 
 def policy_decide(options: argparse.Namespace) -> int:
     """Decide one call."""
-    from ..evidence.decide import decide_file, text_of
+    from ..evidence.decide import read_file, text_of
+    from ..review.why import lines_of, why_decided
+    from ..runtime.explain import explain
 
     ((_, policy),) = load_policies(options, [options.policy] if options.policy else [])
-    found = decide_file(options.call, policy, root_of(options))
+    asked = read_file(options.call, policy, root_of(options))
+    found, why = explain(*asked), why_decided(*asked, root_of(options))
     if options.json:
-        print(json.dumps(found.record(), sort_keys=True))
+        print(json.dumps({**found.record(), "why": None if why is None else why.record()}, sort_keys=True))
     else:
-        print(text_of(found, painter(sys.stdout, options.no_color)))
+        paint = painter(sys.stdout, options.no_color)
+        print(text_of(found, paint))
+        if why is not None:
+            print("\n".join(["", *lines_of(why, paint)]))
     return 0 if found.decision.decision == "allow" else 1

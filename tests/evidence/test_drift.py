@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from tachograph.evidence.check import by_gravity, examine, likely_cause
 from tachograph.evidence.compare import BROKEN, Findings
-from tachograph.evidence.drift import CLASSES, Divergence, class_of, compare, counted, differences
+from tachograph.evidence.drift import ABSENT, CLASSES, Divergence, class_of, compare, counted, differences
 from tachograph.runtime import ledger as ledgers
 from tests.evidence.project import DENIED, RETRIED, all_runs, copy_inputs, edit_lines, replaced, tachograph
 from tests.support import CANONICAL
@@ -59,8 +61,7 @@ CHANGES = {
         "  allowed: [search, read, write, summarize]\n  denied: [fetch]",
         CANONICAL,
         "VERDICT",
-        (2, "/policy_decisions/0/at", "policy/v1.yaml:7", "policy/v1.yaml:5"),
-        "/policy_decisions/0/decision",
+        (2, "/policy_decisions/0/decision", "allow", "deny"),
     ),
     "a page of the corpus": Change(
         PAGE,
@@ -216,12 +217,15 @@ def test_a_change_is_classed_and_led_back_to_its_cause(
     assert list(found.moved) == [change.file]
     cause = likely_cause([found])
     assert cause == f"{change.file} moved (1 of them)"
-    accept = f"tachograph run {task_of(change.run)} --out {change.run}"
+    accept = None if found.missed else f'tachograph accept {change.run} --reason "..."'
     code, out = tachograph(project, capsys, monkeypatch, "check", change.run)
     lines = out.splitlines()
     assert code == 1 and lines[0] == f"check: 1 of 1 runs drifted; likely cause: {cause}"
     assert lines[1] == f"{change.kind}  {change.run}"
-    assert lines[-1] == f"accept it: {accept}"
+    assert found.accept == accept
+    assert lines[-1] == (
+        f"accept it: {accept}" if accept else "nothing to accept: mend the files named above"
+    )
     assert any(f"first difference: {first} [{first.kind}]" in line for line in lines)
     grave = [line for line in lines if f"gravest: {gravest} [{gravest.kind}]" in line]
     assert bool(grave) == (change.gravest is not None)
@@ -236,8 +240,9 @@ def test_what_is_accepted_is_clean_unless_the_task_expects_otherwise(
 ) -> None:
     replaced(project / PAGE, "20 minutes", "21 minutes")
     _, out = tachograph(project, capsys, monkeypatch, "check", RETRIED)
-    words = out.splitlines()[-1].removeprefix("accept it: tachograph ").split()
-    assert tachograph(project, capsys, monkeypatch, *words, "--quiet")[0] == 0
+    monkeypatch.delenv("CI", raising=False)
+    words = shlex.split(out.splitlines()[-1].removeprefix("accept it: tachograph "))
+    assert tachograph(project, capsys, monkeypatch, *words)[0] == 0
     assert tachograph(project, capsys, monkeypatch, "check", RETRIED)[0] == 0
     change = CHANGES["a rule added"]
     replaced(project / change.file, change.old, change.new)
@@ -261,7 +266,7 @@ def test_runs_where_only_digests_moved_stand_in_one_line(
     assert code == 1 and out.splitlines() == [
         f"check: 5 of 5 runs drifted; likely cause: {POLICY} moved (5 of them)",
         f"DIGEST-ONLY  5 runs: {names}",
-        "accept it: make evidence-build",
+        'accept it: tachograph accept --all --reason "..."',
     ]
 
 
@@ -277,9 +282,12 @@ def test_the_gravest_come_first_and_each_has_its_command(
         *("EFFECT", "EFFECT", "ANSWER", "DIGEST-ONLY", "accept"),
     ]
     assert heads[1:4] == [f"EFFECT  {CANONICAL}", f"EFFECT  {RETRIED}", f"ANSWER  {GIVEN}"]
-    assert f"  accept this one: tachograph run {task_of(GIVEN)} --out {GIVEN}" in out.splitlines()
-    assert heads[0] == f"check: 5 of 5 runs drifted; likely cause: {POLICY} moved (5 of them)"
-    assert heads[-1] == "accept it: make evidence-build"
+    assert f'  accept this one: tachograph accept {GIVEN} --reason "..."' in out.splitlines()
+    assert heads[0] == (
+        f"check: 5 of 5 runs drifted; likely cause: {PAGE} moved (2 of them), "
+        f"{task_of(GIVEN)} moved (1 of them), {POLICY} moved (2 of them)"
+    )
+    assert heads[-1] == 'accept it: tachograph accept --all --reason "..."'
 
 
 def test_a_touched_record_is_not_hidden_among_moved_digests(
@@ -306,8 +314,11 @@ def test_as_json(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
     assert data["runs"] == 2 and data["index"] == []
     assert data["cause"] == f"{POLICY} moved (2 of them)"
     assert data["classes"] == {RETRIED: "BUDGET", GIVEN: "BUDGET"}
-    assert data["accept"][GIVEN] == f"tachograph run {task_of(GIVEN)} --out {GIVEN}"
-    assert data["first"][RETRIED] == {
+    assert data["accept"][GIVEN] == f'tachograph accept {GIVEN} --reason "..."'
+    assert data["accept_all"] == 'tachograph accept --all --reason "..."'
+    first = data["first"][RETRIED]
+    assert first.pop("rows") == [["-", "50000"], ["+", "50001"]] and first.pop("context") == {}
+    assert first == {
         "line": 1,
         "step": None,
         "pointer": "/policy/limits/max_tokens",
@@ -349,7 +360,8 @@ def test_one_byte_of_a_ledger(
     assert found.kind == kind and found.broken and found.moved == {}
     assert any(f"first difference: {first}" in line for line in found.lines)
     assert any(line.startswith("the record does not hold in itself: ") for line in found.lines)
-    assert likely_cause([found]) is None
+    assert found.tampered and found.accept is None
+    assert likely_cause([found]) == "the record was edited by hand (1 of them)"
 
 
 def test_a_ledger_in_other_bytes(project: Path) -> None:
@@ -359,13 +371,33 @@ def test_a_ledger_in_other_bytes(project: Path) -> None:
     assert any("says the same in other bytes" in line for line in found.lines)
 
 
-def test_code_that_changed_is_the_cause_where_no_input_moved(project: Path) -> None:
-    edit_lines(project / GIVEN, lambda lines: lines[1]["policy_decisions"][0].update(reason="so"), chain=True)
-    found = examine(project / GIVEN, root=project)
-    # whole in itself but for trace, report and manifest, which a forger would have to make anew as well
-    assert found.drift is not None and found.drift.kind == "TEXT" and found.broken
-    found.broken = False
-    assert likely_cause([found]) == "the code (no input moved)"
+def test_nothing_stands_for_itself_in_every_process() -> None:
+    (pointer, left, right), *_ = differences({"a": 1}, {})
+    assert (pointer, left) == ("/a", 1) and right is ABSENT
+    assert pickle.loads(pickle.dumps(right)) is ABSENT and copy.deepcopy(right) is ABSENT
+
+
+def test_what_comes_behind_the_first_difference_is_counted_by_class() -> None:
+    def ledger(word: str) -> list[dict[str, Any]]:
+        policy = {"limits": {"max_tokens": word}, "version": word}
+        return [
+            {"type": "run", "policy": policy},
+            {
+                "type": "step",
+                "step_index": 1,
+                "prev": word,
+                "policy_decisions": [{"at": word, "decision": word}],
+            },
+            {"type": "end", "final_answer": word},
+        ]
+
+    drift = compare(ledger("a"), ledger("b"))
+    assert drift.first is not None and drift.first.pointer == "/policy/limits/max_tokens"
+    # the policy's version stands behind its limits; what stands before the first is none of its consequences
+    assert drift.behind == {"DIGEST-ONLY": 2, "VERDICT": 1, "TEXT": 1, "ANSWER": 1}
+    assert drift.grave is not None and drift.grave.pointer == "/policy_decisions/0/decision"
+    assert [line.split(": ")[1] for line in drift.told("x")] == ["first difference", "gravest"]
+    assert drift.first.sides == (ledger("a")[0], ledger("b")[0])
 
 
 # ---- comparing ledgers ---------------------------------------------------------------------------------
@@ -461,7 +493,7 @@ def test_differences_are_leaves_that_differ(a: Any, b: Any) -> None:
 
 
 def _plain(value: Any) -> bool:
-    return type(value) is not object
+    return value is not ABSENT
 
 
 def test_gravity_orders_and_words_agree() -> None:

@@ -372,3 +372,9 @@ def test_a_walk_that_would_not_end_is_refused() -> None:
     defs = {f"d{i}": closed(**{name: {"$ref": f"#/$defs/d{i + 1}"} for name in names}) for i in range(6)}
     schema = {**closed(a={"$ref": "#/$defs/d0"}), "$defs": {**defs, "d6": NUMBER}}
     assert "too many places" in refused(schema).message
+
+
+def test_a_hostile_name_leaves_no_line() -> None:
+    with pytest.raises(ToolError) as found:
+        resources_of(closed(**{"\x1b[31m\n\u202e_url": TEXT}), "tool \u115f")
+    assert str(found.value).isprintable() and "\u115f" not in str(found.value)

@@ -15,6 +15,7 @@ import pytest
 from tachograph.fail.errors import InputError
 from tachograph.runtime.listeners import Notice
 from tachograph.tracing import live
+from tachograph.tracing.endpoint import target
 from tachograph.tracing.live import LiveExport
 from tachograph.tracing.otlp_json import document
 from tachograph.tracing.spans import spans_of
@@ -167,7 +168,7 @@ def test_a_malformed_endpoint_is_refused_in_one_line(endpoint, protocol):
     ],
 )
 def test_endpoints_as_the_exporters_take_them(endpoint, protocol, wanted):
-    assert live._target(endpoint, protocol)[:2] == wanted
+    assert target(endpoint, protocol)[:2] == wanted
 
 
 # ---- in a process of its own: imports, globals, environment, faults ------------------------------------
@@ -176,6 +177,7 @@ RUN = """
 import json, sys, time
 endpoint, path = sys.argv[1:]
 from tachograph.runtime.listeners import Notice
+from tachograph.tracing.endpoint import target
 from tachograph.tracing.live import LiveExport
 heavy = {"grpc", "google", "requests", "urllib3", "opentelemetry"}
 early = sorted(heavy & {name.partition(".")[0] for name in sys.modules})

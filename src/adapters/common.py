@@ -1,0 +1,270 @@
+"""A foreign tool as a governed `Tool`: what all adapters share."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import contextvars
+import importlib
+import inspect
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ..fail.errors import InputError, ToolError
+from ..runtime import canonical_json
+from ..runtime.mount_path import parse_path
+from ..runtime.resources import parse_url
+from ..runtime.schema_walk import Resource
+from ..runtime.tools import Tool
+from ..runtime.unseen import inert
+from .results import output_schema, plain
+from .schemas import adopt
+
+PATHS: Final = ("copy", "text")
+_PARTING_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A tool as its framework has it. `call` gets the arguments and our `io`; `source` is what is digested."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    call: Callable[[dict[str, Any], Any], Any]
+    source: object
+    returns: Any
+    takes_io: bool = False
+    resources: Mapping[str, str] = field(default_factory=dict)
+
+
+def governed(
+    foreign: Foreign,
+    *,
+    effect: str,
+    idempotent: bool,
+    transient: Iterable[type[BaseException]],
+    timeout_s: float | None,
+    paths: str | None,
+) -> Tool:
+    """The Tool that our loader accepts. Raises ToolError, one line, where it does not."""
+    label = inert(f"tool {foreign.name!r}")
+    if not foreign.description:
+        raise ToolError("says nothing of what it does", file=label, remedy="give description=")
+    if paths is not None and paths not in PATHS:
+        raise ToolError(f"paths={paths!r} is unknown", file=label, remedy=f"use one of {', '.join(PATHS)}")
+    kinds, others = _transient(transient, label)
+    made: list[Resource] = []
+
+    def run(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
+        given = arguments
+        for found in made:
+            given = changed(given, found.path, _canonical(found.kind))
+        try:
+            if paths == "copy":
+                return {"result": _with_copies(foreign.call, given, io, made)}
+            return {"result": plain(foreign.call(given, io))}
+        except others as error:
+            raise _stand_in(error) from error
+
+    try:
+        tool = Tool(
+            name=foreign.name,
+            description=foreign.description,
+            input_schema=adopt(foreign.parameters, foreign.resources, label),
+            output_schema=output_schema(foreign.returns),
+            effect=effect,
+            idempotent=idempotent,
+            run=run,
+            transient=kinds,
+            digest=digest_of(foreign.source),
+            timeout_s=timeout_s,
+        )
+    except ToolError as error:
+        raise _said_here(error) from None
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ToolError(
+            f"its schema cannot be read ({type(error).__name__})", file=label, remedy="mend the schema"
+        ) from None
+    made += tool.resources
+    _check_paths(tool, foreign.takes_io, paths, label)
+    return tool
+
+
+def _said_here(error: ToolError) -> ToolError:
+    """A refusal of the loader with the remedy that somebody has who wrote no schema."""
+    remedy = error.remedy or ""
+    if "OUTPUT_SCHEMA" in f"{error.file} {error.message}":
+        remedy = "say what it returns with returns=, such as returns=typing.Any"
+    elif "x-resource" in remedy:
+        place = error.message.split(" ", 1)[0]
+        name = place[1:] if place.count("/") == 1 else place
+        kinds = '"none"' if "through" in error.message else '"url" (or "path:read", "path:write", "none")'
+        remedy = f"say what it is: resources={{{name!r}: {kinds}}}"
+    return ToolError(inert(error.message), file=inert(error.file or ""), remedy=inert(remedy) or None)
+
+
+def _check_paths(tool: Tool, takes_io: bool, paths: str | None, label: str) -> None:
+    """A path of ours means nothing to a tool that opens files by itself: somebody has to say what it gets."""
+    if takes_io or paths == "text":
+        return
+    for found in tool.resources:
+        if not found.kind.startswith("path:"):
+            continue
+        where = "/" + "/".join(found.path)
+        if paths == "copy" and found.kind == "path:write":
+            raise ToolError(
+                f"{where} is a path to write, and a copy is read only",
+                file=label,
+                remedy="write through io, in a function that takes io",
+            )
+        if paths is None:
+            raise ToolError(
+                f"{where} is a path in a mount, and this tool opens files by itself",
+                file=label,
+                remedy='take io in a function, or say paths="copy" (or "text")',
+            )
+
+
+def _transient(
+    given: Iterable[type[BaseException]], label: str
+) -> tuple[tuple[type[BaseException], ...], tuple[type[Exception], ...]]:
+    """Builtin exceptions, as the contract has them, and those of others, which are raised as ConnectionError."""
+    own: list[type[BaseException]] = []
+    others: list[type[Exception]] = []
+    for kind in given:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise ToolError("transient= holds something else than exceptions", file=label, remedy="mend it")
+        if kind.__module__ == builtins.__name__:
+            own.append(kind)
+        else:
+            others.append(kind)
+    if others and ConnectionError not in own:
+        own.append(ConnectionError)
+    return tuple(own), tuple(others)
+
+
+def _stand_in(error: Exception) -> Exception:
+    """A `ConnectionError` that a record shows under the name of the foreign exception."""
+    made: Exception = type(type(error).__name__, (ConnectionError,), {})(str(error))
+    return made
+
+
+# ---- arguments -------------------------------------------------------------------------------------------
+
+
+def changed(value: Any, path: Sequence[str], change: Callable[[str], str]) -> Any:
+    """A copy of arguments with `change` applied to each text at a resource's place."""
+    if not path:
+        return change(value) if isinstance(value, str) else value
+    head, rest = path[0], path[1:]
+    if isinstance(value, dict):
+        at = value if head == "*" else ([head] if head in value else [])
+        return {k: changed(item, rest, change) if k in at else item for k, item in value.items()}
+    if isinstance(value, list):
+        return [
+            changed(item, rest, change) if head == "*" or head == str(i) else item
+            for i, item in enumerate(value)
+        ]
+    return value
+
+
+def _canonical(kind: str) -> Callable[[str], str]:
+    """What the gate read, not what the model wrote: two programs may read the latter differently."""
+    if kind == "url":
+        return lambda text: parse_url(text).url
+    return lambda text: parse_path(text).text
+
+
+def _with_copies(
+    call: Callable[[dict[str, Any], Any], Any], arguments: dict[str, Any], io: Any, made: Iterable[Resource]
+) -> Any:
+    """Call a tool with private copies of the files it reads; the way to them stays out of its result."""
+    with tempfile.TemporaryDirectory(prefix="tachograph-copy-", ignore_cleanup_errors=True) as folder:
+        home = os.path.realpath(folder)
+
+        def copied(path: str) -> str:
+            place = Path(home, path)
+            text = io.read(path)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, encoding="utf-8", newline="")
+            return str(place)
+
+        given = arguments
+        for found in made:
+            if found.kind == "path:read":
+                given = changed(given, found.path, copied)
+        return _without(plain(call(given, io)), f"{home}/")
+
+
+def _without(value: Any, text: str) -> Any:
+    if isinstance(value, str):
+        return value.replace(text, "")
+    if isinstance(value, dict):
+        return {_without(key, text): _without(item, text) for key, item in value.items()}
+    return [_without(item, text) for item in value] if isinstance(value, list) else value
+
+
+# ---- code ------------------------------------------------------------------------------------------------
+
+
+def digest_of(source: object) -> str | None:
+    """SHA-256 of the source text of a function or class, else of its module's file; None if there is neither."""
+    with contextlib.suppress(OSError, TypeError):
+        return canonical_json.digest(inspect.getsource(source).encode("utf-8"))  # type: ignore[arg-type]
+    with contextlib.suppress(OSError, TypeError):
+        return canonical_json.digest(Path(inspect.getfile(source)).read_bytes())  # type: ignore[arg-type]
+    return None
+
+
+def finished(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """What a coroutine returns, run to its end: here, or in a thread of its own where a loop runs already."""
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(make())
+    return _finished_aside(make)
+
+
+def _finished_aside(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    import asyncio
+
+    box: dict[str, Any] = {}
+
+    async def main() -> None:
+        box["loop"], box["task"] = asyncio.get_running_loop(), asyncio.current_task()
+        try:
+            box["value"] = await make()
+        except BaseException as error:  # noqa: BLE001 - raised by the caller's side
+            box["error"] = error
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=lambda: context.run(asyncio.run, main()), daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    except BaseException:  # out of time, or interrupted: what is waited for ends, too
+        with contextlib.suppress(KeyError, RuntimeError):  # it may not have begun, or just have ended
+            box["loop"].call_soon_threadsafe(box["task"].cancel)
+            thread.join(_PARTING_S)
+        raise
+    if "error" in box:
+        raise box["error"]
+    return box["value"]
+
+
+def need(module: str, package: str, extra: str) -> Any:
+    """A framework's module. InputError where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InputError(
+            f"the package {package!r} is not installed", remedy=f'run: pip install "tachograph[{extra}]"'
+        ) from None

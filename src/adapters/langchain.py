@@ -1,0 +1,139 @@
+"""A LangChain tool as a governed tool."""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..fail.errors import ToolError
+from ..runtime.tools import Tool
+from .common import Foreign, finished, governed, need
+from .results import UNSAID
+
+
+def from_langchain(
+    tool: Any,
+    *,
+    effect: str,
+    idempotent: bool,
+    resources: Mapping[str, str] | None = None,
+    transient: Iterable[type[BaseException]] = (),
+    timeout_s: float | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    returns: Any = UNSAID,
+    paths: str | None = None,
+) -> Tool:
+    """A LangChain tool (`@tool`, StructuredTool, any BaseTool) as a Tool.
+
+    The other arguments are those of `tool_from_function`. Its own `handle_tool_error` and
+    `handle_validation_error` are set aside in a copy: a failure reaches retry and record. Nothing is traced, and
+    no handler but those set on the tool itself is called. An artifact beside the content is left behind.
+    """
+    tools = need("langchain_core.tools", "langchain-core", "langchain")
+    if not isinstance(tool, tools.BaseTool):
+        raise ToolError(
+            f"{type(tool).__name__} is no LangChain tool", remedy="give a BaseTool, such as @tool"
+        )
+    called = name or tool.name
+    label = f"tool {called!r}"
+    if injected := _injected(tool):
+        raise ToolError(
+            f"{injected[0]!r} is injected by LangChain, which is not around",
+            file=label,
+            remedy="bind it beforehand, or give the tool without it",
+        )
+    own = tool.model_copy(update={"handle_tool_error": False, "handle_validation_error": False})
+    function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
+    is_async = getattr(tool, "func", None) is None and getattr(tool, "coroutine", None) is not None
+
+    def call(arguments: dict[str, Any], _io: Any) -> Any:
+        # `invoke` would take arguments with a `type` of their own for a whole call
+        if is_async:
+            return _content(quietly(lambda: finished(lambda: own.arun(arguments))))
+        return _content(quietly(lambda: own.run(arguments)))
+
+    foreign = Foreign(
+        name=called,
+        description=inspect.cleandoc(description or tool.description),
+        parameters=_parameters(tool, tools.Tool, label),
+        call=call,
+        source=function or type(tool),
+        returns=_returned(function or tool._run, tool.response_format) if returns is UNSAID else returns,
+        resources=resources or {},
+    )
+    return governed(
+        foreign,
+        effect=effect,
+        idempotent=idempotent,
+        transient=transient,
+        timeout_s=timeout_s,
+        paths=paths,
+    )
+
+
+def _parameters(tool: Any, of_one_text: Any, label: str) -> dict[str, Any]:
+    if isinstance(tool, of_one_text) and tool.args_schema is None:
+        return {"type": "object", "properties": dict(tool.args), "required": list(tool.args)}
+    schema = tool.tool_call_schema
+    if isinstance(schema, dict):
+        return schema
+    try:
+        made: dict[str, Any] = schema.model_json_schema()
+    except Exception as error:  # noqa: BLE001 - of pydantic, for a type that has no JSON Schema
+        raise ToolError(
+            f"has an argument without a JSON Schema ({type(error).__name__})",
+            file=label,
+            remedy="give it an args_schema of JSON types",
+        ) from None
+    return made
+
+
+def _injected(tool: Any) -> list[str]:
+    """The arguments that no model gives: those that are not offered, and those that only the function has."""
+    names = set(getattr(tool, "_injected_args_keys", ()))
+    if not isinstance(tool.tool_call_schema, dict):
+        whole, offered = tool.get_input_schema(), tool.tool_call_schema
+        names |= set(getattr(whole, "model_fields", ())) - set(getattr(offered, "model_fields", ()))
+    return sorted(names)
+
+
+def _returned(function: Callable[..., Any], form: str) -> Any:
+    """The annotation of a tool's content, Any where there is none that can be read."""
+    try:
+        said = typing.get_type_hints(function).get("return", Any)
+    except Exception:  # noqa: BLE001 - evaluates foreign text; a result's schema may be left open
+        return Any
+    if form == "content_and_artifact":
+        args = typing.get_args(said)
+        return args[0] if typing.get_origin(said) is tuple and args else Any
+    return said
+
+
+def _content(output: Any) -> Any:
+    """What the model is to read of a tool's output. A message that says that it is an error is one."""
+    if getattr(output, "type", None) != "tool" or not hasattr(output, "tool_call_id"):
+        return output
+    if getattr(output, "status", "success") == "error":
+        raise RuntimeError("the tool returned an error")
+    return output.content
+
+
+def quietly(work: Callable[[], Any]) -> Any:
+    """Call into LangChain as from outside it: no tracing, whatever the environment says, no inherited handlers."""
+    langsmith = need("langsmith", "langchain-core", "langchain")
+    inherited = need(
+        "langchain_core.runnables.config", "langchain-core", "langchain"
+    ).var_child_runnable_config
+    traced = need("langchain_core.tracers.context", "langchain-core", "langchain").tracing_v2_callback_var
+
+    def within() -> Any:
+        inherited.set(None)
+        traced.set(None)
+        with langsmith.tracing_context(enabled=False, parent=False):
+            return work()
+
+    return contextvars.copy_context().run(within)

@@ -1,0 +1,205 @@
+"""What was said in a run, added to its spans; and a trace moved to another time.
+
+`trace.json` holds no text of people, models or tools. Where a person asks for it, it comes from the ledger:
+what entered the run, secrets already taken out. Names are those that the OpenTelemetry GenAI conventions have
+for content (`gen_ai.input.messages` and so on, all of them opt-in there) and OpenInference's `input.value` and
+`output.value`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ..runtime import canonical_json
+from ..runtime.llm import NOTICES, History
+from .spans import Line, Span, Value, span_id_of, trace_id_of
+
+CONTENT_CHARS: Final = 50_000  # of one attribute
+_JSON: Final = "application/json"
+_TEXT: Final = "text/plain"
+
+
+def with_content(lines: Sequence[Line], spans: Sequence[Span]) -> list[Span]:
+    """The spans of a whole ledger with what was said in them; nothing else of them changes."""
+    found = _Content(lines).found
+    return [span._replace(attributes={**span.attributes, **found.get(span.span_id, {})}) for span in spans]
+
+
+def moved(spans: Sequence[Span], end_ns: int) -> list[Span]:
+    """The trace as if it ended at `end_ns`: a trace of its own, whose root says what it was made from.
+
+    Its ids follow from the recorded trace and the time alone. With the recorded ids a receiver would hold two
+    traces in one.
+    """
+    shift = end_ns - max(span.end_ns for span in spans)
+    recorded = spans[0].trace_id
+    trace_id = hashlib.sha256(f"{recorded}/moved/{end_ns}".encode()).hexdigest()[:32]
+    ids = {span.span_id: span_id_of(trace_id, span.span_id) for span in spans}
+    made = []
+    for span in spans:
+        extra: dict[str, Value] = (
+            {}
+            if span.parent_id
+            else {"agent.recorded.trace_id": recorded, "agent.recorded.moved_by_ns": shift}
+        )
+        made.append(
+            span._replace(
+                trace_id=trace_id,
+                span_id=ids[span.span_id],
+                parent_id=ids[span.parent_id] if span.parent_id else None,
+                start_ns=span.start_ns + shift,
+                end_ns=span.end_ns + shift,
+                attributes={**span.attributes, **extra},
+            )
+        )
+    return made
+
+
+class _Content:
+    """`found`: attributes by span id. The messages of a run are made again, as the loop made them."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.found: dict[str, dict[str, Value]] = {}
+        self._trace_id = trace_id_of(lines[0]["run_id"])
+        self._history = History()
+        self._parts: list[dict[str, Any]] = []  # the same messages as the conventions write them
+        self._hear({"role": "user", "content": lines[0]["question"]})
+        for line in lines[1:-1]:
+            self._step(line)
+        answer = lines[-1]["final_answer"]
+        ending = f"no answer: {lines[-1]['terminal_reason']}"
+        self._put("run", _values(lines[0]["question"], ending if answer is None else answer))
+
+    def _put(self, path: str, attributes: dict[str, Value]) -> None:
+        self.found[span_id_of(self._trace_id, path)] = attributes
+
+    def _step(self, line: Line) -> None:
+        path = f"s{line['step_index']}"
+        if line["llm_attempts"]:
+            self._model(line, f"{path}/m")
+        calls = {call["id"]: call for call in line["intended_tool_calls"]}
+        numbers = {result["id"]: number for number, result in enumerate(line["tool_results"])}
+        for decision in line["policy_decisions"]:
+            number = numbers.get(decision["id"])
+            self._put(f"{path}/{_place(decision, number)}", _decided(decision, calls.get(decision["id"])))
+        for number, result in enumerate(line["tool_results"]):
+            self._tool(f"{path}/t{number}", calls[result["id"]], result)
+
+    def _model(self, line: Line, path: str) -> None:
+        if "notice" in line:
+            self._hear({"role": "user", "content": NOTICES[line["notice"]]})
+        extra: dict[str, Value] = {}
+        # messages that the ledger does not vouch for are not sent
+        if self._history.digest == line["llm_input"]["digest"]:
+            left_out, kept = _last(self._parts)
+            extra["gen_ai.input.messages"] = canonical_json.encode(kept)
+            if left_out:
+                extra["agent.llm.messages_left_out"] = left_out
+        output = line["llm_output"]
+        if output is not None:
+            calls = line["intended_tool_calls"]
+            message: dict[str, Any] = {
+                "role": "assistant",
+                "content": output["text"] or output["final_answer"] or "",
+            }
+            if calls:
+                message["tool_calls"] = [
+                    {"id": call["id"], "name": call["name"], "arguments": _arguments(call)} for call in calls
+                ]
+            if output["raw"] is not None:
+                message["raw"] = output["raw"]
+            self._hear(message)
+            said = {**self._parts[-1], "finish_reason": output["finish_reason"] or "stop"}
+            extra["gen_ai.output.messages"] = canonical_json.encode([said])
+        self._put(path, extra)
+
+    def _tool(self, path: str, call: Line, result: Line) -> None:
+        told = result.get("told", result["result"])
+        if told is not None:
+            text = canonical_json.encode(told)
+            self._hear(
+                {"role": "tool", "tool_call_id": result["id"], "name": result["name"], "content": text}
+            )
+        extra: dict[str, Value] = {"gen_ai.tool.call.arguments": _cut(_arguments(call))}
+        if result["result"] is not None:
+            extra["gen_ai.tool.call.result"] = _cut(canonical_json.encode(result["result"]))
+        self._put(
+            path, {**extra, "input.value": extra["gen_ai.tool.call.arguments"], "input.mime_type": _JSON}
+        )
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        self._history.add(message)
+        parts: list[dict[str, Any]] = []
+        if message["role"] == "tool":
+            parts.append(
+                {
+                    "type": "tool_call_response",
+                    "id": message["tool_call_id"],
+                    "response": _cut(message["content"]),
+                }
+            )
+        elif message["content"]:
+            parts.append({"type": "text", "content": _cut(message["content"])})
+        for call in message.get("tool_calls", ()):
+            parts.append(
+                {
+                    "type": "tool_call",
+                    "id": call["id"],
+                    "name": call["name"],
+                    "arguments": _cut(call["arguments"]),
+                }
+            )
+        self._parts.append({"role": message["role"], "parts": parts})
+
+
+def _place(decision: Line, number: int | None) -> str:
+    """The structural path of a decision's span below its step, as `spans` has it."""
+    position: str = decision["position"]
+    if decision["phase"] != "execution":
+        return position
+    if position.startswith("d"):
+        return f"t{number}/r"
+    attempt, _, rest = position.partition(".")[2].partition(".")
+    return f"t{number}/{attempt}/{rest}"
+
+
+def _decided(decision: Line, call: Line | None) -> dict[str, Value]:
+    asked = None if call is None else f"{call['name']} {_arguments(call)}"
+    said = f"{decision['decision']}, {decision['rule_id']}: {decision['reason']} ({decision['at']})"
+    return _values(asked, said)
+
+
+def _values(asked: str | None, said: str | None) -> dict[str, Value]:
+    made: dict[str, Value] = {}
+    for name, text in (("input", asked), ("output", said)):
+        if text is not None:
+            made |= {f"{name}.value": _cut(text), f"{name}.mime_type": _TEXT}
+    return made
+
+
+def _arguments(call: Line) -> str:
+    text: str = (
+        call.get("arguments_text") or ""
+        if call["arguments"] is None
+        else canonical_json.encode(call["arguments"])
+    )
+    return text
+
+
+def _cut(text: str) -> str:
+    left = len(text) - CONTENT_CHARS
+    return text if left <= 0 else f"{text[:CONTENT_CHARS]}… ({left} characters left out)"
+
+
+def _last(messages: list[dict[str, Any]]) -> tuple[int, list[dict[str, Any]]]:
+    """The question and the latest messages that fit one attribute, and how many between them do not."""
+    kept: list[dict[str, Any]] = []
+    room = CONTENT_CHARS
+    for message in reversed(messages[1:]):
+        room -= len(canonical_json.encode(message))
+        if room < 0:
+            break
+        kept.append(message)
+    return len(messages) - 1 - len(kept), [messages[0], *reversed(kept)]

@@ -1,0 +1,87 @@
+"""What a journal says of a run under way, in the shape of ledger lines.
+
+A journal holds outcomes alone: the gate is pure and decides again when the run is gone on with, so that such lines
+have no decisions, and no stamps of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..fail.errors import RecordError
+from ..runtime import canonical_json
+from ..runtime.journal import read_journal
+from ..runtime.outcome_data import data_of
+
+Line = dict[str, Any]
+
+
+def lines_of_journal(data: bytes, file: str, name: str) -> tuple[list[Line], list[str]]:
+    """(the run line and a line for each step, what is left open in words). Raises RecordError.
+
+    `file` names the journal, `name` the run.
+    """
+    found = read_journal(data, file)
+    if found is None:
+        raise RecordError("holds nothing: the run died before it began", file=file, remedy="run it again")
+    left = []
+    if found.torn:
+        left.append(f"{found.torn} bytes at the journal's end are no whole entry")
+    if found.intent is not None:
+        left.append(
+            f"call {found.intent['call']} of {found.intent['tool']} is in doubt: it began, and nobody knows its end"
+        )
+    left.append(f"go on with `tachograph resume {name.removesuffix('.partial')}`")
+    lines = [found.begin["run"]]
+    for index, step in sorted(found.steps.items()):
+        outcomes = {at: _plain(data_of(outcome)) for at, outcome in step.outcomes.items()}
+        lines.append(_step(index, step.input, outcomes))
+    return lines, left
+
+
+def _plain(outcome: Line) -> Line:
+    """An outcome without frozen parts."""
+    plain: Line = json.loads(canonical_json.encode(outcome))
+    return plain
+
+
+def _step(index: int, asked: Mapping[str, Any] | None, outcomes: dict[str, Line]) -> Line:
+    model = [outcome for at, outcome in outcomes.items() if at.startswith("m.")]
+    reply = next((outcome["reply"] for outcome in model if "reply" in outcome), None)
+    calls = reply["calls"] if reply is not None else []
+    usage = (reply["usage"] if reply is not None else None) or (0, 0)
+    said = None if reply is None else {key: value for key, value in reply.items() if key != "calls"}
+    return {
+        "type": "step",
+        "step_index": index,
+        "llm_input": asked,
+        "llm_attempts": [_attempt(number, outcome) for number, outcome in enumerate(model, start=1)],
+        "llm_output": said,
+        "intended_tool_calls": calls,
+        "policy_decisions": [],
+        "tool_results": [_result(number, call, outcomes) for number, call in enumerate(calls)],
+        "errors": [],
+        "failure_mode": None,
+        "usage": {"input_tokens": usage[0], "output_tokens": usage[1], "estimated": False},
+        "stamps": {},
+    }
+
+
+def _result(number: int, call: Line, outcomes: dict[str, Line]) -> Line:
+    tried = [outcome for at, outcome in outcomes.items() if at.startswith(f"i{number}.")]
+    result = next((outcome["result"] for outcome in tried if "result" in outcome), None)
+    attempts = [_attempt(n, outcome) for n, outcome in enumerate(tried, start=1)]
+    status = "not_reached" if not tried else "ok" if result is not None else "unfinished"
+    return {"id": call["id"], "name": call["name"], "status": status, "result": result, "attempts": attempts}
+
+
+def _attempt(number: int, outcome: Line) -> Line:
+    good = "reply" in outcome or "result" in outcome
+    word = "cancelled" if "stopped" in outcome else "success" if good else "failed"
+    attempt: Line = {"attempt": number, "outcome": word}
+    for key in ("fault", "reads", "writes", "checks"):
+        if key in outcome:
+            attempt[key] = outcome[key]
+    return attempt

@@ -1,0 +1,324 @@
+"""A recorded run as plain data for a page: steps, calls, decisions, attempts, spans, budgets.
+
+Texts in it are as they were recorded: whoever shows them makes them inert. Times are nanoseconds since the run's
+start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ..evidence.manifest import STATE
+from ..evidence.recorded import project_of, relative_name
+from ..fail.errors import RecordError
+from ..runtime import ledger as ledgers
+from ..runtime.clock import epoch_ns
+from ..runtime.journal import JOURNAL
+from ..runtime.llm import NOTICES
+from ..runtime.plain_file import read_plain
+from ..tracing.spans import Projector, Span, span_id_of
+from .journaled import lines_of_journal
+
+Line = dict[str, Any]
+
+MAX_POLICY: Final = 1 << 20
+LANES: Final = {"m": "model", "d": "gate", "i": "tool", "w": "wait", "h": "person"}
+BUDGETS: Final = (
+    ("iterations", "max_iterations"),
+    ("tokens", "max_tokens"),
+    ("tool calls", "max_tool_calls"),
+    ("result bytes", "max_result_bytes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the tree of spans: a span, or a wait or a person's time between two of them."""
+
+    name: str
+    what: str
+    depth: int
+    start: int
+    end: int
+    lane: str
+    bad: bool
+
+
+@dataclass(slots=True)
+class Call:
+    """A call that the model proposed, what was decided of it and what came of it."""
+
+    id: str
+    name: str
+    arguments: Any
+    text: str | None
+    problem: str | None
+    decisions: list[Line]
+    attempts: list[Line]
+    status: str
+    result: Any
+    told: Line | None
+
+    @property
+    def verdict(self) -> str:
+        """`allow`, `deny`, `escalate`, or `not reached` where nothing was decided."""
+        if any(decision["decision"] == "deny" for decision in self.decisions):
+            return "deny"
+        return str(self.decisions[0]["decision"]) if self.decisions else "not reached"
+
+
+@dataclass(slots=True)
+class Step:
+    """One step. `line` is its ledger line, `used` the budgets used up to its end, in the order of BUDGETS."""
+
+    line: Line
+    calls: list[Call]
+    refusals: list[Line]
+    notice: str | None
+    begin: int
+    end: int
+    pieces: list[tuple[str, int, int]]
+    rows: list[Row]
+    used: tuple[int, ...]
+
+    @property
+    def index(self) -> int:
+        return int(self.line["step_index"])
+
+    @property
+    def retries(self) -> int:
+        """Attempts after the first, of the model and of tools."""
+        tried = [self.line["llm_attempts"], *(call.attempts for call in self.calls)]
+        return sum(max(len(attempts) - 1, 0) for attempts in tried)
+
+    @property
+    def denials(self) -> int:
+        return sum(decision["decision"] == "deny" for decision in self.line["policy_decisions"])
+
+
+@dataclass(slots=True)
+class PolicyFile:
+    """A policy file as the run read it: its lines where today's file has the recorded digest, else None."""
+
+    path: str
+    sha256: str
+    lines: list[str] | None
+    why: str
+
+
+@dataclass(slots=True)
+class Run:
+    """A run. `end` is None where it is unfinished; then `open` says what its journal leaves open, in words."""
+
+    name: str
+    lines: list[Line]
+    steps: list[Step]
+    end: Line | None
+    policy: list[PolicyFile]
+    digest: str
+    open: list[str] = field(default_factory=list)
+
+    @property
+    def run(self) -> Line:
+        return self.lines[0]
+
+    @property
+    def title(self) -> str:
+        task = self.run["task"]
+        return str(task["id"] if task is not None else self.run["run_id"])
+
+    @property
+    def duration(self) -> int:
+        last = self.steps[-1].end if self.steps else 0
+        return int(self.end["stamp"]) if self.end is not None else last
+
+    def line_at(self, at: str) -> tuple[int, int, str | None] | None:
+        """(number of the policy file, line, text) of a place such as `policy/v1.yaml:4`; None for no such file."""
+        path, _, number = at.rpartition(":")
+        for index, file in enumerate(self.policy):
+            if file.path == path and number.isascii() and number.isdecimal():
+                line = int(number)
+                there = file.lines is not None and 0 < line <= len(file.lines)
+                return index, line, file.lines[line - 1] if there and file.lines is not None else None
+        return None
+
+
+def run_of(folder: Path, root: Path | None = None, name: str | None = None) -> Run:
+    """The run in `folder`, finished or under way. Raises RecordError where there is none that can be read.
+
+    `name` is how it is called; without one it is its place in its project, or the end of its path.
+    """
+    journal = (folder / JOURNAL).is_file()
+    base = project_of(folder, root)
+    place = name or relative_name(folder, base)
+    file = f"{place}/{JOURNAL if journal else STATE}"
+    # a page is shown to others: it says nothing of the machine that made it
+    shown = "/".join(folder.resolve().parts[-2:]) if place.startswith("/") else place
+    try:
+        data = (folder / (JOURNAL if journal else STATE)).read_bytes()
+    except OSError as error:
+        raise RecordError(
+            f"cannot be read ({type(error).__name__})", file=file, remedy="name the folder of a recorded run"
+        ) from None
+    left: list[str] = []
+    if journal:
+        lines, left = lines_of_journal(data, file, shown)
+    else:
+        lines = list(ledgers.read(data, file))
+    try:
+        return _run(shown, lines, hashlib.sha256(data).hexdigest(), left, base)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise RecordError(
+            f"has lines of an unknown shape ({type(error).__name__})",
+            file=file,
+            remedy="read it with the version that wrote it",
+        ) from error
+
+
+def _run(name: str, lines: list[Line], digest: str, left: list[str], base: Path) -> Run:
+    run = lines[0]
+    end = lines[-1] if lines[-1]["type"] == "end" else None
+    tree = _Tree(run)
+    totals = ledgers.Totals()
+    asked = 0
+    steps = []
+    for line in lines[1 : None if end is None else -1]:
+        totals.add(line)
+        asked += bool(line["llm_attempts"])
+        tokens = totals.input_tokens + totals.output_tokens
+        steps.append(_step(line, tree, (asked, tokens, totals.tool_calls, totals.result_bytes)))
+    files = [_policy_file(item, base) for item in run["policy"]["files"]]
+    return Run(name, lines, steps, end, files, digest, left)
+
+
+def _step(line: Line, tree: _Tree, used: tuple[int, ...]) -> Step:
+    stamps = line["stamps"]
+    notice = NOTICES.get(line["notice"], str(line["notice"])) if "notice" in line else None
+    times = [time for pair in stamps.values() for time in pair]
+    return Step(
+        line=line,
+        calls=_calls(line),
+        refusals=[decision for decision in line["policy_decisions"] if decision["id"] is None],
+        notice=notice,
+        begin=min(times, default=0),
+        end=max(times, default=0),
+        pieces=sorted(
+            ((LANES[at[0]], start, end) for at, (start, end) in stamps.items() if ".c" not in at),
+            key=lambda piece: piece[1:],
+        ),
+        rows=tree.rows(line) if stamps else [],
+        used=used,
+    )
+
+
+def _calls(line: Line) -> list[Call]:
+    results = {result["id"]: result for result in line["tool_results"]}
+    nothing: Line = {"attempts": [], "status": "not_reached", "result": None}
+    out = []
+    for call in line["intended_tool_calls"]:
+        result = results.get(call["id"], nothing)
+        own = [decision for decision in line["policy_decisions"] if decision["id"] == call["id"]]
+        out.append(
+            Call(
+                id=call["id"],
+                name=call["name"],
+                arguments=call["arguments"],
+                text=call.get("arguments_text"),
+                problem=call.get("problem"),
+                decisions=own,
+                attempts=result["attempts"],
+                status=result["status"],
+                result=result["result"],
+                told=result.get("told"),
+            )
+        )
+    return out
+
+
+class _Tree:
+    """The spans of a run step by step as rows, parents before children, in the order of time."""
+
+    def __init__(self, run: Line) -> None:
+        self._projector = Projector(run)
+        self._zero = epoch_ns(run["clock"]["start"])
+
+    def rows(self, line: Line) -> list[Row]:
+        spans = self._projector.step(line)
+        below: dict[str | None, list[tuple[int, str, Row]]] = {}
+        for span in spans[1:]:
+            below.setdefault(span.parent_id, []).append((span.start_ns, span.span_id, self._row(span)))
+        for at, (start, end) in line["stamps"].items():
+            if at[0] in "wh":
+                row = self._between(at, line, start, end)
+                below.setdefault(self._parent(at, line), []).append((self._zero + start, "", row))
+        out: list[Row] = []
+        self._walk(spans[0].span_id, self._row(spans[0]), 0, below, out)
+        return out
+
+    def _walk(self, key: str, row: Row, depth: int, below: Line | Any, out: list[Row]) -> None:
+        out.append(Row(row.name, row.what, depth, row.start, row.end, row.lane, row.bad))
+        for _, child, inner in sorted(below.get(key, ()), key=lambda item: item[:2]):
+            self._walk(child, inner, depth + 1, below, out)
+
+    def _parent(self, at: str, line: Line) -> str:
+        """The span that a wait (`wm.1`, `w0.1`) or a person's time (`h0`) lies in."""
+        where = at[1:].partition(".")[0]
+        path = "m" if where == "m" else f"t{where}" if at[0] == "w" else f"d{where}"
+        return span_id_of(self._projector.trace_id, f"s{line['step_index']}/{path}")
+
+    @staticmethod
+    def _between(at: str, line: Line, start: int, end: int) -> Row:
+        if at[0] == "w":
+            return Row("wait", "", 0, start, end, "wait", False)
+        said = [d["approval"]["answer"] for d in line["policy_decisions"] if "approval" in d]
+        return Row("person", said[0] if len(said) == 1 else "", 0, start, end, "person", False)
+
+    def _row(self, span: Span) -> Row:
+        given = span.attributes
+        what, bad, lane = "", span.error_type is not None, "step"
+        if span.name == "agent_step":
+            what = str(given["agent.step_index"])
+        elif span.name == "llm_call":
+            what, lane = str(given["gen_ai.request.model"]), "model"
+        elif span.name == "policy_check":
+            what, lane = f"{given['agent.policy.decision']}, {given['agent.policy.rule_id']}", "gate"
+            bad = given["agent.policy.decision"] == "deny"
+        elif span.name == "tool_call":
+            what, lane = str(given["agent.tool_name"]), "tool"
+        elif span.name == "retry_attempt":
+            what, lane = f"{given['agent.retry.attempt']}, {given['agent.retry.outcome']}", "tool"
+        return Row(span.name, what, 0, span.start_ns - self._zero, span.end_ns - self._zero, lane, bad)
+
+
+def _policy_file(item: Line, base: Path) -> PolicyFile:
+    path, digest = str(item["path"]), str(item["sha256"])
+    try:
+        place = (base / path).resolve()
+        if not place.is_relative_to(base.resolve()):
+            return PolicyFile(path, digest, None, "it lies outside the project")
+        data = read_plain(place, MAX_POLICY)
+    except (OSError, ValueError, RuntimeError):
+        return PolicyFile(path, digest, None, "it is not at hand")
+    if hashlib.sha256(data).hexdigest() != digest:
+        return PolicyFile(path, digest, None, "the file has changed since the run")
+    text = data.decode("utf-8", "replace")
+    return PolicyFile(path, digest, text.removesuffix("\n").split("\n"), "")
+
+
+def lane_totals(steps: Iterable[Step]) -> dict[str, int]:
+    """Nanoseconds by lane over all steps."""
+    out = dict.fromkeys(LANES.values(), 0)
+    for step in steps:
+        for lane, start, end in step.pieces:
+            out[lane] += end - start
+    return out
+
+
+def limits_of(run: Run) -> Sequence[tuple[str, int]]:
+    """(name, allowed) of each budget, in the order of BUDGETS."""
+    limits = run.run["policy"]["limits"]
+    return [(name, int(limits[key])) for name, key in BUDGETS]

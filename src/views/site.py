@@ -1,0 +1,249 @@
+"""Recorded runs as a static site: an index over all of them and a page each, written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ..evidence.index import UNFINISHED
+from ..evidence.manifest import STATE
+from ..evidence.parallel import each
+from ..evidence.report import visible
+from ..fail.errors import InputError, OutputError, RecordError
+from ..runtime.journal import JOURNAL
+from ..runtime.plain_file import NotPlain, read_plain
+from .index_page import Entry, entry_of, index_page
+from .markup import MARK
+from .model import run_of
+from .page import run_page
+
+SITE: Final = "tachograph-site.json"  # says which files of a folder are ours, with their digests
+SCHEMA: Final = "site/v1"
+INDEX: Final = "index.html"
+PAGES: Final = "runs"
+_PART = r"[a-z0-9][a-z0-9_]*(?:-[a-z0-9_]+)*"
+_PLAIN: Final = re.compile(rf"{_PART}(?:/{_PART})*")
+_LONGEST: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What was written: `pages` by run, and why a run has none."""
+
+    pages: dict[str, str] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+def file_name(name: str) -> str:
+    """The page of a run: a name that any server and any file system takes, another for each run."""
+    if _PLAIN.fullmatch(name) and len(name) <= _LONGEST:
+        return f"{name.replace('/', '--')}.html"
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "run"
+    return f"{slug}---{hashlib.sha256(os.fsencode(name)).hexdigest()[:10]}.html"
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Every run below a folder, finished or under way, sorted. Raises InputError where there is none."""
+    if not folder.is_dir():
+        raise InputError(
+            "there is no such folder", file=str(folder), remedy="name a folder of runs such as runs"
+        )
+    found = []
+    for place, below, files in os.walk(folder):
+        if STATE in files or JOURNAL in files:
+            path = Path(place)
+            below.clear()
+            # what a finish under way has put aside, and a recording without a journal, are no runs yet
+            if path.suffix not in UNFINISHED or JOURNAL in files:
+                found.append(path)
+    if not found:
+        raise InputError("holds no recorded run", file=str(folder), remedy="record one with `tachograph run`")
+    return sorted(found)
+
+
+def write_site(
+    runs: Path, out: Path, *, root: Path | None = None, tell: Callable[[int, Entry], object] | None = None
+) -> Site:
+    """Write the site over all runs below `runs` to `out`, which is empty, new or such a site.
+
+    `tell` hears of each run that is done. Raises InputError, OutputError.
+    """
+    folders = runs_in(runs)
+    place = _place(out)
+    if any(place == folder.resolve() or folder.resolve() in place.parents for folder in folders):
+        raise OutputError(f"{out}: lies in a recorded run; name a folder elsewhere")
+    _refuse_foreign(place, out)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+    except OSError as error:
+        raise _unwritable(out, error) from error
+    try:
+        made = _write(runs, folders, fresh, root, tell)
+        _refuse_foreign(place, out)  # what came meanwhile
+        _put(fresh, place)
+    except OSError as error:
+        raise _unwritable(out, error) from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return made
+
+
+def _write(
+    runs: Path,
+    folders: Sequence[Path],
+    fresh: Path,
+    root: Path | None,
+    tell: Callable[[int, Entry], object] | None,
+) -> Site:
+    (fresh / PAGES).mkdir()
+
+    def work(folder: Path) -> Entry:
+        name = _name(folder, runs)
+        address = f"{PAGES}/{file_name(name)}"
+        try:
+            run = run_of(folder, root, f"{runs.resolve().name}/{name}")
+        except RecordError as error:
+            return Entry(name=name, why=str(error))
+        (fresh / address).write_bytes(run_page(run, home=f"../{INDEX}").encode("utf-8"))
+        return entry_of(run, name, address)
+
+    entries = each(work, folders, tell=tell)
+    (fresh / INDEX).write_bytes(index_page(entries).encode("utf-8"))
+    listed = {path: hashlib.sha256((fresh / path).read_bytes()).hexdigest() for path in _files(fresh)}
+    marker = {"schema": SCHEMA, "files": listed}
+    (fresh / SITE).write_text(json.dumps(marker, indent=0, sort_keys=True) + "\n", encoding="utf-8")
+    good = {entry.name: entry.address for entry in entries if not entry.why}
+    return Site(good, {entry.name: entry.why for entry in entries if entry.why})
+
+
+def _name(folder: Path, runs: Path) -> str:
+    """A run as the site names it: relative to the folder of runs."""
+    name = folder.relative_to(runs).as_posix()
+    return folder.resolve().name if name == "." else name
+
+
+# ---- the folder --------------------------------------------------------------------------------------------
+
+
+def _place(out: Path) -> Path:
+    try:
+        place = out.resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise OutputError(f"{out}: is no usable path ({type(error).__name__}); name a folder") from None
+    if not place.name:
+        raise OutputError(f"{out}: is no place for a site; name a folder")
+    return place
+
+
+def _files(folder: Path) -> list[str]:
+    """All that lies in a folder but folders, sorted; links are not followed."""
+    found = []
+    for place, below, files in os.walk(folder):
+        links = [name for name in below if os.path.islink(os.path.join(place, name))]
+        found += [Path(place, name).relative_to(folder).as_posix() for name in (*files, *links)]
+    return sorted(found)
+
+
+def _refuse_foreign(place: Path, out: Path) -> None:
+    """Raise OutputError unless a folder is absent, empty, or holds nothing but a site as it was written."""
+    if not os.path.lexists(place):
+        return
+    if not place.is_dir():
+        raise OutputError(f"{out}: is no folder; name another place for the site")
+    there = _files(place)
+    if not there:
+        return
+    listed = _listed(place)
+    if listed is None:
+        raise OutputError(f"{out}: holds files that are no site's; name an empty folder")
+    for path in there:
+        if path == SITE:
+            continue
+        if path not in listed or os.path.islink(place / path):
+            raise OutputError(f"{out}: holds a file that is no site's: {visible(path)[:200]}; move it away")
+        if hashlib.sha256((place / path).read_bytes()).hexdigest() != listed[path]:
+            raise OutputError(f"{out}: {visible(path)[:200]} was changed by hand; move it away")
+
+
+def _listed(place: Path) -> dict[str, Any] | None:
+    """The files that a site says are its own; None where a folder is no site."""
+    try:
+        data = json.loads((place / SITE).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        return None
+    files = data.get("files")
+    return files if isinstance(files, dict) else None
+
+
+def _put(fresh: Path, place: Path) -> None:
+    """Put the new folder where the old one stands: by rename, the old one aside first."""
+    mask = os.umask(0)
+    os.umask(mask)
+    fresh.chmod(0o777 & ~mask)  # a temporary folder is closed to others, a site is not
+    if not place.exists():
+        fresh.rename(place)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{place.name}-old-", dir=place.parent))
+    place.rename(old)
+    try:
+        fresh.rename(place)
+    except BaseException:
+        old.rename(place)
+        raise
+    _drop(old)
+
+
+def _drop(old: Path) -> None:
+    """Remove the site that was there: its own files, and its folders where nothing else is in them."""
+    for path in [*(_listed(old) or ()), SITE]:
+        (old / path).unlink(missing_ok=True)
+    for folder, _, _ in os.walk(old, topdown=False):
+        os.rmdir(folder)
+
+
+def _unwritable(out: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"{out}: cannot be written to ({type(error).__name__}); check the folder and its permission"
+    )
+
+
+# ---- one page --------------------------------------------------------------------------------------------------
+
+
+def write_page(file: Path, text: str) -> None:
+    """Write a page to a file, whole or not at all, over none but a page of ours. Raises OutputError."""
+    place = _place(file)
+    try:
+        if os.path.lexists(place) and not _is_ours(place):
+            raise OutputError(f"{file}: is there and is no page of ours; name a new file")
+        handle, name = tempfile.mkstemp(prefix=f".{place.name}-", dir=place.parent)
+        fresh = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(text.encode("utf-8"))
+            mask = os.umask(0)
+            os.umask(mask)
+            fresh.chmod(0o666 & ~mask)
+            fresh.replace(place)
+        finally:
+            fresh.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def _is_ours(place: Path) -> bool:
+    with contextlib.suppress(NotPlain):
+        return MARK.encode() in read_plain(place, 200)
+    return False

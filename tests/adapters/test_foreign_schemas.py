@@ -1,0 +1,135 @@
+"""A schema may come from anywhere: whatever it says, it is taken over or refused with one plain line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tachograph.adapters.common import Foreign, changed, governed
+from tachograph.adapters.schemas import adopt
+from tachograph.fail.errors import ToolError
+from tachograph.runtime.schema_walk import Resource
+from tachograph.runtime.tools import Tool
+from tachograph.runtime.unseen import HIDDEN
+from tests.adapters.kit import refused
+from tests.tables.output_texts import TEXTS
+
+OPEN: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+def made(parameters: Any, resources: Any = None, name: str = "probe") -> Tool:
+    foreign = Foreign(name, "What.", parameters, lambda args, io: None, None, Any, resources=resources or {})
+    return governed(foreign, effect="pure", idempotent=True, transient=(), timeout_s=None, paths=None)
+
+
+def _deep(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(levels):
+        schema = {"type": "array", "items": schema}
+    return {"type": "object", "properties": {"x": schema}}
+
+
+BROKEN: list[tuple[Any, dict[str, str], str]] = [
+    ({"type": "object", "properties": ["url"]}, {"url": "url"}, ""),
+    (
+        {"type": "object", "properties": {"url": {"$ref": "#/$defs/U"}}},
+        {"/url/x": "url"},
+        "more than one way",
+    ),
+    ({**OPEN, "properties": {"a": {"$ref": "#/$defs/U"}}, "$defs": ["U"]}, {"/a/x": "url"}, ""),
+    ({"type": "object", "properties": {"x": 3}}, {"/x/y": "url"}, ""),
+    ({"type": "object", "properties": {"x": {"anyOf": 3}}}, {"/x/y": "url"}, ""),
+    (_deep(5000), {}, ""),
+    ({"type": "object"}, {}, "must be an object schema with additionalProperties: false"),
+    ({**OPEN, "additionalProperties": True}, {}, "must be an object schema with additionalProperties: false"),
+    ({**OPEN, "$schema": "http://json-schema.org/draft-07/schema#"}, {}, "is not Draft 2020-12"),
+    ({**OPEN, "properties": {"x": {"default": object()}}}, {}, "no JSON"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "resources", "what"), BROKEN, ids=range(len(BROKEN)))
+def test_what_is_no_schema_for_us_is_refused(parameters: Any, resources: dict[str, str], what: str) -> None:
+    assert what in refused(lambda: made(parameters, resources))
+
+
+@pytest.mark.parametrize("kind", ["terminal", "unseen", "lines"])
+def test_a_hostile_name_of_an_argument_stays_one_plain_line(kind: str) -> None:
+    for text in list(TEXTS[kind]())[::9]:
+        hostile = f"{text}_url"
+        for make in (
+            lambda name=hostile: made({"type": "object", "properties": {name: {"type": "string"}}}),
+            lambda name=hostile: made(OPEN, {name: "url"}),
+            lambda name=hostile: made(OPEN, name=name),
+        ):
+            line = refused(make)
+            assert HIDDEN.search(line) is None, ascii(line)
+
+
+def test_an_object_that_says_what_others_hold_is_left_alone() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"type": "object", "properties": {}, "additionalProperties": {"type": "integer"}},
+            "b": {"type": "object", "properties": {}, "allOf": [{"required": ["x"]}]},
+            "c": {"enum": [{"type": "object", "properties": {}}]},
+        },
+    }
+    assert adopt(schema, {}, "t") == {**schema, "additionalProperties": False}
+
+
+def test_what_nothing_refers_to_any_more_is_dropped() -> None:
+    item = {"type": "object", "properties": {"url": {"type": "string"}, "next": {"$ref": "#/$defs/Other"}}}
+    other = {"type": "integer"}
+    schema = {
+        "type": "object",
+        "properties": {"items": {"type": "array", "items": {"$ref": "#/$defs/Item", "description": "One."}}},
+        "$defs": {"Item": item, "Other": other, "Stray": {"type": "string"}},
+    }
+    tool = made(schema, {"/items/*/url": "url"})
+    assert tool.input_schema["$defs"] == {"Other": other}
+    assert tool.input_schema["properties"]["items"]["items"]["description"] == "One."
+    assert [found.path for found in tool.resources] == [("items", "*", "url")]
+
+
+def test_a_definition_is_declared_only_where_it_was_said() -> None:
+    item = {"type": "object", "properties": {"url": {"type": "string"}}, "additionalProperties": False}
+    listed = {"type": "array", "items": {"$ref": "#/$defs/Item"}}
+    schema = {"type": "object", "properties": {"one": listed, "two": listed}, "$defs": {"Item": item}}
+    adopted = adopt(schema, {"/one/*/url": "url"}, "t")
+    assert adopted["$defs"] == {"Item": item} and schema["properties"] == {"one": listed, "two": listed}
+    assert "/two/*/url looks like a resource" in refused(lambda: made(schema, {"/one/*/url": "url"}))
+    assert len(made(schema, {"/one/*/url": "url", "/two/*/url": "url"}).resources) == 2
+
+
+def test_a_name_with_a_slash_is_escaped() -> None:
+    schema = {"type": "object", "properties": {"a/b~url": {"type": "string"}}}
+    assert made(schema, {"/a~1b~0url": "url"}).resources[0].path == ("a/b~url",)
+    with pytest.raises(ToolError):
+        made(schema, {"/a/b~url": "url"})
+
+
+VALUES = st.recursive(
+    st.text(max_size=2) | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab01"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(VALUES, st.lists(st.sampled_from(["a", "b", "0", "1", "*"]), max_size=3))
+def test_exactly_the_texts_that_the_gate_judges_are_changed(value: Any, path: list[str]) -> None:
+    found = dict(Resource(tuple(path), "url").find(value))
+    texts = dict(_texts(value, ""))
+    after = dict(_texts(changed(value, path, lambda text: f"<{text}>"), ""))
+    assert after == {at: f"<{text}>" if at in found else text for at, text in texts.items()}
+
+
+def _texts(value: Any, pointer: str) -> Any:
+    if isinstance(value, str):
+        yield pointer, value
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in pairs:
+        yield from _texts(item, f"{pointer}/{key}")

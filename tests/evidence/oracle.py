@@ -1,0 +1,142 @@
+"""Decides the decisions of a ledger again, by the gate and with counters of its own: no loop, no tape, no driver."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+from tachograph import Policy
+from tachograph.fail.catalog import verdict
+from tachograph.runtime.canonical_json import encode
+from tachograph.runtime.gate import Counters, Gate
+from tachograph.runtime.outcome_data import call_of, fault_of
+from tachograph.runtime.retry import may_repeat
+from tachograph.runtime.tools import load_named
+from tests.support import ROOT
+
+Line = dict[str, Any]
+TOOLS = {name: load_named(name, ROOT / "tools") for name in ("search", "fetch", "read", "write", "summarize")}
+
+
+class Oracle:
+    """Decides a ledger's decisions again, one by one, with counters of its own."""
+
+    def __init__(self, lines: list[Line], policy: Policy) -> None:
+        self.run, self.steps = lines[0], lines[1:-1]
+        self.policy = policy
+        self.gate = Gate(policy, TOOLS)
+        self.used = Counters()
+        self.seen: dict[tuple[bytes, str], int] = {}
+        self.same = 0
+
+    def first(self) -> tuple[Any, ...] | None:
+        """(kind, step, position) of the first flip, ("leaves",) where the run parts without one, or None."""
+        for found in self._walk():
+            if found is None:
+                self.same += 1
+            else:
+                return found
+        return None
+
+    def _walk(self) -> Iterator[tuple[Any, ...] | None]:
+        for step in self.steps:
+            index = step["step_index"]
+            entries = {entry["position"]: entry for entry in step["policy_decisions"]}
+            yield from self._one(index, "d", entries, self.gate.decide_step(self.used))
+            if "d" in entries:
+                return
+            if self._notice(step) != step.get("notice") or self._retries_otherwise(
+                step["llm_attempts"], True
+            ):
+                yield ("leaves",)
+            self.used.iterations += 1
+            self.used.tokens += step["usage"]["input_tokens"] + step["usage"]["output_tokens"]
+            for number, data in enumerate(step["intended_tool_calls"]):
+                if f"d{number}" in entries:
+                    yield from self._call(step, number, data, entries)
+
+    def _call(
+        self, step: Line, number: int, data: Line, entries: dict[str, Line]
+    ) -> Iterator[tuple[Any, ...] | None]:
+        index, call, result = step["step_index"], call_of(data), step["tool_results"][number]
+        yield from self._one(
+            index, f"d{number}", entries, self.gate.decide(call, self.used), f"h{number}" in step["stamps"]
+        )
+        recorded = entries[f"d{number}"]
+        if recorded["decision"] == "deny":
+            asked = f"h{number}" in step["stamps"]
+            now = self.gate.decide(call, self.used)
+            if self._ends_otherwise(
+                "approval:refused" if asked else f"deny:{recorded['rule_id']}",
+                "approval:refused" if asked else f"deny:{now.rule_id}",
+            ):
+                yield ("leaves",)
+            # the model was told the reason, and asked again
+            told = index < len(self.steps) and not asked
+            if told and (now.rule_id, now.reason) != (recorded["rule_id"], recorded["reason"]):
+                yield ("leaves",)
+            return
+        self.used.tool_calls += 1
+        for attempt in result["attempts"]:
+            for place, check in enumerate(attempt.get("checks", ())):
+                position = f"i{number}.{attempt['attempt']}.c{place}"
+                yield from self._one(index, position, entries, self.gate.decide_late(check))
+                late = entries[position]
+                if late["decision"] == "deny" and self._ends_otherwise(*[f"deny:{late['rule_id']}"] * 2):
+                    yield ("leaves",)
+        if self._retries_otherwise(result["attempts"], TOOLS[call.name].idempotent):
+            yield ("leaves",)
+        size = self._size(result)
+        if size is not None:
+            yield from self._one(index, f"d{number}.r", entries, self.gate.decide_result(size, self.used))
+        if result["status"] == "ok":
+            text = encode(result["result"])
+            self.used.result_bytes += len(text.encode())
+            key = self.gate.key_of(call)
+            pair = (key, hashlib.sha256(text.encode()).hexdigest())
+            self.seen[pair] = self.seen.get(pair, 0) + 1
+            self.used.repeats[key] = max(self.used.repeats.get(key, 0), self.seen[pair])
+
+    @staticmethod
+    def _size(result: Line) -> int | None:
+        last = result["attempts"][-1]
+        if "returned_bytes" in last:
+            return int(last["returned_bytes"])
+        given = last.get("returned", result["result"] if result["status"] == "ok" else None)
+        return None if given is None else len(encode(given).encode())
+
+    def _one(
+        self, step: int, position: str, entries: dict[str, Line], now: Any, asked: bool = False
+    ) -> Iterator[tuple[Any, ...] | None]:
+        then = "escalate" if asked else entries[position]["decision"] if position in entries else "allow"
+        said = "allow" if now is None else now.decision
+        rank = {"allow": 0, "escalate": 1, "deny": 2}
+        if said == then:
+            if position in entries:
+                yield None
+        elif (said, then) == ("escalate", "allow"):
+            yield ("needs approval", step, position)
+        else:
+            yield ("widening" if rank[said] < rank[then] else "tightening", step, position)
+
+    def _ends_otherwise(self, then: str, now: str) -> bool:
+        return verdict(now, self.policy.on_deny) != verdict(then, self.run["policy"]["on_deny"])
+
+    def _retries_otherwise(self, attempts: list[Line], steady: bool) -> bool:
+        most = self.policy.section("retry").get("max_retries", 0)
+        again = [item["attempt"] for item in attempts if "backoff_ms" in item]
+        last = attempts[-1] if attempts else {}
+        given_up = (
+            "fault" in last and "backoff_ms" not in last and may_repeat(fault_of(last["fault"]), steady)
+        )
+        return any(number > most for number in again) or (given_up and last["attempt"] <= most)
+
+    def _notice(self, step: Line) -> str | None:
+        limit = self.policy.limits["max_iterations"]
+        left = limit - self.used.iterations
+        if left == 1 and self.policy.wrap_up:
+            return "last"
+        if step.get("notice") == "go_on":
+            return "go_on"
+        return "two_left" if left == 2 < limit else None

@@ -1,0 +1,497 @@
+"""Accepting drift: what is put in place, what is refused, what `runs/ACCEPTED.jsonl` says and how it is held to it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tachograph import cli as command_line
+from tachograph.evidence import accepted, index
+from tachograph.evidence.check import examine
+from tachograph.evidence.folder import Folder
+from tachograph.evidence.record import record_run
+from tachograph.evidence.replay import replayed
+from tachograph.evidence.task import build, load_task
+from tachograph.evidence.verify import verify
+from tachograph.runtime import canonical_json
+from tachograph.runtime.llm import LLMInput, LLMOutput, ToolCall
+from tests.evidence.project import DENIED, RETRIED, copy_inputs, edit_lines, replaced
+from tests.review.drift_changes import CHANGES, GIVEN, MINUTES, OVERLAY, PAGE, POLICY, REMARK, RUNS, task_of
+from tests.support import CANONICAL, FILES, tree
+
+LIVE = "runs/live/v1"
+ACCEPTED = accepted.ACCEPTED
+Edit = tuple[str, str, str]
+SHIFT = (POLICY, "tool_registry:", "# who may act\ntool_registry:")
+Say = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_inputs(tmp_path_factory.mktemp("accept") / "project", RUNS)
+
+
+@pytest.fixture
+def project(shipped: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shipped, tmp_path / "project"))
+
+
+@pytest.fixture
+def say(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Say:
+    """A command in the project: exit code, standard output, standard error."""
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.chdir(project)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = command_line.main(list(words))
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def edit(project: Path, *edits: Edit) -> None:
+    for file, old, new in edits:
+        replaced(project / file, old, new)
+
+
+def entries(project: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (project / ACCEPTED).read_text(encoding="utf-8").splitlines()]
+
+
+def stable(run: Path) -> str:
+    return accepted.digest_of((run / "manifest.json").read_bytes())
+
+
+class Live:
+    """A model that is no script; it is asked when the run is recorded, and never again."""
+
+    identity = {"execution_path": "live", "provider": "openai", "name": "some-model", "script_digest": None}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.replies = [
+            LLMOutput(tool_calls=[ToolCall("read", {"path": "corpus/op-a4.md"})], finish_reason="tool_calls"),
+            LLMOutput(final_answer="done"),
+        ]
+
+    def __call__(self, asked: LLMInput) -> LLMOutput:
+        return self.replies.pop(0)
+
+
+@pytest.fixture
+def live(project: Path) -> Path:
+    agent, setting = build(load_task(project / task_of(CANONICAL), root=project), model=Live())
+    record_run(agent, setting, project / LIVE, root=project)
+    index.update(project)
+    return project
+
+
+# ---- accepting -------------------------------------------------------------------------------------------
+
+
+def test_what_a_run_gives_takes_the_place_of_what_is_recorded(project: Path, say: Say) -> None:
+    edit(project, MINUTES)
+    before, wanted = stable(project / RETRIED), examine(project / RETRIED, root=project).made
+    others = {name: kept for name, kept in tree(project).items() if not name.startswith(RETRIED)}
+    code, out, err = say("accept", RETRIED, "--reason", "  the room asks for 21 minutes \n")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == "accept: 1 run will be recorded anew; no verdict changes"
+    assert out.splitlines()[-1].startswith(f"accept: 1 run recorded anew; {ACCEPTED} says why")
+    assert wanted is not None
+    for file in FILES[:3]:
+        assert (project / RETRIED / file).read_bytes() == wanted[file]
+    (entry,) = entries(project)
+    first = entry.pop("first")
+    assert (first["step"], first["pointer"], first["class"]) == (1, "/tool_results/0/result/text", "EFFECT")
+    assert entry.pop("inputs") == [
+        {
+            "path": PAGE,
+            "before": "62e741064f903b3f1dd70d97f24334494e7d80b8badbc73a9441386411fa2041",
+            "after": canonical_json.digest((project / PAGE).read_bytes()),
+        }
+    ]
+    assert entry == {
+        "schema": "accepted/v1",
+        "run": RETRIED,
+        "reason": "the room asks for 21 minutes",
+        "cause": [PAGE],
+        "class": "EFFECT",
+        "classes": {"EFFECT": 2, "DIGEST-ONLY": entry["classes"]["DIGEST-ONLY"]},
+        "manifest": {"before": before, "after": stable(project / RETRIED)},
+    }
+    assert examine(project / RETRIED, root=project).ok and verify(project / RETRIED, project) == []
+    assert index.problems(project) == []
+    now = tree(project)
+    assert {name: now[name] for name in others if name != index.INDEX} == {
+        name: kept for name, kept in others.items() if name != index.INDEX
+    }
+    assert not list((project / "runs").rglob("*.partial")) and not list((project / "runs").rglob("*.old"))
+
+
+def test_all_at_once_for_one_reason_told_before(project: Path, say: Say) -> None:
+    edit(project, (OVERLAY, "[write]", "[]"), REMARK)
+    code, out, _ = say("accept", "--all", "--reason", "no person is asked any more")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0] == f"accept: 7 runs will be recorded anew; 1 verdict changes in 1 run: {GIVEN} (1)"
+    assert lines[1].startswith(
+        f"VERDICT  {GIVEN}  step 1 /policy_decisions/0/rule_id: approval -> sandbox_path"
+    )
+    assert lines[2].startswith("DIGEST-ONLY  6 runs: ")
+    assert [entry["run"] for entry in entries(project)] == sorted(f"runs/{run}" for run in RUNS)
+    assert {entry["reason"] for entry in entries(project)} == {"no person is asked any more"}
+    assert say("check")[0] == 0 and say("verify")[0] == 0
+    code, out, _ = say("accept", "--all", "--reason", "again")
+    assert (code, out) == (0, "accept: no run drifted, so there is nothing to accept\n")
+    assert len(entries(project)) == 7
+
+
+def test_as_json(project: Path, say: Say) -> None:
+    edit(project, REMARK, (task_of(GIVEN), "ending: final_answer", "ending: cancelled"))
+    code, out, _ = say("accept", "--all", "--reason", "words", "--json")
+    data = json.loads(out)
+    assert code == 1 and out.count("\n") == 1
+    assert data["accepted"] == entries(project) and len(data["recorded"]) == 6
+    assert list(data["left"]) == [GIVEN] and "mend the task first" in data["left"][GIVEN]
+
+
+def test_what_cannot_be_accepted_is_left_out_of_all_and_told(project: Path, say: Say) -> None:
+    edit(project, REMARK)
+    replaced(project / DENIED / "trace.json", '"deny"', '"DENY"')
+    edit(project, (task_of(GIVEN), "ending: final_answer", "ending: cancelled"))
+    before = {run: tree(project / run) for run in (DENIED, GIVEN)}
+    code, out, _ = say("accept", "--all", "--reason", "a remark")
+    assert code == 1 and len(entries(project)) == 5
+    assert f"left  {DENIED}: was changed by hand, which is no drift; restore it" in out
+    assert (
+        f"left  {GIVEN}: misses what its task expects (ending: expected cancelled, found final_answer)" in out
+    )
+    assert before == {run: tree(project / run) for run in (DENIED, GIVEN)}
+
+
+def test_a_run_of_a_live_model_is_accepted_from_its_own_replies(live: Path, say: Say) -> None:
+    """Remarks in a policy move digests, and lines that rules stand on; nothing the model was told."""
+    then = json.loads((live / LIVE / "state.jsonl").read_text().splitlines()[0])
+    for change, kind in ((REMARK, "DIGEST-ONLY"), (SHIFT, "TEXT")):
+        edit(live, change)
+        assert examine(live / LIVE, root=live).kind == kind
+        assert say("check", LIVE)[1].splitlines()[-1] == f'accept it: tachograph accept {LIVE} --reason "..."'
+        assert say("accept", LIVE, "--reason", "a remark")[0] == 0
+        assert examine(live / LIVE, root=live).ok and replayed(live / LIVE, root=live).lines == []
+    now = json.loads((live / LIVE / "state.jsonl").read_text().splitlines()[0])
+    assert now["clock"] == then["clock"] and now["run_id"] == then["run_id"]
+    assert [entry["class"] for entry in entries(live)] == ["DIGEST-ONLY", "TEXT"] and index.problems(
+        live
+    ) == []
+
+
+def test_a_seal_is_not_carried_over(project: Path, say: Say) -> None:
+    edit(project, REMARK)
+    (project / DENIED / "seal.json").write_text("{}")
+    code, out, _ = say("accept", DENIED, "--reason", "a remark")
+    assert code == 0 and f"seal  {DENIED}: its seal was of what it was before; seal it again" in out
+    assert sorted(path.name for path in (project / DENIED).iterdir()) == sorted(FILES)
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------
+
+
+def _tampered(project: Path) -> None:
+    edit(project, REMARK)
+    replaced(project / DENIED / "state.jsonl", '"top_k":3', '"top_k":4')
+
+
+def _manifest(project: Path) -> None:
+    edit(project, REMARK)
+    replaced(project / DENIED / "manifest.json", '"seed": 7', '"seed": 8')
+
+
+def _outside(project: Path) -> None:
+    edit(project, REMARK)
+    shutil.copytree(project / DENIED, project / "aside")
+
+
+REASON = ("--reason", "so")
+REFUSED: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
+    "a run that does not drift": (
+        lambda p: None,
+        (DENIED, *REASON),
+        f"{DENIED}: does not drift, so there is nothing to accept; nothing was written",
+    ),
+    "one of two does not drift": (
+        lambda p: edit(p, MINUTES),
+        (RETRIED, DENIED, *REASON),
+        f"{DENIED}: does not drift, so there is nothing to accept; nothing was written",
+    ),
+    "an edited ledger": (_tampered, (DENIED, *REASON), f"{DENIED}: was changed by hand, which is no drift; "),
+    "an edited manifest": (
+        _manifest,
+        (DENIED, *REASON),
+        f"{DENIED}: was changed by hand, which is no drift; ",
+    ),
+    "a run without its trace": (
+        lambda p: (p / DENIED / "trace.json").unlink(),
+        (DENIED, *REASON),
+        f"{DENIED}: cannot be made again: {DENIED}/trace.json: cannot be read",
+    ),
+    "a run that misses its expectation": (
+        lambda p: edit(p, *CHANGES["a tool denied"].edits),
+        (CANONICAL, *REASON),
+        f"{CANONICAL}: misses what its task expects (ending: expected final_answer, found policy_denial_terminal)",
+    ),
+    "a task that does not load": (
+        lambda p: edit(p, (task_of(DENIED), "schema: task/v1", "schema: task/v9")),
+        (DENIED, *REASON),
+        f"{DENIED}: cannot be made again: {task_of(DENIED)}:1:9: ",
+    ),
+    "a run outside runs/": (_outside, ("aside", *REASON), "aside: is no run below runs/ of this project; "),
+    "no run": (lambda p: None, ("runs/x", *REASON), "runs/x: there is no such run; "),
+    "no reason": (lambda p: edit(p, REMARK), (DENIED,), "a change is accepted for a reason; give --reason "),
+    "an empty reason": (
+        lambda p: edit(p, REMARK),
+        (DENIED, "--reason", " \n\t"),
+        "a change is accepted for a reason; give --reason ",
+    ),
+    "a reason without end": (
+        lambda p: edit(p, REMARK),
+        (DENIED, "--reason", "x" * 2001),
+        "the reason is longer than 2000 characters",
+    ),
+    "a reason that is no text": (
+        lambda p: edit(p, REMARK),
+        (DENIED, "--reason", "\udc80"),
+        "the reason is longer than 2000 characters or no text",
+    ),
+    "nothing named": (lambda p: edit(p, REMARK), REASON, "it is not said what to accept; "),
+    "named and all": (
+        lambda p: edit(p, REMARK),
+        (DENIED, "--all", *REASON),
+        "it is not said what to accept; ",
+    ),
+    "what was accepted before cannot be read": (
+        lambda p: (edit(p, REMARK), (p / ACCEPTED).write_text("{}\n")),
+        (DENIED, *REASON),
+        f"{ACCEPTED}:1: says nothing usable of 'cause'; restore the line or take it out",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_leaves_everything_as_it_is(name: str, project: Path, say: Say) -> None:
+    change, words, said = REFUSED[name]
+    change(project)
+    before = tree(project)
+    code, _, err = say("accept", *words)
+    assert code == 2 and err.startswith(f"tachograph: {said}") and err.count("\n") == 1, err
+    assert tree(project) == before
+
+
+def test_a_live_run_that_needs_its_model_again(live: Path, say: Say) -> None:
+    edit(live, MINUTES)
+    before = tree(live)
+    code, _, err = say("accept", LIVE, "--reason", "so")
+    assert code == 2 and f"{LIVE}: needs its model again; record it with `tachograph run " in err
+    assert tree(live) == before
+
+
+@pytest.mark.parametrize(("value", "refused"), [("true", True), ("1", True), ("false", False), ("", False)])
+def test_ci_never_accepts(
+    value: str, refused: bool, project: Path, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(project, REMARK)
+    monkeypatch.setenv("CI", value)
+    before = tree(project)
+    code, _, err = say("accept", DENIED, "--reason", "so")
+    assert (code == 2) == refused == (tree(project) == before)
+    assert err.startswith("tachograph: CI never accepts; ") == refused
+
+
+def test_a_run_that_another_process_records_is_left(project: Path, say: Say) -> None:
+    edit(project, REMARK)
+    with Folder(project / GIVEN) as busy:
+        busy.discard()
+        code, _, err = say("accept", "--all", "--reason", "so")
+    assert code == 2 and "another process is recording there" in err
+    assert not (project / ACCEPTED).exists() and examine(project / DENIED, root=project).kind == "DIGEST-ONLY"
+
+
+# ---- whole or not at all -----------------------------------------------------------------------------------
+
+
+def test_a_full_disk_leaves_all_runs_as_they_are(
+    project: Path, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(project, REMARK)
+    before = tree(project)
+    real, calls = Path.open, []
+
+    def full(self: Path, *args: Any, **more: Any) -> Any:
+        if args == ("xb",):
+            calls.append(self)
+            if len(calls) == 6:
+                raise OSError(28, "full")
+        return real(self, *args, **more)
+
+    monkeypatch.setattr(Path, "open", full)
+    code, _, err = say("accept", "--all", "--reason", "so")
+    assert code == 2 and "cannot be written down (OSError); make room" in err and len(calls) == 6
+    assert tree(project) == before
+
+
+def test_what_is_in_place_when_it_fails_has_its_line(
+    project: Path, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(project, REMARK)
+    real, done = Folder.finish, []
+
+    def finish(self: Folder) -> None:
+        if len(done) == 2:
+            raise OSError(5, "gone")
+        real(self)
+        done.append(self.out)
+
+    monkeypatch.setattr(Folder, "finish", finish)
+    code, _, err = say("accept", "--all", "--reason", "so")
+    assert code == 2 and "cannot be put in place (OSError); accept again" in err
+    assert [entry["run"] for entry in entries(project)] == [
+        path.relative_to(project).as_posix() for path in done
+    ]
+    assert index.problems(project) == [] and not list((project / "runs").rglob("*.partial"))
+    monkeypatch.undo()
+    monkeypatch.chdir(project)
+    monkeypatch.delenv("CI", raising=False)
+    assert command_line.main(["accept", "--all", "--reason", "the rest"]) == 0
+    assert len(entries(project)) == 7 and command_line.main(["check"]) == 0
+
+
+# ---- the file of accepted changes --------------------------------------------------------------------------
+
+
+def test_going_back_and_forth_is_a_chain(project: Path, say: Say) -> None:
+    for old, new in (("20", "21"), ("21", "20"), ("20", "22")):
+        edit(project, (PAGE, f"{old} minutes", f"{new} minutes"))
+        assert say("accept", RETRIED, "--reason", f"{new} minutes")[0] == 0
+        assert index.problems(project) == []
+    states = [(entry["manifest"]["before"], entry["manifest"]["after"]) for entry in entries(project)]
+    assert states[0][1] == states[1][0] and states[1] == states[0][::-1] and states[2][0] == states[0][0]
+
+
+def test_a_run_that_fell_back_is_seen_and_put_back_without_another_line(project: Path, say: Say) -> None:
+    kept = shutil.copytree(project / RETRIED, project.parent / "kept")
+    edit(project, MINUTES)
+    assert say("accept", RETRIED, "--reason", "so")[0] == 0
+    shutil.rmtree(project / RETRIED)
+    shutil.copytree(kept, project / RETRIED)
+    index.update(project)
+    (problem,) = index.problems(project)
+    assert problem.startswith(
+        f"{ACCEPTED}:1: says that {RETRIED} was accepted as another, but it stands as before; "
+    )
+    assert say("accept", RETRIED, "--reason", "so")[0] == 0
+    assert len(entries(project)) == 1 and index.problems(project) == []
+    shutil.rmtree(project / RETRIED)
+    shutil.copytree(kept, project / RETRIED)
+    index.update(project)
+    edit(project, (PAGE, "21 minutes", "22 minutes"))
+    code, _, err = say("accept", RETRIED, "--reason", "so")
+    assert code == 2 and err.startswith(f"tachograph: {ACCEPTED}:1: {RETRIED} stands as before that line")
+
+
+def test_recording_all_again_breaks_nothing(project: Path, say: Say) -> None:
+    """`make evidence-build` needs no reason, before and after one was given."""
+    edit(project, MINUTES)
+    assert say("accept", RETRIED, "--reason", "so")[0] == 0
+    edit(project, (PAGE, "21 minutes", "23 minutes"))
+    assert say("run", task_of(RETRIED), "--quiet")[0] == 0
+    assert index.problems(project) == []
+    edit(project, (PAGE, "23 minutes", "24 minutes"))
+    assert say("accept", RETRIED, "--reason", "so")[0] == 0
+    assert len(entries(project)) == 2 and index.problems(project) == []
+
+
+def _line(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
+    def changed(text: str) -> str:
+        entry = json.loads(text)
+        change(entry)
+        return canonical_json.encode(entry) + "\n"
+
+    return changed
+
+
+DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
+    "no JSON": (lambda text: "x" + text, "1: is no entry"),
+    "cut off": (lambda text: text[:-9], "1: is cut off"),
+    "no last LF": (lambda text: text[:-1], "1: is cut off"),
+    "an empty line": (lambda text: text + "\n", "2: is no entry"),
+    "a list": (lambda text: text + "[]\n", "2: is not as it was written"),
+    "nested without end": (lambda text: text + "[" * 100_000 + "\n", "2: is no entry"),
+    "spaces": (lambda text: text.replace(":", ": ", 1), "1: is not as it was written"),
+    "a key twice": (lambda text: text.replace("{", '{"cause":[],', 1), "1: is not as it was written"),
+    "an unknown key": (_line(lambda e: e.update(by="me")), "1: has an unknown key 'by'"),
+    "a missing key": (_line(lambda e: e.pop("reason")), "1: says nothing usable of 'reason'"),
+    "no reason": (_line(lambda e: e.update(reason=" ")), "1: says nothing usable of 'reason'"),
+    "another class": (_line(lambda e: e.update({"class": "FINE"})), "1: says nothing usable of 'class'"),
+    "a class of no drift": (
+        _line(lambda e: e.update(classes={"VERDICT": True})),
+        "1: says nothing usable of 'classes'",
+    ),
+    "another schema": (_line(lambda e: e.update(schema="accepted/v2")), "1: says nothing usable of 'schema'"),
+    "half a digest": (
+        _line(lambda e: e["manifest"].update(after="00")),
+        "1: says nothing usable of 'manifest'",
+    ),
+    "an input without a path": (
+        _line(lambda e: e["inputs"][0].update(path="")),
+        "1: says nothing usable of 'inputs'",
+    ),
+    "no change": (
+        _line(lambda e: e["manifest"].update(after=e["manifest"]["before"])),
+        "1: accepts no change",
+    ),
+    "a run that is gone": (_line(lambda e: e.update(run="runs/x/y")), "1: its run runs/x/y is gone"),
+    "a run elsewhere": (_line(lambda e: e.update(run="runs/../..")), "1: its run runs/../.. is gone"),
+    "a line twice": (lambda text: text * 2, "2: goes on from what line 1 left"),
+}
+
+
+@pytest.fixture(scope="module")
+def accepted_once(shipped: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    project = Path(shutil.copytree(shipped, tmp_path_factory.mktemp("once") / "project"))
+    edit(project, MINUTES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("CI", raising=False)
+        patch.chdir(project)
+        assert command_line.main(["accept", RETRIED, "--reason", "so \x1b[31m"]) == 0
+    return project
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_each_damage_of_the_file_is_named(
+    name: str, accepted_once: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change, said = DAMAGES[name]
+    place = accepted_once / ACCEPTED
+    text = place.read_text(encoding="utf-8")
+    assert "\x1b" not in text and accepted.problems(accepted_once) == []
+    place.write_text(change(text), encoding="utf-8")
+    monkeypatch.chdir(accepted_once)
+    try:
+        found = accepted.problems(accepted_once)
+        assert command_line.main(["verify"]) == 1
+    finally:
+        place.write_text(text, encoding="utf-8")
+    assert len(found) == 1 and found[0].startswith(f"{ACCEPTED}:{said}; "), found
+    assert f"{ACCEPTED}:{said}" in capsys.readouterr().out
+
+
+def test_a_record_edited_after_it_was_accepted(project: Path, say: Say) -> None:
+    edit(project, REMARK)
+    assert say("accept", DENIED, "--reason", "so")[0] == 0
+    edit_lines(project / DENIED, lambda lines: lines[1].update(failure_mode=None), chain=True)
+    code, _, err = say("accept", DENIED, "--reason", "so")
+    assert code == 2 and "was changed by hand" in err

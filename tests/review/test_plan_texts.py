@@ -1,0 +1,107 @@
+"""`policy diff` shown: whatever text a policy, a tool or a run brings, it forges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+
+from tachograph.evidence.counterfactual import Counterfactual, Flip
+from tachograph.evidence.report import visible
+from tachograph.review.language import Change, Comparison, Setting, Witness
+from tachograph.review.plan import GROUPS, Plan, Told
+from tachograph.review.plan_markdown import MOST, markdown_of
+from tachograph.review.plan_text import lines_of
+from tests.tables.output_texts import TEXTS
+
+CALM = "calm"
+MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def _plan(text: str) -> Any:
+    """A plan with a foreign text wherever one can stand."""
+    side = {"decision": "deny", "rule_id": text, "reason": text, "at": text, "facts": {"x": text}}
+    other = {**side, "decision": "allow"}
+    witness = Witness(text, {"x": text}, {text: 1}, {"target": text}, 7, side, other)
+    changes = [
+        Change(kind, text, text, text, witness) for kind in ("widening", "tightening", "needs approval")
+    ]
+    setting = Setting(text, text, [text], text, text)
+    runs = []
+    for group in GROUPS:
+        flip = Flip(group, 3, text, text, side, None)
+        found = Counterfactual(text, text, text, 2, flip, None, 5)
+        if group == "goes another way":
+            found = Counterfactual(text, text, text, 2, None, text, 5)
+        elif group == "cannot tell":
+            found = Counterfactual(text, text, text, untold=text)
+        runs.append(Told(text, group, None if group == "not under this policy" else found))
+    again = f"tachograph policy diff {text}"
+    return Plan(text, text, (text, text), Comparison(tuple(changes), (setting,), (text,)), runs, again)
+
+
+def _outline(text: str) -> list[Any]:
+    """What a Markdown reader makes of it, without the words."""
+    found: list[Any] = []
+    for token in MARKDOWN.parse(text):
+        inside = [(t.type, t.tag, t.attrs.get("href")) for t in token.children or ()]
+        kept = [
+            kind for i, kind in enumerate(inside) if kind[0] != "text" or not i or inside[i - 1][0] != "text"
+        ]
+        html = token.content if token.type == "html_block" else ""
+        found.append((token.type, token.tag, html, kept))
+    return found
+
+
+def _texts(name: str) -> Iterator[str]:
+    every = [
+        text for text in dict.fromkeys(TEXTS[name]()) if not any("\ud800" <= c <= "\udfff" for c in text)
+    ]
+    yield from every[:: max(len(every) // 25, 1)]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_text_forges_anything_in_a_comment(name: str) -> None:
+    calm = markdown_of(_plan(CALM))
+    wanted, fences = _outline(calm), calm.count("\n")
+    for text in _texts(name):
+        if not text.strip():
+            continue
+        made = markdown_of(_plan(text))
+        assert made.count("\n") == fences, text
+        assert _outline(made) == wanted, text
+        assert visible(made.replace("\n", "")) == made.replace("\n", ""), text
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_text_forges_anything_at_a_terminal(name: str) -> None:
+    for width in (80, 40):
+        for text in _texts(name):
+            lines = list(lines_of(_plan(text), width, lambda words, _colour: words))
+            assert all(len(line) <= width for line in lines), text
+            assert all(visible(line) == line for line in lines), text
+            heads = [line for line in lines if line and not line.startswith(" ")]
+            assert heads[0].startswith("policy diff: 1 widening, 1 needs"), text
+            # a line of foreign text is never at the margin
+            assert all(head.split("  ")[0].split(":")[0] in _HEADS for head in heads[1:] if head), (
+                text,
+                heads,
+            )
+
+
+_HEADS = {
+    *("widening", "tightening", "needs approval", "goes another way", "cannot tell", "not under this policy"),
+    *("settings that decide no call", "untold", "recorded runs", "1 run the same"),
+    *("whether anything else is widened cannot be told; that counts as if it were",),
+}
+
+
+def test_a_comment_stays_below_what_a_forge_takes() -> None:
+    few = _plan("|" * 500)
+    runs = [Told(f"runs/x/{i}", "same") for i in range(5000)]
+    many = Plan(few.old, few.new, few.versions, few.comparison, few.runs * 800 + runs)
+    text = markdown_of(many)
+    assert len(text) <= MOST and "more" in text and text.count("<details>") == text.count("</details>")
+    assert text.startswith("### Policy diff: 1 widening")
