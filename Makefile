@@ -147,6 +147,10 @@ $(VENV)/.adapters: requirements-langchain.txt requirements-agents.txt $(VENV)/.d
 test-adapters: $(VENV)/.adapters ## the adapters with the real LangChain and OpenAI Agents SDK
 	@$(PY) -m pytest -q tests/adapters
 
+.PHONY: receivers
+receivers: $(VENV)/.dev ## Phoenix and MLflow on this machine: recorded runs sent and read back (1.3 GB, once)
+	@$(PY) tests/receivers/run.py $(ARGS)
+
 .PHONY: live-demo
 live-demo: $(VENV)/.runtime ## a real model on this machine runs a task, and the run is recorded (113 MB, once)
 	@$(PY) live/demo.py $(ARGS)

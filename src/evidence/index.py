@@ -63,10 +63,10 @@ def problems(root: Path) -> list[str]:
     """One line for each way in which index, runs and tasks disagree; none if they agree."""
     path = root / INDEX
     if not path.is_file():
-        return [f"{INDEX}: is missing; make it with `make evidence-build`"]
+        return [f"{INDEX}: is missing; recording any task (`tachograph run`) writes it"]
     listed = read(path)
     if listed is None:
-        return [f"{INDEX}: is no index; restore it or make it with `make evidence-build`"]
+        return [f"{INDEX}: is no index; restore it, or recording any task (`tachograph run`) writes it"]
     out = [] if render(listed) == path.read_bytes() else [f"{INDEX}: is not as it was written; restore it"]
     there = digests(root)
     tasks = {f"runs/{path.parent.name}/{path.stem}" for path in (root / "tasks").glob("*/*.yaml")}
@@ -110,7 +110,7 @@ def disagreements(
         return [f"{name}: is in the index, but the run is gone; restore it or record it again"]
     out = []
     if listed is None:
-        out.append(f"{name}: is not in the index; remove the folder or run `make evidence-build`")
+        out.append(f"{name}: is not in the index; remove the folder or record it with `tachograph run`")
     elif listed != there:
         out.append(f"{name}/{MANIFEST}: is not the one in the index; restore it or record the run again")
     if not has_task and name.split("/")[1] not in UNSCRIPTED and not from_code:

@@ -131,5 +131,5 @@ def _index(manifest: bytes, name: str, root: Path) -> list[str]:
         return []  # runs outside a project have no index; a lost one is the project's trouble, not a run's
     listed = read_index(path)
     if listed is None:
-        return [f"{INDEX}: is no index; restore it or make it with `make evidence-build`"]
+        return [f"{INDEX}: is no index; restore it, or recording any task (`tachograph run`) writes it"]
     return disagreements(name, listed.get(name), canonical_json.digest(manifest), has_task=True)

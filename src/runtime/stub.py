@@ -2,8 +2,8 @@
 
 A script is a list of turns: `{say, calls: [{tool, arguments | arguments_text}], answer, usage, finish_reason}`.
 Inside `arguments` and `answer`, `{$result: N, at: POINTER}` stands for a value of the N-th tool result so far
-(from 0), `{$join: [...]}` for the texts and whole numbers in the list put together. A script that runs out or a pointer that
-dangles is an error: a stub never makes anything up.
+(from 0), `{$join: [...]}` for the texts and whole numbers in the list put together. A script that runs out or
+a pointer that dangles is an error: a stub never makes anything up.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ..evidence.drift import Divergence, Drift, class_of, compare, differences, shorten
 from .charts import count, duration
 from .markup import Html, Part, el, join, page
-from .model import Run, Step
+from .model import Run, Step, of_known_shape
 from .page import ending_of, facts, help_box, tokens_of, top, totals_of
 from .steps import arguments_of, badge, clipped, gist, long_text
 
@@ -58,7 +58,12 @@ class Comparison:
 
 
 def compared(left: Run, right: Run) -> Comparison:
-    """How two runs differ, step by step."""
+    """How two runs differ, step by step. Raises RecordError for a ledger of an unknown shape."""
+    with of_known_shape(f"{left.name} or {right.name}"):
+        return _compared(left, right)
+
+
+def _compared(left: Run, right: Run) -> Comparison:
     timed = all(run.run["clock"]["kind"] == "virtual" for run in (left, right))
     a, b = ([line if timed else _untimed(line) for line in run.lines] for run in (left, right))
     steps = [[line for line in lines if line["type"] == "step"] for lines in (a, b)]
@@ -84,7 +89,12 @@ def _found(kind: str, before: Line, after: Line) -> list[tuple[str, Any, Any, st
 
 
 def compare_page(both: Comparison) -> str:
-    """The page of two runs."""
+    """The page of two runs. Raises RecordError for a ledger of an unknown shape."""
+    with of_known_shape(f"{both.left.name} or {both.right.name}"):
+        return _page(both)
+
+
+def _page(both: Comparison) -> str:
     pairs = list(_pairs(both))
     search = el(
         "p",

@@ -7,7 +7,8 @@ start.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -169,9 +170,16 @@ def run_of(folder: Path, root: Path | None = None, name: str | None = None) -> R
         lines, left = lines_of_journal(data, file, shown)
     else:
         lines = list(ledgers.read(data, file))
-    try:
+    with of_known_shape(file):
         return _run(shown, lines, hashlib.sha256(data).hexdigest(), left, base)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+
+
+@contextmanager
+def of_known_shape(file: str) -> Iterator[None]:
+    """Say of a record that is chained as it should be, but holds something else, that it cannot be read."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
         raise RecordError(
             f"has lines of an unknown shape ({type(error).__name__})",
             file=file,

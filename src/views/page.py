@@ -7,7 +7,7 @@ from typing import Any, Final
 from ..fail.catalog import ENDINGS, MODES
 from .charts import budgets, count, duration, lanes, tree_of, waterfall
 from .markup import Html, Part, el, join, page
-from .model import PolicyFile, Run
+from .model import PolicyFile, Run, of_known_shape
 from .steps import badge, long_text, step_of
 
 Line = dict[str, Any]
@@ -19,7 +19,15 @@ AROUND: Final = 2
 
 
 def run_page(run: Run, *, home: str | None = None) -> str:
-    """The page of a run. `home` is the address of a page over all runs, where there is one."""
+    """The page of a run. `home` is the address of a page over all runs, where there is one.
+
+    Raises RecordError where its ledger holds something else than a run writes.
+    """
+    with of_known_shape(run.name):
+        return _page(run, home)
+
+
+def _page(run: Run, home: str | None) -> str:
     timed = ("timeline",) if any(step.pieces for step in run.steps) else ()
     body = [
         top(home, ("steps", *timed, "budgets", "policy", "provenance")),

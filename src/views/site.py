@@ -23,7 +23,7 @@ from ..runtime.journal import JOURNAL
 from ..runtime.plain_file import NotPlain, read_plain
 from .index_page import Entry, entry_of, index_page
 from .markup import MARK
-from .model import run_of
+from .model import of_known_shape, run_of
 from .page import run_page
 
 SITE: Final = "tachograph-site.json"  # says which files of a folder are ours, with their digests
@@ -112,10 +112,13 @@ def _write(
         address = f"{PAGES}/{file_name(name)}"
         try:
             run = run_of(folder, root, f"{runs.resolve().name}/{name}")
+            text = run_page(run, home=f"../{INDEX}")
+            with of_known_shape(run.name):
+                entry = entry_of(run, name, address)
         except RecordError as error:
             return Entry(name=name, why=str(error))
-        (fresh / address).write_bytes(run_page(run, home=f"../{INDEX}").encode("utf-8"))
-        return entry_of(run, name, address)
+        (fresh / address).write_bytes(text.encode("utf-8"))
+        return entry
 
     entries = each(work, folders, tell=tell)
     (fresh / INDEX).write_bytes(index_page(entries).encode("utf-8"))

@@ -255,15 +255,15 @@ def test_a_thousand_steps_open_in_less_than_twice_the_time_of_fifty(browser: Any
 
 # (file, page, look, height, what to do before)
 PICTURES = (
-    ("run-light", "several", "light", 1000, ""),
-    ("run-dark", "retries", "dark", 1000, "document.querySelector('#timeline').scrollIntoView()"),
-    ("run-narrow", "several", "narrow", 844, "document.querySelector('#step-1').scrollIntoView()"),
+    ("page-light", "several", "light", 1000, ""),
+    ("page-dark", "retries", "dark", 960, "document.querySelector('#timeline').scrollIntoView()"),
+    ("page-narrow", "several", "narrow", 844, "document.querySelector('#step-1').scrollIntoView()"),
     ("site", "site/index", "light", 900, ""),
 )
 
 
 @pytest.mark.skipif(
-    "TACHOGRAPH_PICTURES" not in os.environ, reason="TACHOGRAPH_PICTURES names no folder for pictures"
+    "not os.environ.get('TACHOGRAPH_PICTURES')", reason="TACHOGRAPH_PICTURES names no folder for pictures"
 )
 @pytest.mark.parametrize(("file", "name", "look", "height", "before"), PICTURES, ids=[p[0] for p in PICTURES])
 def test_pictures(

@@ -138,7 +138,7 @@ def test_checking_writes_nothing(make: Make, project: Path) -> None:
     assert heads == [f"{'EFFECT'.ljust(24)}{run}" for run in (CANONICAL, RETRIED)] + [
         f"{'BROKEN'.ljust(24)}{DENIED}"
     ]
-    assert f"  accept it: tachograph run {TASK} --out {CANONICAL}" in lines
+    assert f'  accept it: tachograph accept {CANONICAL} --reason "..."' in lines
     assert tree(project) == before
 
 

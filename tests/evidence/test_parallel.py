@@ -138,7 +138,9 @@ def test_an_error_that_cannot_be_sent_is_told_of() -> None:
 
 
 @pytest.mark.parametrize("how", ["killed", "left", "from outside"])
-def test_a_worker_that_is_gone_is_an_error_and_no_hang(how: str) -> None:
+def test_a_worker_that_is_gone_is_an_error_and_no_hang(how: str, tmp_path: Path) -> None:
+    left = tmp_path / "pid"
+
     def work(number: int) -> int:
         if number == 20:
             if how == "left":
@@ -146,7 +148,8 @@ def test_a_worker_that_is_gone_is_an_error_and_no_hang(how: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         # something that a tool left behind holds the worker's end of the pipe
         if how == "from outside" and number == 19 and os.fork() == 0:
-            time.sleep(3)
+            left.write_text(str(os.getpid()))
+            time.sleep(60)
             os._exit(0)
         return number
 
@@ -156,8 +159,10 @@ def test_a_worker_that_is_gone_is_an_error_and_no_hang(how: str) -> None:
     text = str(caught.value)
     said = "ended with exit code 9" if how == "left" else "was ended by signal 9"
     assert text.startswith("runs/20: ") and said in text and "--jobs 1" in text and "\n" not in text
-    assert time.monotonic() - begun < 2.5
+    assert time.monotonic() - begun < 30
     assert _children() == []
+    if left.exists():
+        os.kill(int(left.read_text()), signal.SIGKILL)
 
 
 # ---- what is sent ----------------------------------------------------------------------------------------
@@ -259,9 +264,9 @@ def test_a_signal_ends_all_workers(signum: int, to: str, code: int, said: str, s
     workers = _workers_of(process)
     begun = time.monotonic()
     (os.killpg if to == "group" else os.kill)(process.pid, signum)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=50)
     assert process.returncode == code and err == said
-    assert time.monotonic() - begun < (4 if stubborn else 1.5)
+    assert time.monotonic() - begun < 30  # they would sleep for a minute
     assert not any(_alive(pid) for pid in workers)
 
 
@@ -276,7 +281,7 @@ def test_workers_leave_when_their_parent_is_killed() -> None:
     workers = _workers_of(process)
     process.kill()
     process.communicate()
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30
     while any(map(_alive, workers)) and time.monotonic() < until:
         time.sleep(0.02)
     assert not any(map(_alive, workers))
@@ -336,7 +341,7 @@ def test_one_line_at_a_terminal_and_nothing_elsewhere(tmp_path: Path) -> None:
     assert (code, out) == (0, "check: 31 runs re-derived, all files identical\n") or "drifted" in out
     assert "\n" not in err
     lines = [line for line in err.split("\r") if line.strip()]
-    assert 2 <= len(lines) <= 25
+    assert 2 <= len(lines) <= 31
     for line in lines:
         assert re.fullmatch(r"check: \d+ of \d+ runs, \d+ drifted *", line), line
     counts = [int(line.split()[1]) for line in lines]

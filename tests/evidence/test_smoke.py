@@ -156,7 +156,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "no runs": (
         "smoke",
         lambda p: shutil.rmtree(p / "runs"),
-        "runs/INDEX.json: is missing; make it with `make evidence-build`",
+        "runs/INDEX.json: is missing; recording any task (`tachograph run`) writes it",
     ),
     "a run that is gone": (
         "smoke",

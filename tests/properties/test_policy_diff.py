@@ -20,7 +20,7 @@ from tachograph.runtime.resources import parse_url
 from tests.review.small_world import HOSTS, KINDS, RANK, TOOLS, both
 
 Data = dict[str, Any]
-EXAMPLES = int(os.environ.get("TACHOGRAPH_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("TACHOGRAPH_EXAMPLES", "60"))
 
 # ---- policies ------------------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ ENTRIES = [host + prefix for host in (*HOSTS[:4], *HOSTS) for prefix in PREFIXES
 @st.composite
 def policies(draw: Any) -> Data:
     data: Data = {"schema": "policy/v1"}
-    allowed = draw(st.lists(st.sampled_from([*NAMES, "read"]), max_size=5, unique=True))
+    allowed = draw(st.lists(st.sampled_from([*NAMES, "read"]), min_size=1, max_size=5, unique=True))
     others = [name for name in (*NAMES, "read") if name not in allowed]
     denied = draw(st.lists(st.sampled_from(others), max_size=2, unique=True))
     data["tool_registry"] = {"allowed": allowed, "denied": denied}
@@ -66,13 +66,13 @@ def policies(draw: Any) -> Data:
         "max_iterations": draw(limit(1)),
         "max_tokens": draw(limit(1)),
         "max_tool_calls": draw(st.sampled_from([3, 2, 1, 3, 0])),
-        "max_result_bytes": draw(st.sampled_from([9, 7, 3, 2, 1, 0])),
+        "max_result_bytes": draw(st.sampled_from([9, 9, 7, 3, 2, 1, 0])),
     }
     data["cycle_detection"] = {"max_repeats": draw(limit(1))}
     asked = [name for name in allowed if draw(st.integers(0, 3)) == 0]
     data["approval"] = {"required_for": asked, "timeout_s": 5}
     for section in ("loop_budget", "cycle_detection", "url_allowlist", "sandbox"):
-        if draw(st.integers(0, 19)) == 0:
+        if draw(st.integers(0, 29)) == 0:
             del data[section]
     return accepted(data)
 

@@ -214,8 +214,14 @@ def test_a_moved_document_is_the_likely_cause(recorded: Project) -> None:
     assert "input differs at step 2" in found.out
 
 
-def test_the_way_forward_is_to_ask_the_model_again(recorded: Project) -> None:
+def test_what_the_model_was_not_told_is_accepted_without_it(recorded: Project) -> None:
     replaced(recorded.folder / "policy/v1.yaml", "# The shipped", "# the shipped")
+    found = recorded("check", "runs/live/v1")
+    assert found.out.splitlines()[-1] == 'accept it: tachograph accept runs/live/v1 --reason "..."'
+
+
+def test_the_way_forward_is_to_ask_the_model_again(recorded: Project) -> None:
+    replaced(recorded.folder / "data/corpus/v1/op-a4.md", "20 minutes", "21 minutes")
     found = recorded("check", "runs/live/v1")
     assert found.out.splitlines()[-1] == (
         "accept it: tachograph run tasks/canonical/v1.yaml --llm openai:some-model "

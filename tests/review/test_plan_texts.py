@@ -105,3 +105,20 @@ def test_a_comment_stays_below_what_a_forge_takes() -> None:
     text = markdown_of(many)
     assert len(text) <= MOST and "more" in text and text.count("<details>") == text.count("</details>")
     assert text.startswith("### Policy diff: 1 widening")
+
+
+@pytest.mark.parametrize(
+    ("group", "code", "equal"),
+    [
+        *(("same", 0, True), ("not under this policy", 0, True), ("tightening", 0, False)),
+        *(("goes another way", 0, False), ("needs approval", 0, False)),
+        *(("widening", 1, False), ("cannot tell", 1, False)),
+    ],
+)
+def test_what_one_run_decides(group: str, code: int, equal: bool) -> None:
+    """The two policies look alike: a run with overlays of its own may yet show what they open."""
+    plan = Plan("a", "b", ("x", "y"), Comparison((), (), ()), [Told("r", group)])
+    assert (plan.code, plan.is_equal) == (code, equal)
+    assert (plan.closing is not None) == (group == "cannot tell")
+    untold = Plan("a", "b", ("x", "y"), Comparison((), (), ("who knows",)))
+    assert untold.code == 1 and untold.closing is not None and not untold.is_equal

@@ -16,7 +16,7 @@ from tachograph.fail.errors import OutputError, RecordError
 from tachograph.views.compare_page import compare_page, compared
 from tachograph.views.index_page import entry_of, index_page
 from tachograph.views.markup import ASSETS, block, el, pre, text
-from tachograph.views.model import Run, run_of
+from tachograph.views.model import Run, of_known_shape, run_of
 from tachograph.views.model import _run as view
 from tachograph.views.page import GROUP, run_page
 from tachograph.views.site import write_page
@@ -316,6 +316,34 @@ def test_a_broken_record_is_refused_in_one_line(tmp_path: Path) -> None:
     del lines[1]["usage"]
     with pytest.raises(RecordError, match="unknown shape"):
         run_of(folder_of(lines, tmp_path / "other"))
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """(holder, key) of every value within a value."""
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        yield value, key
+        if isinstance(item, dict | list):
+            yield from _places(item)
+
+
+@pytest.mark.parametrize("base", ["failure_modes/tool_call_failure", "policy_gates/approval_given"])
+def test_a_record_of_another_shape_is_refused_or_shown(base: str, tmp_path: Path) -> None:
+    """Whoever chains a ledger anew can put anything anywhere; it never ends in anything but a page or a refusal."""
+    lines = lines_of(base)
+    spoilt = itertools.cycle((None, [], {}, "x", 7, [["x"]], -1, 1e300, "\ud83d"))
+    refused = shown = 0
+    for holder, key in list(_places(lines))[::2]:
+        before = holder[key]
+        holder[key] = next(spoilt)
+        try:
+            with of_known_shape("x"):
+                run = view("x", lines, "0" * 64, [], ROOT)
+            must_be_sound(run_page(run))
+            shown += 1
+        except RecordError:
+            refused += 1
+        holder[key] = before
+    assert refused > 20 and shown > 20
 
 
 # ---- the file ------------------------------------------------------------------------------------------------
