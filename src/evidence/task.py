@@ -257,7 +257,20 @@ def _policy(task: Task) -> Policy:
     ):
         if not file.is_file():
             raise task.error(pointer, "no such policy file", "name a file under policy/")
-    return Policy.load(files[0], files[1:], root=task.root)
+    return _loaded(task.root, tuple(files), tuple(_bytes_of(file) for file in files))
+
+
+@lru_cache(maxsize=64)
+def _loaded(root: Path, files: tuple[Path, ...], _contents: tuple[bytes | None, ...]) -> Policy:
+    """A policy is plain data, so one serves every task as long as its files hold the same."""
+    return Policy.load(files[0], files[1:], root=root)
+
+
+def _bytes_of(file: Path) -> bytes | None:
+    try:
+        return read_plain(file, 1 << 20)
+    except OSError:
+        return None  # the loader says what is wrong
 
 
 def _inside(task: Task, place: str, pointer: str) -> Path:

@@ -56,15 +56,6 @@ class Wanted:
     not_approved: list[str] = field(default_factory=list)
     scalars: dict[str, Any] = field(default_factory=dict)
 
-    def without(self) -> Iterator[Wanted]:
-        """This with one want less, in each way."""
-        for name in ("urls", "tools", "networks", "not_denied", "not_approved"):
-            held = getattr(self, name)
-            for i in range(len(held)):
-                yield _but(self, name, held[:i] + held[i + 1 :])
-        for pointer in self.scalars:
-            yield _but(self, "scalars", {key: v for key, v in self.scalars.items() if key != pointer})
-
     def also(self, other: Wanted) -> None:
         """Want what another wants too: of two limits the higher, writing before reading."""
         for name in ("urls", "tools", "networks", "not_denied", "not_approved"):
@@ -87,15 +78,6 @@ class Wanted:
         asked = policy.approval_for
         found += [edit(policy, f"/approval/required_for/{asked[name]}", REMOVE) for name in self.not_approved]
         return found
-
-    def __len__(self) -> int:
-        lists = (self.urls, self.tools, self.networks, self.not_denied, self.not_approved, self.scalars)
-        return sum(map(len, lists))
-
-
-def _but(wanted: Wanted, name: str, value: Any) -> Wanted:
-    plain = {key: getattr(wanted, key) for key in Wanted.__dataclass_fields__}
-    return Wanted(**{**plain, name: value})
 
 
 def _holds(policy: Policy, pointer: str) -> bool:
@@ -120,12 +102,11 @@ def smallest(
     decision: Decision | None = None
     passes = (ALLOW, ESCALATE) if may_ask else (ALLOW,)
     try:
-        while len(wanted) <= MOST:
+        for _ in range(MOST + 1):
             decision = question.put(Gate(edited, tools))
             if decision is None or decision.decision in passes:
-                if not wanted:
-                    return Smallest(edited=policy, wanted=wanted)
-                return _found(policy, tools, question, wanted, passes)
+                edits = tuple(wanted.edits(policy))
+                return Smallest(edits, edited, remark=_remark(policy, wanted), wanted=wanted)
             _answer(decision, question, edited, tools, wanted)
             edited = apply(policy, wanted.edits(policy))
     except _NoEdit as reason:
@@ -134,36 +115,6 @@ def smallest(
         why_not = f"no policy may be so: {error.message}"
         return Smallest(why_not=why_not)
     return Smallest(why_not=f"it takes more than {MOST} edits")
-
-
-def _found(
-    policy: Policy, tools: Mapping[str, Tool], question: Question, wanted: Wanted, passes: tuple[str, ...]
-) -> Smallest:
-    wanted = _thinned(policy, tools, question, wanted, passes)
-    edits = wanted.edits(policy)
-    return Smallest(tuple(edits), apply(policy, edits), remark=_remark(policy, wanted), wanted=wanted)
-
-
-def _thinned(
-    policy: Policy, tools: Mapping[str, Tool], question: Question, wanted: Wanted, passes: tuple[str, ...]
-) -> Wanted:
-    """The wants without any that later ones have made superfluous."""
-    if len(wanted) == 1:
-        return wanted
-    for fewer in wanted.without():
-        if _allows(policy, tools, question, fewer, passes):
-            return _thinned(policy, tools, question, fewer, passes)
-    return wanted
-
-
-def _allows(
-    policy: Policy, tools: Mapping[str, Tool], question: Question, wanted: Wanted, passes: tuple[str, ...]
-) -> bool:
-    try:
-        decision = question.put(Gate(apply(policy, wanted.edits(policy)), tools))
-    except PolicyError:
-        return False
-    return decision is None or decision.decision in passes
 
 
 def _remark(policy: Policy, wanted: Wanted) -> str | None:

@@ -10,7 +10,7 @@ from ..evidence.drift import Divergence, Drift, class_of, compare, differences, 
 from .charts import count, duration
 from .markup import Html, Part, el, join, page
 from .model import Run, Step, of_known_shape
-from .page import ending_of, facts, help_box, tokens_of, top, totals_of
+from .page import ending_of, facts, help_box, steps_section, tokens_of, top, totals_of
 from .steps import arguments_of, badge, clipped, gist, long_text
 
 Line = dict[str, Any]
@@ -96,30 +96,12 @@ def compare_page(both: Comparison) -> str:
 
 def _page(both: Comparison) -> str:
     pairs = list(_pairs(both))
-    search = el(
-        "p",
-        el("label", "Search the steps", for_="search"),
-        " ",
-        el("input", type="search", id="search", autocomplete="off", spellcheck="false"),
-        " ",
-        el("button", "Open all", type="button", id="all"),
-        " ",
-        el("span", count(len(both.pairs), "step"), id="found", role="status"),
-        class_="search js",
-    )
     body = [
         top(None, ("steps", "setup")),
         el(
             "main",
             _head(both),
-            el(
-                "section",
-                el("h2", "Steps"),
-                search,
-                el("div", el("div", pairs, class_="group"), class_="steps"),
-                id="steps",
-                tabindex="-1",
-            ),
+            steps_section(pairs, is_open=False),
             _setup(both),
         ),
         help_box(),

@@ -8,7 +8,7 @@ from ..fail.catalog import ENDINGS, MODES
 from .charts import budgets, count, duration, lanes, tree_of, waterfall
 from .markup import Html, Part, el, join, page
 from .model import PolicyFile, Run, of_known_shape
-from .steps import badge, long_text, step_of
+from .steps import long_text, step_of
 
 Line = dict[str, Any]
 
@@ -107,6 +107,26 @@ def help_box() -> Html:
     )
 
 
+def steps_section(steps: list[Html], *, is_open: bool) -> Html:
+    """The steps with their search. Groups behind the first are read when the page stands, where scripts run."""
+    groups = [el("div", steps[:GROUP], class_="group")]
+    for at in range(GROUP, len(steps), GROUP):
+        groups.append(el("div", el("noscript", steps[at : at + GROUP]), class_="group"))
+    search = el(
+        "p",
+        el("label", "Search the steps", for_="search"),
+        " ",
+        el("input", type="search", id="search", autocomplete="off", spellcheck="false"),
+        " ",
+        el("button", "Fold all" if is_open else "Open all", type="button", id="all"),
+        " ",
+        el("span", count(len(steps), "step"), id="found", role="status"),
+        class_="search js",
+    )
+    whole = el("div", groups, class_="steps")
+    return el("section", el("h2", "Steps"), search, whole, id="steps", tabindex="-1")
+
+
 def facts(pairs: list[tuple[str, Part]]) -> Html:
     """Names and values."""
     return el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in pairs], class_="facts")
@@ -191,23 +211,7 @@ def _steps(run: Run) -> Html:
     number = len(run.steps)
     with_spans = not tree_of(run)
     steps = [step_of(run, step, is_open=number <= OPEN, with_spans=with_spans) for step in run.steps]
-    groups = [el("div", steps[:GROUP], class_="group")]
-    for at in range(GROUP, number, GROUP):
-        groups.append(el("div", el("noscript", steps[at : at + GROUP]), class_="group"))
-    search = el(
-        "p",
-        el("label", "Search the steps", for_="search"),
-        " ",
-        el("input", type="search", id="search", autocomplete="off", spellcheck="false"),
-        " ",
-        el("button", "Open all" if number > OPEN else "Fold all", type="button", id="all"),
-        " ",
-        el("span", count(number, "step"), id="found", role="status"),
-        class_="search js",
-    )
-    return el(
-        "section", el("h2", "Steps"), search, el("div", groups, class_="steps"), id="steps", tabindex="-1"
-    )
+    return steps_section(steps, is_open=number <= OPEN)
 
 
 def _timeline(run: Run) -> Html | None:
@@ -306,6 +310,3 @@ def _folded(noun: str, lines: list[str]) -> Html:
         el("summary", count(len(lines), noun)),
         el("ul", [el("li", words) for words in lines], class_="soft"),
     )
-
-
-__all__ = ["badge", "ending_of", "facts", "help_box", "run_page", "tokens_of", "top", "totals_of"]

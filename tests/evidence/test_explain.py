@@ -12,7 +12,10 @@ import pytest
 from tachograph import LLMOutput, Policy, ToolCall, cli
 from tachograph.evidence.explain import as_data, as_text, explain_run
 from tachograph.evidence.report import HIDDEN
-from tachograph.review.why import add_why
+from tachograph.review.edits import Edit
+from tachograph.review.smallest import Smallest
+from tachograph.review.why import Opened, Why, add_why, lines_of
+from tachograph.review.witness import Witness
 from tests.evidence.project import all_runs, copy_inputs, replaced, tachograph
 from tests.review.runs import run_of
 from tests.support import ROOT
@@ -164,3 +167,18 @@ def test_no_text_of_a_model_acts_on_a_terminal(tmp_path: Path) -> None:
     begins = ("to allow it: ", "        and: ", "       note: ", "that opens: ", "    such as: ", "    unknown: ",
               "no edit of the policy allows it: ", "the policy allows it today")  # fmt: skip
     assert all(line.startswith(begins) for line in said)
+
+
+def test_lines_of_a_refusal_are_inert_whatever_is_in_them() -> None:
+    """Text of a record comes into reasons and witnesses; a record may have been edited."""
+    for text in HOSTILE:
+        witness = Witness(
+            "say", {"text": text}, {}, {"target": text}, None, {"decision": "deny"}, {"decision": "allow"}
+        )
+        one = Edit("/redact", "add", [], text, text)
+        found = [
+            Why(Smallest(why_not=text)),
+            Why(Smallest((one, one), remark=text), (Opened("x", text, text, witness),), (text,)),
+        ]
+        for line in (line for why in found for line in lines_of(why, plain)):
+            assert not HIDDEN.search(line), text

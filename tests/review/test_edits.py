@@ -183,11 +183,12 @@ def test_an_edited_policy_keeps_its_lines() -> None:
     policy = Policy.load(ROOT / "policy/v1.yaml", root=ROOT)
     edits = [
         Edit("/tool_registry/allowed/1", REMOVE, None, "", ""),
+        Edit("/tool_registry/allowed/3", REMOVE, None, "", ""),
         Edit("/url_allowlist/0", REMOVE, None, "", ""),
         Edit("/url_allowlist/-", ADD, "https://o.test/", "", ""),
     ]
     edited = apply(policy, edits)
-    assert edited.data["tool_registry"]["allowed"] == ["search", "read", "write", "summarize"]
+    assert edited.data["tool_registry"]["allowed"] == ["search", "read", "summarize"]
     assert edited.data["url_allowlist"] == ["https://o.test/"]
     assert edited.at("/sandbox/mounts/sandbox") == "policy/v1.yaml:12"
     assert edited.at("/url_allowlist/0") == "policy/v1.yaml:6"

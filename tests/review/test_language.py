@@ -229,6 +229,16 @@ def test_approval_asked_is_no_denial_and_approval_dropped_is_a_widening() -> Non
     assert verdicts == ("allow", "escalate")
 
 
+def test_an_approval_dropped_counts_where_both_policies_let_a_call_pass() -> None:
+    """Of other URLs nobody was asked before: they were denied, and their entries are what is told."""
+    asked = data(approval={"required_for": ["fetch"]})
+    comparison = compare(asked, data(url_allowlist=["https://x.test/"]))
+    assert [(kind, rule) for kind, rule, _ in told(comparison)] == [
+        (WIDENING, "url_allowlist"),
+        (TIGHTENING, "url_allowlist"),
+    ]
+
+
 def test_a_tool_that_comes_with_approval_is_a_widening_all_the_same() -> None:
     none = data(tool_registry={"allowed": ["search"]})
     asked = data(tool_registry={"allowed": ["search", "summarize"]}, approval={"required_for": ["summarize"]})
@@ -316,6 +326,13 @@ SAME: dict[str, tuple[Data, Data]] = {
     "anything without a cycle rule": (
         data(cycle_detection=None),
         data(cycle_detection=None, url_allowlist=TWO, arg_schema_enforcement="shape"),
+    ),
+    "anything without a budget for tokens": (
+        {**data(), "loop_budget": {"max_iterations": 9, "max_tool_calls": 9, "max_result_bytes": 9}},
+        {
+            **data(url_allowlist=TWO),
+            "loop_budget": {"max_iterations": 5, "max_tool_calls": 7, "max_result_bytes": 8},
+        },
     ),
     "repeats beyond the calls there are": (
         data(loop_budget={"max_tool_calls": 2}),

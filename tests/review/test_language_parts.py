@@ -93,6 +93,17 @@ def here_by_another(cidrs: list[str], entry: int, text: str) -> bool:
     return carried and len(cidrs) > 1
 
 
+@pytest.mark.parametrize(("cidr", "other", "address"), [
+    ("2002::/15", [], "2002:808:808::1"),
+    ("2000::/15", ["2001::/32", "2001::/16"], None),
+    ("::/96", ["::/127"], "::808:808"),
+])  # fmt: skip
+def test_a_network_that_opens_only_a_form_which_carries_addresses(
+    cidr: str, other: list[str], address: str | None
+) -> None:
+    assert Reachable([cidr]).not_in(0, Reachable(other)) == address
+
+
 def test_a_record_is_plain_data() -> None:
     record = compare(data(), data(url_allowlist=[], redact=["jwt"])).record()
     assert encode(record) and set(record) == {"equal", "changes", "settings", "untold"}

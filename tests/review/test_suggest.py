@@ -253,6 +253,12 @@ def test_a_run_whose_policy_was_made_in_code_has_a_draft_too(tmp_path: Path) -> 
     assert "the recorded policy cannot be had any more" in found.notes[0]
 
 
+def test_a_private_folder_that_is_only_read_stays_a_mount_for_writing(tmp_path: Path) -> None:
+    """There is none for a mount that is for reading: the same call would find no mount."""
+    folder = run_of(tmp_path, [LLMOutput(tool_calls=[ToolCall("read", {"path": "sandbox/none"})])])
+    assert suggest(folder, root=ROOT).policy.data["sandbox"]["mounts"]["sandbox"] == "write"
+
+
 def test_whoever_was_asked_is_asked_again(tmp_path: Path) -> None:
     policy = Policy.load(ROOT / "policy/v1.yaml", [ROOT / "policy/overlays/approve_write.yaml"], root=ROOT)
     call = LLMOutput(tool_calls=[ToolCall("write", {"path": "sandbox/x", "content": "x"})])

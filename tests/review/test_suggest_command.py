@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tachograph import LLMOutput, Policy, ToolCall, cli
+from tachograph.review.draft import policy_text
 from tachograph.review.suggest import suggest
+from tachograph.runtime.strict_yaml import load
 from tests.evidence.project import copy_inputs, tachograph
 from tests.review.runs import run_of
 from tests.support import ROOT
@@ -91,3 +93,12 @@ def test_whatever_a_model_wrote_a_draft_is_plain_text(tmp_path: Path) -> None:
     found = suggest(folder, root=ROOT)
     assert all(line.isascii() and line.isprintable() for line in found.text.split("\n"))
     assert len(found.proof.refused) > 20
+
+
+def test_no_comment_of_a_draft_ends_before_its_line() -> None:
+    texts = [text.encode("utf-8", "replace").decode() for text in HOSTILE]
+    data = {"schema": "policy/v1", "url_allowlist": [f"https://h{i}.test/" for i in range(len(texts))]}
+    beside = {f"/url_allowlist=https://h{i}.test/": text for i, text in enumerate(texts)}
+    text = policy_text(data, texts, {**beside, "/schema": texts[0]})
+    assert all(line.isascii() and line.isprintable() for line in text.split("\n"))
+    assert load(text.encode(), "draft").data == data
