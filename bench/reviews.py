@@ -1,8 +1,9 @@
 """Many runs at once: `check` and `policy diff --runs` against the loops of these runs and nothing else.
 
-The pure cost is the loop of every run performed in one process: by its script, its inputs at hand, for a check; from
-its record, which is read and held against its chain, under both policies for a diff. Wall time on all cores counts, against that cost divided by the cores; and
-CPU time of all processes, start included, which says the same where nothing else uses the cores.
+The pure cost is the loop of every run performed in one process: by its script, its inputs at hand, for a check;
+from its record, which is read and held against its chain, under both policies for a diff. Wall time on all cores
+counts, against that cost divided by the cores; and CPU time of all processes, start included, which says the same
+where nothing else uses the cores.
 """
 
 from __future__ import annotations
