@@ -147,6 +147,17 @@ $(VENV)/.adapters: requirements-langchain.txt requirements-agents.txt $(VENV)/.d
 test-adapters: $(VENV)/.adapters ## the adapters with the real LangChain and OpenAI Agents SDK
 	@$(PY) -m pytest -q tests/adapters
 
+$(VENV)/.browser: requirements-browser.txt $(VENV)/.dev
+	@echo "tachograph: installing what drives a browser (once) ..."
+	@$(PIP) -r requirements-browser.txt
+	@if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix .tachograph/browser axe-core@4; \
+	else echo "tachograph: no npm: the axe-core tests are skipped" >&2; fi
+	@touch $@
+
+.PHONY: browser
+browser: $(VENV)/.browser ## pages and site in a real Chromium: keys, search, axe-core; PICTURES=DIR writes pictures
+	@TACHOGRAPH_PICTURES="$(PICTURES)" $(PY) -m pytest -q -rs -s tests/browser
+
 .PHONY: receivers
 receivers: $(VENV)/.dev ## Phoenix and MLflow on this machine: recorded runs sent and read back (1.3 GB, once)
 	@$(PY) tests/receivers/run.py $(ARGS)

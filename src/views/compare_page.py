@@ -250,14 +250,8 @@ def _pair(pair: Pair, state: str, sign: str, *, is_open: bool) -> Html:
         el("h3", el("b", f"Step {pair.number}"), " ", gist(there)),
         el("span", state, class_=f"b {sign}"),
     )
-    body = [
-        _table(substance) if substance else None,
-        el(
-            "div",
-            [_side(letter, step) for letter, step in (("A", pair.left), ("B", pair.right))],
-            class_="sides",
-        ),
-    ]
+    sides = [_side(letter, step) for letter, step in (("A", pair.left), ("B", pair.right))]
+    body = [el("div", sides, class_="sides"), _table(substance) if substance else None]
     mark = {"deny": "bad", "escalate": "follows"}.get(sign, "good")
     return el(
         "details",

@@ -93,8 +93,10 @@ ADDRESSES = (
     ),
     *("2606:4700::1", "::2", "2001:1::1"),
 )
+# longer than the tools' own schemas let pass
+LONG = [f"{mount}/{'/'.join(['x' * 200] * 3)}" for mount in ("m", "n")]
 ARGUMENTS: dict[str, list[Any]] = {
-    "url": URLS, "path": PATHS, "src": PATHS, "dst": PATHS[:3], "to": PATHS[:2], "n": [0, 3, 4, "x"],
+    "url": URLS, "path": [*PATHS, *LONG], "src": PATHS, "dst": PATHS[:3], "to": PATHS[:2], "n": [0, 3, 4, "x"],
     "query": ["x", ""], "top_k": [1, 21], "content": ["x"],
 }  # fmt: skip
 
