@@ -71,21 +71,44 @@ def test_nothing_but_the_package_goes_into_site_packages(wheel: Path) -> None:
     assert sum(name.startswith("tachograph/_shipped/data/corpus/v1/op-") for name in names) == 25
 
 
-def test_the_installed_package_makes_the_committed_run(wheel: Path, tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--no-deps",
-        "--no-index",
-        "-q",
-        "--target",
-        str(site),
-        str(wheel),
-    ]
-    subprocess.run(command, check=True, timeout=300)
+@pytest.fixture(scope="session")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds the installed package and nothing of the checkout."""
+    place = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "-q", "--target"]
+    subprocess.run([*command, str(place), str(wheel)], check=True, timeout=300)
+    return place
+
+
+def test_a_new_project_s_checks_run_from_the_wheel(site: Path, tmp_path: Path) -> None:
+    env = {"PYTHONPATH": str(site), "PATH": os.environ["PATH"]}
+
+    def tachograph(*words: str, cwd: Path) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "tachograph", *words],
+            cwd=cwd,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return done.stdout
+
+    assert "recorded  runs/first/welcome" in tachograph("init", "my desk", cwd=tmp_path)
+    project = tmp_path / "my desk"
+    assert "2 runs re-derived, all files identical" in tachograph("check", cwd=project)
+    assert "3 ok, 0 failed" in tachograph("policy", "test", cwd=project)
+    for words in (("verify",), ("policy", "check"), ("explain", "runs/first/outside")):
+        tachograph(*words, cwd=project)
+    tachograph("show", "runs/first/welcome", "--html", "page.html", cwd=project)
+    assert b"<style>" in (project / "page.html").read_bytes()
+    same = ("policy/v1.yaml", "policy/v1.yaml", "--runs", "runs")
+    assert "allow and deny the same" in tachograph("policy", "diff", *same, cwd=project)
+
+
+def test_the_installed_package_makes_the_committed_run(site: Path, tmp_path: Path) -> None:
     away = tmp_path / "away"
     away.mkdir()
     env = {"PYTHONPATH": str(site), "PATH": os.environ["PATH"]}

@@ -66,7 +66,7 @@ PATHS_OF_URLS = (
 )
 URLS = [HOSTS[0] + path for path in PATHS_OF_URLS]
 URLS += [host + path for host in HOSTS[1:] for path in ("", "/a", "/a/", "/a/b/c", "/ab", "/a%2e/")]
-URLS += ["https://z.test/", "x", "https://x.test:443/a"]
+URLS += ["https://z.test/", "x", "https://x.test:443/a", "http://x.test/"]
 PATHS = ["m/x", "n/x/y", "m", "m/../n", "o/x", ""]
 ADDRESSES = (
     *(
