@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ..console import clip, painter
 from ..fail.errors import InputError, OutputError
-from .common import Verb, load_policies, near, run_folders
+from .common import Verb, load_policies, near, run_folders, write_file
 from .plans import add_jobs, over_runs
 
 _ALL = "folders of runs (default: all below runs/)"
@@ -83,7 +83,9 @@ def _checked(options: argparse.Namespace) -> int:
     index, secrets = (problems(root), leaks([root / "runs"], root)) if whole else ([], [])
     told = review(found, root, index=index, secrets=secrets, given_root=options.root)
     if options.html:
-        _write_page(Path(options.html), told)
+        from ..review.drift_page import page
+
+        write_file(Path(options.html), page(told))
     if options.json:
         print(json.dumps(told.record(), sort_keys=True))
     else:
@@ -126,21 +128,6 @@ def _tell_forge(told: Any, root: Path) -> None:
             raise OutputError(
                 f"{file}: the summary cannot be added ({type(error).__name__}); unset GITHUB_STEP_SUMMARY"
             ) from None
-
-
-def _write_page(place: Path, told: Any) -> None:
-    from ..review.drift_page import page
-
-    temporary = place.parent / f".{place.name}.tmp"
-    try:
-        temporary.write_text(page(told), encoding="utf-8", newline="\n")
-        os.replace(temporary, place)
-    except (OSError, ValueError) as error:
-        with contextlib.suppress(OSError, ValueError):
-            temporary.unlink()
-        raise OutputError(
-            f"{place}: cannot be written ({type(error).__name__}); name a file in a folder that is there"
-        ) from None
 
 
 def verify(options: argparse.Namespace) -> int:

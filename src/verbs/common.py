@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..console import clip
-from ..fail.errors import InputError
+from ..fail.errors import InputError, OutputError
 
 EXIT_CODES = (
     "exit codes: 0 as wanted, 1 another ending or drift, 2 bad input, 3 suspended, 130/143 ended by a signal"
@@ -84,3 +85,29 @@ def load_policies(options: argparse.Namespace, files: Sequence[str]) -> list[Any
     root = root_of(options)
     paths = [Path(file) for file in files] or [root / "policy" / "v1.yaml"]
     return [(path, Policy.load(path, options.overlay, root=root)) for path in paths]
+
+
+def write_file(place: Path, text: str) -> None:
+    """Write what a person asked for: a file whole at once, a device or a pipe as it comes. Raises OutputError."""
+    data = text.encode("utf-8", "backslashreplace")
+    try:
+        target = place.resolve()  # what a link names is written, and the link stays
+        if target.exists() and not target.is_file():
+            with target.open("wb") as stream:
+                stream.write(data)
+            return
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:60]}-", dir=target.parent)
+        fresh = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+            mask = os.umask(0)
+            os.umask(mask)
+            fresh.chmod(0o666 & ~mask)
+            fresh.replace(target)
+        finally:
+            fresh.unlink(missing_ok=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise OutputError(
+            f"{place}: cannot be written ({type(error).__name__}); name a file in a folder that is there"
+        ) from None

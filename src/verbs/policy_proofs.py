@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..console import Paint, clip, painter, width_of
-from ..fail.errors import InputError, OutputError
-from .common import Verb, root_of
+from ..fail.errors import InputError
+from .common import Verb, root_of, write_file
 
 if TYPE_CHECKING:
     from ..review.coverage import Coverage
@@ -80,7 +79,7 @@ def policy_test(options: argparse.Namespace) -> int:
     results = [result for _, _, some in ran for result in some]
     failed = sum(not result.ok for result in results)
     if options.junit:
-        _write(Path(options.junit), junit([(suite.file, some) for suite, _, some in ran]))
+        write_file(Path(options.junit), junit([(suite.file, some) for suite, _, some in ran]))
     if options.json:
         told = [
             {
@@ -102,20 +101,6 @@ def policy_test(options: argparse.Namespace) -> int:
             print(f"{paint('FAILED', 'red')}  {place}: {clip(result.problem, 1000)}")
     print(f"{len(results)} tests: {len(results) - failed} ok, {failed} failed")
     return 1 if failed else 0
-
-
-def _write(path: Path, text: str) -> None:
-    """A file, whole at once."""
-    made = path.with_name(f".{path.name}.tmp")
-    try:
-        made.write_bytes(text.encode("utf-8"))
-        os.replace(made, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            made.unlink()
-        raise OutputError(
-            f"{path}: cannot be written ({type(error).__name__}); name a file in a folder that is there"
-        ) from error
 
 
 def policy_coverage(options: argparse.Namespace) -> int:

@@ -147,7 +147,7 @@ def test_a_result_is_the_data_in_it(returns: Any, value: Any, result: Any) -> No
         (list[str], [1]),
         (None, 1),
     ],
-    ids=str,
+    ids=lambda item: str(item).partition(" at 0x")[0],
 )
 def test_what_is_no_data_or_other_data_than_said_is_invalid(returns: Any, value: Any) -> None:
     def give() -> Any:

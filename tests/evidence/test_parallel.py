@@ -149,7 +149,7 @@ def test_a_worker_that_is_gone_is_an_error_and_no_hang(how: str, tmp_path: Path)
         # something that a tool left behind holds the worker's end of the pipe
         if how == "from outside" and number == 19 and os.fork() == 0:
             left.write_text(str(os.getpid()))
-            time.sleep(60)
+            time.sleep(20)
             os._exit(0)
         return number
 
@@ -159,7 +159,7 @@ def test_a_worker_that_is_gone_is_an_error_and_no_hang(how: str, tmp_path: Path)
     text = str(caught.value)
     said = "ended with exit code 9" if how == "left" else "was ended by signal 9"
     assert text.startswith("runs/20: ") and said in text and "--jobs 1" in text and "\n" not in text
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 15
     assert _children() == []
     if left.exists():
         os.kill(int(left.read_text()), signal.SIGKILL)
@@ -262,11 +262,9 @@ def test_a_signal_ends_all_workers(signum: int, to: str, code: int, said: str, s
         preexec_fn=attend_to_ctrl_c,
     )
     workers = _workers_of(process)
-    begun = time.monotonic()
     (os.killpg if to == "group" else os.kill)(process.pid, signum)
-    _, err = process.communicate(timeout=50)
+    _, err = process.communicate(timeout=20)  # they would sleep for a minute
     assert process.returncode == code and err == said
-    assert time.monotonic() - begun < 30  # they would sleep for a minute
     assert not any(_alive(pid) for pid in workers)
 
 

@@ -17,14 +17,13 @@ from tachograph.runtime.effects import Call
 from tachograph.runtime.gate import Counters, Gate
 from tachograph.runtime.policy import Policy
 from tachograph.runtime.resources import parse_url
-from tests.review.small_world import HOSTS, KINDS, RANK, TOOLS, both
+from tests.review.small_world import HOSTS, KINDS, PREFIXES, RANK, TOOLS, both
 
 Data = dict[str, Any]
-EXAMPLES = int(os.environ.get("TACHOGRAPH_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("TACHOGRAPH_EXAMPLES", "80"))
 
 # ---- policies ------------------------------------------------------------------------------------------
 
-PREFIXES = ("/", "/a", "/a/", "/a/b", "/a/b/", "/ab")
 NETWORKS = (
     *(
         "10.0.0.0/8",

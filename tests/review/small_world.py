@@ -60,13 +60,15 @@ HOSTS = (
     "http://10.0.0.1",
     "http://[2002:a00:1::1]",
 )
+# what entries are made of: each entry is among the URLs asked about
+PREFIXES = ("/", "/a", "/a/", "/a/b", "/a/b/", "/ab")
 PATHS_OF_URLS = (
     *("", "/", "/a", "/a/", "/ab", "/a/b", "/a/b/", "/a/b/c", "/a?q", "/c"),
     *("/a/../b", "/a%2e/", "//", "/a;b"),
 )
 URLS = [HOSTS[0] + path for path in PATHS_OF_URLS]
-URLS += [host + path for host in HOSTS[1:] for path in ("", "/a", "/a/", "/a/b/c", "/ab", "/a%2e/")]
-URLS += ["https://z.test/", "x", "https://x.test:443/a", "http://x.test/"]
+URLS += [host + path for host in HOSTS[1:] for path in ("", *PREFIXES, "/a/b/c", "/a%2e/")]
+URLS += ["https://z.test/", "x", "https://x.test:443/a"]
 PATHS = ["m/x", "n/x/y", "m", "m/../n", "o/x", ""]
 ADDRESSES = (
     *(

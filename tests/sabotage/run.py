@@ -63,8 +63,8 @@ def problems(listed: list[Mutation]) -> list[str]:
     out = [f"{name}: is there {number} times" for name, number in times.items() if number > 1]
     for mutation in listed:
         name = mutation.get("id")
-        if set(mutation) - {"tests"} != {"id", "file", "find", "put"} or mutation.get("tests") == []:
-            out.append(f"{name}: needs id, file, find and put, and may name tests")
+        if set(mutation) - {"tests", "slow"} != {"id", "file", "find", "put"} or mutation.get("tests") == []:
+            out.append(f"{name}: needs id, file, find and put; may name tests, and be slow")
             continue
         file = ROOT / mutation["file"]
         found = file.read_text(encoding="utf-8").count(mutation["find"]) if file.is_file() else 0
@@ -231,6 +231,7 @@ def harmed(copies: Copies, chosen: list[Mutation]) -> str | None:
 
 def main(wanted: list[str]) -> int:
     chosen = [mutation for mutation in mutations() if not wanted or mutation["id"] in wanted]
+    chosen.sort(key=lambda mutation: not mutation.get("slow"))  # else the last one is waited for alone
     wrong = problems(chosen)
     wrong += [
         f"{name}: is no mutation of the list" for name in wanted if name not in {m["id"] for m in chosen}

@@ -324,7 +324,7 @@ def test_a_bad_collector_costs_spans_and_a_bounded_wait(reports, name):
     assert good["done"] and report["done"] is False
     assert report["fed_s"] < 0.5, "the run itself waits for nothing"
     assert report["close_s"] < 3.0
-    assert report["wall_s"] < good["wall_s"] + 3.5, "nothing holds the interpreter back either"
+    assert report["wall_s"] < good["wall_s"] + 8, "nothing holds the interpreter back either"
     assert report["stderr"] == ""
     (line,) = report["said"]
     assert line.startswith(f"traces were not delivered to {report['endpoint']}: ")

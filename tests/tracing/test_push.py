@@ -176,7 +176,9 @@ def test_retry_after_is_kept(form):
         assert time.monotonic() - began > 0.9 and len(collector.bodies) == 2
 
 
-@pytest.mark.parametrize("said", ["3600", formatdate(time.time() + 4000, usegmt=True)])
+@pytest.mark.parametrize(
+    "said", ["3600", formatdate(time.time() + 4000, usegmt=True)], ids=["seconds", "date"]
+)
 def test_nobody_waits_longer_than_the_time_allows(said):
     with Http(reply(503, retry_after=said)) as collector:
         why, seconds = refused(collector.endpoint, timeout_s=20)
