@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..fail.errors import InputError, OutputError, ReplayError
+from ..fail.errors import InputError, OutputError, RecordError, ReplayError
 from ..runtime import canonical_json
 from ..runtime.agent import Agent
 from ..runtime.driver import Stamps, World
@@ -24,7 +24,7 @@ from ..runtime.setting import RunResult, Setting
 from ..runtime.tape import RecordedClock, RecordedWorld, Tape
 from . import manifest as manifests
 from .compare import BROKEN, Findings, compare_files, note_drift
-from .manifest import MANIFEST
+from .manifest import MANIFEST, STATE
 from .recorded import Recorded, open_record, relative_name, revive
 from .report import visible
 from .writer import Writer
@@ -117,6 +117,13 @@ def _make(found: Findings, recorded: Recorded, agent: Agent, setting: Setting, t
         found.moved = dict(_moved(recorded))
         found.lines += [f"input moved: {visible(path)} {what}" for path, what in found.moved.items()]
         return
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        # what a record of ours says of its model, or of an outcome, has another shape
+        raise RecordError(
+            f"has lines of an unknown shape ({type(error).__name__})",
+            file=f"{recorded.name}/{STATE}",
+            remedy="read it with the version that wrote it",
+        ) from error
     stable = writer.finish()
     files = {**writer.contents(), MANIFEST: manifests.stable(stable).encode("utf-8")}
     compare_files(found, recorded.files, files, recorded.name)

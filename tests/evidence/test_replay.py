@@ -241,3 +241,12 @@ def test_replay_on_the_command_line(
     shutil.rmtree(project / "tools")
     code, out = command(project, capsys, monkeypatch, "replay", "runs/canonical/v1", "--json")
     assert json.loads(out)["runs"] == 1
+
+
+def test_a_record_of_another_shape_is_told(live: Path) -> None:
+    def change(lines: list[dict[str, Any]]) -> None:
+        lines[0]["model"]["name"] = False
+
+    edit_lines(live / "runs/live/v1", change, chain=True)
+    for found in (replayed(live / "runs/live/v1", root=live), examine(live / "runs/live/v1", root=live)):
+        assert not found.ok and any("of an unknown shape" in line for line in found.lines)
