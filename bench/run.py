@@ -25,6 +25,7 @@ import durability
 import engines
 import growth
 import policies
+import policy_diffs
 import processes
 import replays
 import reviews
@@ -40,6 +41,7 @@ PARTS: dict[str, Callable[..., list[Row]]] = {
     "policies": policies.rows,
     "durability": durability.rows,
     "replays": replays.rows,
+    "policy_diffs": policy_diffs.rows,
     "reviews": reviews.rows,
 }
 WIDTH = 72

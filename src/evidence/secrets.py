@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from ..runtime.redact import PATTERNS
+from .parallel import each
 from .recorded import relative_name
 
 # an address of mail is personal, and no key
@@ -22,15 +24,21 @@ _HINT: Final = re.compile(
     r"sk-|AKIA|ASIA|(?i:bearer|basic)\s|gh[pousr]_|github_pat_|AIza|eyJ|PRIVATE KEY|xox"
 )
 _DIGIT: Final = re.compile(r"[0-9]")
+_MANY: Final = 400  # files that are worth further processes
 _BLOCK: Final = re.compile(r"[A-Za-z0-9+/]{40}")
 
 
 def leaks(places: Iterable[Path], root: Path) -> list[str]:
     """One line for each secret in files, or in the files below folders. None of them shows it."""
+    files = list(_files(places))
+    found = each(partial(_leaks_in, root=root), files, jobs=None if len(files) >= _MANY else 1)
+    return [line for lines in found for line in lines]
+
+
+def _leaks_in(file: Path, root: Path) -> list[str]:
     return [
         f"{relative_name(file, root)}: line {line} holds what looks like a secret ({kind}); revoke it, take "
         "it out of where it came from, or name its kind in the policy's redact, and record the run again"
-        for file in _files(places)
         for line, kind in secrets_in(file.read_bytes().decode("utf-8", "replace"))
     ]
 

@@ -17,6 +17,7 @@ from ..fail.errors import InputError, OutputError
 from .canonical_json import NotJson, parse
 from .clock import nap, stopwatch
 from .effects import Answer, AskHuman
+from .plain_file import NotPlain, read_plain
 
 SCHEMA: Final = "approval/v1"
 _MAX_BYTES: Final = 16 << 20
@@ -80,14 +81,24 @@ def question(asked: AskHuman) -> dict[str, Any]:
 def read_question(path: Path) -> dict[str, Any]:
     """A question's file. Raises InputError for anything else."""
     try:
-        with path.open("rb") as file:
-            data = parse(file.read(_MAX_BYTES).decode("utf-8")).value()
+        text = read_plain(path, _MAX_BYTES)
+        if len(text) > _MAX_BYTES:
+            raise NotPlain(f"longer than {_MAX_BYTES >> 20} MiB")
+        data = parse(text.decode("utf-8")).value()
     except (OSError, UnicodeDecodeError, NotJson) as error:
-        what = "no such file" if isinstance(error, FileNotFoundError) else type(error).__name__
+        what = "no such file" if isinstance(error, FileNotFoundError) else _words(error)
         raise InputError(f"cannot be read as a question ({what})", file=str(path), remedy=_REMEDY) from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA or not isinstance(data.get("digest"), str):
         raise InputError("is no question to a person", file=str(path), remedy=_REMEDY)
     return data
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, NotJson):
+        return error.reason
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8"
+    return getattr(error, "strerror", None) or str(error)
 
 
 _REMEDY: Final = "name a file that `tachograph run --approve FOLDER` wrote"
@@ -134,5 +145,5 @@ def _write(path: Path, data: dict[str, Any], *, new: bool = False) -> None:
         os.replace(made, path)
     except OSError as error:
         raise OutputError(
-            f"{path}: the question cannot be written ({type(error).__name__}); name a folder that can be"
+            f"{path}: the question cannot be written ({error.strerror or type(error).__name__}); name a folder that can be"
         ) from error

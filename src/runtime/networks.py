@@ -62,7 +62,12 @@ class Networks:
                 named.append(ipaddress.ip_network(text))
             except ValueError:
                 raise Malformed(f"no network, or bits set behind its prefix: {shown(text)}", index) from None
-        self._named = tuple(named)
+        # (version, bits behind the prefix) -> the numbers that such networks begin with: one look a length
+        self._named: dict[tuple[int, int], set[int]] = {}
+        for network in named:
+            shift = network.max_prefixlen - network.prefixlen
+            known = self._named.setdefault((network.version, shift), set())
+            known.add(int(network.network_address) >> shift)
 
     def allows(self, address: str) -> bool:
         """Whether a connection to the address is allowed; False for what is no address. Never raises."""
@@ -78,7 +83,10 @@ class Networks:
         return all(map(self._allowed, inside)) and (carried or self._allowed(parsed))
 
     def _allowed(self, address: _Address) -> bool:
-        return _is_public(address) or any(address in network for network in self._named)
+        return _is_public(address) or any(
+            version == address.version and int(address) >> shift in known
+            for (version, shift), known in self._named.items()
+        )
 
 
 def holds_shut(network: _Network) -> bool:

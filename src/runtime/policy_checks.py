@@ -6,6 +6,7 @@ An entry that is present and inert is refused: whoever reads it believes that it
 from __future__ import annotations
 
 import ipaddress
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -87,6 +88,8 @@ def _covering(prefix: str, index: int, first: Mapping[str, int]) -> int | None:
 def check_networks(policy: Policy) -> None:
     """Networks that cannot be read, open everything, or open nothing that was shut. Raises PolicyError."""
     seen: list[tuple[Network, str]] = []
+    firsts: list[tuple[int, int]] = []  # version and address of each seen, sorted
+    wider: dict[tuple[int, int], set[int]] = {}  # as in Networks
     for i, text in enumerate(policy.data.get("private_networks", ())):
         where = f"/private_networks/{i}"
         try:
@@ -99,7 +102,13 @@ def check_networks(policy: Policy) -> None:
         problem = _inert(network)
         if problem is not None:
             raise policy.error(where, *problem)
-        for other, written in seen:
+        low, high = int(network.network_address), int(network.broadcast_address)
+        at = bisect_left(firsts, (network.version, low))
+        overlaps = at < len(firsts) and firsts[at] <= (network.version, high)
+        overlaps = overlaps or any(
+            version == network.version and low >> shift in known for (version, shift), known in wider.items()
+        )
+        for other, written in seen if overlaps else ():
             if network.version == other.version and (_inside(network, other) or _inside(other, network)):
                 raise policy.error(
                     where,
@@ -107,6 +116,9 @@ def check_networks(policy: Policy) -> None:
                     "remove the narrower of the two",
                 )
         seen.append((network, text))
+        firsts.insert(at, (network.version, low))
+        shift = network.max_prefixlen - network.prefixlen
+        wider.setdefault((network.version, shift), set()).add(low >> shift)
 
 
 def _inside(one: Network, other: Network) -> bool:

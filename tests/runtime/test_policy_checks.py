@@ -289,3 +289,21 @@ def test_networks(networks: list[str]) -> None:
         addresses = _addresses([network])
         only = zip(_open(networks, addresses), _open(without(networks, i), addresses), strict=True)
         assert (True, False) in only, network
+
+
+@QUIET
+@given(st.lists(st.tuples(st.integers(8, 32), st.integers(0, 63), st.integers(0, 7)), min_size=1, max_size=7))
+def test_the_first_network_that_overlaps_an_earlier_one_is_refused(places: list[tuple[int, int, int]]) -> None:
+    networks = []
+    for length, high, low in places:
+        number = (10 << 24 | high << 18 | low) >> (32 - length) << (32 - length)
+        networks.append(ip_network((number, length)))
+    networks = list(dict.fromkeys(networks))
+    wrong = [i for i, one in enumerate(networks) if any(one.overlaps(other) for other in networks[:i])]
+    data = {"schema": "policy/v1", "private_networks": [str(network) for network in networks]}
+    if not wrong:
+        Policy.from_dict(data)
+        return
+    with pytest.raises(PolicyError) as found:
+        Policy.from_dict(data)
+    assert str(found.value).startswith(f"<policy>#/private_networks/{wrong[0]}: ")
