@@ -114,7 +114,7 @@ fixture-check: $(VENV)/.runtime ## check the corpus against its manifest
 
 .PHONY: test
 test: $(VENV)/.dev ## run the tests
-	@$(PY) -m pytest -q $(ARGS)
+	@$(PY) -m pytest -q -n auto $(ARGS)
 
 $(VENV)/.fuzz: requirements-fuzz.txt $(VENV)/.runtime
 	@echo "tachograph: installing what fuzzing needs (once) ..."

@@ -50,7 +50,8 @@ class Terminal:
         while True:
             said = self._line("allow this call? y, n, a (all of it), ? > ", until)
             if said is None:
-                self._print("no answer in time: the call is refused")
+                what = "no answer in time" if stopwatch() >= until else "no answer was given"
+                self._print(f"{what}: the call is refused")
                 return None
             word = said.strip().lower()
             if word in ("a", "all"):
@@ -98,8 +99,12 @@ class Terminal:
         print(prompt, end="", file=self._out, flush=True)
         fd, data = self._in.fileno(), b""
         while not data.endswith(b"\n"):
-            ready, _, _ = select.select([fd], [], [], max(until - stopwatch(), 0))
-            piece = os.read(fd, 4096) if ready else b""
+            try:
+                ready, _, _ = select.select([fd], [], [], max(until - stopwatch(), 0))
+                piece = os.read(fd, 4096) if ready else b""
+            except BaseException:  # Ctrl-C: what is told of it begins on a line of its own
+                self._print("")
+                raise
             if not piece:
                 self._print("")
                 return None

@@ -27,7 +27,7 @@ from . import manifest as manifests
 from .compare import BROKEN, Findings, compare_files, hold_against_itself, in_words
 from .drift import CLASSES
 from .expect import Tally, differences
-from .index import INDEX, UNFINISHED
+from .index import INDEX, UNFINISHED, folders_in
 from .index import read as read_index
 from .manifest import MANIFEST, STATE
 from .rebuild import run_files
@@ -196,10 +196,12 @@ def was_stopped(task: Task, modes: Sequence[str]) -> bool:
 
 
 def runs_below(root: Path) -> list[Path]:
-    """Every run folder below `root/runs`, sorted, whole or not; recordings under way are left out."""
-    return sorted(
-        path for path in (root / "runs").glob("*/*") if path.is_dir() and path.suffix not in UNFINISHED
-    )
+    """Every run folder below `root/runs`, sorted, whole or not; recordings under way are left out.
+
+    Raises InputError where a folder cannot be read.
+    """
+    kinds = folders_in(root / "runs")
+    return sorted(run for kind in kinds for run in folders_in(kind) if run.suffix not in UNFINISHED)
 
 
 def likely_cause(drifted: Sequence[Findings]) -> str | None:

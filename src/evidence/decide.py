@@ -13,6 +13,7 @@ from ..runtime.effects import Call
 from ..runtime.explain import ASKS, FAILED, NOT_ASKED, PASSED, Budget, Explanation, RuleVerdict, explain
 from ..runtime.gate import Counters, Gate
 from ..runtime.llm import read_call
+from ..runtime.plain_file import NotPlain, read_plain
 from ..runtime.policy import Policy
 from ..runtime.redact import Redactor
 from ..runtime.schema_errors import did_you_mean
@@ -22,6 +23,8 @@ from .report import visible
 Paint = Callable[[str, str], str]
 
 _EXAMPLE: Final = '{"tool": "fetch", "arguments": {"url": "https://corpus.test/op-a1.md"}}'
+_JSON_FILE: Final = "give a JSON file, or -"
+_MOST: Final = 16 << 20
 USED: Final = ("iterations", "tokens", "tool_calls", "result_bytes", "repeats")
 
 
@@ -75,14 +78,20 @@ def counters_of(used: Mapping[str, int], key: bytes) -> Counters:
 
 def _read(place: str, name: str) -> dict[str, Any]:
     try:
-        text = sys.stdin.read() if place == "-" else Path(place).read_text(encoding="utf-8")
+        text = sys.stdin.read(_MOST + 1) if place == "-" else read_plain(place, _MOST).decode("utf-8")
+    except FileNotFoundError:
+        raise InputError("cannot be read (no such file)", file=name, remedy=_JSON_FILE) from None
     except (OSError, UnicodeDecodeError) as error:
-        what = "no such file" if isinstance(error, FileNotFoundError) else type(error).__name__
-        raise InputError(f"cannot be read ({what})", file=name, remedy="give a JSON file, or -") from None
+        what = getattr(error, "strerror", None) or "not UTF-8"
+        what = str(error) if isinstance(error, NotPlain) else what
+        raise InputError(f"cannot be read ({what})", file=name, remedy=_JSON_FILE) from None
+    if len(text) > _MOST:
+        raise InputError(f"is longer than {_MOST >> 20} MiB", file=name, remedy=_JSON_FILE)
     try:
         data = parse(text).value()
     except NotJson as error:
-        raise InputError(f"is no JSON: {error.reason}", file=name, remedy=f"write {_EXAMPLE}") from None
+        why = "" if error.reason == "not JSON" else f": {error.reason}"
+        raise InputError(f"is no JSON{why}", file=name, remedy=f"write {_EXAMPLE}") from None
     if not isinstance(data, dict):
         raise InputError("is no call", file=name, remedy=f"write {_EXAMPLE}")
     return data

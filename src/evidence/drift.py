@@ -69,6 +69,8 @@ class _Absent:
 
 ABSENT: Final = _Absent()
 _LIMIT: Final = 10_000
+_NAMES_A_LINE: Final = re.compile(r"/policy_decisions/[0-9]+/at")
+_PLACE: Final = re.compile(r"(?s)(.+):[0-9]{1,7}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Divergence:
         }
 
     def __str__(self) -> str:
-        where = f"step {self.step}" if self.step is not None else f"line {self.line}"
+        where = f"step {visible(str(self.step))}" if self.step is not None else f"line {self.line}"
         before, after = _side_by_side(self.before, self.after)
         return f"{where} {visible(self.pointer)}: {before} -> {after}"
 
@@ -109,13 +111,16 @@ class Drift:
     """How two ledgers differ.
 
     `kind` is the gravest class found, `first` the first difference of substance, `gravest` the first one of
-    the class `kind`. `behind` counts what comes after the first by class: most of it follows from that.
+    the class `kind`. `behind` counts what comes after the first by class: most of it follows from that. Where
+    nothing of substance differs but the numbers of the policy lines that decisions name, `shifts` has these
+    places (then, now), each once; else it is empty.
     """
 
     first: Divergence | None
     counts: Counter[str] = field(default_factory=Counter)
     gravest: Divergence | None = None
     behind: Counter[str] = field(default_factory=Counter)
+    shifts: tuple[tuple[str, str], ...] = ()
 
     @property
     def kind(self) -> str | None:
@@ -130,7 +135,8 @@ class Drift:
         """A line on the first difference of substance in `file`, and one on the gravest where that is another."""
         out = []
         if self.first is not None:
-            more = f"; {self.downstream} more, most of which follow from it" if self.downstream else ""
+            behind = "which may follow" if self.downstream == 1 else "most of which follow"
+            more = f"; {self.downstream} more, {behind} from it" if self.downstream else ""
             out.append(
                 f"{file} line {self.first.line}: first difference: {self.first} [{self.first.kind}]{more}"
             )
@@ -180,6 +186,7 @@ def compare(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Drift:
     heads: dict[str, Divergence] = {}  # the first of each class
     counts: Counter[str] = Counter()
     behind: Counter[str] = Counter()
+    shifts: list[tuple[str, str]] = []
     for found in islice(_divergences(before, after), _LIMIT):
         counts[found.kind] += 1
         heads.setdefault(found.kind, found)
@@ -187,8 +194,20 @@ def compare(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Drift:
             behind[found.kind] += 1
         elif found.kind != "DIGEST-ONLY":
             first = found
+        shifts += _shift(found)
     gravest = next((heads[name] for name in CLASSES if name in heads), None)
-    return Drift(first or gravest, counts, gravest, behind)
+    only = len(shifts) + counts["DIGEST-ONLY"] == counts.total() < _LIMIT
+    return Drift(first or gravest, counts, gravest, behind, tuple(dict.fromkeys(shifts)) if only else ())
+
+
+def _shift(found: Divergence) -> list[tuple[str, str]]:
+    """(then, now) of a decision that names another line of the same policy file; else nothing."""
+    if not _NAMES_A_LINE.fullmatch(found.pointer):
+        return []
+    then, now = (
+        _PLACE.fullmatch(side) if isinstance(side, str) else None for side in (found.before, found.after)
+    )
+    return [(then[0], now[0])] if then and now and then[1] == now[1] else []
 
 
 def _divergences(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Iterator[Divergence]:

@@ -6,9 +6,10 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 from ..fail.errors import OutputError
 from ..runtime.canonical_json import digest
@@ -17,6 +18,7 @@ from . import manifest as manifests
 from .manifest import MANIFEST
 
 MOUNTS: Final = "mounts"  # the private mounts of a run that is kept in a journal
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Folder:
@@ -207,15 +209,44 @@ def _absolute(out: Path) -> Path:
     return place
 
 
+class Held:
+    """Ctrl-C and SIGTERM wait until the block is over, so that what is done in it is done whole.
+
+    `let_in` is for a place in it where one that came may end it: what is cleaned up then is not disturbed either.
+    """
+
+    def __enter__(self) -> Self:
+        self._before: Any = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        except BaseException:  # of one that came just before
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+    def let_in(self) -> None:
+        """Raise what a signal that waits raises."""
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+
 @contextlib.contextmanager
-def _swapping(parent: Path) -> Iterator[None]:
-    """Alone among those who rename runs in `parent`, for a moment."""
+def alone_in(parent: Path) -> Iterator[None]:
+    """Alone among those who rename folders in `parent`, for a moment."""
     fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
         os.close(fd)
+
+
+_swapping = alone_in
 
 
 def _sync(path: Path) -> None:

@@ -6,11 +6,14 @@ running anything.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
+from ..fail.errors import InputError
 from ..runtime.canonical_json import digest
 from . import accepted
 from .manifest import FILES, MANIFEST, SEAL
@@ -24,12 +27,59 @@ ASIDE: Final = ("INDEX.json", "README.md", "ACCEPTED.jsonl")
 UNFINISHED: Final = (".partial", ".old")
 
 
+def cannot_be_read(error: OSError) -> InputError:
+    """What is said of a folder or a file of runs that the system does not let us read."""
+    why = error.strerror or type(error).__name__
+    return InputError(f"cannot be read ({why})", file=str(error.filename), remedy="check its permission")
+
+
+def folders_in(place: Path) -> list[Path]:
+    """The folders in a folder, sorted; none where it is not there. Raises InputError where it cannot be read.
+
+    `Path.glob` passes over what cannot be read, and a run that nobody looked at would count as one that holds.
+    """
+    try:
+        names = os.listdir(place)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise cannot_be_read(error) from None
+    return sorted(place / name for name in names if _is_folder(place / name))
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return False
+        raise cannot_be_read(error) from None
+
+
+def refuse_unreadable(place: Path) -> None:
+    """Raise InputError where a folder below `place` cannot be read."""
+    for _ in os.walk(place, onerror=raise_unreadable):
+        pass
+
+
+def raise_unreadable(error: OSError) -> None:
+    """For `os.walk`, which passes over what cannot be read unless it is told not to."""
+    raise cannot_be_read(error) from None
+
+
 def digests(root: Path) -> dict[str, str]:
-    """Run folder relative to the root -> SHA-256 of its manifest, for every whole run."""
+    """Run folder relative to the root -> SHA-256 of its manifest, for every whole run. Raises InputError."""
     found = {}
-    for path in sorted((root / "runs").glob(f"*/*/{MANIFEST}")):
-        if path.parent.suffix not in UNFINISHED:
-            found[path.parent.relative_to(root).as_posix()] = digest(path.read_bytes())
+    for kind in folders_in(root / "runs"):
+        for run in folders_in(kind):
+            if run.suffix in UNFINISHED:
+                continue
+            try:
+                found[run.relative_to(root).as_posix()] = digest((run / MANIFEST).read_bytes())
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise cannot_be_read(error) from None
     return found
 
 
@@ -66,8 +116,9 @@ def problems(root: Path) -> list[str]:
         return [f"{INDEX}: is missing; recording any task (`tachograph run`) writes it"]
     listed = read(path)
     if listed is None:
+        _read(path)
         return [f"{INDEX}: is no index; restore it, or recording any task (`tachograph run`) writes it"]
-    out = [] if render(listed) == path.read_bytes() else [f"{INDEX}: is not as it was written; restore it"]
+    out = [] if render(listed) == _read(path) else [f"{INDEX}: is not as it was written; restore it"]
     there = digests(root)
     tasks = {f"runs/{path.parent.name}/{path.stem}" for path in (root / "tasks").glob("*/*.yaml")}
     for name in sorted({*listed, *there, *tasks}):
@@ -83,6 +134,13 @@ def _without_task(manifest: Path) -> bool:
         return isinstance(data, dict) and "task_id" in data and data["task_id"] is None
     except (OSError, ValueError, RecursionError):
         return False
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise cannot_be_read(error) from None
 
 
 def read(path: Path) -> dict[str, str] | None:

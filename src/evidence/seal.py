@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ..fail.errors import InputError, OutputError, RecordError
 from ..runtime import canonical_json
+from ..runtime.plain_file import read_plain
 from .manifest import FILES, SEAL
 from .rebuild import run_files
 from .recorded import relative_name
@@ -22,6 +23,7 @@ from .verify import verify
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 PREDICATE: Final = "urn:tachograph:run:v1"
+_MOST: Final = 1 << 20  # bytes of a key file
 PAYLOAD: Final = "application/vnd.in-toto+json"
 _NEEDS: Final = 'pip install "tachograph[seal]"'
 
@@ -54,8 +56,13 @@ def seal(folder: Path, key: Path, root: Path) -> str:
         os.replace(temporary, folder / SEAL)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise OutputError(f"{name}/{SEAL}: cannot be written ({type(error).__name__})") from None
+        raise OutputError(f"{name}/{SEAL}: cannot be written ({error.strerror}); make it writable") from None
     return str(signer.public_key.keyid)
+
+
+def check_key(key: Path) -> None:
+    """Raise InputError unless `key` holds an ed25519 key in PEM, public or private."""
+    _public(key)
 
 
 def check_seal(folder: Path, key: Path | None, root: Path) -> list[str]:
@@ -96,17 +103,22 @@ def check_seal(folder: Path, key: Path | None, root: Path) -> list[str]:
     return out + ([] if key is None else _signature(data, key, name))
 
 
-def _signature(data: Line, key: Path, name: str) -> list[str]:
-    dsse, signers, loading = _library()
+def _public(key: Path) -> Any:
     pem = _pem(key)
+    _, signers, loading = _library()
     try:
         if b"PRIVATE KEY" in pem:
             public = loading.load_pem_private_key(pem, None).public_key()
         else:
             public = loading.load_pem_public_key(pem)
-        known = signers.SSlibKey.from_crypto(public)
+        return signers.SSlibKey.from_crypto(public)
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise _no_key(key, "public", type(error).__name__) from None
+
+
+def _signature(data: Line, key: Path, name: str) -> list[str]:
+    dsse, _, _ = _library()
+    known = _public(key)
     try:
         dsse.Envelope.from_dict(data).verify([known], 1)
     except Exception as error:  # noqa: BLE001 - whatever the library finds, it is not this key's signature
@@ -135,9 +147,10 @@ def _statement(files: dict[str, bytes]) -> bytes:
 
 def _pem(key: Path) -> bytes:
     try:
-        return key.read_bytes()
+        return read_plain(key, _MOST)
     except OSError as error:
-        what = "no such key file" if isinstance(error, FileNotFoundError) else type(error).__name__
+        why = error.strerror or str(error) or type(error).__name__
+        what = "no such key file" if isinstance(error, FileNotFoundError) else f"cannot be read ({why})"
         raise InputError(
             what, file=str(key), remedy="make one: openssl genpkey -algorithm ed25519 -out FILE"
         ) from None

@@ -13,6 +13,7 @@ from ..runtime import ledger as ledgers
 from ..runtime.clock import MS
 from ..runtime.journal import JOURNAL, read_journal
 from ..runtime.outcome_data import data_of
+from .drift import counted
 from .manifest import STATE
 from .report import visible
 
@@ -29,7 +30,9 @@ def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
         data = (folder / STATE).read_bytes()
     except OSError as error:
         raise RecordError(
-            f"cannot be read ({type(error).__name__})", file=name, remedy="name the folder of a recorded run"
+            f"cannot be read ({error.strerror or type(error).__name__})",
+            file=name,
+            remedy="name the folder of a recorded run",
         ) from None
     lines = list(ledgers.read(data, name))
     if as_json:
@@ -83,8 +86,9 @@ def _text(lines: list[Line], paint: Paint) -> str:
     totals = end["totals"]
     out.append(f"ending    {visible(end['terminal_reason'])}")
     out.append(
-        f"used      {totals['steps']} steps, {totals['tool_calls']} calls, {totals['attempts']} attempts, "
-        f"{totals['input_tokens'] + totals['output_tokens']} tokens, {end['stamp'] / 1e9:.3f} s"
+        f"used      {counted(totals['steps'], 'step')}, {counted(totals['tool_calls'], 'call')}, "
+        f"{counted(totals['attempts'], 'attempt')}, "
+        f"{counted(totals['input_tokens'] + totals['output_tokens'], 'token')}, {end['stamp'] / 1e9:.3f} s"
     )
     return "\n".join(out)
 
@@ -101,11 +105,20 @@ def _step(step: Line, paint: Paint) -> list[str]:
         for decision in step["policy_decisions"]:
             if decision["id"] == call["id"]:
                 out.append("       " + _decision(decision, paint))
+                if "approval" in decision:
+                    out.append("       " + _person(decision["approval"]))
         for attempt in result["attempts"]:
             wait = f", then {attempt['backoff_ms']} ms" if "backoff_ms" in attempt else ""
             out.append(f"       attempt {attempt['attempt']}  {visible(attempt['outcome'])}{wait}")
     out += ["  " + _decision(d, paint) for d in step["policy_decisions"] if d["id"] is None]
     return out
+
+
+def _person(approval: Line) -> str:
+    """Who was asked, what the answer was, and the reason where one was given."""
+    by = f" by {visible(approval['by'][:200])}" if approval.get("by") else ""
+    why = f": {visible(approval['why'][:400])}" if approval.get("why") else ""
+    return f"a person said {visible(approval['answer'])}{by}{why}"
 
 
 def _decision(decision: Line, paint: Paint) -> str:

@@ -21,7 +21,7 @@ from ..evidence.cause import causes_of
 from ..evidence.check import by_gravity
 from ..evidence.compare import Findings
 from ..evidence.drift import counted
-from ..evidence.folder import Folder
+from ..evidence.folder import Folder, Held
 from ..evidence.manifest import FILES, MANIFEST
 from ..evidence.report import visible
 from ..fail.errors import InputError, OutputError
@@ -131,12 +131,16 @@ def accept(root: Path, changes: Sequence[Change]) -> list[Line]:
     """Put what the runs give now in their places; returns the lines added to `runs/ACCEPTED.jsonl`.
 
     Raises InputError where that file does not hold, OutputError where something cannot be written. Nothing is
-    in place then, unless it fails between two renames: what is in place has its line in the file.
+    in place then, unless it fails between two renames: what is in place has its line in the file. Ctrl-C and
+    SIGTERM leave everything as it was, or wait until all is done.
     """
-    entries = _to_add(root, changes)
+    entries = to_add(root, changes)
     done: list[Change] = []
-    with contextlib.ExitStack() as stack:
-        folders = [(one, _written(stack, one, root)) for one in changes]
+    folders = []
+    with Held() as held, contextlib.ExitStack() as stack:
+        for one in changes:
+            folders.append((one, _written(stack, one, root)))
+            held.let_in()
         try:
             for one, folder in folders:
                 folder.finish()
@@ -153,8 +157,18 @@ def accept(root: Path, changes: Sequence[Change]) -> list[Line]:
     return added
 
 
-def _to_add(root: Path, changes: Sequence[Change]) -> set[str]:
-    """The runs whose lines are new: one that fell back to before its last line needs none."""
+def recover(root: Path) -> None:
+    """Put runs back that stand aside, because a process was killed while it put others in their places."""
+    for old in sorted((root / "runs").glob("*/*.old")):
+        with contextlib.suppress(OutputError), Folder(old.with_suffix("")) as folder:
+            folder.discard()
+
+
+def to_add(root: Path, changes: Sequence[Change]) -> set[str]:
+    """The runs whose lines are new: one that fell back to before its last line needs none.
+
+    Raises InputError where `runs/ACCEPTED.jsonl` does not hold.
+    """
     said = accepted.history(root)
     if said.wrong:
         raise InputError(said.wrong[0])

@@ -7,13 +7,13 @@ the gravest ten are told here and the last of them says how many there are besid
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ..evidence.drift import counted
 from ..evidence.manifest import STATE
 from ..evidence.report import code, inert, visible
-from .drift_story import MENDED, Part, Review, Story
+from .drift_story import LINES_ONLY, Part, Review, Shift, Story
 
 MOST: Final = 10
 _MESSAGE: Final = 2000
@@ -34,6 +34,9 @@ def _of_runs(review: Review, prefix: str) -> Iterator[str]:
         title = f"{story.kind}: {story.run} drifted" if story.judged else f"{story.run} cannot be made again"
         place = f"{prefix}{story.run}/{STATE}"
         yield _command(title, _message(story), file=place, line=story.first.line if story.first else 1)
+    if review.shifted:
+        names = " ".join(sorted(story.run for story in review.shifted))
+        yield _command(f"TEXT: {len(review.shifted)} runs drifted, {LINES_ONLY}", names)
     if review.quiet:
         names = " ".join(sorted(story.run for story in review.quiet))
         yield _command(f"DIGEST-ONLY: {counted(len(review.quiet), 'run')} drifted", names)
@@ -87,19 +90,28 @@ def summary(review: Review) -> str:
         out += [f"| | and {len(review.loud) - _ROWS} more | | |"] * (len(review.loud) > _ROWS) + [""]
     for story in review.loud[:_ROWS]:
         out += _details(story)
+    if review.shifted:
+        head = f"TEXT in {len(review.shifted)} runs, {LINES_ONLY}"
+        out += [f"{head}: {_names(review.shifted)}", "", *map(_shift, review.shifts[:_ROWS]), ""]
     if review.quiet:
-        names = ", ".join(code(story.run, 200) for story in review.quiet[:_ROWS])
-        out += [f"Digests only, in {counted(len(review.quiet), 'run')}: {names}", ""]
+        out += [f"Digests only, in {counted(len(review.quiet), 'run')}: {_names(review.quiet)}", ""]
     for word, lines in (("index", review.index), ("secret", review.secrets)):
         out += [f"- {word}: {inert(line, 400)}" for line in lines[:_ROWS]]
-    if review.stories:
-        out += [
-            "",
-            f"Accept it: {code(review.accept, 1000)}"
-            if review.accept
-            else f"{MENDED[0].upper()}{MENDED[1:]}.",
-        ]
+    if review.takes:
+        out += ["", f"{review.takes[0].upper()}{review.takes[1:]}."]
+    if review.accept:
+        out += ["", f"Accept it: {code(review.accept, 1000)}"]
+    elif review.stories:
+        out += ["", f"{review.mended[0].upper()}{inert(review.mended[1:], 400)}."]
     return "\n".join([*out, "", ""])
+
+
+def _names(stories: Sequence[Story]) -> str:
+    return ", ".join(code(story.run, 200) for story in stories[:_ROWS])
+
+
+def _shift(shift: Shift) -> str:
+    return f"- {code(shift.told, 200)}" + (f": {code(shift.text, 200)}" if shift.text else "")
 
 
 def _row(story: Story) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 
 from ..evidence.drift import counted
 from ..evidence.report import visible
-from .drift_story import MENDED, Part, Review, Story
+from .drift_story import LINES_ONLY, Part, Review, Story
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #c9ced6; --dim: #5a6270; --paper: #fff; --box: #f5f6f8;
@@ -42,6 +42,9 @@ dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; font: .875rem
 _DIGEST: Final = base64.b64encode(hashlib.sha256(_STYLE.encode("utf-8")).digest()).decode("ascii")
 _CSP: Final = f"default-src 'none'; style-src 'sha256-{_DIGEST}'; base-uri 'none'; form-action 'none'"
 
+# what tells a page of ours from any other file
+MARK: Final = b'<meta name="generator" content="tachograph check">'
+
 
 def page(review: Review) -> str:
     """The page of a check, whether or not anything drifted."""
@@ -49,6 +52,7 @@ def page(review: Review) -> str:
     return "".join(
         (
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
+            f"{MARK.decode()}\n",
             f'<meta http-equiv="Content-Security-Policy" content="{_CSP}">\n',
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
             '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n',
@@ -74,15 +78,21 @@ def _body(review: Review) -> Iterator[str]:
         yield "</ul>\n"
     if review.stories:
         yield "<h2>Accept</h2>\n"
-        yield _command(review.accept) if review.accept else f"<p>{_text(MENDED)}.</p>\n"
+        yield _command(review.accept) if review.accept else f"<p>{_text(review.mended)}.</p>\n"
+        if review.takes:
+            yield f"<p>{_text(review.takes)}.</p>\n"
         yield '<nav aria-label="Runs by gravity">\n<h2>Runs by gravity</h2>\n<ol>\n'
         for number, story in enumerate(review.loud, start=1):
             yield f'<li><a href="#run-{number}">{_kind(story)} {_text(story.run)}</a></li>\n'
+        if review.shifted:
+            yield f'<li><a href="#shifted">TEXT {len(review.shifted)} runs, {LINES_ONLY}</a></li>\n'
         if review.quiet:
             yield f'<li><a href="#quiet">DIGEST-ONLY {counted(len(review.quiet), "run")}</a></li>\n'
         yield "</ol>\n</nav>\n"
     for number, story in enumerate(review.loud, start=1):
         yield from _article(number, story)
+    if review.shifted:
+        yield from _shifted(review)
     if review.quiet:
         yield '<article id="quiet" class="quiet">\n<h2>Only digests moved</h2>\n'
         yield from _list(story.run for story in review.quiet)
@@ -92,6 +102,15 @@ def _body(review: Review) -> Iterator[str]:
             yield f"<article>\n<h2>{title}</h2>\n"
             yield from _list(lines)
             yield "</article>\n"
+
+
+def _shifted(review: Review) -> Iterator[str]:
+    yield '<article id="shifted" class="quiet">\n<h2>Only policy lines have other numbers</h2>\n<dl>\n'
+    for shift in review.shifts:
+        yield f"<dt>{_text(shift.told)}</dt><dd>{_text(shift.text or '')}</dd>\n"
+    yield "</dl>\n"
+    yield from _list(story.run for story in review.shifted)
+    yield "</article>\n"
 
 
 def _article(number: int, story: Story) -> Iterator[str]:

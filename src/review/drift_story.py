@@ -6,8 +6,6 @@ a browser, `annotations` for a forge.
 
 from __future__ import annotations
 
-import json
-import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -15,17 +13,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from ..evidence import accepted
 from ..evidence.cause import Cause, causes, in_words
 from ..evidence.check import by_gravity
 from ..evidence.compare import BROKEN, Findings
-from ..evidence.drift import CLASSES, Divergence
+from ..evidence.drift import CLASSES, Divergence, counted
 from ..evidence.manifest import STATE
+from .drift_facts import facts_of, policy_line
 from .parting import Row, parting
 
 QUIET: Final = "DIGEST-ONLY"
 MENDED: Final = "nothing to accept: mend the files named above"
-_AT: Final = re.compile(r"([A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)*):([0-9]{1,7})")
-_MAX_POLICY: Final = 1 << 20
+LINES_ONLY: Final = "in which only the lines of the policy have other numbers"
+# why a run is not accepted: of one run, of several
+_LEFT: Final = {
+    "hand": ("was changed by hand and is to be restored", "were changed by hand and are to be restored"),
+    "again": ("cannot be made again", "cannot be made again"),
+    "task": ("needs its task mended first", "need their task mended first"),
+    "model": ("needs its model again", "need their model again"),
+}
 Line = dict[str, Any]
 
 
@@ -58,8 +64,28 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Shift:
+    """A policy line that has another number: `file:line` then and now, and its text today where that is known."""
+
+    then: str
+    now: str
+    text: str | None
+
+    @property
+    def told(self) -> str:
+        """`policy/v1.yaml:7 -> :6`."""
+        return f"{self.then} -> :{self.now.rpartition(':')[2]}"
+
+    def record(self) -> Line:
+        """As plain data."""
+        return {"then": self.then, "now": self.now, "text": self.text}
+
+
+@dataclass(frozen=True)
 class Story:
-    """One run that drifted."""
+    """One run that drifted. `shifts` is not empty where nothing but the numbers of policy lines moved; `left` is why
+    the run is not accepted, a key of what `Review.takes` says in words.
+    """
 
     run: str
     kind: str
@@ -72,6 +98,8 @@ class Story:
     tampered: bool
     judged: bool
     accept: str | None
+    shifts: tuple[Shift, ...] = ()
+    left: str | None = None
 
     @property
     def downstream(self) -> str:
@@ -91,12 +119,17 @@ class Story:
             "edited_by_hand": self.tampered,
             "made_again": self.judged,
             "accept": self.accept,
+            "lines_moved": [shift.record() for shift in self.shifts],
         }
 
 
 @dataclass(frozen=True)
 class Review:
-    """A whole check: `stories` the gravest first, `index` where runs, tasks and index disagree, `secrets` found."""
+    """A whole check: `stories` the gravest first, `index` where runs, tasks and index disagree, `secrets` found.
+
+    `blocked` is why nothing at all can be accepted now. Each story is in one of three: `loud`, told by itself;
+    `shifted`, several in which only numbers of policy lines moved; `quiet`, several in which only digests did.
+    """
 
     total: int
     stories: tuple[Story, ...]
@@ -104,13 +137,19 @@ class Review:
     index: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     option: str = ""
+    blocked: str | None = None
     loud: tuple[Story, ...] = field(init=False)
+    shifted: tuple[Story, ...] = field(init=False)
     quiet: tuple[Story, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         quiet = [story for story in self.stories if story.kind == QUIET] if len(self.stories) > 1 else []
+        moved = [story for story in self.stories if story.shifts]
+        moved = moved if len(moved) > 1 else []
         object.__setattr__(self, "quiet", tuple(quiet))
-        object.__setattr__(self, "loud", tuple(story for story in self.stories if story not in quiet))
+        object.__setattr__(self, "shifted", tuple(moved))
+        rest = (story for story in self.stories if story not in quiet and story not in moved)
+        object.__setattr__(self, "loud", tuple(rest))
 
     @property
     def ok(self) -> bool:
@@ -131,11 +170,34 @@ class Review:
     @property
     def accept(self) -> str | None:
         """The command that accepts all that can be accepted; None where nothing can."""
+        if self.blocked is not None:
+            return None
         if len(self.stories) == 1:
             return self.stories[0].accept
         if any(story.accept is not None and _takes(story.accept) for story in self.stories):
             return f'tachograph accept --all --reason "..."{self.option}'
         return None
+
+    @property
+    def takes(self) -> str | None:
+        """How many runs the command takes and why not the others; None where it takes all, or there is none."""
+        left = Counter(story.left for story in self.stories if story.left is not None)
+        if self.accept is None or not left:
+            return None
+        why = ", ".join(f"{left[key]} {words[left[key] > 1]}" for key, words in _LEFT.items() if left[key])
+        taken = len(self.stories) - left.total()
+        return f"accept takes {counted(taken, 'run')}; {why}"
+
+    @property
+    def mended(self) -> str:
+        """What is said where nothing can be accepted."""
+        return MENDED if self.blocked is None else f"nothing can be accepted: {self.blocked}"
+
+    @property
+    def shifts(self) -> tuple[Shift, ...]:
+        """The policy lines that have other numbers in `shifted`, each once, in their order."""
+        every = {shift: None for story in self.shifted for shift in story.shifts}
+        return tuple(sorted(every, key=lambda shift: _order(shift.then)))
 
     def record(self) -> Line:
         """As plain data."""
@@ -149,8 +211,14 @@ class Review:
             "classes": {story.run: story.kind for story in self.stories},
             "accept": {story.run: story.accept for story in self.stories},
             "accept_all": self.accept,
+            "accept_takes": self.takes,
             "index": [*self.index, *self.secrets],
         }
+
+
+def _order(place: str) -> tuple[str, int, str]:
+    file, _, line = place.rpartition(":")
+    return file, int(line), place
 
 
 def _takes(command: str) -> bool:
@@ -169,11 +237,13 @@ def review(
     bad = by_gravity([item for item in found if not item.ok])
     option = f" --root {shlex.quote(given_root)}" if given_root is not None else ""
     every = causes(bad)
-    stories = tuple(_story(item, root, every, option) for item in bad)
-    return Review(len(found), stories, tuple(every), tuple(index), tuple(secrets), option)
+    wrong = accepted.history(root).wrong if bad else []
+    blocked = wrong[0] if wrong else None
+    stories = tuple(_story(item, root, every, option, blocked) for item in bad)
+    return Review(len(found), stories, tuple(every), tuple(index), tuple(secrets), option, blocked)
 
 
-def _story(found: Findings, root: Path, every: Sequence[Cause], option: str) -> Story:
+def _story(found: Findings, root: Path, every: Sequence[Cause], option: str, blocked: str | None) -> Story:
     drift = found.drift
     told = drift.told(STATE) if drift is not None else []
     texts = iter(told)
@@ -187,7 +257,8 @@ def _story(found: Findings, root: Path, every: Sequence[Cause], option: str) -> 
         if drift is not None and drift.grave is not None
         else None
     )
-    accept = found.accept
+    accept = found.accept if blocked is None else None
+    shifts = drift.shifts if drift is not None and found.kind == "TEXT" and not found.broken else ()
     return Story(
         found.run,
         found.kind,
@@ -200,10 +271,20 @@ def _story(found: Findings, root: Path, every: Sequence[Cause], option: str) -> 
         found.tampered or (found.kind == BROKEN and found.judged and not found.missed),
         found.judged,
         f"{accept}{option}" if accept is not None and _takes(accept) else accept,
+        tuple(Shift(then, now, policy_line(found, root, now, known=True)) for then, now in shifts),
+        _left(found),
     )
 
 
-# ---- what was going on where two ledgers part --------------------------------------------------------------
+def _left(found: Findings) -> str | None:
+    """Why `tachograph accept` does not take a run, in the order in which it asks; None where it does."""
+    if found.tampered:
+        return "hand"
+    if not found.judged:
+        return "again"
+    if found.missed:
+        return "task"
+    return None if found.accept is not None and _takes(found.accept) else "model"
 
 
 def _part(found: Findings, item: Divergence, told: str, root: Path) -> Part:
@@ -217,111 +298,5 @@ def _part(found: Findings, item: Divergence, told: str, root: Path) -> Part:
         side["before"],
         side["after"],
         tuple(parting(item.before, item.after)),
-        tuple(_facts(found, item, root)),
+        tuple(facts_of(found, item, root)),
     )
-
-
-def _facts(found: Findings, item: Divergence, root: Path) -> list[tuple[str, str]]:
-    """What the step was about: the call, its decision, the lines of the policy behind that, or what the model said."""
-    then, now = item.sides
-    here = now if isinstance(now, dict) else then
-    if not isinstance(here, dict) or here.get("type") != "step":
-        return []
-    number = _number(item, then, now)
-    calls = [_call(side, number) for side in (then, now)]
-    decisions = [_decision(side, number) for side in (then, now)]
-    facts = [("call", _both(*calls))] if any(calls) else [("model", _said(here))]
-    if any(decisions):
-        facts.append(("decision", _both(*map(_in_words, decisions))))
-    for side, decision in (("then", decisions[0]), ("now", decisions[1])):
-        at = decision.get("at") if decision else None
-        text = _policy_line(found, root, at, known=side == "now")
-        if text is not None:
-            facts.append((f"policy {side}", f"{at}  {text}"))
-    if len(facts) > 3 and facts[-1][1] == facts[-2][1]:
-        facts[-2:] = [("policy", facts[-1][1])]
-    return facts
-
-
-def _number(item: Divergence, then: Any, now: Any) -> int | None:
-    """Which call of its step a difference is about."""
-    parts = item.pointer.split("/")[1:]
-    at = int(parts[1]) if len(parts) > 1 and parts[1].isdecimal() else None
-    if not parts or parts[0] not in ("policy_decisions", "tool_results", "intended_tool_calls") or at is None:
-        return None
-    if parts[0] != "policy_decisions":
-        return at
-    for side in (now, then):
-        ids = [call.get("id") for call in _list(side, "intended_tool_calls")]
-        decisions = _list(side, "policy_decisions")
-        name = decisions[at].get("id") if at < len(decisions) else None
-        if name in ids:
-            return ids.index(name)
-    return None
-
-
-def _list(side: Any, key: str) -> list[Line]:
-    listed = side.get(key) if isinstance(side, dict) else None
-    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-
-
-def _call(side: Any, number: int | None) -> str | None:
-    calls = _list(side, "intended_tool_calls")
-    if number is None or number >= len(calls):
-        return None
-    call = calls[number]
-    given = call.get("arguments")
-    text = (
-        call.get("arguments_text") if given is None else json.dumps(given, ensure_ascii=False, sort_keys=True)
-    )
-    return f"{call.get('name')} {text or ''}"
-
-
-def _decision(side: Any, number: int | None) -> Line | None:
-    """The decision that a call met: the one that denied it, else the first."""
-    calls = _list(side, "intended_tool_calls")
-    decisions = _list(side, "policy_decisions")
-    if number is not None:
-        name = calls[number].get("id") if number < len(calls) else None
-        decisions = [entry for entry in decisions if entry.get("id") == name]
-    return next(
-        (entry for entry in decisions if entry.get("decision") == "deny"), next(iter(decisions), None)
-    )
-
-
-def _in_words(decision: Line | None) -> str | None:
-    if decision is None:
-        return None
-    return f"{decision.get('decision')} by {decision.get('rule_id')} ({decision.get('at')})"
-
-
-def _both(then: str | None, now: str | None) -> str:
-    return str(now) if then == now else f"{then or 'none'} -> {now or 'none'}"
-
-
-def _said(step: Line) -> str:
-    output = step.get("llm_output")
-    if not isinstance(output, dict):
-        return "was not asked" if not step.get("llm_attempts") else "gave no reply"
-    if output.get("final_answer") is not None:
-        return f"answers: {output['final_answer']}"
-    return (
-        f"says: {output['text']}"
-        if output.get("text")
-        else f"proposes {len(_list(step, 'intended_tool_calls'))} calls"
-    )
-
-
-def _policy_line(found: Findings, root: Path, at: Any, *, known: bool) -> str | None:
-    """The text of a policy line as it is now; None where it is not what `at` spoke of, or not there."""
-    match = _AT.fullmatch(at) if isinstance(at, str) else None
-    if match is None or found.roles.get(match[1]) != "policy" or (not known and match[1] in found.moved):
-        return None
-    path = root / match[1]
-    try:
-        if not path.resolve().is_relative_to(root.resolve()) or path.stat().st_size > _MAX_POLICY:
-            return None
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError:
-        return None
-    return lines[int(match[2]) - 1].strip() if 0 < int(match[2]) <= len(lines) else None

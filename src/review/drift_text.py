@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from ..evidence.drift import counted
+from ..evidence.fold import fold
 from ..evidence.report import visible
-from .drift_story import MENDED, Part, Review, Story
+from .drift_story import LINES_ONLY, Part, Review, Story
 
 Paint = Callable[[str, str], str]
 _LONG: Final = 400
@@ -18,6 +19,7 @@ _SHORT: Final = 80  # what the line on a difference shows of a value as it is
 # build services read their own commands out of what is printed, anywhere in a line or where it begins
 _SERVICE: Final = re.compile(r"(##\w*)\[")
 _COMMAND: Final = re.compile(r"^(\s*):(?=:)")
+_RUNS: Final = 200  # names in a line
 
 
 def plain(text: str, width: int = _LONG) -> str:
@@ -26,30 +28,77 @@ def plain(text: str, width: int = _LONG) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def lines(review: Review, paint: Paint) -> Iterator[str]:
-    """Everything there is to say of drift, and last the command that accepts it. Nothing where there is none."""
+def lines(review: Review, paint: Paint, width: int | None = None) -> Iterator[str]:
+    """Everything there is to say of drift, and last the command that accepts it. Nothing where there is none.
+
+    `width` is that of a terminal: lines are broken to fit it, but for a command, which is to be copied whole.
+    """
+    for line in _lines(review, paint):
+        if width is None:
+            yield line.text + line.copied
+        elif not line.copied:
+            yield from fold(line.text, width, line.hang)
+        elif len(line.text + line.copied) <= width:
+            yield line.text + line.copied
+        else:
+            yield line.text.rstrip()
+            yield f"    {line.copied}"
+
+
+class _Line(NamedTuple):
+    """A line to be shown: `hang` is how far its other lines are indented, `copied` a command at its end."""
+
+    text: str
+    hang: int = 2
+    copied: str = ""
+
+
+def _lines(review: Review, paint: Paint) -> Iterator[_Line]:
     if review.stories:
-        yield plain(review.head, 600)
-    told: dict[tuple[str, ...], list[Story]] = {}
+        yield _Line(plain(review.head, 600))
+    told: dict[tuple[str, tuple[_Line, ...]], list[Story]] = {}
     for story in review.loud:
-        told.setdefault((story.kind, *_body(story, paint)), []).append(story)
-    for (kind, *body), stories in told.items():
-        names = " ".join(story.run for story in stories)
+        told.setdefault((story.kind, tuple(_body(story, paint))), []).append(story)
+    for (kind, body), stories in told.items():
         word = "" if len(stories) == 1 else f"{len(stories)} runs: "
-        yield f"{paint(kind, 'red')}  {word}{plain(names)}"
+        yield _Line(f"{paint(kind, 'red')}  {word}{_names(stories)}")
         yield from body
         accept = stories[0].accept
         if accept and len(stories) == 1 and len(review.stories) > 1:
-            yield f"  accept this one: {plain(accept, 1000)}"
+            yield _Line("  accept this one: ", copied=plain(accept, 1000))
+    if review.shifted:
+        head = f"{paint('TEXT', 'yellow')}  {len(review.shifted)} runs, {LINES_ONLY}: "
+        yield _Line(head + _names(review.shifted))
+        yield from _shifts(review, paint)
     if review.quiet:
-        names = " ".join(sorted(story.run for story in review.quiet))
-        yield f"{paint('DIGEST-ONLY', 'yellow')}  {counted(len(review.quiet), 'run')}: {plain(names)}"
-    for line in review.index:
-        yield f"{paint('index', 'red')}  {plain(line)}"
-    for line in review.secrets:
-        yield f"{paint('secret', 'red')}  {plain(line)}"
-    if review.stories:
-        yield f"accept it: {plain(review.accept, 1000)}" if review.accept else MENDED
+        head = f"{paint('DIGEST-ONLY', 'yellow')}  {counted(len(review.quiet), 'run')}: "
+        yield _Line(head + _names(review.quiet))
+    for word, found in (("index", review.index), ("secret", review.secrets)):
+        yield from (_Line(f"{paint(word, 'red')}  {plain(line)}") for line in found)
+    if review.takes:
+        yield _Line(review.takes)
+    if review.accept:
+        yield _Line("accept it: ", copied=plain(review.accept, 1000))
+    elif review.stories:
+        yield _Line(plain(review.mended))
+
+
+def _names(stories: Sequence[Story]) -> str:
+    """Runs by name, as many as a line is read for."""
+    names = " ".join(plain(name, 200) for name in sorted(story.run for story in stories)[:_RUNS])
+    return names + (f" and {len(stories) - _RUNS} more, which --json has" if len(stories) > _RUNS else "")
+
+
+def _shifts(review: Review, paint: Paint) -> Iterator[_Line]:
+    for shift in review.shifts[:_NOTES]:
+        yield _fact(plain(shift.told, _CONTEXT), plain(shift.text or "", _CONTEXT), paint, 28)
+    if len(review.shifts) > _NOTES:
+        yield _Line(f"    and {counted(len(review.shifts) - _NOTES, 'line')} more, which --json has")
+
+
+def _fact(name: str, text: str, paint: Paint, room: int = 12) -> _Line:
+    """A name, and beside it a text whose further lines begin below it."""
+    return _Line(f"    {paint(name.ljust(room), 'dim')}{text}".rstrip(), room)
 
 
 def closing(review: Review, names: str, from_code: int, total: int) -> str:
@@ -71,29 +120,25 @@ def closing(review: Review, names: str, from_code: int, total: int) -> str:
     return f"check: {names} re-derived, all files identical{note}"
 
 
-def _body(story: Story, paint: Paint) -> list[str]:
-    out = []
+def _body(story: Story, paint: Paint) -> Iterator[_Line]:
     if story.first is not None:
-        out += _part(story.first, paint)
+        yield from _part(story.first, paint)
     if story.downstream:
-        out.append(f"    downstream: {story.downstream}")
+        yield _Line(f"    downstream: {story.downstream}", 12)
     if story.grave is not None:
-        out += _part(story.grave, paint)
-    out += [f"  {plain(line)}" for line in story.notes[:_NOTES]]
+        yield from _part(story.grave, paint)
+    yield from (_Line(f"  {plain(line)}") for line in story.notes[:_NOTES])
     if len(story.notes) > _NOTES:
-        out.append(f"  and {len(story.notes) - _NOTES} lines more, which --json has")
-    return out
+        yield _Line(f"  and {counted(len(story.notes) - _NOTES, 'line')} more, which --json has")
 
 
-def _part(part: Part, paint: Paint) -> list[str]:
+def _part(part: Part, paint: Paint) -> Iterator[_Line]:
     long = any(mark == "…" or len(text) > _SHORT for mark, text in part.rows)
-    out = [f"  {plain(part.told)}"]
-    out += [f"    {paint(name.ljust(12), 'dim')}{plain(text, _CONTEXT)}" for name, text in part.facts]
+    yield _Line(f"  {plain(part.told)}")
+    yield from (_fact(name, plain(text, _CONTEXT), paint) for name, text in part.facts)
     if long:
         colours = {"-": "red", "+": "green"}
-        out += [
-            f"    {paint(f'{mark} {plain(text, 2 * _CONTEXT)}'.rstrip(), colours.get(mark, 'dim'))}"
-            for mark, text in part.rows
-            if text or mark != " "
-        ]
-    return out
+        for mark, text in part.rows:
+            if text or mark != " ":
+                shown = f"{mark} {plain(text, 2 * _CONTEXT)}".rstrip()
+                yield _Line(f"    {paint(shown, colours.get(mark, 'dim'))}")

@@ -379,6 +379,7 @@ def _filled(picks: list[list[Any]], length: int, fixed: int, unique: bool) -> It
 
 
 def inner_of(world: list[Schema], path: Path) -> Iterator[tuple[list[Any], Path]]:
+    """The places below one: the schemas that meet there, and its path."""
     declared = dict.fromkeys(name for s in world for name in s.get("properties", ()))
     for name in declared:
         yield [sub for s in world for sub in of_key(s, name)], (*path, name)

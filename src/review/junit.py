@@ -9,6 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from .policy_tests import Result
 
+HEAD: Final = '<testsuites name="policy tests"'  # what a document of ours begins with, after its XML line
 # what no XML 1.0 document can hold, escaped or not
 _NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -17,7 +18,7 @@ def junit(suites: Sequence[tuple[str, Sequence[Result]]]) -> str:
     """The document for results by file. It holds no time and no host: the same results, the same bytes."""
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
-        f"<testsuites{_attributes(name='policy tests', **_counts(r for _, rs in suites for r in rs))}>",
+        f"{HEAD}{_attributes(**_counts(r for _, rs in suites for r in rs))}>",
     ]
     for file, results in suites:
         lines.append(f"  <testsuite{_attributes(name=file, **_counts(results))}>")

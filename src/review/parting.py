@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from ..evidence.drift import ABSENT
+from ..evidence.drift import ABSENT, counted
 
 # (mark, text): "-" is then, "+" is now, " " is in both, "…" says what was left out
 Row = tuple[str, str]
@@ -25,7 +25,7 @@ def parting(before: Any, after: Any) -> list[Row]:
         behind += 1
     gone, come = old[same : len(old) - behind], new[same : len(new) - behind]
     start = _start(gone[0], come[0]) if gone and come else 0
-    out: list[Row] = [("…", f"{same - 1} lines alike")] if same > 1 else []
+    out: list[Row] = [("…", f"{counted(same - 1, 'line')} alike")] if same > 1 else []
     out += [(" ", _window(line, 0)) for line in old[:same][-1:]]
     for mark, lines in (("-", gone), ("+", come)):
         out += [(mark, _window(line, start)) for line in lines[:LINES]]

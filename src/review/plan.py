@@ -8,6 +8,7 @@ as if it were.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from ..evidence.counterfactual import (
     against,
 )
 from ..evidence.drift import counted
-from ..evidence.index import UNFINISHED
+from ..evidence.index import UNFINISHED, cannot_be_read, folders_in
 from ..evidence.manifest import FILES, STATE
 from ..evidence.parallel import each
 from ..evidence.recorded import relative_name
@@ -185,18 +186,28 @@ def compare_sides(old: Side, new: Side, root: Path, again: str = "") -> Plan:
 
 
 def runs_in(places: Iterable[Path]) -> list[Path]:
-    """The runs at `places`, each a run or a folder of runs such as `runs/`. Raises InputError where one is none."""
+    """The runs at `places`, each a run or a folder of runs such as `runs/`.
+
+    Raises InputError where one is none, or where a folder cannot be read.
+    """
     found: list[Path] = []
     for place in places:
         if not place.is_dir():
             raise InputError("there is no such folder", file=str(place), remedy="name one such as runs/")
-        below = [place, *sorted(place.glob("*")), *sorted(place.glob("*/*"))]
-        runs = [path for path in below if any((path / file).is_file() for file in FILES)]
-        runs = [path for path in runs if path.suffix not in UNFINISHED]
+        kinds = folders_in(place)
+        below = [place, *kinds, *(run for kind in kinds for run in folders_in(kind))]
+        runs = [path for path in below if path.suffix not in UNFINISHED and _is_run(path)]
         if not runs:
             raise InputError("holds no recorded run", file=str(place), remedy="name one such as runs/")
         found += [path for path in runs if path not in found]
     return found
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        return not set(FILES).isdisjoint(os.listdir(folder))
+    except OSError as error:
+        raise cannot_be_read(error) from None
 
 
 def ask_runs(

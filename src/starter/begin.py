@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -12,13 +13,17 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from ..evidence import index
 from ..evidence.check import examine
+from ..evidence.folder import Held, alone_in
 from ..evidence.record import record_run
 from ..evidence.task import build, load_task
-from ..fail.errors import InputError, OutputError
+from ..fail.errors import ExpectationError, InputError, Interrupted, OutputError
 from .files import ITEMS, OWN, Item
+
+_STAGE: Final = ".tachograph-init-"
 
 
 @dataclass
@@ -38,7 +43,7 @@ class Begun:
 def begin(folder: Path, version: str) -> Begun:
     """Lay out a project in `folder`, which is made if need be.
 
-    What stands at the top of a repository (CI, hooks, ignored files) is left alone where it is there. Raises
+    Files that are not ours alone (CI, hooks, what git is told) are left alone where they are there. Raises
     InputError, and changes nothing, where one of the folders that the commands read is in use.
     """
     _refuse_used(folder)
@@ -53,11 +58,12 @@ def begin(folder: Path, version: str) -> Begun:
         "ENTRY": json.dumps(f"tachograph check --root {shlex.quote(place)}"),
         "FILES": json.dumps(f"^{re.escape(prefix)}(policy|tools|tasks|data|runs)/"),
     }
+    option = "" if place == "." else f" --root {shlex.quote(place)}"
     with _staged(folder) as stage:
         for item in ITEMS:
             target = (top if item.at_top else folder) / item.place
-            if item.at_top and os.path.lexists(target):
-                begun.kept.append((_relative(target, folder), item.instead))
+            if item.instead and os.path.lexists(target):
+                begun.kept.append((_relative(target, folder), item.instead.replace("@ROOT@", option)))
                 continue
             _put(stage / item.place, item.text(**values))
             begun.created.append((_relative(target, folder), item.words))
@@ -93,22 +99,52 @@ def _relative(path: Path, base: Path) -> str:
 
 @contextlib.contextmanager
 def _staged(folder: Path) -> Iterator[Path]:
-    """A folder inside the project in which everything is made first; folders that we made go if it fails."""
+    """A folder inside the project in which everything is made first; folders that we made go if it fails.
+
+    It is locked as long as its process lives, so that what one that was killed has left is known and goes.
+    """
     made = [place for place in (folder, *folder.parents) if not place.exists()]
+    stage, lock = None, -1
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        stage = Path(tempfile.mkdtemp(prefix=".tachograph-init-", dir=folder))
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    try:
+        with Held():
+            folder.mkdir(parents=True, exist_ok=True)
+            with alone_in(folder):
+                _clear_stale(folder)
+                stage = Path(tempfile.mkdtemp(prefix=_STAGE, dir=folder))
+                lock = _lock(stage)
         yield stage
-    except BaseException:
-        shutil.rmtree(stage, ignore_errors=True)
+    except BaseException as error:
+        if stage is not None:
+            shutil.rmtree(stage, ignore_errors=True)
         for place in made:
             with contextlib.suppress(OSError):
                 place.rmdir()
+        if isinstance(error, OSError):
+            raise _unwritable(folder, error) from error
         raise
+    finally:
+        if lock >= 0:
+            os.close(lock)
     shutil.rmtree(stage, ignore_errors=True)
+
+
+def _lock(stage: Path) -> int:
+    """A descriptor that holds the lock of a stage. Raises BlockingIOError where a process has it."""
+    lock = os.open(stage, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _clear_stale(folder: Path) -> None:
+    for stage in folder.glob(f"{_STAGE}*"):
+        with contextlib.suppress(OSError):  # its process lives, or it is no folder: not ours to remove
+            lock = _lock(stage)
+            shutil.rmtree(stage, ignore_errors=True)
+            os.close(lock)
 
 
 def _put(path: Path, text: bytes) -> None:
@@ -126,7 +162,12 @@ def _record(stage: Path) -> list[tuple[str, str]]:
         task = load_task(path, root=stage)
         agent, setting = build(task)
         name = f"runs/{path.parent.name}/{path.stem}"
-        record_run(agent, setting, stage / name, root=stage, expected=task.expected)
+        try:
+            record_run(agent, setting, stage / name, root=stage, expected=task.expected)
+        except ExpectationError as error:
+            if isinstance(error.__cause__, Interrupted):  # by a signal: no task of ours is
+                raise KeyboardInterrupt from None
+            raise
         found.append((name, str(task.data["title"])))
     index.update(stage)
     for name, _ in found:

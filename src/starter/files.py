@@ -15,8 +15,8 @@ _TEMPLATE: Final = Path(__file__).resolve().parent / "template"
 class Item:
     """One file, from a template of ours, or as it ships where none is named.
 
-    `at_top` says that it belongs to the top of the repository, where one may be there already: `instead` is
-    what to do then.
+    `at_top` says that it belongs to the top of the repository. Where one may be there already, `instead` is
+    what to do then; `@ROOT@` in it names the project to a command.
     """
 
     template: str
@@ -48,6 +48,12 @@ ITEMS: Final = (
     ),
     Item("tasks/first/outside.yaml", "tasks/first/outside.yaml", "a scenario that the policy must refuse"),
     Item(
+        "gitattributes",
+        ".gitattributes",
+        "how git merges what two branches accepted",
+        instead="add the line `runs/ACCEPTED.jsonl merge=union`",
+    ),
+    Item(
         "gitignore",
         ".gitignore",
         "what is not committed",
@@ -59,14 +65,14 @@ ITEMS: Final = (
         ".github/workflows/tachograph.yml",
         "the checks of every pull request",
         at_top=True,
-        instead="it is left as it is",
+        instead="add a step that runs `tachograph check --github@ROOT@`",
     ),
     Item(
         "pre-commit-config.yaml",
         ".pre-commit-config.yaml",
         "the check before every commit",
         at_top=True,
-        instead="add a local hook that runs `tachograph check`",
+        instead="add a local hook that runs `tachograph check@ROOT@`",
     ),
 )
 # folders whose files the commands read, all of them: what else is in there would be taken for ours

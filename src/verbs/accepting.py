@@ -12,7 +12,7 @@ from typing import Any
 
 from ..console import clip, painter
 from ..fail.errors import InputError
-from .common import Verb, run_folders
+from .common import Verb, in_project, root_of, run_folders
 from .plans import add_jobs, over_runs
 
 
@@ -37,6 +37,8 @@ def accept(options: argparse.Namespace) -> int:
     reason = accepting.reason_of(options.reason)
     if bool(options.runs) == options.all:
         raise InputError("it is not said what to accept", remedy="name runs, or give --all, not both")
+    if options.root is not None or in_project():
+        accepting.recover(root_of(options))
     root, folders = _folders(options)
     changes, left = _sorted(options, root, folders, reason)
     if options.runs and left:
@@ -84,10 +86,12 @@ def _do(options: argparse.Namespace, root: Path, changes: list[Any], left: dict[
     from ..evidence.accepted import ACCEPTED
     from ..evidence.drift import counted
     from ..review.accept import accept as put_in_place
-    from ..review.accept import foretold, sealed
+    from ..review.accept import foretold, sealed, to_add
 
     paint = painter(sys.stdout, options.no_color)
     seals = list(sealed(changes))
+    if changes:
+        to_add(root, changes)  # nothing is foretold that would be refused
     if changes and not options.json:
         for line in foretold(changes):
             print(clip(line, 400))

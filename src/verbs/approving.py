@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from ..console import clip, painter
-from .common import Verb
+from .common import Verb, path_given
 
 
 def add(commands: Any, verb: Verb) -> None:
     """The command approve."""
     parser = verb(commands, "approve", approve, "answer a question that a run put into a file")
-    parser.add_argument("file", metavar="FILE", help="a question, below the folder of run --approve FOLDER")
+    parser.add_argument(
+        "file",
+        type=path_given,
+        metavar="FILE",
+        help="a question, below the folder of run --approve FOLDER",
+    )
     said = parser.add_mutually_exclusive_group()
     said.add_argument(
         "--allow", dest="answer", action="store_const", const="allow", help="allow this one call"
@@ -47,4 +52,7 @@ def approve(options: argparse.Namespace) -> int:
     said = data.get("answer")
     colour = {"allow": "green", "deny": "red"}.get(str(said), "yellow")
     print(f"answer    {paint(clip(str(said or 'none yet: give --allow or --deny'), 80), colour)}")
+    for key in ("by", "why"):
+        if data.get(key) is not None:
+            print(f"{key:<10}{clip(str(data[key]), 400)}")
     return 0

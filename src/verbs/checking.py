@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ..console import clip, painter
+from ..console import clip, painter, width_of
 from ..fail.errors import InputError, OutputError
-from .common import Verb, load_policies, near, run_folders, write_file
+from .common import Verb, load_policies, near, path_given, run_folders, why_of, write_file
 from .plans import add_jobs, over_runs
 
 _ALL = "folders of runs (default: all below runs/)"
@@ -24,8 +24,10 @@ SKIP: Final = 125  # what `git bisect run` takes for "skip this commit"
 def add(commands: Any, verb: Verb) -> None:
     """The commands check, verify, seal and replay."""
     parser = verb(commands, "check", check, "make recorded runs again and compare them byte for byte")
-    parser.add_argument("runs", nargs="*", metavar="RUN", help=_ALL)
-    parser.add_argument("--html", metavar="FILE", help="write what drifted as one page for a browser too")
+    parser.add_argument("runs", nargs="*", type=path_given, metavar="RUN", help=_ALL)
+    parser.add_argument(
+        "--html", type=path_given, metavar="FILE", help="write what drifted as one page for a browser too"
+    )
     parser.add_argument(
         "--github",
         action="store_true",
@@ -36,20 +38,30 @@ def add(commands: Any, verb: Verb) -> None:
     )
     add_jobs(parser)
     parser = verb(commands, "verify", verify, "check records in themselves, without running anything")
-    parser.add_argument("runs", nargs="*", metavar="RUN", help=_ALL)
-    parser.add_argument("--key", metavar="FILE", help="each run must have a seal of this key (PEM)")
+    parser.add_argument("runs", nargs="*", type=path_given, metavar="RUN", help=_ALL)
+    parser.add_argument(
+        "--key", type=path_given, metavar="FILE", help="each run must have a seal of this key (PEM)"
+    )
     add_jobs(parser)
     parser = verb(commands, "seal", seal, "sign the four files of runs with an ed25519 key")
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs")
-    parser.add_argument("--key", required=True, metavar="FILE", help="private key (PEM)")
+    parser.add_argument("runs", nargs="+", type=path_given, metavar="RUN", help="folders of runs")
+    parser.add_argument("--key", type=path_given, required=True, metavar="FILE", help="private key (PEM)")
     parser = verb(commands, "replay", replay, "make runs again from their own records: no model, no tools")
     parser.add_argument(
-        "--policy", metavar="FILE", help="say what this policy would have decided, up to the first difference"
+        "--policy",
+        type=path_given,
+        metavar="FILE",
+        help="say what this policy would have decided, up to the first difference",
     )
     parser.add_argument(
-        "--overlay", action="append", default=[], metavar="FILE", help="merge over that policy"
+        "--overlay",
+        action="append",
+        default=[],
+        type=path_given,
+        metavar="FILE",
+        help="merge over that policy",
     )
-    parser.add_argument("runs", nargs="*", metavar="RUN", help=_ALL)
+    parser.add_argument("runs", nargs="*", type=path_given, metavar="RUN", help=_ALL)
     add_jobs(parser)
 
 
@@ -59,6 +71,8 @@ def check(options: argparse.Namespace) -> int:
         return _checked(options)
     try:
         return _checked(options)
+    except BrokenPipeError:
+        raise  # a reader that left says nothing of the commit
     except (InputError, OutputError) as error:
         why = clip(str(error), 1000)
     except Exception as error:  # noqa: BLE001 - a commit whose code fails is neither good nor bad
@@ -77,15 +91,15 @@ def _checked(options: argparse.Namespace) -> int:
         raise InputError("--json and --github both want standard output", remedy="choose one of them")
     root, folders = run_folders(options)
     whole = not options.runs and (root / "policy").is_dir()
-    given_root = Path(options.root) if options.root else None
+    given_root = Path(options.root) if options.root is not None else None
     counted_too = ("drifted", lambda item: not item.ok)
     found = over_runs(options, partial(examine, root=given_root), folders, "check", counted_too)
     index, secrets = (problems(root), leaks([root / "runs"], root)) if whole else ([], [])
     told = review(found, root, index=index, secrets=secrets, given_root=options.root)
-    if options.html:
-        from ..review.drift_page import page
+    if options.html is not None:
+        from ..review.drift_page import MARK, page
 
-        write_file(Path(options.html), page(told))
+        write_file(Path(options.html), page(told), ours=MARK, what="page of a check")
     if options.json:
         print(json.dumps(told.record(), sort_keys=True))
     else:
@@ -94,18 +108,21 @@ def _checked(options: argparse.Namespace) -> int:
 
 
 def _say_drift(options: argparse.Namespace, told: Any, root: Path, folders: Sequence[Path]) -> None:
+    from ..evidence.fold import fold
     from ..evidence.recorded import made_from_code
     from ..review.drift_text import closing, lines, plain
 
     if options.github:
         _tell_forge(told, root)
-    for line in lines(told, painter(sys.stdout, options.no_color)):
+    width = width_of(sys.stdout) if sys.stdout.isatty() else None
+    for line in lines(told, painter(sys.stdout, options.no_color), width):
         print(line)
     if told.stories:
         return
     names = plain(near(folders[0])) if len(folders) == 1 else f"{len(folders)} runs"
     from_code = sum(made_from_code(folder) for folder in folders)
-    print(closing(told, names, from_code, len(folders)))
+    last = closing(told, names, from_code, len(folders))
+    print(*([last] if width is None else fold(last, width)), sep="\n")
 
 
 def _tell_forge(told: Any, root: Path) -> None:
@@ -126,7 +143,7 @@ def _tell_forge(told: Any, root: Path) -> None:
                 out.write(summary(told))
         except (OSError, ValueError) as error:
             raise OutputError(
-                f"{file}: the summary cannot be added ({type(error).__name__}); unset GITHUB_STEP_SUMMARY"
+                f"{file}: the summary cannot be added ({why_of(error)}); unset GITHUB_STEP_SUMMARY"
             ) from None
 
 
@@ -134,11 +151,13 @@ def verify(options: argparse.Namespace) -> int:
     """Check records in themselves."""
     from ..evidence.drift import counted
     from ..evidence.index import problems
-    from ..evidence.seal import check_seal
+    from ..evidence.seal import check_key, check_seal
     from ..evidence.verify import verify as verify_run
 
     root, folders = run_folders(options)
-    key = Path(options.key) if options.key else None
+    key = Path(options.key) if options.key is not None else None
+    if key is not None:
+        check_key(key)  # else what is wrong with it is told of each run
 
     def held(folder: Path) -> list[str]:
         return [*verify_run(folder, root), *check_seal(folder, key, root)]
@@ -181,7 +200,7 @@ def replay(options: argparse.Namespace) -> int:
     from ..evidence.replay import replayed
 
     root, folders = run_folders(options)
-    if options.policy:
+    if options.policy is not None:
         return _other_policy(options, root, folders)
     counted_too = ("differ", lambda item: not item.ok)
     found = over_runs(options, partial(replayed, root=root), folders, "replay", counted_too)
@@ -204,6 +223,7 @@ def replay(options: argparse.Namespace) -> int:
 def _other_policy(options: argparse.Namespace, root: Path, folders: Sequence[Path]) -> int:
     """Say what another policy would have decided in each run, up to where it parts from the record."""
     from ..evidence.counterfactual import under
+    from ..evidence.drift import counted
 
     ((_, policy),) = load_policies(options, [options.policy])
     counted_too = ("otherwise", lambda item: not item.is_same)
@@ -216,7 +236,7 @@ def _other_policy(options: argparse.Namespace, root: Path, folders: Sequence[Pat
     paint = painter(sys.stdout, options.no_color)
     for item in found:
         if item.flip is None:
-            same = f"{item.same} decisions the same" + (
+            same = f"{counted(item.same, 'decision')} the same" + (
                 f"; then the run goes on otherwise: {item.why}" if item.why else ""
             )
             if item.untold:
@@ -235,8 +255,11 @@ def _other_policy(options: argparse.Namespace, root: Path, folders: Sequence[Pat
         )
         known = "; what the call would have brought is not known" if flip.kind == "widening" else ""
         print(
-            f"  {item.same} decisions before it are the same, {item.behind} behind it are hypothetical{known}"
+            f"  {counted(item.same, 'decision')} before it {'is' if item.same == 1 else 'are'} the same, "
+            f"{item.behind} behind it {'is' if item.behind == 1 else 'are'} hypothetical{known}"
         )
     flips = sum(item.flip is not None for item in found)
-    print(f"replay: {flips} of {len(found)} runs would have gone another way under {policy.version}")
+    print(
+        f"replay: {flips} of {counted(len(found), 'run')} would have gone another way under {policy.version}"
+    )
     return 0 if all(item.is_same for item in found) else 1

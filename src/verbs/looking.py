@@ -7,20 +7,22 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ..console import painter, wants_colour
-from .common import Verb
+from .common import Verb, path_given
 
 
 def add(commands: Any, verb: Verb) -> None:
     """The commands show and explain."""
     parser = verb(commands, "show", show, "print a recorded run, or two beside each other")
-    parser.add_argument("run", metavar="RUN", help="folder of a run")
-    parser.add_argument("other", nargs="?", metavar="RUN", help="another run to hold against it")
-    parser.add_argument("--html", metavar="FILE", help="write it as one page for a browser")
+    parser.add_argument("run", type=path_given, metavar="RUN", help="folder of a run")
+    parser.add_argument(
+        "other", nargs="?", type=path_given, metavar="RUN", help="another run to hold against it"
+    )
+    parser.add_argument("--html", type=path_given, metavar="FILE", help="write it as one page for a browser")
     parser = verb(commands, "explain", explain, "say why each call of a run was decided as it was")
-    parser.add_argument("run", metavar="RUN", help="folder of a run")
+    parser.add_argument("run", type=path_given, metavar="RUN", help="folder of a run")
     parser.add_argument("--step", type=int, metavar="N", help="this step only")
 
 
@@ -44,7 +46,7 @@ def show(options: argparse.Namespace) -> int:
     from ..evidence.show import show
 
     plain = options.no_color or not wants_colour(sys.stdout)
-    if options.json or not sys.stdout.isatty() or not _has_rich():
+    if options.json or not sys.stdout.isatty() or not _can_draw(sys.stdout):
         print(show(runs[0], as_json=options.json, paint=painter(sys.stdout, options.no_color)))
         return 0
     from ..views.model import run_of
@@ -66,7 +68,7 @@ def _show_two(options: argparse.Namespace, one: Path, other: Path) -> int:
         first = None if drift.first is None else drift.first.record()
         data = {"runs": [left.name, right.name], "first": first, "classes": dict(drift.counts)}
         print(json.dumps({**data, "same_setup": left.run == right.run}, sort_keys=True))
-    elif sys.stdout.isatty() and _has_rich():
+    elif sys.stdout.isatty() and _can_draw(sys.stdout):
         from ..views.terminal import print_two
 
         plain = options.no_color or not wants_colour(sys.stdout)
@@ -77,11 +79,15 @@ def _show_two(options: argparse.Namespace, one: Path, other: Path) -> int:
 
 
 def _root(options: argparse.Namespace) -> Path | None:
-    return Path(options.root) if options.root else None
+    return Path(options.root) if options.root is not None else None
 
 
-def _has_rich() -> bool:
-    """Whether the library is there that draws at a terminal: the extra `view`."""
+def _can_draw(stream: TextIO) -> bool:
+    """Whether the library is there that draws at a terminal (the extra `view`), and the terminal takes lines."""
+    try:
+        "\u2500\u2502\u251c\u2514\u2588".encode(stream.encoding)
+    except (LookupError, UnicodeEncodeError):
+        return False
     return importlib.util.find_spec("rich") is not None
 
 
@@ -91,7 +97,7 @@ def explain(options: argparse.Namespace) -> int:
     from ..review.why import add_why
 
     paint = painter(sys.stdout, options.no_color)
-    found = explain_run(Path(options.run), root=Path(options.root) if options.root else None)
+    found = explain_run(Path(options.run), root=_root(options))
     add_why(found, options.step, paint)
     if options.json:
         print(json.dumps(as_data(found, options.step), sort_keys=True))

@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from ..console import clip
-from .common import Verb, shown
+from .common import Verb, path_given, shown
 
 
 def add(commands: Any, verb: Verb) -> None:
     """The command site."""
     parser = verb(commands, "site", site, "write recorded runs as a static site: an index, and a page each")
-    parser.add_argument("runs", metavar="RUNS_DIR", help="folder with runs below it, such as runs")
-    parser.add_argument("out", metavar="OUT", help="folder to write; empty, new, or a site made before")
+    parser.add_argument(
+        "runs", type=path_given, metavar="RUNS_DIR", help="folder with runs below it, such as runs"
+    )
+    parser.add_argument(
+        "out", type=path_given, metavar="OUT", help="folder to write; empty, new, or a site made before"
+    )
 
 
 def site(options: argparse.Namespace) -> int:
@@ -26,7 +30,7 @@ def site(options: argparse.Namespace) -> int:
     from ..views.site import runs_in, write_site
 
     runs = Path(options.runs)
-    root = Path(options.root) if options.root else None
+    root = Path(options.root) if options.root is not None else None
     stream = None if options.json else sys.stderr
     with Ticker(stream, "site", len(runs_in(runs)), "unreadable", lambda entry: bool(entry.why)) as ticker:
         made = write_site(runs, Path(options.out), root=root, tell=ticker)
@@ -47,7 +51,7 @@ def show_page(options: argparse.Namespace, runs: Sequence[Path]) -> int:
     from ..views.page import run_page
     from ..views.site import write_page
 
-    root = Path(options.root) if options.root else None
+    root = Path(options.root) if options.root is not None else None
     found = [run_of(folder, root) for folder in runs]
     both = compared(*found) if len(found) == 2 else None
     write_page(Path(options.html), run_page(found[0]) if both is None else compare_page(both))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..console import painter, width_of
 from ..fail.errors import InputError
-from .common import Verb, root_of
+from .common import Verb, path_given, root_of
 
 Result = TypeVar("Result")
 
@@ -51,13 +51,15 @@ def over_runs(
 def add(kinds: Any, verb: Verb) -> None:
     """The command `policy diff`, among those below `policy`."""
     parser = verb(kinds, "diff", policy_diff, "say what a change of policy allows and denies otherwise")
-    parser.add_argument("old", metavar="OLD", help="policy file, or as git has it: HEAD:policy/v1.yaml")
-    parser.add_argument("new", metavar="NEW", help="policy file, or as git has it")
+    parser.add_argument(
+        "old", type=path_given, metavar="OLD", help="policy file, or as git has it: HEAD:policy/v1.yaml"
+    )
+    parser.add_argument("new", type=path_given, metavar="NEW", help="policy file, or as git has it")
     for name, what in (("--overlay", "NEW"), ("--old-overlay", "OLD")):
         text = f"merge over {what}; may be repeated"
-        parser.add_argument(name, action="append", default=[], metavar="FILE", help=text)
+        parser.add_argument(name, action="append", default=[], type=path_given, metavar="FILE", help=text)
     text = "recorded runs to ask too: a run, or a folder such as runs/; may be repeated"
-    parser.add_argument("--runs", action="append", default=[], metavar="DIR", help=text)
+    parser.add_argument("--runs", action="append", default=[], type=path_given, metavar="DIR", help=text)
     parser.add_argument("--markdown", action="store_true", help="print a comment for a pull request")
     add_jobs(parser)
 

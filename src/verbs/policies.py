@@ -9,7 +9,7 @@ from typing import Any
 
 from ..console import painter
 from . import plans, policy_proofs, suggesting
-from .common import EXIT_CODES, Verb, load_policies, near, root_of, shown
+from .common import EXIT_CODES, Verb, load_policies, near, path_given, root_of, shown
 
 
 def add(commands: Any, verb: Verb) -> None:
@@ -21,8 +21,12 @@ def add(commands: Any, verb: Verb) -> None:
     parser = verb(kinds, "version", policy_version, "print the version of a policy")
     _files(parser)
     parser = verb(kinds, "decide", policy_decide, 'decide one call: {"tool": ..., "arguments": {...}}')
-    parser.add_argument("call", metavar="CALL.json", help="file with the call, - for standard input")
-    parser.add_argument("--policy", metavar="FILE", help="policy file (default: policy/v1.yaml)")
+    parser.add_argument(
+        "call", type=path_given, metavar="CALL.json", help="file with the call, - for standard input"
+    )
+    parser.add_argument(
+        "--policy", type=path_given, metavar="FILE", help="policy file (default: policy/v1.yaml)"
+    )
     _overlays(parser)
     plans.add(kinds, verb)
     policy_proofs.add(kinds, verb)
@@ -30,18 +34,26 @@ def add(commands: Any, verb: Verb) -> None:
 
 
 def _files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="*", metavar="FILE", help="policy file (default: policy/v1.yaml)")
+    parser.add_argument(
+        "files", nargs="*", type=path_given, metavar="FILE", help="policy file (default: policy/v1.yaml)"
+    )
     _overlays(parser)
 
 
 def _overlays(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--overlay", action="append", default=[], metavar="FILE", help="merge over it; may be repeated"
+        "--overlay",
+        action="append",
+        default=[],
+        type=path_given,
+        metavar="FILE",
+        help="merge over it; may be repeated",
     )
 
 
 def policy_check(options: argparse.Namespace) -> int:
     """Load policies and say what they hold."""
+    from ..evidence.drift import counted
     from ..runtime.policy_checks import check_uses
     from ..runtime.tools import load_named
 
@@ -56,9 +68,10 @@ def policy_check(options: argparse.Namespace) -> int:
         print(json.dumps({near(path): policy.version for path, policy in loaded}, sort_keys=True))
         return 0
     for path, policy in loaded:
+        urls = len(policy.data.get("url_allowlist", ()))
         print(
-            f"{shown(path)}: version {policy.version}, {len(policy.allowed)} tools allowed, "
-            f"{len(policy.data.get('url_allowlist', ()))} URL entries, {len(policy.mounts)} mounts"
+            f"{shown(path)}: version {policy.version}, {counted(len(policy.allowed), 'tool')} allowed, "
+            f"{urls} URL {'entry' if urls == 1 else 'entries'}, {counted(len(policy.mounts), 'mount')}"
         )
     return 0
 
@@ -81,7 +94,7 @@ def policy_decide(options: argparse.Namespace) -> int:
     from ..review.why import lines_of, why_decided
     from ..runtime.explain import explain
 
-    ((_, policy),) = load_policies(options, [options.policy] if options.policy else [])
+    ((_, policy),) = load_policies(options, [options.policy] if options.policy is not None else [])
     asked = read_file(options.call, policy, root_of(options))
     found, why = explain(*asked), why_decided(*asked, root_of(options))
     if options.json:

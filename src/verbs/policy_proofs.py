@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..console import Paint, clip, painter, width_of
 from ..fail.errors import InputError
-from .common import Verb, root_of, write_file
+from .common import Verb, path_given, root_of, write_file
+from .plans import add_jobs
 
 if TYPE_CHECKING:
     from ..review.coverage import Coverage
@@ -21,38 +22,60 @@ def add(kinds: Any, verb: Verb) -> None:
     """The commands, among those below `policy`."""
     parser = verb(kinds, "test", policy_test, "hold policies against their tests")
     parser.add_argument(
-        "files", nargs="*", metavar="FILE", help="policy tests (default: policy/tests/*.yaml)"
+        "files",
+        nargs="*",
+        type=path_given,
+        metavar="FILE",
+        help="policy tests (default: policy/tests/*.yaml)",
     )
     _policy(parser)
-    parser.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML too")
+    parser.add_argument("--junit", type=path_given, metavar="FILE", help="write the results as JUnit XML too")
     parser = verb(
         kinds, "coverage", policy_coverage, "change a policy bit by bit: which changes does nothing notice?"
     )
     parser.add_argument(
-        "files", nargs="*", metavar="FILE", help="policy tests (default: policy/tests/*.yaml)"
+        "files",
+        nargs="*",
+        type=path_given,
+        metavar="FILE",
+        help="policy tests (default: policy/tests/*.yaml)",
     )
     _policy(parser)
     parser.add_argument(
-        "--runs", metavar="DIR", help="folder of recorded runs (default: the project's runs/)"
+        "--runs",
+        type=path_given,
+        metavar="DIR",
+        help="folder of recorded runs (default: the project's runs/)",
     )
     parser.add_argument(
         "--min", type=_percent, default=100, metavar="PERCENT", help="exit 0 from here on (default: 100)"
     )
-    parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
+    add_jobs(parser)
 
 
 def _policy(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--policy", metavar="FILE", help="in place of the policy file that the tests name")
     parser.add_argument(
-        "--overlay", action="append", default=[], metavar="FILE", help="merge over it; may be repeated"
+        "--policy",
+        type=path_given,
+        metavar="FILE",
+        help="in place of the policy file that the tests name",
+    )
+    parser.add_argument(
+        "--overlay",
+        action="append",
+        default=[],
+        type=path_given,
+        metavar="FILE",
+        help="merge over it; may be repeated",
     )
 
 
 def _percent(text: str) -> float:
-    number = float(text)
-    if not 0 <= number <= 100:
-        raise ValueError(text)
-    return number
+    with contextlib.suppress(ValueError):
+        number = float(text)
+        if 0 <= number <= 100:
+            return number
+    raise argparse.ArgumentTypeError(f"{clip(text, 40)!r} is no number from 0 to 100")
 
 
 def _test_files(options: argparse.Namespace, root: Path) -> list[Path]:
@@ -61,10 +84,11 @@ def _test_files(options: argparse.Namespace, root: Path) -> list[Path]:
 
 def policy_test(options: argparse.Namespace) -> int:
     """Hold policies against their tests."""
-    from ..review.junit import junit
+    from ..review.junit import HEAD, junit
     from ..review.policy_tests import load_suite, run_suite
 
-    root = root_of(options)
+    # tests that name their policy are of a project; with both given there is nothing of a project's to judge
+    root = root_of(options, own=not options.files or options.policy is None)
     files = _test_files(options, root)
     if not files:
         raise InputError(
@@ -72,14 +96,15 @@ def policy_test(options: argparse.Namespace) -> int:
             file=str(root / "policy" / "tests"),
             remedy="write one as docs/review.md says",
         )
-    base = Path(options.policy) if options.policy else None
+    base = Path(options.policy) if options.policy is not None else None
     overlays = [Path(file) for file in options.overlay]
     suites = [load_suite(file, root, base, overlays) for file in files]
     ran = [(suite, *run_suite(suite, root)) for suite in suites]
     results = [result for _, _, some in ran for result in some]
     failed = sum(not result.ok for result in results)
-    if options.junit:
-        write_file(Path(options.junit), junit([(suite.file, some) for suite, _, some in ran]))
+    if options.junit is not None:
+        document = junit([(suite.file, some) for suite, _, some in ran])
+        write_file(Path(options.junit), document, ours=HEAD.encode(), what="report of ours")
     if options.json:
         told = [
             {
@@ -105,18 +130,20 @@ def policy_test(options: argparse.Namespace) -> int:
 
 def policy_coverage(options: argparse.Namespace) -> int:
     """Say which changes of a policy neither a test nor a recorded run notices."""
+    from ..evidence.index import refuse_unreadable
     from ..review.coverage import cover
 
-    root = root_of(options)
-    runs = Path(options.runs) if options.runs else root / "runs"
-    if options.runs and not runs.is_dir():
+    root = root_of(options, own=True)
+    runs = Path(options.runs) if options.runs is not None else root / "runs"
+    if options.runs is not None and not runs.is_dir():
         raise InputError("there is no such folder", file=options.runs, remedy="name a folder of runs")
+    refuse_unreadable(runs)  # what is not seen notices nothing, and is not said to
     progress = _Progress()
     found = cover(
         root,
         _test_files(options, root),
         runs,
-        base=Path(options.policy) if options.policy else None,
+        base=Path(options.policy) if options.policy is not None else None,
         overlays=[Path(file) for file in options.overlay],
         jobs=options.jobs,
         tell=progress,

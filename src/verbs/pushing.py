@@ -11,13 +11,13 @@ from typing import Any
 
 from ..console import clip, painter
 from ..fail.errors import InputError
-from .common import Verb, near, run_folders
+from .common import Verb, near, path_given, run_folders, seconds_given
 
 
 def add(commands: Any, verb: Verb) -> None:
     """The command push."""
     parser = verb(commands, "push", push, "send the traces of recorded runs to an OTLP receiver")
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs")
+    parser.add_argument("runs", nargs="+", type=path_given, metavar="RUN", help="folders of runs")
     parser.add_argument(
         "--endpoint", required=True, metavar="URL", help="http://HOST:PORT[/PATH] or grpc://HOST:PORT"
     )
@@ -31,7 +31,7 @@ def add(commands: Any, verb: Verb) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=seconds_given,
         default=30.0,
         metavar="S",
         help="what one run may take, repeats included (30)",

@@ -6,25 +6,29 @@ import argparse
 import json
 import os
 import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..console import Paint, Progress, clip, painter, tell_model_errors
+from ..console import Paint, Progress, clip, painter, tell_model_errors, width_of
 from ..fail.errors import InputError
 from ..runtime.canonical_json import NotJson, freeze
 from ..runtime.redact import Redactor
-from .common import Verb, near, shown
+from .common import Verb, near, path_given, seconds_given, shown
 
 
 def add(commands: Any, verb: Verb) -> None:
     """The commands run and resume."""
     parser = verb(commands, "run", run, "run a task and record it as four files")
-    parser.add_argument("task", help="task file, such as tasks/canonical/v1.yaml")
-    parser.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/KIND/NAME)")
-    parser.add_argument("--timeout", type=float, metavar="S", help="end the run after S seconds")
+    parser.add_argument("task", type=path_given, help="task file, such as tasks/canonical/v1.yaml")
+    parser.add_argument(
+        "--out", type=path_given, metavar="DIR", help="folder of the run (default: runs/KIND/NAME)"
+    )
+    parser.add_argument("--timeout", type=seconds_given, metavar="S", help="end the run after S seconds")
     parser.add_argument(
         "--approve",
+        type=path_given,
         metavar="ask|FOLDER",
         help="who is asked about calls that need a person: you, at the terminal, or by files in FOLDER",
     )
@@ -43,13 +47,16 @@ def add(commands: Any, verb: Verb) -> None:
         "where the model answers, if not at its provider's",
     )
     parser = verb(commands, "resume", resume, "go on with a run that died, from its journal")
-    parser.add_argument("run", metavar="DIR", help="folder of the run, with or without .partial")
+    parser.add_argument(
+        "run", type=path_given, metavar="DIR", help="folder of the run, with or without .partial"
+    )
     for word, said in (("--done", "has taken place"), ("--not-done", "has not taken place")):
         parser.add_argument(
             word, action="append", default=[], metavar="CALL", help=f"the call in doubt {said}"
         )
     parser.add_argument(
         "--approve",
+        type=path_given,
         metavar="ask|FOLDER",
         help="who is asked about calls that need a person, if not as before",
     )
@@ -74,7 +81,7 @@ def _task_path(options: argparse.Namespace) -> tuple[Path, Path]:
     from ..runtime.places import project_root, shipped
 
     path = Path(options.task)
-    root = Path(options.root) if options.root else project_root(path.resolve().parent)
+    root = Path(options.root) if options.root is not None else project_root(path.resolve().parent)
     inside = shipped(options.task)
     if not os.path.exists(path) and not path.is_absolute() and os.path.isfile(inside):
         path, root = inside, None  # a task that came with the package; its run goes below the current folder
@@ -93,9 +100,9 @@ def run(options: argparse.Namespace) -> int:
     task = load_task(path, root=options.root)
     model = _model(options, options.llm, progress)
     kind, name = task.kind_and_name
-    out = Path(
-        options.out or near(home / "runs" / ("live" if model else path.resolve().parent.name) / path.stem)
-    )
+    kind_of_run = "live" if model else path.resolve().parent.name
+    out = Path(options.out if options.out is not None else near(home / "runs" / kind_of_run / path.stem))
+    options.recorded = out
     agent, setting = build(task, model=model)
     if options.approve is not None:
         way = "terminal" if options.approve == "ask" else "file"
@@ -112,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
     with live_export(options.otlp, lambda line: print(f"tachograph: {line}", file=sys.stderr)) as extra:
         result = record_run(
             agent,
-            replace(setting, deadline_s=options.timeout or setting.deadline_s),
+            replace(setting, deadline_s=setting.deadline_s if options.timeout is None else options.timeout),
             out,
             root=task.root,
             listeners=[*([progress] if progress else []), *extra],
@@ -205,6 +212,8 @@ def resume(options: argparse.Namespace) -> int:
     from ..runtime.keeping import DONE, NOT_DONE
 
     out = Path(options.run)
+    options.recorded = out.with_name(out.name.removesuffix(".partial"))
+    _refuse_finished(out)
     both = set(options.done) & set(options.not_done)
     if both:
         raise InputError(f"call {clip(min(both), 80)!r} is said to be done and not done", remedy="say one")
@@ -212,7 +221,7 @@ def resume(options: argparse.Namespace) -> int:
     paint = painter(sys.stdout, options.no_color)
     progress = None if options.json or options.quiet else Progress(sys.stdout, paint)
     listeners = [progress] if progress is not None else []
-    root = Path(options.root) if options.root else None
+    root = Path(options.root) if options.root is not None else None
 
     def again(model: dict[str, Any]) -> Any:
         spec = options.llm or f"{model['provider']}:{model['name']}"
@@ -238,6 +247,33 @@ def resume(options: argparse.Namespace) -> int:
     return 0 if result.ok else 1
 
 
+def _refuse_finished(out: Path) -> None:
+    """Raise InputError where a folder holds nothing to go on with."""
+    partial = out if out.suffix == ".partial" else out.with_name(f"{out.name}.partial")
+    if not partial.is_dir():
+        remedy = (
+            f"the run is over: see `tachograph show {shown(out)}`"
+            if out.is_dir()
+            else "name the folder that the run was to be recorded in"
+        )
+        raise InputError("there is no unfinished run to go on with", file=str(out), remedy=remedy)
+
+
+def _answer(text: str) -> str:
+    """The answer of a run: one line in a pipe, wrapped at a terminal."""
+    line = clip(text, 2000)
+    if not sys.stdout.isatty():
+        return f"answer    {line}"
+    lead = " " * len("answer    ")
+    return textwrap.fill(
+        line,
+        width_of(sys.stdout),
+        initial_indent="answer    ",
+        subsequent_indent=lead,
+        break_on_hyphens=False,
+    )
+
+
 def _say_result(options: argparse.Namespace, result: Any, out: Path, good: bool, paint: Paint) -> None:
     if options.json:
         print(
@@ -255,6 +291,6 @@ def _say_result(options: argparse.Namespace, result: Any, out: Path, good: bool,
         )
     else:
         if result.answer is not None:
-            print(f"answer    {clip(result.answer, 2000)}")
+            print(_answer(result.answer))
         print(f"ending    {paint(result.ending, 'green' if good else 'red')}")
         print(f"files     {shown(out)}/: state.jsonl trace.json run_report.md manifest.json")

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..fail.errors import InputError, OutputError
-from .common import Verb, root_of
+from ..fail.errors import InputError
+from .common import Verb, path_given, root_of, write_new
 
 if TYPE_CHECKING:
     from ..review.suggest import Suggestion
@@ -21,9 +21,13 @@ def add(kinds: Any, verb: Verb) -> None:
     parser = verb(
         kinds, "suggest", policy_suggest, "draft the tightest policy that a recorded run passes under"
     )
-    parser.add_argument("run", metavar="RUN", help="folder of a run")
-    parser.add_argument("--out", metavar="FILE", help="write the draft to a new file outside policy/")
-    parser.add_argument("--policy", metavar="FILE", help="print the smallest edits of this policy instead")
+    parser.add_argument("run", type=path_given, metavar="RUN", help="folder of a run")
+    parser.add_argument(
+        "--out", type=path_given, metavar="FILE", help="write the draft to a new file outside policy/"
+    )
+    parser.add_argument(
+        "--policy", type=path_given, metavar="FILE", help="print the smallest edits of this policy instead"
+    )
 
 
 def policy_suggest(options: argparse.Namespace) -> int:
@@ -31,11 +35,11 @@ def policy_suggest(options: argparse.Namespace) -> int:
     from ..review.suggest import suggest, suggest_edits
     from ..runtime.policy import Policy
 
-    root = Path(options.root) if options.root else None
-    if options.out and options.policy:
+    root = Path(options.root) if options.root is not None else None
+    if options.out is not None and options.policy is not None:
         raise InputError("--out and --policy do not go together", remedy="edits are only printed")
     out = _new_file(options)
-    if options.policy:
+    if options.policy is not None:
         base = root_of(options)
         policy = Policy.load(options.policy, root=base)
         found = suggest_edits(Path(options.run), policy, root=root)
@@ -44,7 +48,7 @@ def policy_suggest(options: argparse.Namespace) -> int:
         found = suggest(Path(options.run), root=root)
         text = found.text
     if out is not None:
-        _write(out, text)
+        write_new(out, text)
     if options.json:
         print(json.dumps({**found.record(), "text": text}, sort_keys=True))
     elif out is None:
@@ -57,10 +61,9 @@ def _new_file(options: argparse.Namespace) -> Path | None:
     if options.out is None:
         return None
     out = Path(options.out)
-    if not options.out or os.path.lexists(out):
-        what = "is there already" if options.out else "names no file"
+    if os.path.lexists(out):
         raise InputError(
-            what, file=options.out or "--out", remedy="name a new file: a draft replaces nothing"
+            "is there already", file=options.out, remedy="name a new file: a draft replaces nothing"
         )
     if out.resolve().is_relative_to((root_of(options) / "policy").resolve()):
         raise InputError(
@@ -69,14 +72,6 @@ def _new_file(options: argparse.Namespace) -> Path | None:
             remedy="write the draft elsewhere, to be reviewed",
         )
     return out
-
-
-def _write(out: Path, text: str) -> None:
-    try:
-        with out.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    except OSError as error:
-        raise OutputError(f"{out}: cannot be written ({type(error).__name__}); name a new file") from None
 
 
 def _edits(found: Suggestion, file: Path, policy: Policy) -> str:

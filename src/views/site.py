@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ..evidence.index import UNFINISHED
+from ..evidence.index import UNFINISHED, raise_unreadable
 from ..evidence.manifest import STATE
 from ..evidence.parallel import each
 from ..evidence.report import visible
@@ -52,13 +52,16 @@ def file_name(name: str) -> str:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Every run below a folder, finished or under way, sorted. Raises InputError where there is none."""
+    """Every run below a folder, finished or under way, sorted.
+
+    Raises InputError where there is none, or where a folder cannot be read.
+    """
     if not folder.is_dir():
         raise InputError(
             "there is no such folder", file=str(folder), remedy="name a folder of runs such as runs"
         )
     found = []
-    for place, below, files in os.walk(folder):
+    for place, below, files in os.walk(folder, onerror=raise_unreadable):
         if STATE in files or JOURNAL in files:
             path = Path(place)
             below.clear()
