@@ -6,17 +6,18 @@ place that cannot be written to; 3 suspended, `resume` goes on; 130 and 143 ende
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from types import FrameType
-from typing import Any, Final
 
 try:
+    import argparse
+    import contextlib
+    import os
+    import signal
+    import threading
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
+    from typing import Any, Final
+
     from . import verbs
     from .console import clip
     from .fail.errors import ExpectationError, InputError, Interrupted, OutputError, Suspended
@@ -48,7 +49,7 @@ def _main(argv: Sequence[str] | None, came: list[int]) -> int:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         options = parser.parse_args(argv)
-    except InputError as error:  # a path that is none
+    except InputError as error:  # of the type of an argument
         print(f"tachograph: {clip(str(error), 1000)}", file=sys.stderr)
         return 2
     if options.command is None and not options.version:

@@ -131,7 +131,29 @@ def test_long_and_hostile_arguments_are_wrapped_and_inert(desk: Desk) -> None:
 
 def test_silence_is_no_answer(desk: Desk) -> None:
     assert desk.ask(asked(timeout_s=0, path="a")) is None
-    assert "no answer in time" in desk.seen
+    assert "no answer in time: the call is refused" in desk.seen
+
+
+def test_the_end_of_what_is_typed_is_no_answer_and_not_late(desk: Desk) -> None:
+    assert desk.ask(asked(path="a"), "\x04") is None  # Ctrl-D
+    assert "no answer was given: the call is refused" in desk.seen and "in time" not in desk.seen
+
+
+def test_what_is_told_of_ctrl_c_begins_on_a_line_of_its_own(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def press(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("select.select", press)
+    terminal = Terminal(POLICY, lambda text, _: text, stdin=desk.read, out=desk.write)
+    with pytest.raises(KeyboardInterrupt):
+        terminal(asked(path="a"))
+    print("<told>", end="", file=desk.write, flush=True)
+    end = time.monotonic() + 30
+    while "<told>" not in desk.seen and time.monotonic() < end:
+        time.sleep(0.01)
+    assert desk.seen.endswith(" > \r\n<told>")
 
 
 def test_what_was_typed_before_the_question_is_dropped(desk: Desk) -> None:

@@ -101,7 +101,8 @@ class History:
         gone = self.left.setdefault(run, {})
         if before in gone:
             self.wrong.append(
-                f"{ACCEPTED}:{number}: goes on from what line {gone[before]} left; take one of them out"
+                f"{ACCEPTED}:{number}: goes on from what line {gone[before]} left; take one of them out, "
+                "after a merge the one that accepted what was not kept"
             )
         gone[before] = number
         gone.pop(after, None)  # it came back

@@ -14,6 +14,7 @@ from ..runtime.explain import Budget, Explanation, budgets_of, explain
 from ..runtime.gate import Counters, Decision, Gate
 from ..runtime.tape import RecordedClock, RecordedWorld, Tape
 from .decide import Paint, budget_lines, decision_line, rule_lines
+from .fold import fold
 from .recorded import Recorded, open_record, revive
 from .report import visible
 
@@ -126,8 +127,8 @@ def _budgets_before(found: Explained, step: int) -> tuple[Budget, ...]:
     return found.steps[step - 1] if step <= len(found.steps) else ()
 
 
-def as_text(found: Explained, step: int | None, paint: Paint) -> str:
-    """The explanation as lines of text."""
+def as_text(found: Explained, step: int | None, paint: Paint, width: int | None = None) -> str:
+    """The explanation as lines of text, no wider than `width` where that is given."""
     out = [paint(visible(found.recorded.run["run_id"]), "bold")]
     out += [paint(f"note      {visible(note)}", "yellow") for note in found.notes]
     for line in steps_of(found, step):
@@ -139,7 +140,7 @@ def as_text(found: Explained, step: int | None, paint: Paint) -> str:
                 out += [f"    {text}" for text in found.said(line, decision)[1]]
         for call in line["intended_tool_calls"]:
             out += ["", *_call(found, line, call, paint)]
-    return "\n".join(out)
+    return "\n".join(out if width is None else [piece for line in out for piece in fold(line, width, 4)])
 
 
 def _call(found: Explained, line: Line, call: Line, paint: Paint) -> list[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Self
@@ -247,6 +249,53 @@ def alone_in(parent: Path) -> Iterator[None]:
 
 
 _swapping = alone_in
+
+
+@contextlib.contextmanager
+def stage_in(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder in `parent` to make something in, which is gone in the end.
+
+    It is locked as long as its process lives, so that what killed processes left of such folders is known and
+    goes too.
+    """
+    stage, lock = None, -1
+    try:
+        with Held(), alone_in(parent):
+            _clear_stale(parent, prefix)
+            stage = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+            lock = _locked(stage)
+        yield stage
+    finally:
+        with Held():
+            if stage is not None:
+                shutil.rmtree(stage, ignore_errors=True)
+            if lock >= 0:
+                os.close(lock)
+
+
+def _clear_stale(parent: Path, prefix: str) -> None:
+    for stage in made_here(parent, prefix):
+        with contextlib.suppress(OSError):  # its process lives, or it is no folder: not ours to remove
+            lock = _locked(stage)
+            shutil.rmtree(stage, ignore_errors=True)
+            os.close(lock)
+
+
+def made_here(parent: Path, prefix: str) -> list[Path]:
+    """What is in `parent` under a name that `mkdtemp` gives."""
+    name = re.compile(re.escape(prefix) + "[a-z0-9_]{8}")
+    return sorted(path for path in parent.iterdir() if name.fullmatch(path.name))
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor of a folder that holds its lock. Raises BlockingIOError where another process has it."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
 
 
 def _sync(path: Path) -> None:

@@ -36,7 +36,7 @@ def cannot_be_read(error: OSError) -> InputError:
 def folders_in(place: Path) -> list[Path]:
     """The folders in a folder, sorted; none where it is not there. Raises InputError where it cannot be read.
 
-    `Path.glob` passes over what cannot be read, and a run that nobody looked at would count as one that holds.
+    `Path.glob` passes over what cannot be read: a run that nobody looked at would count as one that holds.
     """
     try:
         names = os.listdir(place)
@@ -58,7 +58,7 @@ def _is_folder(path: Path) -> bool:
 
 def refuse_unreadable(place: Path) -> None:
     """Raise InputError where a folder below `place` cannot be read."""
-    for _ in os.walk(place, onerror=raise_unreadable):
+    for _ in os.walk(place, onerror=raise_unreadable) if os.path.lexists(place) else ():
         pass
 
 

@@ -160,8 +160,8 @@ def accept(root: Path, changes: Sequence[Change]) -> list[Line]:
 def recover(root: Path) -> None:
     """Put runs back that stand aside, because a process was killed while it put others in their places."""
     for old in sorted((root / "runs").glob("*/*.old")):
-        with contextlib.suppress(OutputError), Folder(old.with_suffix("")) as folder:
-            folder.discard()
+        with contextlib.suppress(OutputError), Folder(old.with_suffix("")) as left:
+            left.discard()
 
 
 def to_add(root: Path, changes: Sequence[Change]) -> set[str]:

@@ -278,13 +278,13 @@ def _story(found: Findings, root: Path, every: Sequence[Cause], option: str, blo
 
 def _left(found: Findings) -> str | None:
     """Why `tachograph accept` does not take a run, in the order in which it asks; None where it does."""
+    if found.accept is not None and _takes(found.accept):
+        return None
     if found.tampered:
         return "hand"
     if not found.judged:
         return "again"
-    if found.missed:
-        return "task"
-    return None if found.accept is not None and _takes(found.accept) else "model"
+    return "task" if found.missed else "model"
 
 
 def _part(found: Findings, item: Divergence, told: str, root: Path) -> Part:

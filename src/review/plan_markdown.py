@@ -124,7 +124,7 @@ def _cut(items: Sequence[Any], rows: int, line: Callable[[Any], str]) -> Iterato
     """One line an item, as many as there is room for."""
     yield from map(line, items[:rows])
     if len(items) > rows:
-        yield from ("", f"… and {len(items) - rows} more")
+        yield from ("", f"… and {len(items) - rows} more, `--json` has all")
 
 
 def _folded(title: str, lines: Iterable[str]) -> Iterator[str]:

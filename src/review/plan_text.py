@@ -16,43 +16,58 @@ Paint = Callable[[str, str], str]
 
 COLOURS = {WIDENING: "red", TIGHTENING: "yellow", NEEDS_APPROVAL: "yellow"}
 _LONG = 2000  # characters of one thing told
+MOST = 200  # changes of one kind, and runs, where nobody says another number
+AT_A_TERMINAL = 20
 
 
-def lines_of(plan: Plan, width: int, paint: Paint) -> Iterator[str]:
-    """The lines to print."""
+def lines_of(plan: Plan, width: int, paint: Paint, most: int = MOST) -> Iterator[str]:
+    """The lines to print: of each kind of change and group of runs `most`, then how many more there are."""
     yield from _fold(f"policy diff: {plan.verdict}", width)
     for kind in KINDS:
-        for change in plan.changes(kind):
+        changes = plan.changes(kind)
+        for change in changes[:most]:
             yield ""
             yield from _headed(kind, f"{change.rule}  {change.at}", width, paint)
             for text in (change.what, f"such as {event_of(change.witness)}", sides_of(change.witness)):
                 yield from _fold(text, width, "  ")
+        yield from _more(len(changes) - most, kind, width)
     if plan.comparison.settings:
         yield ""
         yield from _fold("settings that decide no call", width)
-        for setting in plan.comparison.settings:
+        for setting in plan.comparison.settings[:most]:
             yield from _fold(setting_of(setting), width, "  ")
+        yield from _more(len(plan.comparison.settings) - most, "setting", width)
     if plan.comparison.untold:
         yield ""
         yield from _fold("untold", width)
-        for text in plan.comparison.untold:
+        for text in plan.comparison.untold[:most]:
             yield from _fold(text, width, "  ")
+        yield from _more(len(plan.comparison.untold) - most, "untold", width)
     if plan.runs is not None:
-        yield from _runs(plan, width, paint)
+        yield from _runs(plan, width, paint, most)
     if plan.closing is not None:
         yield ""
         yield from _fold(plan.closing, width)
 
 
-def _runs(plan: Plan, width: int, paint: Paint) -> Iterator[str]:
+def _more(number: int, kind: str, width: int) -> Iterator[str]:
+    """How many of a kind are not shown; nothing where all are."""
+    if number > 0:
+        named = kind if kind in (NEEDS_APPROVAL, "untold") else counted(number, kind).partition(" ")[2]
+        yield ""
+        yield from _fold(f"and {number} more {named}, --json has all", width)
+
+
+def _runs(plan: Plan, width: int, paint: Paint, most: int) -> Iterator[str]:
     told = [item for group in (*KINDS, OTHER_WAY, CANNOT_TELL) for item in plan.by_group[group]]
     if told or plan.by_group[NOT_UNDER]:
         yield ""
         yield from _fold("recorded runs", width)
-    for item in told:
+    for item in told[:most]:
         yield from _headed(item.group, item.run, width, paint)
         for text in words_of(item):
             yield from _fold(text, width, "  ")
+    yield from _more(len(told) - most, "run", width)
     if plan.by_group[NOT_UNDER]:
         names = " ".join(item.run for item in plan.by_group[NOT_UNDER])
         yield from _fold(f"{NOT_UNDER}: {names}", width)
@@ -82,7 +97,9 @@ def _decisions(number: int) -> str:
 
 
 def place_of(flip: Any) -> str:
-    """Where in a run: step, position, tool."""
+    """Where in a run: step, position, tool; a budget is asked before the model is."""
+    if flip.position == "d":
+        return f"step {flip.step}, before the model is asked: budget"
     return f"step {flip.step} {flip.position} {flip.tool or 'budget'}"
 
 
@@ -106,7 +123,7 @@ def event_of(witness: Any) -> str:
     if witness.late is not None:
         text += f", meeting {_json(witness.late)}"
     if witness.result_bytes is not None:
-        text += f", a result of {witness.result_bytes} bytes"
+        text += f", a result of {counted(witness.result_bytes, 'byte')}"
     return text
 
 
@@ -129,7 +146,7 @@ def _headed(kind: str, text: str, width: int, paint: Paint) -> Iterator[str]:
 
 def _fold(text: str, width: int, indent: str = "") -> list[str]:
     """Foreign text on lines of a terminal: inert, no longer than it is wide."""
-    line = visible(text[:_LONG])
+    line = visible(text[:_LONG]) + "…" * (len(text) > _LONG)
     return textwrap.wrap(
         line,
         width,

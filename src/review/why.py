@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..evidence.decide import tools_of
+from ..evidence.drift import counted
 from ..evidence.explain import Explained
 from ..evidence.report import visible
 from ..fail.errors import InputError
@@ -289,7 +290,7 @@ def _brief(witness: Witness) -> str:
         met = {key: value for key, value in sorted(witness.late.items()) if key != "rule"}
         what += f" meeting {_cut(json.dumps(met, ensure_ascii=False))}"
     if witness.result_bytes is not None:
-        what += f" with a result of {witness.result_bytes} bytes"
+        what += f" with a result of {counted(witness.result_bytes, 'byte')}"
     if witness.used:
         what += " after " + ", ".join(f"{count} {name}" for name, count in sorted(witness.used.items()))
     return f"{what}: {witness.before['decision']} -> {witness.after['decision']}"

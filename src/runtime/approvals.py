@@ -144,6 +144,7 @@ def _write(path: Path, data: dict[str, Any], *, new: bool = False) -> None:
             file.write(text)
         os.replace(made, path)
     except OSError as error:
+        why = error.strerror or type(error).__name__
         raise OutputError(
-            f"{path}: the question cannot be written ({error.strerror or type(error).__name__}); name a folder that can be"
+            f"{path}: the question cannot be written ({why}); name a folder that can be"
         ) from error

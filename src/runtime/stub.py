@@ -18,6 +18,9 @@ from . import canonical_json
 from .llm import LLMInput, LLMOutput, ToolCall
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+# what a model is told in the place of the result of a call that was refused
+_DENIAL = {"error", "rule", "reason", "executed", "retryable"}
+_SAID = 300  # characters of a rule and its reason
 # makes an error at a place of the script: (JSON Pointer within the turns, message, remedy)
 Complain = Callable[[str, str, str], TaskError]
 
@@ -97,9 +100,19 @@ class Stub:
         try:
             return _at(here, pointer)
         except (KeyError, IndexError, ValueError, TypeError):
-            raise self._complain(
-                where, f"pointer {pointer!r} finds nothing in result {number}", "look at the recorded result"
-            ) from None
+            raise self._complain(where, *_nothing_at(pointer, number, here)) from None
+
+
+def _nothing_at(pointer: str, number: int, here: Any) -> tuple[str, str]:
+    """What is wrong with a pointer that finds nothing, and what to do: a refused call has no result."""
+    nothing = f"pointer {pointer!r} finds nothing in result {number}"
+    if isinstance(here, dict) and here.keys() == _DENIAL and here["error"] == "policy_denied":
+        said = f"{here['rule']}: {here['reason']}"
+        return (
+            f"{nothing}, which is a denial by {said[:_SAID]}",
+            "mend the policy, or what the script does then",
+        )
+    return nothing, "look at the recorded result"
 
 
 def _at(here: Any, pointer: str) -> Any:

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import shlex
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from ..evidence import index
 from ..evidence.check import examine
-from ..evidence.folder import Held, alone_in
+from ..evidence.folder import Held, stage_in
 from ..evidence.record import record_run
 from ..evidence.task import build, load_task
 from ..fail.errors import ExpectationError, InputError, Interrupted, OutputError
 from .files import ITEMS, OWN, Item
-
-_STAGE: Final = ".tachograph-init-"
 
 
 @dataclass
@@ -58,7 +53,7 @@ def begin(folder: Path, version: str) -> Begun:
         "ENTRY": json.dumps(f"tachograph check --root {shlex.quote(place)}"),
         "FILES": json.dumps(f"^{re.escape(prefix)}(policy|tools|tasks|data|runs)/"),
     }
-    option = "" if place == "." else f" --root {shlex.quote(place)}"
+    option = "" if place == "." else " --root " + shlex.quote(place)
     with _staged(folder) as stage:
         for item in ITEMS:
             target = (top if item.at_top else folder) / item.place
@@ -68,7 +63,8 @@ def begin(folder: Path, version: str) -> Begun:
             _put(stage / item.place, item.text(**values))
             begun.created.append((_relative(target, folder), item.words))
         begun.runs = _record(stage)
-        _move(stage, folder, top)
+        with Held():
+            _move(stage, folder, top)
     return begun
 
 
@@ -99,60 +95,25 @@ def _relative(path: Path, base: Path) -> str:
 
 @contextlib.contextmanager
 def _staged(folder: Path) -> Iterator[Path]:
-    """A folder inside the project in which everything is made first; folders that we made go if it fails.
-
-    It is locked as long as its process lives, so that what one that was killed has left is known and goes.
-    """
+    """A folder inside the project in which everything is made first; folders that we made go if it fails."""
     made = [place for place in (folder, *folder.parents) if not place.exists()]
-    stage, lock = None, -1
     try:
-        with Held():
-            folder.mkdir(parents=True, exist_ok=True)
-            with alone_in(folder):
-                _clear_stale(folder)
-                stage = Path(tempfile.mkdtemp(prefix=_STAGE, dir=folder))
-                lock = _lock(stage)
-        yield stage
-    except BaseException as error:
-        if stage is not None:
-            shutil.rmtree(stage, ignore_errors=True)
-        for place in made:
-            with contextlib.suppress(OSError):
-                place.rmdir()
-        if isinstance(error, OSError):
-            raise _unwritable(folder, error) from error
-        raise
+        folder.mkdir(parents=True, exist_ok=True)
+        with stage_in(folder, ".tachograph-init-") as stage:
+            yield stage
+        made = []
+    except OSError as error:
+        raise _unwritable(folder, error) from error
     finally:
-        if lock >= 0:
-            os.close(lock)
-    shutil.rmtree(stage, ignore_errors=True)
-
-
-def _lock(stage: Path) -> int:
-    """A descriptor that holds the lock of a stage. Raises BlockingIOError where a process has it."""
-    lock = os.open(stage, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
-
-
-def _clear_stale(folder: Path) -> None:
-    for stage in folder.glob(f"{_STAGE}*"):
-        with contextlib.suppress(OSError):  # its process lives, or it is no folder: not ours to remove
-            lock = _lock(stage)
-            shutil.rmtree(stage, ignore_errors=True)
-            os.close(lock)
+        with Held():
+            for place in made:
+                with contextlib.suppress(OSError):
+                    place.rmdir()
 
 
 def _put(path: Path, text: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text)
-    except OSError as error:
-        raise _unwritable(path, error) from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text)
 
 
 def _record(stage: Path) -> list[tuple[str, str]]:
@@ -200,19 +161,20 @@ def _move(stage: Path, folder: Path, top: Path) -> None:
                 with source.open("rb") as data, target.open("xb") as copy:
                     shutil.copyfileobj(data, copy)
             done.append(target)
-    except BaseException as error:
+    except BaseException:
         for path in reversed(done):
             path.unlink(missing_ok=True)
         for path in reversed(made):
             with contextlib.suppress(OSError):
                 path.rmdir()
-        if isinstance(error, OSError):
-            raise _unwritable(folder, error) from error
         raise
 
 
 def _unwritable(path: Path, error: OSError) -> OutputError:
-    return OutputError(f"{path}: cannot be written ({type(error).__name__}); nothing was left there")
+    why = error.strerror or type(error).__name__
+    return OutputError(
+        f"{path}: cannot be written ({why}), and nothing was left there; name a folder that can be written to"
+    )
 
 
 __all__ = ["ITEMS", "Begun", "Item", "begin"]

@@ -10,13 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from ..console import clip, painter
-from .common import Verb, near
+from .common import Verb, near, path_given
 
 
 def add(commands: Any, verb: Verb) -> None:
     """The command init."""
     parser = verb(commands, "init", init, "lay out a project: policy, tool, tasks, recorded runs, CI, hook")
-    parser.add_argument("folder", metavar="DIR", help="an empty, a new or an existing folder")
+    parser.add_argument(
+        "folder", type=path_given, metavar="DIR", help="an empty, a new or an existing folder"
+    )
+    instead = parser.add_argument_group(conflict_handler="resolve")
+    instead.add_argument("--root", type=_no_root, help=argparse.SUPPRESS)  # of the other commands
+
+
+def _no_root(_text: str) -> str:
+    raise argparse.ArgumentTypeError("init makes a project in DIR; leave this out")
 
 
 def init(options: argparse.Namespace) -> int:

@@ -24,9 +24,11 @@ Verb = Callable[[Any, str, Callable[[argparse.Namespace], int], str], argparse.A
 
 
 def path_given(text: str) -> str:
-    """The type of every argument that is a path: one that names something, and is no circle of links."""
+    """The type of every argument that is a path. Raises InputError for none at all and for a circle of links."""
     if not text:
-        raise argparse.ArgumentTypeError("an empty text names nothing; write . for the current folder")
+        raise InputError(
+            "an empty text names nothing", file="''", remedy="name a file or a folder; . is the current one"
+        )
     try:
         Path(text).resolve()
     except (OSError, RuntimeError, ValueError):
@@ -37,12 +39,14 @@ def path_given(text: str) -> str:
 
 
 def seconds_given(text: str) -> float:
-    """The type of an argument that is a time: finite, more than nothing."""
+    """The type of `--timeout`: finite, more than nothing. Raises InputError."""
     with contextlib.suppress(ValueError):
         number = float(text)
         if math.isfinite(number) and number > 0:
             return number
-    raise argparse.ArgumentTypeError(f"{clip(text, 40)!r} is no number of seconds above 0")
+    raise InputError(
+        f"{clip(text, 40)!r} is no number of seconds above 0", file="--timeout", remedy="give one"
+    )
 
 
 def root_of(options: argparse.Namespace, *, own: bool = False) -> Path:
@@ -129,8 +133,8 @@ def load_policies(options: argparse.Namespace, files: Sequence[str]) -> list[Any
 def write_file(place: Path, text: str, *, ours: bytes, what: str) -> None:
     """Write what a person asked for: a file whole at once, a device or a pipe as it comes.
 
-    A file that is there is replaced where it is empty or holds `ours` in its first 400 bytes; `what` names such
-    files. Raises OutputError.
+    A file that is there is replaced where it is empty or holds `ours` in its first 400 bytes; `what` names
+    such files. Raises OutputError.
     """
     data = text.encode("utf-8", "backslashreplace")
     try:
@@ -181,7 +185,7 @@ def why_of(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _beside(target: Path, data: bytes) -> Iterator[Path]:
-    """A file beside `target` with the usual permissions that holds `data`; gone afterwards unless it was moved."""
+    """A file with the usual permissions beside `target` that holds `data`; gone afterwards if not moved."""
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:60]}-", dir=target.parent)
     fresh = Path(name)
     try:

@@ -83,7 +83,7 @@ def _root(options: argparse.Namespace) -> Path | None:
 
 
 def _can_draw(stream: TextIO) -> bool:
-    """Whether the library is there that draws at a terminal (the extra `view`), and the terminal takes lines."""
+    """Whether the library is there that draws at a terminal (the extra `view`), and the lines can be encoded."""
     try:
         "\u2500\u2502\u251c\u2514\u2588".encode(stream.encoding)
     except (LookupError, UnicodeEncodeError):

@@ -69,7 +69,7 @@ def policy_diff(options: argparse.Namespace) -> int:
     from ..evidence.parallel import Ticker
     from ..review.plan import ask_runs, compare_sides, runs_in
     from ..review.plan_markdown import markdown_of
-    from ..review.plan_text import lines_of
+    from ..review.plan_text import AT_A_TERMINAL, MOST, lines_of
     from ..review.sources import Sources
 
     root = root_of(options)
@@ -90,7 +90,8 @@ def policy_diff(options: argparse.Namespace) -> int:
     elif options.markdown:
         print(markdown_of(plan), end="")
     else:
-        for line in lines_of(plan, width_of(sys.stdout), painter(sys.stdout, options.no_color)):
+        most = AT_A_TERMINAL if sys.stdout.isatty() else MOST
+        for line in lines_of(plan, width_of(sys.stdout), painter(sys.stdout, options.no_color), most):
             print(line)
     return plan.code
 

@@ -7,13 +7,13 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from ..evidence.folder import Held, alone_in, made_here, stage_in
 from ..evidence.index import UNFINISHED, raise_unreadable
 from ..evidence.manifest import STATE
 from ..evidence.parallel import each
@@ -84,20 +84,17 @@ def write_site(
     place = _place(out)
     if any(place == folder.resolve() or folder.resolve() in place.parents for folder in folders):
         raise OutputError(f"{out}: lies in a recorded run; name a folder elsewhere")
-    _refuse_foreign(place, out)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+        with _alone_at(place):
+            _refuse_foreign(place, out)
+        with stage_in(place.parent, f".{place.name}-new-") as fresh:
+            made = _write(runs, folders, fresh, root, tell)
+            with _alone_at(place):
+                _refuse_foreign(place, out)  # what came meanwhile
+                _put(fresh, place)
     except OSError as error:
         raise _unwritable(out, error) from error
-    try:
-        made = _write(runs, folders, fresh, root, tell)
-        _refuse_foreign(place, out)  # what came meanwhile
-        _put(fresh, place)
-    except OSError as error:
-        raise _unwritable(out, error) from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
     return made
 
 
@@ -193,6 +190,21 @@ def _listed(place: Path) -> dict[str, Any] | None:
     return files if isinstance(files, dict) else None
 
 
+@contextlib.contextmanager
+def _alone_at(place: Path) -> Iterator[None]:
+    """Alone among those who write a site there, undisturbed, and with what a killed one has put aside put right."""
+    with Held(), alone_in(place.parent):
+        for old in made_here(place.parent, f".{place.name}-old-"):
+            if old.is_symlink() or not old.is_dir() or (_files(old) and _listed(old) is None):
+                continue  # none of ours
+            if _files(old) and not os.path.lexists(place):
+                old.rename(place)
+            else:
+                with contextlib.suppress(OSError):  # something else was put into it
+                    _drop(old)
+        yield
+
+
 def _put(fresh: Path, place: Path) -> None:
     """Put the new folder where the old one stands: by rename, the old one aside first."""
     mask = os.umask(0)
@@ -221,7 +233,7 @@ def _drop(old: Path) -> None:
 
 def _unwritable(out: Path, error: OSError) -> OutputError:
     return OutputError(
-        f"{out}: cannot be written to ({type(error).__name__}); check the folder and its permission"
+        f"{out}: cannot be written to ({error.strerror or type(error).__name__}); check the folder and its permission"
     )
 
 

@@ -25,6 +25,13 @@ from tests.evidence.project import FEW, copy_inputs, edit_lines, replaced
 from tests.support import ROOT, attend_to_ctrl_c, environment
 
 HERE = os.getpid()
+REAL = parallel._has_one_thread
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test runner may have a thread of its own beside this one, which holds none of our locks."""
+    monkeypatch.setattr(parallel, "_has_one_thread", lambda: True)
 
 
 def _square(number: int) -> tuple[int, int]:
@@ -54,7 +61,8 @@ def test_the_cores_at_hand_are_the_default() -> None:
         os.sched_setaffinity(0, whole)
 
 
-def test_beside_a_thread_nothing_is_forked() -> None:
+def test_beside_a_thread_nothing_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_has_one_thread", REAL)
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()

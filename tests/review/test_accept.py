@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tachograph import cli as command_line
-from tachograph.evidence import accepted, index
+from tachograph.evidence import index
 from tachograph.evidence.check import examine
 from tachograph.evidence.folder import Folder
 from tachograph.evidence.record import record_run
@@ -20,52 +20,15 @@ from tachograph.evidence.task import build, load_task
 from tachograph.evidence.verify import verify
 from tachograph.runtime import canonical_json
 from tachograph.runtime.llm import LLMInput, LLMOutput, ToolCall
-from tests.evidence.project import DENIED, RETRIED, copy_inputs, edit_lines, replaced
+from tests.evidence.project import DENIED, RETRIED, replaced
+from tests.review import accepting
+from tests.review.accepting import ACCEPTED, Say, edit, entries, stable
 from tests.review.drift_changes import CHANGES, GIVEN, MINUTES, OVERLAY, PAGE, POLICY, REMARK, RUNS, task_of
 from tests.support import CANONICAL, FILES, tree
 
 LIVE = "runs/live/v1"
-ACCEPTED = accepted.ACCEPTED
-Edit = tuple[str, str, str]
 SHIFT = (POLICY, "tool_registry:", "# who may act\ntool_registry:")
-Say = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_inputs(tmp_path_factory.mktemp("accept") / "project", RUNS)
-
-
-@pytest.fixture
-def project(shipped: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(shipped, tmp_path / "project"))
-
-
-@pytest.fixture
-def say(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Say:
-    """A command in the project: exit code, standard output, standard error."""
-    monkeypatch.delenv("CI", raising=False)
-    monkeypatch.chdir(project)
-
-    def run(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = command_line.main(list(words))
-        return code, *capsys.readouterr()
-
-    return run
-
-
-def edit(project: Path, *edits: Edit) -> None:
-    for file, old, new in edits:
-        replaced(project / file, old, new)
-
-
-def entries(project: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (project / ACCEPTED).read_text(encoding="utf-8").splitlines()]
-
-
-def stable(run: Path) -> str:
-    return accepted.digest_of((run / "manifest.json").read_bytes())
+project, say, shipped = accepting.project, accepting.say, accepting.shipped
 
 
 class Live:
@@ -367,131 +330,3 @@ def test_what_is_in_place_when_it_fails_has_its_line(
     monkeypatch.delenv("CI", raising=False)
     assert command_line.main(["accept", "--all", "--reason", "the rest"]) == 0
     assert len(entries(project)) == 7 and command_line.main(["check"]) == 0
-
-
-# ---- the file of accepted changes --------------------------------------------------------------------------
-
-
-def test_going_back_and_forth_is_a_chain(project: Path, say: Say) -> None:
-    for old, new in (("20", "21"), ("21", "20"), ("20", "22")):
-        edit(project, (PAGE, f"{old} minutes", f"{new} minutes"))
-        assert say("accept", RETRIED, "--reason", f"{new} minutes")[0] == 0
-        assert index.problems(project) == []
-    states = [(entry["manifest"]["before"], entry["manifest"]["after"]) for entry in entries(project)]
-    assert states[0][1] == states[1][0] and states[1] == states[0][::-1] and states[2][0] == states[0][0]
-
-
-def test_a_run_that_fell_back_is_seen_and_put_back_without_another_line(project: Path, say: Say) -> None:
-    kept = shutil.copytree(project / RETRIED, project.parent / "kept")
-    edit(project, MINUTES)
-    assert say("accept", RETRIED, "--reason", "so")[0] == 0
-    shutil.rmtree(project / RETRIED)
-    shutil.copytree(kept, project / RETRIED)
-    index.update(project)
-    (problem,) = index.problems(project)
-    assert problem.startswith(
-        f"{ACCEPTED}:1: says that {RETRIED} was accepted as another, but it stands as before; "
-    )
-    assert say("accept", RETRIED, "--reason", "so")[0] == 0
-    assert len(entries(project)) == 1 and index.problems(project) == []
-    shutil.rmtree(project / RETRIED)
-    shutil.copytree(kept, project / RETRIED)
-    index.update(project)
-    edit(project, (PAGE, "21 minutes", "22 minutes"))
-    code, _, err = say("accept", RETRIED, "--reason", "so")
-    assert code == 2 and err.startswith(f"tachograph: {ACCEPTED}:1: {RETRIED} stands as before that line")
-
-
-def test_recording_all_again_breaks_nothing(project: Path, say: Say) -> None:
-    """`make evidence-build` needs no reason, before and after one was given."""
-    edit(project, MINUTES)
-    assert say("accept", RETRIED, "--reason", "so")[0] == 0
-    edit(project, (PAGE, "21 minutes", "23 minutes"))
-    assert say("run", task_of(RETRIED), "--quiet")[0] == 0
-    assert index.problems(project) == []
-    edit(project, (PAGE, "23 minutes", "24 minutes"))
-    assert say("accept", RETRIED, "--reason", "so")[0] == 0
-    assert len(entries(project)) == 2 and index.problems(project) == []
-
-
-def _line(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
-    def changed(text: str) -> str:
-        entry = json.loads(text)
-        change(entry)
-        return canonical_json.encode(entry) + "\n"
-
-    return changed
-
-
-DAMAGES: dict[str, tuple[Callable[[str], str], str]] = {
-    "no JSON": (lambda text: "x" + text, "1: is no entry"),
-    "cut off": (lambda text: text[:-9], "1: is cut off"),
-    "no last LF": (lambda text: text[:-1], "1: is cut off"),
-    "an empty line": (lambda text: text + "\n", "2: is no entry"),
-    "a list": (lambda text: text + "[]\n", "2: is not as it was written"),
-    "nested without end": (lambda text: text + "[" * 100_000 + "\n", "2: is no entry"),
-    "spaces": (lambda text: text.replace(":", ": ", 1), "1: is not as it was written"),
-    "a key twice": (lambda text: text.replace("{", '{"cause":[],', 1), "1: is not as it was written"),
-    "an unknown key": (_line(lambda e: e.update(by="me")), "1: has an unknown key 'by'"),
-    "a missing key": (_line(lambda e: e.pop("reason")), "1: says nothing usable of 'reason'"),
-    "no reason": (_line(lambda e: e.update(reason=" ")), "1: says nothing usable of 'reason'"),
-    "another class": (_line(lambda e: e.update({"class": "FINE"})), "1: says nothing usable of 'class'"),
-    "a class of no drift": (
-        _line(lambda e: e.update(classes={"VERDICT": True})),
-        "1: says nothing usable of 'classes'",
-    ),
-    "another schema": (_line(lambda e: e.update(schema="accepted/v2")), "1: says nothing usable of 'schema'"),
-    "half a digest": (
-        _line(lambda e: e["manifest"].update(after="00")),
-        "1: says nothing usable of 'manifest'",
-    ),
-    "an input without a path": (
-        _line(lambda e: e["inputs"][0].update(path="")),
-        "1: says nothing usable of 'inputs'",
-    ),
-    "no change": (
-        _line(lambda e: e["manifest"].update(after=e["manifest"]["before"])),
-        "1: accepts no change",
-    ),
-    "a run that is gone": (_line(lambda e: e.update(run="runs/x/y")), "1: its run runs/x/y is gone"),
-    "a run elsewhere": (_line(lambda e: e.update(run="runs/../..")), "1: its run runs/../.. is gone"),
-    "a line twice": (lambda text: text * 2, "2: goes on from what line 1 left"),
-}
-
-
-@pytest.fixture(scope="module")
-def accepted_once(shipped: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    project = Path(shutil.copytree(shipped, tmp_path_factory.mktemp("once") / "project"))
-    edit(project, MINUTES)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("CI", raising=False)
-        patch.chdir(project)
-        assert command_line.main(["accept", RETRIED, "--reason", "so \x1b[31m"]) == 0
-    return project
-
-
-@pytest.mark.parametrize("name", DAMAGES)
-def test_each_damage_of_the_file_is_named(
-    name: str, accepted_once: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    change, said = DAMAGES[name]
-    place = accepted_once / ACCEPTED
-    text = place.read_text(encoding="utf-8")
-    assert "\x1b" not in text and accepted.problems(accepted_once) == []
-    place.write_text(change(text), encoding="utf-8")
-    monkeypatch.chdir(accepted_once)
-    try:
-        found = accepted.problems(accepted_once)
-        assert command_line.main(["verify"]) == 1
-    finally:
-        place.write_text(text, encoding="utf-8")
-    assert len(found) == 1 and found[0].startswith(f"{ACCEPTED}:{said}; "), found
-    assert f"{ACCEPTED}:{said}" in capsys.readouterr().out
-
-
-def test_a_record_edited_after_it_was_accepted(project: Path, say: Say) -> None:
-    edit(project, REMARK)
-    assert say("accept", DENIED, "--reason", "so")[0] == 0
-    edit_lines(project / DENIED, lambda lines: lines[1].update(failure_mode=None), chain=True)
-    code, _, err = say("accept", DENIED, "--reason", "so")
-    assert code == 2 and "was changed by hand" in err

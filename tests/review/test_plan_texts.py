@@ -13,7 +13,7 @@ from tachograph.evidence.report import visible
 from tachograph.review.language import Change, Comparison, Setting, Witness
 from tachograph.review.plan import GROUPS, Plan, Told
 from tachograph.review.plan_markdown import MOST, markdown_of
-from tachograph.review.plan_text import lines_of
+from tachograph.review.plan_text import AT_A_TERMINAL, event_of, lines_of, place_of
 from tests.tables.output_texts import TEXTS
 
 CALM = "calm"
@@ -105,6 +105,64 @@ def test_a_comment_stays_below_what_a_forge_takes() -> None:
     text = markdown_of(many)
     assert len(text) <= MOST and "more" in text and text.count("<details>") == text.count("</details>")
     assert text.startswith("### Policy diff: 1 widening")
+
+
+def _many(kind: str, number: int) -> Plan:
+    side = {"decision": "deny", "rule_id": "url_allowlist", "at": "policy/v1.yaml:6"}
+    changes = [
+        Change(
+            kind,
+            "url_allowlist",
+            f"fetch may reach https://h{i}.test/",
+            f"policy/v1.yaml:{i}",
+            Witness(
+                "fetch", {"url": f"https://h{i}.test/"}, {}, None, None, side, {**side, "decision": "allow"}
+            ),
+        )
+        for i in range(number)
+    ]
+    settings = [Setting(f"retry/{i}", 1, 2, "policy/v1.yaml:30", None) for i in range(number)]
+    untold = [f"untold {i}" for i in range(number)]
+    runs = [
+        Told(f"runs/x/{i}", "cannot tell", Counterfactual(f"runs/x/{i}", "", "", untold="gone"))
+        for i in range(number)
+    ]
+    return Plan("a", "b", ("x", "y"), Comparison(tuple(changes), tuple(settings), tuple(untold)), runs)
+
+
+@pytest.mark.parametrize("kind", ["widening", "tightening", "needs approval"])
+def test_of_thousands_of_entries_a_few_are_shown_and_the_others_counted(kind: str) -> None:
+    plan = _many(kind, 2000)
+    shown = list(lines_of(plan, 80, lambda words, _colour: words, AT_A_TERMINAL))
+    named = kind if kind == "needs approval" else f"{kind}s"
+    for what in (named, "settings", "untold", "runs"):
+        assert f"and 1980 more {what}, --json has all" in shown
+    assert sum(line.startswith(f"{kind}  url_allowlist") for line in shown) == AT_A_TERMINAL
+    assert len("\n".join(shown)) < 10_000
+    piped = "\n".join(lines_of(plan, 100, lambda words, _colour: words))
+    assert f"and 1800 more {named}, --json has all" in piped and len(piped) < 65_000
+    text = markdown_of(plan)
+    assert len(text) < 65_000 and len(text.encode()) < 65_000 and "more, `--json` has all" in text
+    assert len(plan.record()["policies"]["changes"]) == 2000
+
+
+def test_all_are_shown_where_there_are_few() -> None:
+    shown = "\n".join(
+        lines_of(_many("widening", AT_A_TERMINAL), 80, lambda words, _colour: words, AT_A_TERMINAL)
+    )
+    assert " more " not in shown and f"h{AT_A_TERMINAL - 1}.test" in shown
+
+
+def test_a_budget_is_asked_before_the_model_is() -> None:
+    assert (
+        place_of(Flip("tightening", 2, "d", None, None, None)) == "step 2, before the model is asked: budget"
+    )
+    assert place_of(Flip("tightening", 4, "d0", "fetch", None, None)) == "step 4 d0 fetch"
+
+
+@pytest.mark.parametrize(("size", "said"), [(1, "a result of 1 byte"), (2, "a result of 2 bytes")])
+def test_one_byte_is_no_plural(size: int, said: str) -> None:
+    assert event_of(Witness("fetch", {}, {}, None, size, None, {})).endswith(said)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,6 @@ def test_a_draft_is_written_to_a_new_file_only(
         "policy/new.yaml",
         "gone.yaml",
         "./tools/../policy/x.yaml",
-        "",
     ):
         capsys.readouterr()
         assert cli.main(["policy", "suggest", RUN, "--out", name]) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tachograph.fail.errors import InputError, OutputError
 from tachograph.starter import begin as starter
 from tachograph.starter.begin import begin
 from tachograph.starter.files import ITEMS
+from tests.support import ROOT
 
 FIRST = {item.place for item in ITEMS}
 NAMES = ("plain", "with space", "täst-ñ", "a'b\"c", "x: #y", "-n")
@@ -76,6 +78,60 @@ def test_beside_other_files_in_a_repository_with_other_ci(tmp_path: Path) -> Non
     assert ".github/workflows/tachograph.yml" in there
 
 
+def test_what_is_kept_says_what_to_add(tmp_path: Path) -> None:
+    """Below the top of a repository the steps to add name the project."""
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    theirs = (".github/workflows/tachograph.yml", ".pre-commit-config.yaml", "a b/.gitattributes")
+    for place in theirs:
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text("theirs\n")
+    assert begin(tmp_path / "a b", "1.0").kept == [
+        (".gitattributes", "add the line `runs/ACCEPTED.jsonl merge=union`"),
+        (
+            "../.github/workflows/tachograph.yml",
+            "add a step that runs `tachograph check --github --root 'a b'`",
+        ),
+        ("../.pre-commit-config.yaml", "add a local hook that runs `tachograph check --root 'a b'`"),
+    ]
+    assert {(tmp_path / place).read_text() for place in theirs} == {"theirs\n"}
+
+
+def test_what_two_branches_accepted_merges_by_union(tmp_path: Path) -> None:
+    begin(tmp_path / "desk", "1.0")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    done = subprocess.run(
+        ["git", "check-attr", "merge", "desk/runs/ACCEPTED.jsonl"],
+        cwd=tmp_path, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.endswith("merge: union\n")
+    ours = (ROOT / ".gitattributes").read_text(encoding="utf-8").splitlines()
+    assert "runs/ACCEPTED.jsonl merge=union" in ours
+
+
+def test_a_root_is_not_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["init", "--help"])
+    assert ended.value.code == 0 and "--root" not in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["init", "--root", str(tmp_path), str(tmp_path / "desk")])
+    assert ended.value.code == 2 and "leave this out" in capsys.readouterr().err
+    assert not (tmp_path / "desk").exists()
+
+
+def test_a_full_disk_is_told_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(starter, "_put", full)
+    with pytest.raises(OutputError) as caught:
+        begin(tmp_path / "a", "1.0")
+    assert str(caught.value) == (
+        f"{tmp_path / 'a'}: cannot be written (No space left on device), and nothing was left there; "
+        "name a folder that can be written to"
+    )
+    assert not (tmp_path / "a").exists()
+
+
 def test_below_the_top_of_a_repository(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     begin(tmp_path / "bots" / "the 'one': #1", "1.2.3")
@@ -100,12 +156,94 @@ def test_below_the_top_of_a_repository(tmp_path: Path) -> None:
     assert not (tmp_path / below / ".github").exists()
 
 
+def _git(place: Path, *words: str) -> None:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.test", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *who, *words], cwd=place, check=True, capture_output=True, timeout=60)
+
+
+class Forge:
+    """A repository with a project below its top, and the last step of its workflow as a runner runs it."""
+
+    def __init__(self, place: Path) -> None:
+        self.top, self.summary = place / "top", place / "summary.md"
+        self.project = self.top / "bots" / "the 'one'"
+        _git(place, "init", "-q", "-b", "main", str(self.top))
+        _git(self.top, "commit", "-q", "--allow-empty", "-m", "empty")
+
+    def commit(self) -> None:
+        _git(self.top, "add", "-A")
+        _git(self.top, "commit", "-qm", "more")
+
+    def is_base(self) -> None:
+        _git(self.top, "update-ref", "refs/remotes/origin/main", "HEAD")
+
+    def step(self, path: str | None = None, base: str = "main") -> subprocess.CompletedProcess[str]:
+        workflow = yaml.safe_load((self.top / ".github/workflows/tachograph.yml").read_text())
+        job = workflow["jobs"]["check"]
+        step = job["steps"][-1]
+        self.summary.write_text("")
+        env = {
+            **os.environ,
+            "PATH": path or f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "BASE": base,
+            "BELOW": step["env"]["BELOW"],
+            "GITHUB_STEP_SUMMARY": str(self.summary),
+            "RUNNER_TEMP": str(self.summary.parent),
+            "PYTHONPATH": str(ROOT),
+        }
+        return subprocess.run(
+            ["bash", "-e", "-c", step["run"]],
+            cwd=self.top / job["defaults"]["run"]["working-directory"],
+            env=env, check=False, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+
+
+def test_the_workflow_on_pull_requests(tmp_path: Path) -> None:
+    forge = Forge(tmp_path)
+    forge.is_base()
+    begin(forge.project, "1.0")
+    forge.commit()
+    first = forge.step()  # the base has no policy yet
+    assert first.returncode == 0, first.stderr
+    assert "::notice::main has no policy yet" in first.stdout and forge.summary.read_text() == ""
+    missing = forge.step(base="gone")
+    assert missing.returncode != 0 and "::notice" not in missing.stdout
+    forge.is_base()
+    same = forge.step()
+    assert (same.returncode, same.stdout) == (0, "")
+    assert "allow and deny the same" in forge.summary.read_text()
+    policy = forge.project / "policy/v1.yaml"
+    text = policy.read_text()
+    policy.write_text(text.replace("max_tool_calls: 12", "max_tool_calls: 13"))
+    wider = forge.step()
+    assert wider.returncode == 0, wider.stderr
+    assert "::warning::this policy allows more than the one of main" in wider.stdout
+    assert "widening" in forge.summary.read_text()
+    policy.write_text("schema: nothing\n")
+    broken = forge.step()
+    assert broken.returncode == 2 and "::warning" not in broken.stdout
+
+
+def test_the_workflow_is_red_where_the_command_itself_fails(tmp_path: Path) -> None:
+    """A traceback ends with 1 too, but nothing is in the summary then."""
+    forge = Forge(tmp_path)
+    begin(forge.project, "1.0")
+    forge.commit()
+    forge.is_base()
+    fails = tmp_path / "bin" / "tachograph"
+    fails.parent.mkdir()
+    fails.write_text("#!/bin/sh\nexit 1\n")
+    fails.chmod(0o755)
+    done = forge.step(f"{fails.parent}{os.pathsep}{os.environ['PATH']}")
+    assert done.returncode == 1 and "::warning" not in done.stdout
+
+
 def test_every_command_of_the_workflow_is_one(tmp_path: Path) -> None:
     begin(tmp_path, "1.0")
     workflow = yaml.safe_load((tmp_path / ".github/workflows/tachograph.yml").read_text())
     said = [step["run"] for step in workflow["jobs"]["check"]["steps"] if "run" in step]
     commands = [
-        line.split()[1:] for text in said for line in text.split("\n") if line.startswith("tachograph")
+        line.split()[1:] for text in said for line in text.split("\n") if line.startswith("tachograph ")
     ]
     assert [words[0] for words in commands] == ["policy", "policy", "check", "verify", "policy"]
     for words in commands:

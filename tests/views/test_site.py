@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from tachograph.fail.errors import InputError, OutputError
 from tachograph.views import site as sites
 from tachograph.views.site import file_name, runs_in, write_site
 from tests.faults.kept import Case, Disk
-from tests.support import ROOT, cli, one_line
+from tests.support import ROOT, cli, environment, one_line
 from tests.views.reading import Page, folder_of, lines_of, must_be_sound, must_lead_somewhere
 
 SOME = ("canonical/v1", "policy_gates/approval_given", "failure_modes/llm_failure")
@@ -157,6 +160,81 @@ def test_a_site_that_fails_leaves_the_old_one(
         write_site(runs, out)
     monkeypatch.undo()
     assert _bytes(tmp_path) == before
+
+
+def test_many_at_once_leave_one_site(runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "site"
+    write_site(runs, out)
+    wanted = _bytes(out)
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom tachograph.views.site import write_site\n"
+        "for _ in range(12): write_site(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+    )
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(runs), str(out)],
+            cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True,
+        )
+        for _ in range(4)
+    ]  # fmt: skip
+    said = [child.communicate(timeout=60)[1] for child in children]
+    assert ([child.returncode for child in children], said) == ([0] * 4, [""] * 4)
+    assert _bytes(out) == wanted
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "runs", "site"]
+
+
+@pytest.mark.parametrize("aside", ["whole", "in part", "empty"])
+@pytest.mark.parametrize("there", [True, False])
+def test_what_a_killed_one_left_is_put_right(runs: Path, tmp_path: Path, aside: str, there: bool) -> None:
+    out, old, new = tmp_path / "site", tmp_path / ".site-old-abcd1234", tmp_path / ".site-new-abcd1234"
+    write_site(runs, out)
+    wanted = _bytes(out)
+    shutil.copytree(out, old)
+    (new / "runs").mkdir(parents=True)
+    if aside != "whole":
+        (old / "index.html").unlink()
+    if aside == "empty":
+        shutil.rmtree(old)
+        old.mkdir()
+    if not there:
+        shutil.rmtree(out)
+    theirs = tmp_path / ".site-old-mine"
+    theirs.mkdir()
+    (theirs / "a").write_text("a")
+    write_site(runs, out)
+    assert _bytes(out) == wanted and _bytes(theirs) == {"a": b"a"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".site-old-mine", "policy", "runs", "site"]
+
+
+def test_an_old_site_stands_again_where_the_new_one_cannot_be_made(runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "site"
+    write_site(runs, out)
+    wanted = _bytes(out)
+    out.rename(tmp_path / ".site-old-abcd1234")
+    (runs / "canonical/v1/state.jsonl").rename(tmp_path / "kept")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sites, "index_page", lambda _entries: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            write_site(runs, out)
+    assert _bytes(out) == wanted
+
+
+def test_a_signal_waits_until_the_site_is_in_its_place(runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "site"
+    write_site(runs, out)
+    real = Path.rename
+
+    def rename(path: Path, to: Path) -> Path:
+        os.kill(os.getpid(), signal.SIGINT)
+        return real(path, to)
+
+    shutil.rmtree(runs / SOME[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "rename", rename)
+        with pytest.raises(KeyboardInterrupt):
+            write_site(runs, out)
+    assert len(list((out / "runs").iterdir())) == len(SOME) - 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy", "runs", "site"]
 
 
 def test_a_broken_record_is_told_of_and_the_rest_is_written(runs: Path, tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""A line of ours on the lines of a terminal: no wider than it is, broken at spaces, colours kept."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+_RESET: Final = "\x1b[0m"
+_SGR: Final = re.compile(r"(\x1b\[[0-9;]*m)")
+_COLON: Final = "\\u{3a}"
+_MARK: Final = 2  # so few characters at the start, as `- `, stay with what follows
+_Cell = tuple[str, str]  # a character, the colour it has
+
+
+def fold(line: str, width: int, hang: int = 2) -> list[str]:
+    """`line` in pieces of at most `width` columns; each after the first is indented by `hang` more than the line is.
+
+    Foreign text in it is inert already. No piece begins with what a build service takes for a command.
+    """
+    cells = _cells(line)
+    indent = next((i for i, (character, _) in enumerate(cells) if character != " "), 0)
+    out: list[str] = []
+    start = lead = 0
+    while True:
+        end = _end(cells, start, width - lead)
+        out.append(" " * lead + _painted(cells[start:end]))
+        start = end
+        while start < len(cells) and cells[start][0] == " ":
+            start += 1
+        if start >= len(cells):
+            return out
+        lead = min(indent + hang, width // 2)
+        if [character for character, _ in cells[start : start + 2]] == [":", ":"]:
+            cells[start : start + 1] = [(character, cells[start][1]) for character in _COLON]
+
+
+def _cells(line: str) -> list[_Cell]:
+    cells: list[_Cell] = []
+    colour = ""
+    for piece in _SGR.split(line):
+        if _SGR.fullmatch(piece):
+            colour = "" if piece == _RESET else piece
+        else:
+            cells += [(character, colour) for character in piece]
+    return cells
+
+
+def _end(cells: list[_Cell], start: int, room: int) -> int:
+    """Where a piece ends: behind the last one that fits, at a space if there is one."""
+    used, space, shown = 0, None, 0
+    for i in range(start, len(cells)):
+        character = cells[i][0]
+        used += columns(character)
+        if character == " " and shown > _MARK:
+            space = i
+        shown += character != " "
+        if used > room and not (character == " " and shown):
+            return space if space is not None else max(i, start + 1)
+    return len(cells)
+
+
+def columns(character: str) -> int:
+    """How many columns of a terminal a character takes."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _painted(cells: list[_Cell]) -> str:
+    """Characters with their colours, without the spaces at the end."""
+    end = len(cells)
+    while end and cells[end - 1][0] == " ":
+        end -= 1
+    out, colour = [], ""
+    for character, own in cells[:end]:
+        if own != colour:
+            out.append(_RESET if not own else own if not colour else _RESET + own)
+            colour = own
+        out.append(character)
+    return "".join(out) + (_RESET if colour else "")
