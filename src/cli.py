@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _main(argv, came)
     except KeyboardInterrupt:
         with contextlib.suppress(KeyboardInterrupt):  # once more, when all is over
-            print("tachograph: interrupted", file=sys.stderr)
+            if not came:
+                print("tachograph: interrupted", file=sys.stderr)
         code = 130
     return 128 + came[0] if came and code in (0, 130) else code
 
@@ -165,12 +166,13 @@ def _verb(commands: Any, name: str, act: Any, text: str) -> argparse.ArgumentPar
         name, help=text, description=text, epilog=EXIT_CODES
     )
     parser.set_defaults(act=act)
-    parser.add_argument(
-        "--root",
-        type=path_given,
-        metavar="DIR",
-        help="project root (default: the folder that holds policy/)",
-    )
+    if name != "init":  # it is in no project yet
+        parser.add_argument(
+            "--root",
+            type=path_given,
+            metavar="DIR",
+            help="project root (default: the folder that holds policy/)",
+        )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--no-color", action="store_true", help="no colour at a terminal either")
     return parser

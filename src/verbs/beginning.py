@@ -19,12 +19,6 @@ def add(commands: Any, verb: Verb) -> None:
     parser.add_argument(
         "folder", type=path_given, metavar="DIR", help="an empty, a new or an existing folder"
     )
-    instead = parser.add_argument_group(conflict_handler="resolve")
-    instead.add_argument("--root", type=_no_root, help=argparse.SUPPRESS)  # of the other commands
-
-
-def _no_root(_text: str) -> str:
-    raise argparse.ArgumentTypeError("init makes a project in DIR; leave this out")
 
 
 def init(options: argparse.Namespace) -> int:

@@ -264,14 +264,10 @@ def _answer(text: str) -> str:
     line = clip(text, 2000)
     if not sys.stdout.isatty():
         return f"answer    {line}"
-    lead = " " * len("answer    ")
-    return textwrap.fill(
-        line,
-        width_of(sys.stdout),
-        initial_indent="answer    ",
-        subsequent_indent=lead,
-        break_on_hyphens=False,
-    )
+    head = "answer    "
+    wide = width_of(sys.stdout) - len(head)
+    rows = textwrap.wrap(line, wide, break_on_hyphens=False) or [""]
+    return f"\n{' ' * len(head)}".join([f"{head}{rows[0]}", *rows[1:]])
 
 
 def _say_result(options: argparse.Namespace, result: Any, out: Path, good: bool, paint: Paint) -> None:

@@ -17,7 +17,7 @@ from tachograph.evidence import build, docs, index
 from tachograph.evidence.check import examine
 from tachograph.evidence.verify import verify
 from tests.evidence.project import DENIED, FEW, RETRIED, copy_inputs, replaced
-from tests.support import CANONICAL, FILES, ROOT, TASK, attend_to_ctrl_c, environment, tree
+from tests.support import CANONICAL, FILES, ROOT, attend_to_ctrl_c, environment, tree
 
 KIND, NAME = "policy_gates", "pg5_arg_schema"
 REJECTED = f".tachograph/rejected/{KIND}-{NAME}"

@@ -293,7 +293,9 @@ def test_networks(networks: list[str]) -> None:
 
 @QUIET
 @given(st.lists(st.tuples(st.integers(8, 32), st.integers(0, 63), st.integers(0, 7)), min_size=1, max_size=7))
-def test_the_first_network_that_overlaps_an_earlier_one_is_refused(places: list[tuple[int, int, int]]) -> None:
+def test_the_first_network_that_overlaps_an_earlier_one_is_refused(
+    places: list[tuple[int, int, int]],
+) -> None:
     networks = []
     for length, high, low in places:
         number = (10 << 24 | high << 18 | low) >> (32 - length) << (32 - length)
