@@ -180,11 +180,7 @@ def _asked(
     try:
         return _followed(recorded, policy, exactly, {} if made is None else made)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise RecordError(
-            f"has lines of an unknown shape ({type(error).__name__})",
-            file=f"{recorded.name}/{STATE}",
-            remedy="read it with the version that wrote it",
-        ) from error
+        raise ledgers.unknown_shape(f"{recorded.name}/{STATE}", error) from error
 
 
 def _followed(

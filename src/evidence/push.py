@@ -53,11 +53,7 @@ def trace_of(folder: Path, root: Path, *, content: bool = False, end_ns: int | N
         if content:
             spans = with_content(lines, spans)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise RecordError(
-            f"has lines of an unknown shape ({type(error).__name__})",
-            file=f"{name}/{STATE}",
-            remedy="read it with the version that wrote it",
-        ) from error
+        raise ledgers.unknown_shape(f"{name}/{STATE}", error) from error
     if end_ns is not None:
         spans = moved(spans, end_ns)
     return Trace(name, spans, None if content or end_ns is not None else files[TRACE])

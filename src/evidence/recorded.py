@@ -77,11 +77,7 @@ def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Set
         question = _question(run["question"], setting.question, Redactor(agent.policy.redact))
         clock = RecordedClock.of(recorded.lines)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RecordError(
-            f"has lines of an unknown shape ({type(error).__name__})",
-            file=f"{recorded.name}/{STATE}",
-            remedy="read it with the version that wrote it",
-        ) from error
+        raise ledgers.unknown_shape(f"{recorded.name}/{STATE}", error) from error
     again = replace(setting, run_id=run["run_id"], question=question, clock=clock, seed=run["seed"])
     deadline = run.get("deadline_ms")
     seconds = None if deadline is None else deadline / 1000

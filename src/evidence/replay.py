@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..fail.errors import InputError, OutputError, RecordError, ReplayError
+from ..fail.errors import InputError, OutputError, ReplayError
 from ..runtime import canonical_json
+from ..runtime import ledger as ledgers
 from ..runtime.agent import Agent
 from ..runtime.driver import Stamps, World
 from ..runtime.effects import Effect, Invoke, Outcome
@@ -119,11 +120,7 @@ def _make(found: Findings, recorded: Recorded, agent: Agent, setting: Setting, t
         return
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         # what a record of ours says of its model, or of an outcome, has another shape
-        raise RecordError(
-            f"has lines of an unknown shape ({type(error).__name__})",
-            file=f"{recorded.name}/{STATE}",
-            remedy="read it with the version that wrote it",
-        ) from error
+        raise ledgers.unknown_shape(f"{recorded.name}/{STATE}", error) from error
     stable = writer.finish()
     files = {**writer.contents(), MANIFEST: manifests.stable(stable).encode("utf-8")}
     compare_files(found, recorded.files, files, recorded.name)

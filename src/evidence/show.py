@@ -40,11 +40,7 @@ def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
     try:
         return _text(lines, paint)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise RecordError(
-            f"has lines of an unknown shape ({type(error).__name__})",
-            file=name,
-            remedy="read it with the version that wrote it",
-        ) from error
+        raise ledgers.unknown_shape(name, error) from error
 
 
 def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:

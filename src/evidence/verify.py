@@ -65,7 +65,7 @@ def _totals(state: bytes, name: str) -> list[str]:
             for pointer, a, b in differences(end, wanted)
         ]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise RecordError(f"has lines of an unknown shape ({type(error).__name__})", file=name) from error
+        raise ledgers.unknown_shape(name, error) from error
 
 
 def _approvals(state: bytes, name: str) -> list[str]:
@@ -84,7 +84,7 @@ def _approvals(state: bytes, name: str) -> list[str]:
                 if entry["approval"]["digest"] not in [question_digest(call, item) for item in versions]:
                     out.append(f"{place}: the approval of {call.id} was given to another call or policy")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise RecordError(f"has lines of an unknown shape ({type(error).__name__})", file=name) from error
+        raise ledgers.unknown_shape(name, error) from error
     return out
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ..evidence.manifest import STATE
 from ..evidence.recorded import Recorded
-from ..fail.errors import RecordError
+from ..runtime import ledger as ledgers
 from ..runtime.counters import Counters
 from ..runtime.effects import Call
 from ..runtime.gate import Decision, Gate
@@ -70,11 +70,7 @@ def questions(recorded: Recorded, tools: Mapping[str, Tool]) -> list[Asked]:
     try:
         return list(asked_in(recorded.lines[1:-1], tools))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise RecordError(
-            f"has lines of an unknown shape ({type(error).__name__})",
-            file=f"{recorded.name}/{STATE}",
-            remedy="read it with the version that wrote it",
-        ) from error
+        raise ledgers.unknown_shape(f"{recorded.name}/{STATE}", error) from error
 
 
 def asked_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[Asked]:

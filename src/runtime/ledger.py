@@ -154,3 +154,12 @@ def _line(text: bytes, name: str, number: int) -> Line:
     if not canonical:
         raise RecordError("is no canonical JSON object", file=name, line=number, remedy=_REMAKE)
     return line  # type: ignore[no-any-return]
+
+
+def unknown_shape(name: str, error: Exception) -> RecordError:
+    """What is said of a ledger in `name` whose lines are chained, yet do not hold what ours do."""
+    return RecordError(
+        f"has lines of an unknown shape ({type(error).__name__})",
+        file=name,
+        remedy="read it with the version that wrote it",
+    )

@@ -245,7 +245,9 @@ def _parse(text: bytes, name: str) -> Document:
     except YamlError as error:
         raise PolicyError(error.message, file=name, line=error.line, column=error.column) from None
     if not isinstance(document.data, dict):
-        raise PolicyError("a policy is a mapping of sections", file=name, line=1, column=1)
+        raise PolicyError(
+            "a policy is a mapping of sections", file=name, line=1, column=1, remedy="see policy/README.md"
+        )
     return document
 
 

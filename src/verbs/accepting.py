@@ -12,14 +12,16 @@ from typing import Any
 
 from ..console import clip, painter
 from ..fail.errors import InputError
-from .common import Verb, in_project, root_of, run_folders
+from .common import Verb, in_project, path_given, root_of, run_folders
 from .plans import add_jobs, over_runs
 
 
 def add(commands: Any, verb: Verb) -> None:
     """The command accept."""
     parser = verb(commands, "accept", accept, "record drifted runs anew and keep why: never in CI")
-    parser.add_argument("runs", nargs="*", metavar="RUN", help="folders of runs that drifted")
+    parser.add_argument(
+        "runs", nargs="*", type=path_given, metavar="RUN", help="folders of runs that drifted"
+    )
     parser.add_argument("--all", action="store_true", help="all runs that drifted and can be accepted")
     parser.add_argument("--reason", metavar="TEXT", help="why the runs may differ; one for all of them")
     add_jobs(parser)

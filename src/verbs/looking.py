@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..console import painter, wants_colour
+from ..console import painter, wants_colour, width_of
 from .common import Verb, path_given
 
 
@@ -102,5 +102,6 @@ def explain(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(as_data(found, options.step), sort_keys=True))
     else:
-        print(as_text(found, options.step, paint))
+        width = width_of(sys.stdout) if sys.stdout.isatty() else None
+        print(as_text(found, options.step, paint, width))
     return 0

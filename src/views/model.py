@@ -180,11 +180,7 @@ def of_known_shape(file: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
-        raise RecordError(
-            f"has lines of an unknown shape ({type(error).__name__})",
-            file=file,
-            remedy="read it with the version that wrote it",
-        ) from error
+        raise ledgers.unknown_shape(file, error) from error
 
 
 def _run(name: str, lines: list[Line], digest: str, left: list[str], base: Path) -> Run:

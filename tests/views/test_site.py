@@ -225,7 +225,7 @@ def test_a_signal_waits_until_the_site_is_in_its_place(runs: Path, tmp_path: Pat
     real = Path.rename
 
     def rename(path: Path, to: Path) -> Path:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         return real(path, to)
 
     shutil.rmtree(runs / SOME[0])
