@@ -110,7 +110,8 @@ def change(place: Path, mutation: Mutation) -> None:
     if text.count(mutation["find"]) != 1 or changed == text:
         raise Wrong(f"{mutation['id']}: its text does not stand once in {mutation['file']}")
     try:
-        compile(changed, str(file), "exec")
+        if file.suffix == ".py":
+            compile(changed, str(file), "exec")
     except SyntaxError as error:
         raise Wrong(f"{mutation['id']}: is no Python any more: {error}") from None
     file.write_text(changed, encoding="utf-8")
