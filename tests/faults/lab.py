@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tests.support import ROOT
+from tests.support import ROOT, attend_to_ctrl_c
 
 from .kept import in_memory
 from .scene import RUN, TASK, Scene
@@ -78,6 +79,12 @@ def build_shim(place: Path) -> Path | None:
     return made if subprocess.run(command, capture_output=True, check=False).returncode == 0 else None
 
 
+def _hears() -> None:
+    """Started in the background, a process ignores these, and so does every one below it."""
+    attend_to_ctrl_c()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Lab:
     """A server and a scene; use it as a context manager. With `shim` the C library is broken, else `os`."""
 
@@ -101,6 +108,7 @@ class Lab:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            preexec_fn=_hears,
         )
         self.ready = self._read()
 

@@ -38,9 +38,6 @@ def main() -> int:
         return 0
     begun = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # started in the background, these may be ignored here, and so in every process that a fault is made in
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     survived = _all(chosen, min(options.jobs, len(chosen)))
     missed, left_out = survived.count(False), survived.count(None)
     note = f", {left_out} not run here" if left_out else ""
