@@ -337,7 +337,9 @@ def test_a_rate_limit_is_waited_out_by_the_policys_retry() -> None:
     with Server([Status(429), Turn("so")]) as server:
         ran = perform(_openai(server))
     assert ran.result.answer == "so"
-    assert [a["outcome"] for a in ran.steps[0]["llm_attempts"]] == ["transient_failure", "success"]
+    *failed, last = (a["outcome"] for a in ran.steps[0]["llm_attempts"])
+    # the client may find the connection of the refusal closed, which is one more that is worth a retry
+    assert failed and set(failed) == {"transient_failure"} and last == "success"
 
 
 def test_anthropics_thinking_goes_back_signed() -> None:
