@@ -250,7 +250,8 @@ def resume(options: argparse.Namespace) -> int:
 def _refuse_finished(out: Path) -> None:
     """Raise InputError where a folder holds nothing to go on with."""
     partial = out if out.suffix == ".partial" else out.with_name(f"{out.name}.partial")
-    if not partial.is_dir():
+    aside = partial.with_suffix(".old")  # of a finish that was cut off, which is put right first
+    if not partial.is_dir() and not aside.is_dir():
         remedy = (
             f"the run is over: see `tachograph show {shown(out)}`"
             if out.is_dir()
