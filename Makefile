@@ -41,23 +41,23 @@ canonical-check: $(VENV)/.runtime ## make the canonical run again and compare it
 
 .PHONY: policy-gates
 policy-gates: $(VENV)/.runtime ## record the policy gate scenarios; SCENARIO=name for one
-	@$(PY) -m tachograph.evidence.build policy_gates $(SCENARIO)
+	@$(PY) -m dev.build policy_gates $(SCENARIO)
 
 .PHONY: policy-gates-check
 policy-gates-check: $(VENV)/.runtime ## check the policy gate runs; SCENARIO=name for one
-	@$(PY) -m tachograph.evidence.build --check policy_gates $(SCENARIO)
+	@$(PY) -m dev.build --check policy_gates $(SCENARIO)
 
 .PHONY: failure-modes
 failure-modes: $(VENV)/.runtime ## record the failure mode scenarios; SCENARIO=name for one
-	@$(PY) -m tachograph.evidence.build failure_modes $(SCENARIO)
+	@$(PY) -m dev.build failure_modes $(SCENARIO)
 
 .PHONY: failure-modes-check
 failure-modes-check: $(VENV)/.runtime ## check the failure mode runs; SCENARIO=name for one
-	@$(PY) -m tachograph.evidence.build --check failure_modes $(SCENARIO)
+	@$(PY) -m dev.build --check failure_modes $(SCENARIO)
 
 .PHONY: evidence-build
 evidence-build: $(VENV)/.runtime ## record every task; write index and generated pages
-	@$(PY) -m tachograph.evidence.build
+	@$(PY) -m dev.build
 
 .PHONY: evidence-check
 evidence-check: $(VENV)/.runtime ## make every committed run again and compare; runs, tasks and index both ways
@@ -69,24 +69,24 @@ verify: $(VENV)/.runtime ## check the records in themselves, without running any
 
 .PHONY: regression
 regression: $(VENV)/.runtime ## the runs of BASE=commit (default HEAD) against today's code
-	@$(PY) -m tachograph.evidence.regression "$(BASE)"
+	@$(PY) -m dev.regression "$(BASE)"
 
 .PHONY: smoke
 smoke: $(VENV)/.runtime ## README table, policy, tasks, runs and index against each other
-	@$(PY) -m tachograph.evidence.smoke smoke
+	@$(PY) -m dev.smoke smoke
 
 .PHONY: smoke-runtime
 smoke-runtime: $(VENV)/.dev ## the tests of loop, gate and retry
-	@for part in loop gate retry; do $(PY) -m pytest -q -p no:cacheprovider tests/runtime/test_$$part.py || exit 1; done
+	@for part in loop/test_loop policy/test_gate loop/test_retry; do $(PY) -m pytest -q -p no:cacheprovider tests/runtime/$$part.py || exit 1; done
 	@echo "smoke-runtime: loop, gate and retry pass"
 
 .PHONY: trace-smoke
 trace-smoke: $(VENV)/.runtime ## every trace against opentelemetry-proto, its tree and attributes
-	@$(PY) -m tachograph.evidence.smoke trace-smoke
+	@$(PY) -m dev.smoke trace-smoke
 
 .PHONY: tool-smoke
 tool-smoke: $(VENV)/.runtime ## each tool through an agent, with a good and a bad call
-	@$(PY) -m tachograph.evidence.smoke tool-smoke
+	@$(PY) -m dev.smoke tool-smoke
 
 .PHONY: pythons
 pythons: ## check the committed runs with every other CPython from 3.11 that is found
@@ -136,7 +136,7 @@ $(VENV)/.live: requirements-live.txt requirements-seal.txt $(VENV)/.dev
 
 .PHONY: test-live
 test-live: $(VENV)/.live ## the tests of live models, with the real SDKs over loopback, and of seals
-	@$(PY) -m pytest -q tests/providers tests/evidence/test_seal.py tests/test_tutorial.py
+	@$(PY) -m pytest -q tests/providers tests/evidence/sending/test_seal.py tests/test_tutorial.py
 
 $(VENV)/.adapters: requirements-langchain.txt requirements-agents.txt $(VENV)/.dev
 	@echo "tachograph: installing the frameworks that adapters are tested with (once) ..."

@@ -9,11 +9,11 @@ from typing import Any
 from measure import Case, Row, Turns, take_turns
 
 from tachograph import Call, Counters, Policy, Tool
-from tachograph.runtime.canonical_json import freeze
-from tachograph.runtime.gate import ALLOW, Gate
-from tachograph.runtime.mount_path import parse_path
-from tachograph.runtime.quick_schema import compile_fits
-from tachograph.runtime.resources import parse_url
+from tachograph.runtime.formats.canonical_json import freeze
+from tachograph.runtime.policy.gate import ALLOW, Gate
+from tachograph.runtime.resources.mount_path import parse_path
+from tachograph.runtime.resources.url import parse_url
+from tachograph.runtime.schema.quick_schema import compile_fits
 
 RESOURCES = {"url": "url", "path": "path:read", "target": "path:write"}
 # a tool by each set of resources in its arguments

@@ -20,10 +20,10 @@ import decisions
 from measure import Case, Row, Turns, take_turns
 
 from tachograph import Call, Counters
-from tachograph.runtime.canonical_json import freeze
-from tachograph.runtime.gate import ALLOW, Gate
-from tachograph.runtime.mount_path import parse_path
-from tachograph.runtime.resources import Malformed, parse_entry, parse_url
+from tachograph.runtime.formats.canonical_json import freeze
+from tachograph.runtime.policy.gate import ALLOW, Gate
+from tachograph.runtime.resources.mount_path import parse_path
+from tachograph.runtime.resources.url import Malformed, parse_entry, parse_url
 
 INSTALL = "pip install -r requirements-bench.txt"
 ACCESS = {"path": "read", "target": "write"}

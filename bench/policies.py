@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from measure import Case, Row, take_turns
 
 from tachograph import Policy
-from tachograph.runtime.policy import meta_schema
+from tachograph.runtime.policy.policy import meta_schema
 
 ROOT = Path(__file__).resolve().parent.parent
 LINES = 10_000

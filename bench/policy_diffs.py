@@ -9,8 +9,9 @@ from pathlib import Path
 from measure import Case, Row, take_turns
 
 from tachograph import Policy
-from tachograph.review.language import compare_policies
-from tachograph.runtime.tools import SHIPPED, load_named
+from tachograph.review.compare.policy_compare import compare_policies
+from tachograph.runtime.tools.contract import SHIPPED
+from tachograph.runtime.tools.loader import load_named
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -19,8 +19,8 @@ UNWANTED = ("asyncio", "google.protobuf", "grpc", "opentelemetry", "requests", "
 # the scenarios run again and nothing else: no comparison, no index
 SCENARIOS = """
 from pathlib import Path
-from tachograph.evidence.task import build, load_task
-from tachograph.evidence.writer import derive
+from tachograph.evidence.tasks.task import build, load_task
+from tachograph.evidence.files.writer import derive
 for path in sorted(Path("tasks").glob("*/*.yaml")):
     derive(*build(load_task(path, root=Path())))
 """
@@ -47,7 +47,9 @@ def rows(*, quick: bool) -> list[Row]:
                 "canonical": canonical,
                 "evidence-check": lambda: [sys.executable, "-m", "tachograph", "check", "--json"],
                 "scenarios": code(SCENARIOS),
-                "its imports": code("import tachograph.cli, tachograph.evidence.check, jsonschema, sqlite3"),
+                "its imports": code(
+                    "import tachograph.cli.main, tachograph.evidence.checking.check, jsonschema, sqlite3"
+                ),
             },
             2 if quick else 30,
         )

@@ -9,9 +9,9 @@ from typing import Any
 from measure import Case, Row, take_turns
 
 from tachograph import Agent, Policy, Stub, VirtualClock
-from tachograph.evidence.writer import Writer
-from tachograph.runtime import ledger
-from tachograph.runtime.tape import RecordedClock, RecordedWorld, Tape
+from tachograph.evidence.files.writer import Writer
+from tachograph.runtime.journal import ledger
+from tachograph.runtime.journal.cassette import RecordedClock, RecordedWorld, Tape
 
 STEPS = 200
 

@@ -25,19 +25,20 @@ from typing import Any
 from measure import Row
 
 from tachograph import Policy
-from tachograph.evidence import index
-from tachograph.evidence.parallel import cores
-from tachograph.evidence.record import record_run
-from tachograph.evidence.recorded import open_record
-from tachograph.evidence.task import build, load_task
-from tachograph.evidence.writer import derive
-from tachograph.runtime.driver import drive
-from tachograph.runtime.gate import Gate
-from tachograph.runtime.loop import run_loop
-from tachograph.runtime.retry import Schedule
-from tachograph.runtime.state import Run
-from tachograph.runtime.tape import RecordedClock, RecordedWorld, Tape
-from tachograph.runtime.tools import Tool, load_named
+from tachograph.evidence.checking.workers import cores
+from tachograph.evidence.files.writer import derive
+from tachograph.evidence.recording import index
+from tachograph.evidence.recording.record import record_run
+from tachograph.evidence.recording.recorded import open_record
+from tachograph.evidence.tasks.task import build, load_task
+from tachograph.runtime.driver.driver import drive
+from tachograph.runtime.journal.cassette import RecordedClock, RecordedWorld, Tape
+from tachograph.runtime.loop.loop import run_loop
+from tachograph.runtime.loop.retry import Schedule
+from tachograph.runtime.loop.state import Run
+from tachograph.runtime.policy.gate import Gate
+from tachograph.runtime.tools.contract import Tool
+from tachograph.runtime.tools.loader import load_named
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tachograph import Agent, LLMInput, LLMOutput, Policy, Tool, ToolCall, VirtualClock
-from tachograph.evidence.record import record_run
+from tachograph.evidence.recording.record import record_run
 
 RESULT_BYTES = 800
 # a result of this size makes a ledger line of 1.5 kB

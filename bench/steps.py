@@ -23,11 +23,13 @@ from measure import Case, Row, take_turns
 
 from runs import READ, Runs, corpus, name
 from tachograph import Tool
-from tachograph.evidence import writer
-from tachograph.evidence.report import Report
-from tachograph.runtime import driver, ledger, llm
-from tachograph.runtime.canonical_json import encode
-from tachograph.runtime.gate import Gate
+from tachograph.evidence.files import writer
+from tachograph.evidence.files.report import Report
+from tachograph.runtime.driver import driver
+from tachograph.runtime.formats.canonical_json import encode
+from tachograph.runtime.journal import ledger
+from tachograph.runtime.models import types as llm
+from tachograph.runtime.policy.gate import Gate
 from tachograph.tracing.otlp_json import TraceWriter
 from tachograph.tracing.spans import Projector
 

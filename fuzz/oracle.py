@@ -17,14 +17,15 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from tachograph.fail.catalog import RULES
-from tachograph.runtime.canonical_json import encode
-from tachograph.runtime.effects import Call
-from tachograph.runtime.gate import ALLOW, DENY, ESCALATE, Counters, Decision, Gate
-from tachograph.runtime.llm import read_call
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.redact import Redactor
-from tachograph.runtime.resources import DEFAULT_PORTS, Target
-from tachograph.runtime.tools import SHIPPED, load_named
+from tachograph.runtime.core.effects import Call
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.formats.canonical_json import encode
+from tachograph.runtime.models.types import read_call
+from tachograph.runtime.policy.gate import ALLOW, DENY, ESCALATE, Counters, Decision, Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.resources.url import DEFAULT_PORTS, Target
+from tachograph.runtime.tools.contract import SHIPPED
+from tachograph.runtime.tools.loader import load_named
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = {name: load_named(name, ROOT / "tools") for name in SHIPPED}

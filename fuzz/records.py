@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.oracle import ROOT, need
-from tachograph.evidence.manifest import FILES, STATE
-from tachograph.evidence.rebuild import rebuild
-from tachograph.evidence.verify import verify
+from tachograph.evidence.checking.verify import verify
+from tachograph.evidence.files.manifest import FILES, STATE
+from tachograph.evidence.files.rebuild import rebuild
 from tachograph.fail.errors import RecordError
-from tachograph.runtime import canonical_json, ledger
-from tachograph.runtime.canonical_json import NotJson
+from tachograph.runtime.formats import canonical_json
+from tachograph.runtime.formats.canonical_json import NotJson
+from tachograph.runtime.journal import ledger
 
 # runs that between them hold every kind of line, attempt and decision
 RUNS = (
@@ -115,7 +116,7 @@ def change_files(data: bytes) -> None:
 
 def _volatile(files: dict[str, bytes], run: int) -> bool:
     """Whether the manifest says the same but for its volatile keys, in the form that it is written in."""
-    from tachograph.evidence import manifest
+    from tachograph.evidence.files import manifest
 
     (changed_name,) = [name for name in FILES if files[name] != _files(run)[name]]
     if changed_name != manifest.MANIFEST:

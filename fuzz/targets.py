@@ -21,14 +21,14 @@ import yaml
 
 from fuzz.oracle import ROOT, Finding, gate, judged, judged_late, mode_of, need, read, same_place, sound
 from tachograph.fail.errors import PolicyError
-from tachograph.runtime import canonical_json, strict_yaml
-from tachograph.runtime.canonical_json import Fragment, NotJson
-from tachograph.runtime.effects import Call
-from tachograph.runtime.gate import Counters, Gate
-from tachograph.runtime.mount_path import parse_path
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.resources import Allowlist, Malformed, parse_url
-from tachograph.runtime.tools import SHIPPED
+from tachograph.runtime.core.effects import Call
+from tachograph.runtime.formats import canonical_json, strict_yaml
+from tachograph.runtime.formats.canonical_json import Fragment, NotJson
+from tachograph.runtime.policy.gate import Counters, Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.resources.mount_path import parse_path
+from tachograph.runtime.resources.url import Allowlist, Malformed, parse_url
+from tachograph.runtime.tools.contract import SHIPPED
 
 URLS = (
     "https://corpus.test/op-a4.md",

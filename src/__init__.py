@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .evidence.record import record
-    from .evidence.replay import replay
-    from .evidence.resume import resume
+    from .evidence.checking.replay import replay
+    from .evidence.recording.record import record
+    from .evidence.recording.resume import resume
     from .fail.errors import (
         Cancelled,
         CorpusError,
@@ -35,16 +35,17 @@ if TYPE_CHECKING:
         TransientModelError,
     )
     from .runtime.agent import Agent
-    from .runtime.clock import SystemClock, VirtualClock
-    from .runtime.effects import Answer, AskHuman, AskModel, Call, Decided, Invoke, Outcome, Wait
-    from .runtime.gate import Counters, Decision, decide
-    from .runtime.listeners import Notice
-    from .runtime.llm import LLMInput, LLMOutput, ToolCall, ToolSpec
-    from .runtime.policy import Policy
-    from .runtime.setting import RunResult
-    from .runtime.stub import Stub
-    from .runtime.tools import Tool, load_module
-    from .runtime.workspace import Host, Mount
+    from .runtime.core.clock import SystemClock, VirtualClock
+    from .runtime.core.effects import Answer, AskHuman, AskModel, Call, Decided, Invoke, Outcome, Wait
+    from .runtime.driver.ports import Notice
+    from .runtime.models.scripted import Stub
+    from .runtime.models.types import LLMInput, LLMOutput, ToolCall, ToolSpec
+    from .runtime.policy.gate import Counters, Decision, decide
+    from .runtime.policy.policy import Policy
+    from .runtime.run_config import RunResult
+    from .runtime.tools.contract import Tool
+    from .runtime.tools.loader import load_module
+    from .runtime.workspace.mounts import Host, Mount
 
 __version__ = "0.1.0"
 
@@ -98,25 +99,26 @@ __all__ = [
 ]
 
 _NAMES = {
-    "evidence.record": "record",
-    "evidence.replay": "replay",
-    "evidence.resume": "resume",
+    "evidence.recording.record": "record",
+    "evidence.checking.replay": "replay",
+    "evidence.recording.resume": "resume",
     "fail.errors": (
         "Cancelled CorpusError EffectInDoubt ExpectationError InputError InvalidModelOutput "
         "ModelError OutputError PolicyError RecordError ReplayError Suspended TachographError "
         "TaskError ToolError TransientModelError"
     ),
     "runtime.agent": "Agent",
-    "runtime.clock": "SystemClock VirtualClock",
-    "runtime.effects": "Answer AskHuman AskModel Call Decided Invoke Outcome Wait",
-    "runtime.gate": "Counters Decision decide",
-    "runtime.listeners": "Notice",
-    "runtime.llm": "LLMInput LLMOutput ToolCall ToolSpec",
-    "runtime.policy": "Policy",
-    "runtime.setting": "RunResult",
-    "runtime.stub": "Stub",
-    "runtime.tools": "Tool load_module",
-    "runtime.workspace": "Host Mount",
+    "runtime.core.clock": "SystemClock VirtualClock",
+    "runtime.core.effects": "Answer AskHuman AskModel Call Decided Invoke Outcome Wait",
+    "runtime.policy.gate": "Counters Decision decide",
+    "runtime.driver.ports": "Notice",
+    "runtime.models.types": "LLMInput LLMOutput ToolCall ToolSpec",
+    "runtime.policy.policy": "Policy",
+    "runtime.run_config": "RunResult",
+    "runtime.models.scripted": "Stub",
+    "runtime.tools.contract": "Tool",
+    "runtime.tools.loader": "load_module",
+    "runtime.workspace.mounts": "Host Mount",
 }
 _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

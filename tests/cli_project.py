@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tachograph import cli as command_line
+from tachograph.cli import main as command_line
 from tests.evidence.project import FEW, copy_inputs
 
 RUN = "runs/canonical/v1"

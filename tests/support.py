@@ -14,17 +14,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tachograph.evidence.rebuild import rebuild
+from tachograph.evidence.files.rebuild import rebuild
 from tachograph.fail.catalog import ENDINGS, MODES
-from tachograph.runtime import ledger as ledgers
 from tachograph.runtime.agent import Agent
-from tachograph.runtime.clock import VirtualClock
-from tachograph.runtime.effects import AskHuman
-from tachograph.runtime.llm import LLMInput, LLMOutput, ToolCall
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.setting import RunResult
-from tachograph.runtime.tape import RecordedClock, RecordedWorld, Tape
-from tachograph.runtime.tools import Tool
+from tachograph.runtime.core.clock import VirtualClock
+from tachograph.runtime.core.effects import AskHuman
+from tachograph.runtime.journal import ledger as ledgers
+from tachograph.runtime.journal.cassette import RecordedClock, RecordedWorld, Tape
+from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.run_config import RunResult
+from tachograph.runtime.tools.contract import Tool
 from tachograph.tracing.spans import Span, spans_of
 
 ROOT = Path(__file__).resolve().parent.parent

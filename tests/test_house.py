@@ -54,8 +54,8 @@ HEAVY = ("grpc", "google.protobuf", "requests", "urllib3", "opentelemetry", "asy
     "statement",
     [
         "import tachograph",
-        "from tachograph.cli import main; main(['check'])",
-        "from tachograph.cli import main; main(['policy', 'version'])",
+        "from tachograph.cli.main import main; main(['check'])",
+        "from tachograph.cli.main import main; main(['policy', 'version'])",
     ],
 )
 def test_nothing_heavy_is_loaded(statement: str) -> None:
@@ -154,7 +154,7 @@ def test_names_that_a_user_imports_exist_and_are_sorted() -> None:
 
 
 def test_the_volatile_keys_are_named_in_the_docs() -> None:
-    from tachograph.evidence.manifest import VOLATILE
+    from tachograph.evidence.files.manifest import VOLATILE
 
     text = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
     assert [key for key in VOLATILE if f"`{key}`" not in text] == []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tachograph.cli import _parser
+from tachograph.cli.main import _parser
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -15,10 +15,10 @@ assert _spec is not None and _spec.loader is not None
 sabotage = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(sabotage)
 
-FAST = "tests/runtime/test_retry.py"
+FAST = "tests/runtime/loop/test_retry.py"
 GOOD = {
     "id": "retry-anything",
-    "file": "src/runtime/retry.py",
+    "file": "src/runtime/loop/retry.py",
     "find": 'if fault.kind == "other":',
     "put": "if False:",
     "tests": [FAST],

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..fail.errors import InputError, ToolError
-from ..runtime import canonical_json
-from ..runtime.mount_path import parse_path
-from ..runtime.resources import parse_url
-from ..runtime.schema_walk import Resource
-from ..runtime.tools import Tool
-from ..runtime.unseen import inert
+from ..runtime.formats import canonical_json
+from ..runtime.formats.escape import inert
+from ..runtime.resources.mount_path import parse_path
+from ..runtime.resources.url import parse_url
+from ..runtime.schema.schema_walk import Resource
+from ..runtime.tools.contract import Tool
 from .results import output_schema, plain
 from .schemas import adopt
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ..fail.errors import ToolError
-from ..runtime.tools import Tool
+from ..runtime.tools.contract import Tool
 from .common import Foreign, finished, governed
 from .hints import Hint, Reader, closed, converted, with_default
 from .results import UNSAID

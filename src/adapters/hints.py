@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, NotRequired, Required, Union
 
 from ..fail.errors import ToolError
-from ..runtime.canonical_json import NotJson, freeze
+from ..runtime.formats.canonical_json import NotJson, freeze
 
 _PLAIN: Final[dict[Any, str]] = {
     str: "string",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..fail.errors import ToolError
-from ..runtime.tools import Tool
+from ..runtime.tools.contract import Tool
 from .common import Foreign, finished, governed, need
 from .results import UNSAID
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ..fail.errors import InputError, InvalidModelOutput
-from ..runtime import canonical_json
-from ..runtime.canonical_json import NotJson
-from ..runtime.llm import LLMInput, LLMOutput, ToolCall
-from ..runtime.providers.common import (
+from ..runtime.formats import canonical_json
+from ..runtime.formats.canonical_json import NotJson
+from ..runtime.models.providers.common import (
     MAX_OUTPUT_TOKENS,
     arguments_object,
     finish_of,
@@ -18,7 +17,8 @@ from ..runtime.providers.common import (
     usage_of,
     wire_name,
 )
-from ..runtime.providers.failures import Answered, failure_of, retry_after_ms
+from ..runtime.models.providers.failures import Answered, failure_of, retry_after_ms
+from ..runtime.models.types import LLMInput, LLMOutput, ToolCall
 from .common import need
 from .langchain import quietly
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ..fail.errors import ToolError
-from ..runtime import canonical_json
-from ..runtime.tools import Tool
+from ..runtime.formats import canonical_json
+from ..runtime.tools.contract import Tool
 from .common import Foreign, finished, governed, need
 from .results import UNSAID
 

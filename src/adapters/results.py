@@ -8,8 +8,8 @@ import typing
 from typing import Any, Final
 
 from ..fail.errors import ToolError
-from ..runtime.canonical_json import MAX_DEPTH
-from ..runtime.schema_parts import mapped
+from ..runtime.formats.canonical_json import MAX_DEPTH
+from ..runtime.schema.schema_parts import mapped
 from .hints import Reader, closed
 
 # a framework's tool that says nothing of its result

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ..fail.errors import ToolError
-from ..runtime.schema_errors import did_you_mean
-from ..runtime.schema_parts import Document, mapped, parts
+from ..runtime.schema.schema_errors import did_you_mean
+from ..runtime.schema.schema_parts import Document, mapped, parts
 
 _CHOICES: Final = ("anyOf", "oneOf")
 _COMBINE: Final = ("$ref", "allOf", *_CHOICES, "if", "dependentSchemas", "patternProperties")

@@ -1,1 +1,5 @@
-"""What can go wrong: the exception tree (`errors`) and the catalog of modes and endings (`catalog`)."""
+"""What can go wrong.
+
+- `errors`: the exception tree
+- `catalog`: failure modes and endings; the one place where an outcome is classified
+"""

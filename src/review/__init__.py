@@ -1,1 +1,4 @@
-"""The reviewer's desk: what a change of policy does, what drifted, what is accepted."""
+"""The reviewer's desk: policy changes, drift, suggestions, policy tests.
+
+Rooms: `suggest`, and below it `remedy`, `testing`, `plan`, then `compare`, then `queries` beside `drift`.
+"""

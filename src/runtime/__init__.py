@@ -1,0 +1,9 @@
+"""The agent runtime: what runs an agent, decides on its calls and keeps what happened.
+
+- `agent`: `Agent`: the loop with its driver, which is what a user imports
+- `run_config`: what a single run adds to an agent, and the result of the run
+
+Rooms, each importing only those after it: `journal` (the record under way), `driver` (performs effects), `loop`
+(pure) beside `workspace` (files and hosts), `policy` (decides), `models` beside `tools`, `core` beside `resources`
+and `schema`, `formats`.
+"""

@@ -20,24 +20,29 @@ from ..fail.errors import (
     PolicyError,
     ToolError,
 )
-from . import canonical_json
-from . import ledger as ledgers
-from .clock import Clock, SystemClock, VirtualClock
-from .driver import Approve, Inject, Interrupts, LiveWorld, Stop, World, drive, leaving
-from .effects import Ending
-from .gate import Gate
-from .identity import new_run_id
-from .listeners import Listener, Tell
-from .llm import Model, ToolSpec
-from .loop import run_loop
-from .policy import Policy
-from .redact import Redactor
-from .retry import Schedule
-from .setting import RunResult, Setting, StepLines
-from .state import Run
-from .tape import RecordedClock
-from .tools import SHIPPED, Tool, collect
-from .workspace import Host, Mount, Workspace, check_hosts
+from .core.clock import Clock, SystemClock, VirtualClock
+from .core.effects import Ending
+from .core.redaction import Redactor
+from .core.run_ids import new_run_id
+from .driver.driver import drive
+from .driver.interrupts import Interrupts, leaving
+from .driver.listeners import Tell
+from .driver.live_executor import LiveWorld
+from .driver.ports import Approve, Inject, Listener, Stop, World
+from .formats import canonical_json
+from .journal import ledger as ledgers
+from .journal.cassette import RecordedClock
+from .loop.loop import run_loop
+from .loop.retry import Schedule
+from .loop.state import Run
+from .models.types import Model, ToolSpec
+from .policy.gate import Gate
+from .policy.policy import Policy
+from .run_config import RunResult, Setting, StepLines
+from .tools.contract import SHIPPED, Tool
+from .tools.loader import collect
+from .workspace.mounts import Host, Mount
+from .workspace.workspace import Workspace, check_hosts
 
 # fit for a folder, a file, a header and a person
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")

@@ -12,8 +12,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..runtime import canonical_json
-from ..runtime.llm import NOTICES, History
+from ..runtime.formats import canonical_json
+from ..runtime.models.types import NOTICES, History
 from .spans import Line, Span, Value, span_id_of, trace_id_of
 
 CONTENT_CHARS: Final = 50_000  # of one attribute

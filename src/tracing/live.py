@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, Final, Self
 
 from ..fail.errors import InputError
-from ..runtime.listeners import Notice
+from ..runtime.driver.ports import Notice
 from .endpoint import target
 from .otlp_json import SCOPE, SCOPE_VERSION, SERVICE_NAME
 from .spans import Projector, Span

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from ..fail.errors import InputError, TachographError
-from ..runtime.clock import SystemClock, epoch_ns, nap, stopwatch
+from ..runtime.core.clock import SystemClock, epoch_ns, nap, stopwatch
 from . import otlp_json, otlp_proto
 from .endpoint import GRPC, HTTP, JSON, target
 from .spans import Span

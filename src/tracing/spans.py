@@ -21,7 +21,7 @@ import hashlib
 from typing import Any, Final, NamedTuple
 
 from ..fail.catalog import BROKEN, FAILURE
-from ..runtime.clock import epoch_ns
+from ..runtime.core.clock import epoch_ns
 
 INTERNAL: Final = 1  # opentelemetry.proto.trace.v1.Span.SpanKind
 CLIENT: Final = 3

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..evidence.drift import Divergence, Drift, class_of, compare, differences, shorten
+from ..evidence.checking.drift import Divergence, Drift, class_of, compare, shorten
+from ..evidence.files.json_diff import differences
 from .charts import count, duration
 from .markup import Html, Part, el, join, page
 from .model import Run, Step, of_known_shape

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..fail.errors import RecordError
-from ..runtime import canonical_json
-from ..runtime.journal import read_journal
-from ..runtime.outcome_data import data_of
+from ..runtime.core.outcome_codec import data_of
+from ..runtime.formats import canonical_json
+from ..runtime.journal.journal import read_journal
 
 Line = dict[str, Any]
 

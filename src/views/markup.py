@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from ..evidence.report import visible
+from ..evidence.files.report import visible
 
 ASSETS: Final = Path(__file__).resolve().parent / "assets"
 _VOID: Final = frozenset("br input".split())

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ..evidence.manifest import STATE
-from ..evidence.recorded import project_of, relative_name
+from ..evidence.files.manifest import STATE
+from ..evidence.recording.recorded import project_of, relative_name
 from ..fail.errors import RecordError
-from ..runtime import ledger as ledgers
-from ..runtime.clock import epoch_ns
-from ..runtime.journal import JOURNAL
-from ..runtime.llm import NOTICES
-from ..runtime.plain_file import read_plain
+from ..runtime.core.clock import epoch_ns
+from ..runtime.formats.read_file import read_plain
+from ..runtime.journal import ledger as ledgers
+from ..runtime.journal.journal import JOURNAL
+from ..runtime.models.types import NOTICES
 from ..tracing.spans import Projector, Span, span_id_of
 from .journaled import lines_of_journal
 

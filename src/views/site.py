@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ..evidence.folder import Held, alone_in, made_here, stage_in
-from ..evidence.index import UNFINISHED, raise_unreadable
-from ..evidence.manifest import STATE
-from ..evidence.parallel import each
-from ..evidence.report import visible
+from ..evidence.checking.workers import each
+from ..evidence.files.folder import Held, alone_in, made_here, stage_in
+from ..evidence.files.manifest import STATE
+from ..evidence.files.report import visible
+from ..evidence.recording.index import UNFINISHED, raise_unreadable
 from ..fail.errors import InputError, OutputError, RecordError
-from ..runtime.journal import JOURNAL
-from ..runtime.plain_file import NotPlain, read_plain
+from ..runtime.formats.read_file import NotPlain, read_plain
+from ..runtime.journal.journal import JOURNAL
 from .index_page import Entry, entry_of, index_page
 from .markup import MARK
 from .model import of_known_shape, run_of

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ..evidence.report import visible
+from ..evidence.files.report import visible
 from ..fail.catalog import MODES
 from .charts import count, duration, moments, outline
 from .markup import Html, Part, el, join, pre

@@ -9,9 +9,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..evidence.drift import Drift
-from ..evidence.report import visible
-from ..runtime.clock import MS
+from ..evidence.checking.drift import Drift
+from ..evidence.files.report import visible
+from ..runtime.core.clock import MS
 from .model import Run, limits_of
 from .tree import Leaf, flat, leaves, parting
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..evidence.drift import Drift, counted
-from ..evidence.report import visible
-from ..runtime import canonical_json
+from ..evidence.checking.drift import Drift, counted
+from ..evidence.files.report import visible
+from ..runtime.formats import canonical_json
 from .model import Call, Run, Step
 
 Line = dict[str, Any]

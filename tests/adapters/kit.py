@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tachograph.fail.errors import InputError
-from tachograph.runtime.tools import Tool
+from tachograph.runtime.tools.contract import Tool
 from tests.support import Ran, answer, ask, perform, probe
 
 IO = SimpleNamespace(idempotency_key="test-run/1/0")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tachograph.adapters.common import Foreign, changed, governed
 from tachograph.adapters.schemas import adopt
 from tachograph.fail.errors import ToolError
-from tachograph.runtime.schema_walk import Resource
-from tachograph.runtime.tools import Tool
-from tachograph.runtime.unseen import HIDDEN
+from tachograph.runtime.formats.invisible_chars import HIDDEN
+from tachograph.runtime.schema.schema_walk import Resource
+from tachograph.runtime.tools.contract import Tool
 from tests.adapters.kit import refused
 from tests.tables.output_texts import TEXTS
 

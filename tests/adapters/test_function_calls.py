@@ -14,8 +14,8 @@ from typing import Annotated, Any, NotRequired, TypedDict
 import pytest
 
 from tachograph.adapters import resource, tool_from_function
-from tachograph.runtime.tools import Tool
-from tachograph.runtime.worker import deadline
+from tachograph.runtime.tools.contract import Tool
+from tachograph.runtime.tools.isolation import deadline
 from tests.adapters.kit import IO, one_call, outcome
 from tests.support import policy_data
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, NotRequired, TypedDict
 import pytest
 
 from tachograph.adapters import resource, tool_from_function
-from tachograph.runtime.tools import Tool
+from tachograph.runtime.tools.contract import Tool
 from tests.adapters.kit import IO, refused
 
 

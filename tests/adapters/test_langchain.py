@@ -16,7 +16,7 @@ from langchain_core.tools import Tool as OneText
 from pydantic import BaseModel, Field, ValidationError
 
 from tachograph.adapters import from_langchain
-from tachograph.runtime.tools import Tool
+from tachograph.runtime.tools.contract import Tool
 from tests.adapters.kit import IO, one_call, outcome, refused
 
 

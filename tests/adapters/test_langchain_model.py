@@ -22,7 +22,7 @@ from pydantic import Field, SecretStr
 from tachograph.adapters import LangChainModel
 from tachograph.adapters.langchain_model import messages_of, reply_of
 from tachograph.fail.errors import InvalidModelOutput, ModelError, TransientModelError
-from tachograph.runtime.llm import LLMOutput, ToolCall
+from tachograph.runtime.models.types import LLMOutput, ToolCall
 from tests.adapters.kit import refused
 from tests.providers.asking import asked
 from tests.providers.protocols import Turn

@@ -21,7 +21,7 @@ from agents.tool_context import ToolContext
 from pydantic import BaseModel
 
 from tachograph.adapters import from_openai_agents
-from tachograph.runtime.tools import Tool
+from tachograph.runtime.tools.contract import Tool
 from tests.adapters.kit import IO, one_call, outcome, refused
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from tachograph import Agent, Policy, ReplayError, Stub, record, replay
 from tachograph.adapters import from_langchain, from_openai_agents, tool_from_function
-from tachograph.evidence.verify import verify
-from tachograph.runtime.tools import Tool
+from tachograph.evidence.checking.verify import verify
+from tachograph.runtime.tools.contract import Tool
 from tests.support import policy_data
 
 called: list[str] = []

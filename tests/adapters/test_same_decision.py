@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tachograph.adapters import from_langchain, from_openai_agents, tool_from_function
-from tachograph.runtime.gate import Counters, Gate
-from tachograph.runtime.llm import read_call
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.redact import Redactor
-from tachograph.runtime.tools import Tool, from_module
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.models.types import read_call
+from tachograph.runtime.policy.gate import Counters, Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.contract import Tool
+from tachograph.runtime.tools.loader import from_module
 from tests.support import policy_data
 
 

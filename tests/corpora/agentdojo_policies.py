@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.tools import Tool
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.contract import Tool
 
 DATE = {"pattern": r"^\d{4}-\d{2}-\d{2}$"}
 TIME = {"pattern": r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}$"}

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall, VirtualClock
-from tachograph.runtime.tools import SHIPPED
-from tachograph.runtime.workspace import Host
+from tachograph.runtime.tools.contract import SHIPPED
+from tachograph.runtime.workspace.mounts import Host
 
 TEXTS = (
     "$(touch X)", "; touch X", "| touch X", "`touch X`", "&& touch X", "\ntouch X\n", "-rf", "--output=X",

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tachograph import ToolCall
-from tachograph.runtime import http
-from tachograph.runtime.tools import load_named
-from tests.runtime.test_http import LOOPBACK, Server
+from tachograph.runtime.tools.loader import load_named
+from tachograph.runtime.workspace import http
+from tests.runtime.workspace.test_http import LOOPBACK, Server
 from tests.support import Ran, answer, ask, perform, policy_data
 
 HOST = "fixtures.local"

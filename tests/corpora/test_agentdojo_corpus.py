@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from tachograph.runtime.canonical_json import encode
-from tachograph.runtime.gate import Counters, Decision, Gate
-from tachograph.runtime.llm import read_call
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.redact import Redactor
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.formats.canonical_json import encode
+from tachograph.runtime.models.types import read_call
+from tachograph.runtime.policy.gate import Counters, Decision, Gate
+from tachograph.runtime.policy.policy import Policy
 from tests.corpora.agentdojo_policies import SUITES
 
 STATIC_RULES = {"tool_registry", "url_allowlist", "sandbox_path", "arg_schema", "approval"}

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from tachograph.fail.errors import ToolError
-from tachograph.runtime.canonical_json import encode
-from tachograph.runtime.gate import Counters, Gate
-from tachograph.runtime.llm import read_call
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.redact import Redactor
-from tachograph.runtime.tools import Tool
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.formats.canonical_json import encode
+from tachograph.runtime.models.types import read_call
+from tachograph.runtime.policy.gate import Counters, Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.contract import Tool
 
 RESOURCES = {
     "fetch": {"url": "url"},

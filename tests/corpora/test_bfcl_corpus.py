@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tachograph.runtime.gate import Counters, Gate
-from tachograph.runtime.llm import read_call
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.redact import Redactor
-from tachograph.runtime.resource_names import is_called_resource, looks_like_resource
-from tachograph.runtime.tools import Tool
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.models.types import read_call
+from tachograph.runtime.policy.gate import Counters, Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.schema.resource_names import is_called_resource, looks_like_resource
+from tachograph.runtime.tools.contract import Tool
 
 CLOSED = {"type": "object", "additionalProperties": False}
 # Conversations whose recorded truth breaks the schema of its own tool: a ticket's number is an integer there.

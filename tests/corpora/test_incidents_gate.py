@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tachograph import Agent, Answer, LLMOutput, Policy, ToolCall, VirtualClock
-from tachograph.evidence.rebuild import rebuild
-from tachograph.evidence.writer import derive
+from tachograph.evidence.files.rebuild import rebuild
+from tachograph.evidence.files.writer import derive
 from tachograph.fail.errors import PolicyError
-from tachograph.runtime.tools import Tool, load_module, load_named
+from tachograph.runtime.tools.contract import Tool
+from tachograph.runtime.tools.loader import load_module, load_named
 from tests.corpora.test_incidents import incident
 from tests.support import OUTPUT, ROOT, Ran, Script, answer, ask, failing, perform, policy_data, probe, tool
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tachograph import LLMOutput, ToolCall, ToolError
-from tachograph.runtime import http
-from tachograph.runtime.tools import Tool
+from tachograph.runtime.tools.contract import Tool
+from tachograph.runtime.workspace import http
 from tests.corpora.internet import HOST, PUBLIC, Internet, fetched, opened, page
 from tests.corpora.test_incidents import incident
 from tests.support import OUTPUT, Ran, answer, ask, perform, policy_data, probe, tool

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tachograph import Agent, Policy, ToolCall, ToolError
-from tachograph.evidence.task import build, load_task
+from tachograph.evidence.tasks.task import build, load_task
 from tachograph.fail.errors import CorpusError, InputError, PolicyError
-from tachograph.runtime.tools import SHIPPED, Tool, load_named
-from tachograph.runtime.workspace import HttpResult
+from tachograph.runtime.tools.contract import SHIPPED, Tool
+from tachograph.runtime.tools.loader import load_named
+from tachograph.runtime.workspace.tool_io import HttpResult
 from tests.corpora.test_incidents import incident
 from tests.support import OUTPUT, ROOT, Ran, answer, ask, perform, policy_data, tool, tree
 

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from tachograph import Agent, Policy, ToolCall, record
-from tachograph.runtime.tools import Tool, load_named
-from tachograph.runtime.workspace import Host
+from tachograph.runtime.tools.contract import Tool
+from tachograph.runtime.tools.loader import load_named
+from tachograph.runtime.workspace.mounts import Host
 from tests.corpora import audited_run
 from tests.corpora.test_incidents import incident
 from tests.support import (

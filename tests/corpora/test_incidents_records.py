@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 
 from tachograph import Agent, Answer, InputError, Policy, ToolCall, record
-from tachograph.cli import main
-from tachograph.console import Progress
-from tachograph.evidence.rebuild import rebuild
-from tachograph.evidence.show import show
+from tachograph.cli.console import Progress
+from tachograph.cli.main import main
+from tachograph.evidence.files.rebuild import rebuild
+from tachograph.evidence.queries.show import show
 from tachograph.fail.errors import RecordError
-from tachograph.runtime import ledger as ledgers
-from tachograph.runtime.canonical_json import digest, encode
-from tachograph.runtime.tools import Tool, load_named
-from tachograph.runtime.workspace import Mount
+from tachograph.runtime.formats.canonical_json import digest, encode
+from tachograph.runtime.journal import ledger as ledgers
+from tachograph.runtime.tools.contract import Tool
+from tachograph.runtime.tools.loader import load_named
+from tachograph.runtime.workspace.mounts import Mount
 from tests.corpora.test_incidents import incident
 from tests.corpora.test_output_corpus import alive, raw
 from tests.support import Ran, Script, answer, ask, perform, policy_data, probe, tool, well_formed

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tachograph.fail.errors import RecordError
-from tachograph.runtime import ledger
-from tachograph.runtime.canonical_json import NotJson, parse
+from tachograph.runtime.formats.canonical_json import NotJson, parse
+from tachograph.runtime.journal import ledger
 
 # Valid JSON that has no canonical form: two programs could read it differently.
 NO_CANONICAL_FORM = {

@@ -18,8 +18,8 @@ import pytest
 
 from tachograph.fail.catalog import ENDINGS
 from tachograph.fail.errors import Cancelled
-from tachograph.runtime.llm import LLMInput, LLMOutput, ToolCall
-from tachograph.runtime.tools import Tool
+from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
+from tachograph.runtime.tools.contract import Tool
 from tests.support import Ran, perform, policy_data
 
 # the corpus's words for an ending, and ours: terminal reason and failure mode

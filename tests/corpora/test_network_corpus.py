@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tachograph.runtime import http
+from tachograph.runtime.workspace import http
 from tests.corpora.internet import HOST, PUBLIC, Internet, fetched, opened, page
 from tests.support import Ran
 

@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from tachograph import Agent, Answer, LLMOutput, Policy, Tool, ToolCall, VirtualClock
-from tachograph.console import Progress
-from tachograph.evidence import manifest as manifests
-from tachograph.evidence.drift import compare
-from tachograph.evidence.show import show
-from tachograph.evidence.writer import Writer
-from tachograph.runtime.mount_path import parse_path
-from tachograph.runtime.resources import Malformed
-from tachograph.runtime.workspace import Mount
+from tachograph.cli.console import Progress
+from tachograph.evidence.checking.drift import compare
+from tachograph.evidence.files import manifest as manifests
+from tachograph.evidence.files.writer import Writer
+from tachograph.evidence.queries.show import show
+from tachograph.runtime.resources.mount_path import parse_path
+from tachograph.runtime.resources.url import Malformed
+from tachograph.runtime.workspace.mounts import Mount
 from tests.support import Script, well_formed
 
 CALM = "calm"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tachograph import Agent, Answer, InputError, OutputError, Policy, ToolCall, record
-from tachograph.evidence.rebuild import rebuild
-from tachograph.evidence.show import show
-from tachograph.evidence.verify import verify
-from tachograph.runtime.canonical_json import encode
+from tachograph.evidence.checking.verify import verify
+from tachograph.evidence.files.rebuild import rebuild
+from tachograph.evidence.queries.show import show
+from tachograph.runtime.formats.canonical_json import encode
 from tests.corpora.test_output_corpus import clean, corpus_rows, print_table
 from tests.support import FILES, Ran, Script, answer, ask, perform, policy_data, probe, tool, tree
 

@@ -21,12 +21,13 @@ from typing import Any
 
 import pytest
 
-from tachograph.runtime.gate import ALLOW, Counters, Gate
-from tachograph.runtime.llm import read_call
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.redact import Redactor
-from tachograph.runtime.tools import collect
-from tachograph.runtime.workspace import Mount, Workspace
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.models.types import read_call
+from tachograph.runtime.policy.gate import ALLOW, Counters, Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.loader import collect
+from tachograph.runtime.workspace.mounts import Mount
+from tachograph.runtime.workspace.workspace import Workspace
 
 MOUNT = "box"
 SECONDS = 20

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from tachograph.fail.errors import PolicyError
-from tachograph.runtime import policy as policies
-from tachograph.runtime.policy import Policy
+from tachograph.runtime.policy import policy as policies
+from tachograph.runtime.policy.policy import Policy
 
 TEMPLATE = re.compile(rb"""("?)path_template\1: "/tmp/run/<run-id>/sandbox\"""")
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from tachograph.runtime.gate import Counters, Decision, Gate
-from tachograph.runtime.llm import read_call
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.redact import Redactor
-from tachograph.runtime.tools import Tool
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.models.types import read_call
+from tachograph.runtime.policy.gate import Counters, Decision, Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.contract import Tool
 
 CLOSED = {"type": "object", "additionalProperties": False}
 DENIED = ("deny", "tool_registry")

@@ -25,14 +25,14 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from tachograph.fail.errors import ToolError
-from tachograph.runtime.gate import Counters, Decision, Gate
-from tachograph.runtime.llm import read_call
-from tachograph.runtime.pattern_syntax import BadPattern
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.quick_schema import compile_fits
-from tachograph.runtime.redact import Redactor
-from tachograph.runtime.tool_schema import validator
-from tachograph.runtime.tools import Tool
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.models.types import read_call
+from tachograph.runtime.policy.gate import Counters, Decision, Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.schema.pattern_syntax import BadPattern
+from tachograph.runtime.schema.quick_schema import compile_fits
+from tachograph.runtime.schema.tool_schema import validator
+from tachograph.runtime.tools.contract import Tool
 
 SECONDS = 60  # for a whole test; each takes a few
 CLOSED = {"type": "object", "additionalProperties": False}

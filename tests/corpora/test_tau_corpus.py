@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from tachograph.runtime.effects import Call
-from tachograph.runtime.gate import Counters, Decision, Gate, call_key
-from tachograph.runtime.llm import read_call
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.redact import Redactor
-from tachograph.runtime.tools import Tool
+from tachograph.runtime.core.effects import Call
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.models.types import read_call
+from tachograph.runtime.policy.gate import Counters, Decision, Gate, call_key
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.contract import Tool
 
 CLOSED = {"type": "object", "additionalProperties": False}
 FILES = ("taubench_ground_truth", "taubench_gpt4o_calls")

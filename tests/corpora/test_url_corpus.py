@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tachograph.runtime.resources import Allowlist, Malformed, parse_entry, parse_url
+from tachograph.runtime.resources.url import Allowlist, Malformed, parse_entry, parse_url
 
 
 def allowed(text: str, allowlist: Allowlist) -> bool:

@@ -1,6 +1,6 @@
 """Policy files of the outside corpus, as far as the YAML reader alone can decide them.
 
-The reader's own generated classes stand in tests/runtime/test_strict_yaml.py and need no corpus.
+The reader's own generated classes stand in tests/runtime/formats/test_strict_yaml.py and need no corpus.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tachograph.runtime.strict_yaml import YamlError, load
+from tachograph.runtime.formats.strict_yaml import YamlError, load
 
 SECONDS = 2
 # Rows of these classes must still end in time and raise YamlError only; a refusal is not asked for.

@@ -8,11 +8,11 @@ from typing import Any
 
 from tachograph import Policy
 from tachograph.fail.catalog import verdict
-from tachograph.runtime.canonical_json import encode
-from tachograph.runtime.gate import Counters, Gate
-from tachograph.runtime.outcome_data import call_of, fault_of
-from tachograph.runtime.retry import may_repeat
-from tachograph.runtime.tools import load_named
+from tachograph.runtime.core.outcome_codec import call_of, fault_of
+from tachograph.runtime.formats.canonical_json import encode
+from tachograph.runtime.loop.retry import may_repeat
+from tachograph.runtime.policy.gate import Counters, Gate
+from tachograph.runtime.tools.loader import load_named
 from tests.support import ROOT
 
 Line = dict[str, Any]

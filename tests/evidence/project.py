@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from tachograph import cli as command_line
-from tachograph.evidence import docs, index
-from tachograph.evidence import manifest as manifests
-from tachograph.runtime import canonical_json
+from dev import docs
+from tachograph.cli import main as command_line
+from tachograph.evidence.files import manifest as manifests
+from tachograph.evidence.recording import index
+from tachograph.runtime.formats import canonical_json
 from tests.support import ROOT
 
 FOLDERS = ("policy", "tools", "data", "tasks", "runs", "docs")

@@ -8,21 +8,21 @@ from __future__ import annotations
 from typing import Final
 
 _SDK: Final = "tests/providers/test_faults.py::test_a_fault_is_classified_in_bounded_time"
-_LOOP: Final = "tests/runtime/test_loop.py::"
-_WORKER: Final = "tests/runtime/test_worker.py::"
-_RESUME: Final = "tests/evidence/test_resume.py::"
-_REPLAY: Final = "tests/evidence/test_replay.py::"
+_LOOP: Final = "tests/runtime/loop/test_loop.py::"
+_WORKER: Final = "tests/runtime/tools/test_isolation.py::"
+_RESUME: Final = "tests/evidence/recording/test_resume.py::"
+_REPLAY: Final = "tests/evidence/checking/test_replay.py::"
 _SAMPLE: Final = "tests/faults/test_survival.py::"
-_WIRE: Final = "tests/runtime/test_http.py::"
+_WIRE: Final = "tests/runtime/workspace/test_http.py::"
 
 COVERED: Final[dict[str, tuple[str, ...]]] = {
     # storage: ours is one journal, and the ledger is made anew from it
     "S1": ("fault:kill.run", "fault:kill.step", _SAMPLE + "test_a_kill_at_a_call_is_survived"),
-    "S2": ("fault:kill.torn", "fault:journal.cut", "tests/runtime/test_journal.py::test_cut_at_every_byte"),
+    "S2": ("fault:kill.torn", "fault:journal.cut", "tests/runtime/journal/test_journal.py::test_cut_at_every_byte"),
     "S3": ("fault:journal.resume", _RESUME + "test_a_torn_tail_is_cut_off_and_reported"),
-    "S4": ("fault:journal.zeros", "fault:power.tail", "tests/runtime/test_journal.py::test_zeros"),
-    "S5": ("fault:journal.bits", "tests/runtime/test_journal.py::test_flipped_bits"),
-    "S6": ("fault:journal.lines", "tests/runtime/test_journal.py::test_lines_doubled_swapped_or_lost"),
+    "S4": ("fault:journal.zeros", "fault:power.tail", "tests/runtime/journal/test_journal.py::test_zeros"),
+    "S5": ("fault:journal.bits", "tests/runtime/journal/test_journal.py::test_flipped_bits"),
+    "S6": ("fault:journal.lines", "tests/runtime/journal/test_journal.py::test_lines_doubled_swapped_or_lost"),
     "S7": ("fault:power.cut", "fault:power.unsynced"),
     "S8": ("fault:place.full", "fault:place.limit", "fault:error.for_good"),
     "S9": ("fault:error.once", "fault:error.close", "fault:error.resume"),
@@ -30,7 +30,7 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "S11": ("fault:kill.replace", "fault:error.once"),
     "S12": ("fault:place.read_only", "fault:place.user"),
     "S13": ("fault:place.meanwhile", "fault:place.swapped"),
-    "S14": ("fault:place.two", "tests/evidence/test_record.py::test_many_at_once_leave_one_whole_run"),
+    "S14": ("fault:place.two", "tests/evidence/recording/test_record.py::test_many_at_once_leave_one_whole_run"),
     "S15": ("fault:limit.files", "fault:leak.files", "fault:tool.memory"),
     "S16": ("fault:kill.resume", "fault:kill.resume.all"),
     "S17": ("fault:power.unsynced", "fault:power.tail"),
@@ -39,9 +39,12 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "P2": ("fault:signal.twice", "fault:signal.wait", "fault:error.signal"),
     "P3": ("fault:output.closed", "fault:signal.hangup"),
     "P4": ("fault:signal.stop",),
-    "P5": ("fault:clock.jump", "tests/evidence/test_unfinished.py::test_a_live_run_goes_on_after_its_last_stamp"),
+    "P5": (
+        "fault:clock.jump",
+        "tests/evidence/recording/test_unfinished.py::test_a_live_run_goes_on_after_its_last_stamp",
+    ),
     "P6": ("fault:tool.rogue", _WORKER + "test_hanging_tools_are_cut_off_and_all_they_started"),
-    "P7": ("tests/evidence/test_environment.py::test_all_runs_give_the_same_bytes",),
+    "P7": ("tests/evidence/checking/test_environment.py::test_all_runs_give_the_same_bytes",),
     # tools
     "T1": ("fault:tool.rogue", "fault:run.deadline", _WORKER + "test_hanging_tools_are_cut_off_and_all_they_started"),
     "T2": ("fault:tool.rogue", _WORKER + "test_hanging_tools_are_cut_off_and_all_they_started"),
@@ -66,14 +69,14 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "L11": (_WIRE + "test_a_name_without_address_is_refused", _WIRE + "test_proxy_variables_are_not_read"),
     # what is observed and made again
     "O1": ("tests/tracing/test_live.py::test_a_bad_collector_costs_spans_and_a_bounded_wait",),
-    "O2": ("fault:kill.run", "tests/evidence/test_verify.py::test_an_artefact_is_named_by_its_first_line"),
+    "O2": ("fault:kill.run", "tests/evidence/checking/test_verify.py::test_an_artefact_is_named_by_its_first_line"),
     "O3": (_RESUME + "test_changed_inputs_are_refused_and_named",),
     "O4": (
         _RESUME + "test_a_run_that_leaves_its_journal_is_refused",
         _REPLAY + "test_a_changed_record_does_not_replay",
     ),
     "O5": (_REPLAY + "test_a_record_of_another_schema_is_refused_with_a_way_forward",),
-    "O6": ("tests/evidence/test_tampering.py::test_a_changed_byte_of_a_file_is_named",),
+    "O6": ("tests/evidence/checking/test_tampering.py::test_a_changed_byte_of_a_file_is_named",),
 }  # fmt: skip
 # id: why it does not apply to us
 NOT_OURS: Final[dict[str, str]] = {}

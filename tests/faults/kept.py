@@ -14,16 +14,16 @@ from types import TracebackType
 from typing import Any
 
 from tachograph import Agent, Policy
-from tachograph.evidence.manifest import MANIFEST, read, stable
-from tachograph.evidence.record import record_run
-from tachograph.evidence.resume import Resuming
-from tachograph.runtime import journal as journals
-from tachograph.runtime.clock import VirtualClock
-from tachograph.runtime.driver import Leave
-from tachograph.runtime.llm import LLMOutput, ToolCall
-from tachograph.runtime.setting import RunResult, Setting
-from tachograph.runtime.stub import Stub
-from tachograph.runtime.tools import Tool
+from tachograph.evidence.files.manifest import MANIFEST, read, stable
+from tachograph.evidence.recording.record import record_run
+from tachograph.evidence.recording.resume import Resuming
+from tachograph.runtime.core.clock import VirtualClock
+from tachograph.runtime.driver.interrupts import Leave
+from tachograph.runtime.journal import journal as journals
+from tachograph.runtime.models.scripted import Stub
+from tachograph.runtime.models.types import LLMOutput, ToolCall
+from tachograph.runtime.run_config import RunResult, Setting
+from tachograph.runtime.tools.contract import Tool
 from tests.support import INPUT, OUTPUT, policy_data
 
 KINDS = {"look": ("pure", True), "put": ("write", True), "pay": ("write", False), "book": ("write", False)}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from tachograph.evidence.verify import verify
+from tachograph.evidence.checking.verify import verify
 from tests.support import well_formed
 
 from .kills import converge

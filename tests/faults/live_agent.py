@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tachograph import Agent, LLMOutput, Policy, Tool, ToolCall, record
-from tachograph.evidence.resume import resume
+from tachograph.evidence.recording.resume import resume
 from tachograph.fail.errors import Suspended
 
 SCHEMA = {"type": "object", "additionalProperties": False, "properties": {"what": {"type": "string"}}}

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 from tachograph.fail.errors import RecordError
-from tachograph.runtime.journal import Journaled, read_journal
+from tachograph.runtime.journal.journal import Journaled, read_journal
 
 from .kills import converge
 from .lab import Fault, Lab

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tachograph import Agent, Policy, Stub
-from tachograph.evidence.record import record_run
-from tachograph.evidence.replay import replay
-from tachograph.evidence.verify import verify
-from tachograph.runtime.clock import SystemClock
-from tachograph.runtime.tools import load_module
+from tachograph.evidence.checking.replay import replay
+from tachograph.evidence.checking.verify import verify
+from tachograph.evidence.recording.record import record_run
+from tachograph.runtime.core.clock import SystemClock
+from tachograph.runtime.tools.loader import load_module
 from tests.support import policy_data, well_formed
 
 _MODULE = """

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from tachograph.evidence import manifest as manifests
-from tachograph.evidence.replay import replayed
-from tachograph.evidence.verify import verify
+from tachograph.evidence.checking.replay import replayed
+from tachograph.evidence.checking.verify import verify
+from tachograph.evidence.files import manifest as manifests
 from tests.support import FILES, well_formed
 
 TASK = "tasks/faults/ten.yaml"

@@ -31,10 +31,10 @@ def main() -> int:
     sys.path.insert(0, os.getcwd())
     sys.path.append(str(Path(__file__).resolve().parents[2]))  # for code that needs the tests' own
     from tachograph import record  # noqa: F401 - warm, as is what follows
-    from tachograph.evidence import index, resume, seal  # noqa: F401
-    from tachograph.evidence.task import build, load_task
-    from tachograph.runtime import worker  # noqa: F401
-    from tachograph.runtime.places import package_digest
+    from tachograph.evidence.sending import seal  # noqa: F401
+    from tachograph.evidence.tasks.task import build, load_task
+    from tachograph.runtime.formats.shipped_files import package_digest
+    from tachograph.runtime.tools import isolation as worker  # noqa: F401
 
     package_digest()
     build(load_task(sys.argv[1]))
@@ -122,7 +122,7 @@ def _stdout(kind: str | None, out: int) -> int:
 
 
 def _act(request: Request, shim: Any) -> int:
-    from tachograph import cli
+    from tachograph.cli import main as cli
 
     for name, limit in request.get("limits", {}).items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tachograph.fail.errors import EffectInDoubt, OutputError, RecordError
-from tachograph.runtime.journal import read_journal
-from tachograph.runtime.setting import RunResult
+from tachograph.runtime.journal.journal import read_journal
+from tachograph.runtime.run_config import RunResult
 from tests.faults.kept import KINDS, Case, Disk, in_memory
 from tests.support import well_formed
 

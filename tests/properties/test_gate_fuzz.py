@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from fuzz import mutate, oracle, run, targets
 from fuzz.oracle import Finding, gate, judged, judged_late, read, sound
 from tachograph.fail.errors import PolicyError
-from tachograph.runtime.canonical_json import Fragment
-from tachograph.runtime.effects import Call
-from tachograph.runtime.gate import DENY, Counters, Gate, call_key
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.tools import SHIPPED
+from tachograph.runtime.core.effects import Call
+from tachograph.runtime.formats.canonical_json import Fragment
+from tachograph.runtime.policy.gate import DENY, Counters, Gate, call_key
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.contract import SHIPPED
 
 GATES = {"shipped": gate(), "with a person": gate("approve_write", "inform", "three_iterations")}
 ASKED = st.sampled_from(sorted(GATES)).map(GATES.__getitem__)

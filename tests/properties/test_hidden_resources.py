@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from tachograph.fail.errors import ToolError
-from tachograph.runtime.schema_sound import check_sound
-from tachograph.runtime.schema_walk import Resource, resources_of
-from tachograph.runtime.tool_schema import first_mismatch, shape, validator
+from tachograph.runtime.schema.schema_sound import check_sound
+from tachograph.runtime.schema.schema_walk import Resource, resources_of
+from tachograph.runtime.schema.tool_schema import first_mismatch, shape, validator
 
 EVIL = "https://evil.test/"
 NAMES = ("a", "n", "name", "url")

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tachograph.fail.errors import PolicyError
-from tachograph.review.language import WIDENING, Comparison, Witness, compare_policies
-from tachograph.runtime.canonical_json import freeze
-from tachograph.runtime.effects import Call
-from tachograph.runtime.gate import Counters, Gate
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.resources import parse_url
+from tachograph.review.compare.policy_compare import WIDENING, Comparison, Witness, compare_policies
+from tachograph.runtime.core.effects import Call
+from tachograph.runtime.formats.canonical_json import freeze
+from tachograph.runtime.policy.gate import Counters, Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.resources.url import parse_url
 from tests.review.small_world import HOSTS, KINDS, PREFIXES, RANK, TOOLS, both
 
 Data = dict[str, Any]

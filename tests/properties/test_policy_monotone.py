@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tachograph.runtime.canonical_json import freeze
-from tachograph.runtime.effects import Call
-from tachograph.runtime.gate import Counters, Gate
-from tachograph.runtime.llm import ToolCall
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.tools import SHIPPED, load_named
+from tachograph.runtime.core.effects import Call
+from tachograph.runtime.formats.canonical_json import freeze
+from tachograph.runtime.models.types import ToolCall
+from tachograph.runtime.policy.gate import Counters, Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.contract import SHIPPED
+from tachograph.runtime.tools.loader import load_named
 from tests.support import ROOT, URL, answer, ask, perform, policy_data, tool
 
 Data = dict[str, Any]

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tachograph.fail.errors import Cancelled, InputError, InvalidModelOutput, TransientModelError
-from tachograph.runtime.effects import Answer
-from tachograph.runtime.llm import LLMOutput, ToolCall
-from tachograph.runtime.workspace import Host
+from tachograph.runtime.core.effects import Answer
+from tachograph.runtime.models.types import LLMOutput, ToolCall
+from tachograph.runtime.workspace.mounts import Host
 from tests.support import Ran, answer, perform, policy_data, tool
 
 JUNK: list[Any] = [None, 3, b"x", float("nan"), {1: 2}, "text", [], {"said": {1}}, {"said": "\ud800"}]

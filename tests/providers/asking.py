@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tachograph.runtime.llm import History, LLMInput, LLMOutput, ToolSpec
-from tachograph.runtime.providers import Adapter, open_model
+from tachograph.runtime.models.providers import Adapter, open_model
+from tachograph.runtime.models.types import History, LLMInput, LLMOutput, ToolSpec
 from tests.providers.protocols import Turn
 from tests.providers.servers import Reply, Server
 

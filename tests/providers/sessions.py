@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tachograph import cli as command_line
+from tachograph.cli import main as command_line
 from tests.evidence.project import replaced
 from tests.providers.protocols import Turn
 from tests.providers.servers import Server
@@ -101,7 +101,7 @@ def project(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 
 def impatient(monkeypatch: pytest.MonkeyPatch, wait_s: float = 0.3, total_s: float = 1.0) -> None:
     """Let the command line wait for a model as long as tests can."""
-    from tachograph.verbs import running
+    from tachograph.cli.commands import run as running
 
     monkeypatch.setattr(running, "_WAIT_S", wait_s)
     monkeypatch.setattr(running, "_TOTAL_S", total_s)
@@ -124,9 +124,9 @@ WATCHED = """
 import sys
 spoken = []
 sys.addaudithook(lambda event, args: spoken.append(event) if event.startswith("socket.") else None)
-from tachograph.cli import main
+from tachograph.cli.main import main
 code = main(sys.argv[1:])
-names = ("anthropic", "openai", "ollama", "httpx", "httpx2", "pydantic", "tachograph.runtime.providers")
+names = ("anthropic", "openai", "ollama", "httpx", "httpx2", "pydantic", "tachograph.runtime.models.providers")
 print(sorted(name for name in names if name in sys.modules), sorted(set(spoken)), code)
 """
 

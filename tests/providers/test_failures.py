@@ -8,7 +8,7 @@ import ssl
 import pytest
 
 from tachograph.fail.errors import InvalidModelOutput, ModelError, TransientModelError
-from tachograph.runtime.providers.failures import (
+from tachograph.runtime.models.providers.failures import (
     OTHER_WORDS,
     SPENT_WORDS,
     TRANSIENT_WORDS,

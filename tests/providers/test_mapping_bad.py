@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tachograph.fail.errors import InvalidModelOutput
-from tachograph.runtime.providers.failures import Cut, Reported
+from tachograph.runtime.models.providers.failures import Cut, Reported
 from tests.providers.asking import PROVIDERS
 from tests.providers.test_mapping_in import MODULES, gathered
 

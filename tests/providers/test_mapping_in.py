@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tachograph.fail.errors import InvalidModelOutput
-from tachograph.runtime.llm import FINISH_REASONS, LLMOutput, ToolCall, read_reply
-from tachograph.runtime.providers import anthropic, ollama, openai
-from tachograph.runtime.providers.failures import Cut, Reported
-from tachograph.runtime.providers.wire import events
-from tachograph.runtime.redact import Redactor
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.models.providers import anthropic, ollama, openai
+from tachograph.runtime.models.providers.failures import Cut, Reported
+from tachograph.runtime.models.providers.wire import events
+from tachograph.runtime.models.types import FINISH_REASONS, LLMOutput, ToolCall, read_reply
 from tests.providers.asking import PROVIDERS
 from tests.providers.protocols import STREAM, WHOLE, Turn
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tachograph.runtime import canonical_json
-from tachograph.runtime.llm import LLMInput, LLMOutput, ToolSpec, read_reply
-from tachograph.runtime.providers import anthropic, common, ollama, openai
-from tachograph.runtime.providers.common import arguments_object, wire_name
-from tachograph.runtime.providers.wire import Options
-from tachograph.runtime.redact import Redactor
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.formats import canonical_json
+from tachograph.runtime.models.providers import anthropic, common, ollama, openai
+from tachograph.runtime.models.providers.common import arguments_object, wire_name
+from tachograph.runtime.models.providers.wire import Options
+from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolSpec, read_reply
 from tests.providers.asking import SCHEMA, asked
 
 CALLS = [

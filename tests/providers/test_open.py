@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tachograph.fail.errors import InputError
-from tachograph.runtime.providers import PROVIDERS, open_model
+from tachograph.runtime.models.providers import PROVIDERS, open_model
 from tests.support import ROOT, environment
 
 OPENAI_KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123"
@@ -126,7 +126,9 @@ def test_a_package_that_is_too_old(found: str, enough: bool, monkeypatch: pytest
 def test_the_requirements_say_the_same() -> None:
     lines = (ROOT / "requirements-live.txt").read_text(encoding="utf-8").splitlines()
     said = dict(line.split(">=") for line in lines if ">=" in line)
-    modules = {name: importlib.import_module(f"tachograph.runtime.providers.{name}") for name in PROVIDERS}
+    modules = {
+        name: importlib.import_module(f"tachograph.runtime.models.providers.{name}") for name in PROVIDERS
+    }
     assert said == {name: module.NEEDED for name, module in modules.items()}
 
 
@@ -258,7 +260,7 @@ def test_opening_contacts_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_opening_imports_no_sdk() -> None:
     program = (
-        "import sys; from tachograph.runtime.providers import open_model\n"
+        "import sys; from tachograph.runtime.models.providers import open_model\n"
         "for p in ('openai', 'anthropic', 'ollama'):\n"
         "    try: open_model(p + ':m', base_url='http://127.0.0.1:1')\n"
         "    except Exception as error: print(error)\n"

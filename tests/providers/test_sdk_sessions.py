@@ -10,11 +10,11 @@ import pytest
 
 from tachograph.fail.errors import ModelError
 from tachograph.runtime.agent import Agent
-from tachograph.runtime.clock import VirtualClock
-from tachograph.runtime.llm import LLMOutput, ToolCall, read_reply
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.providers import Adapter
-from tachograph.runtime.redact import Redactor
+from tachograph.runtime.core.clock import VirtualClock
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.models.providers import Adapter
+from tachograph.runtime.models.types import LLMOutput, ToolCall, read_reply
+from tachograph.runtime.policy.policy import Policy
 from tests.providers.asking import LONG, PROVIDERS, ask, asked, failing, opened
 from tests.providers.protocols import STREAM, WHOLE, Turn
 from tests.providers.servers import Broken, Raw, Server, body

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import pytest
 
 from tachograph import LLMInput, LLMOutput, ToolCall
-from tachograph.evidence.record import record_run
-from tachograph.evidence.task import build, load_task
+from tachograph.evidence.recording.record import record_run
+from tachograph.evidence.tasks.task import build, load_task
 from tests.evidence.project import edit_lines, replaced
 from tests.providers import sessions
 from tests.providers.sessions import Project

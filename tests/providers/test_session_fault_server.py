@@ -14,12 +14,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from tachograph.evidence.check import examine
-from tachograph.evidence.record import record_run
-from tachograph.evidence.replay import replayed
-from tachograph.evidence.task import build, load_task
-from tachograph.runtime import ledger as ledgers
-from tachograph.runtime.ledger import Line
+from tachograph.evidence.checking.check import examine
+from tachograph.evidence.checking.replay import replayed
+from tachograph.evidence.recording.record import record_run
+from tachograph.evidence.tasks.task import build, load_task
+from tachograph.runtime.journal import ledger as ledgers
+from tachograph.runtime.journal.ledger import Line
 from tests.evidence.project import replaced
 from tests.providers.asking import PROVIDERS, opened
 from tests.providers.test_faults import ENOUGH, EXPECTED, WAITING, Connection, _faults, expected

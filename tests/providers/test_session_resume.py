@@ -23,7 +23,7 @@ BOUND_S = 20
 ATTENTIVE = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from tachograph.cli import main
+from tachograph.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 WRITE = Turn("I write.", (("write", '{"path": "sandbox/note.md", "content": "noted"}'),))

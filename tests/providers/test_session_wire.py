@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tachograph.runtime.llm import MAX_CONTINUATIONS, NOTICES
+from tachograph.runtime.models.types import MAX_CONTINUATIONS, NOTICES
 from tests.providers import sessions
 from tests.providers.protocols import Turn
 from tests.providers.servers import Request, Server

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from tachograph.fail.errors import InvalidModelOutput, ModelError, TransientModelError
-from tachograph.runtime.llm import read_reply
-from tachograph.runtime.redact import Redactor
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.models.types import read_reply
 from tests.providers.asking import asked, opened
 from tests.providers.test_sdk_sessions import canonical_run, canonical_turns, essence
 from tests.support import ROOT, environment

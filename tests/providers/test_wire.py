@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tachograph.fail.errors import InvalidModelOutput, ModelError, TransientModelError
-from tachograph.runtime.llm import LLMOutput
-from tachograph.runtime.providers.wire import MAX_BYTES, Call, Options
+from tachograph.runtime.models.providers.wire import MAX_BYTES, Call, Options
+from tachograph.runtime.models.types import LLMOutput
 
 OUTPUT = LLMOutput(final_answer="done")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tachograph import cli as command_line
-from tachograph.evidence import accepted
+from tachograph.cli import main as command_line
+from tachograph.evidence.files import accepted
 from tests.evidence.project import copy_inputs, replaced
 from tests.review.drift_changes import RUNS
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tachograph.review.coverage import Coverage, as_yaml, cover
+from tachograph.review.testing.coverage import Coverage, as_yaml, cover
 from tests.support import ROOT
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tachograph import Agent, LLMOutput, Policy, record
-from tachograph.runtime.workspace import Mount
+from tachograph.runtime.workspace.mounts import Mount
 from tests.support import ROOT, Script
 
 

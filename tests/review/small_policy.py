@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tachograph.review.policy_tests import Result, load_suite, run_suite
+from tachograph.review.testing.policy_tests import Result, load_suite, run_suite
 from tests.support import ROOT
 
 POLICY = """\

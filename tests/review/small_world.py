@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tachograph.review.language import TIGHTENING, WIDENING
-from tachograph.runtime.canonical_json import freeze
-from tachograph.runtime.effects import Call
-from tachograph.runtime.gate import Counters, Decision, Gate
-from tachograph.runtime.resources import parse_url
-from tachograph.runtime.tools import SHIPPED, Tool, load_named
+from tachograph.review.compare.policy_compare import TIGHTENING, WIDENING
+from tachograph.runtime.core.effects import Call
+from tachograph.runtime.formats.canonical_json import freeze
+from tachograph.runtime.policy.gate import Counters, Decision, Gate
+from tachograph.runtime.resources.url import parse_url
+from tachograph.runtime.tools.contract import SHIPPED, Tool
+from tachograph.runtime.tools.loader import load_named
 from tests.support import OUTPUT, ROOT
 
 Data = dict[str, Any]

@@ -13,13 +13,13 @@ import pytest
 
 from tachograph.fail.errors import InputError, OutputError, PolicyError, ToolError
 from tachograph.runtime.agent import Agent
-from tachograph.runtime.clock import VirtualClock
-from tachograph.runtime.effects import Decided
-from tachograph.runtime.listeners import Notice
-from tachograph.runtime.llm import LLMInput, LLMOutput
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.stub import Stub
-from tachograph.runtime.tools import Tool
+from tachograph.runtime.core.clock import VirtualClock
+from tachograph.runtime.core.effects import Decided
+from tachograph.runtime.driver.ports import Notice
+from tachograph.runtime.models.scripted import Stub
+from tachograph.runtime.models.types import LLMInput, LLMOutput
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.contract import Tool
 from tests.support import (
     Script,
     answer,

@@ -33,7 +33,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = (
     ".gitattributes",
-    *("src", "policy", "tools", "data", "tasks", "runs", "tests", "docs"),
+    *("src", "dev", "policy", "tools", "data", "tasks", "runs", "tests", "docs"),
     *("pyproject.toml", "README.md", "Makefile"),
 )
 SECONDS = 300

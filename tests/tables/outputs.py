@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tachograph.runtime.agent import Agent
-from tachograph.runtime.clock import VirtualClock
-from tachograph.runtime.effects import Answer
-from tachograph.runtime.llm import LLMOutput, ToolCall
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.workspace import Host
+from tachograph.runtime.core.clock import VirtualClock
+from tachograph.runtime.core.effects import Answer
+from tachograph.runtime.models.types import LLMOutput, ToolCall
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.workspace.mounts import Host
 from tests.support import ROOT, Script, answer, ask, policy_data, probe, tool
 from tests.tables.output_texts import TEXTS
 

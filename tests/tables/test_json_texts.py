@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from tachograph.runtime import canonical_json
-from tachograph.runtime.effects import Call
-from tachograph.runtime.gate import DENY, Counters, Gate
-from tachograph.runtime.llm import read_call
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.redact import Redactor
+from tachograph.runtime.core.effects import Call
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.formats import canonical_json
+from tachograph.runtime.models.types import read_call
+from tachograph.runtime.policy.gate import DENY, Counters, Gate
+from tachograph.runtime.policy.policy import Policy
 from tests.support import policy_data, tool
 from tests.tables import json_texts
 from tests.tables.json_reference import reference

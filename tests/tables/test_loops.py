@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tachograph.runtime.effects import AskHuman
-from tachograph.runtime.llm import LLMOutput, ToolCall
+from tachograph.runtime.core.effects import AskHuman
+from tachograph.runtime.models.types import LLMOutput, ToolCall
 from tests.support import answer, ask, perform, policy_data, tool
 from tests.tables import loops
 from tests.tables.loops import Case, Expected

@@ -14,10 +14,10 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from tachograph.console import Progress
-from tachograph.evidence.drift import compare
-from tachograph.evidence.rebuild import rebuild
-from tachograph.evidence.show import show
+from tachograph.cli.console import Progress
+from tachograph.evidence.checking.drift import compare
+from tachograph.evidence.files.rebuild import rebuild
+from tachograph.evidence.queries.show import show
 from tachograph.fail.errors import InputError
 from tachograph.runtime.agent import Agent
 from tests.support import Script, answer, ask, perform, policy_data, probe, tool

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tachograph.runtime.gate import ALLOW, Counters, Gate
-from tachograph.runtime.llm import read_call
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.redact import Redactor
-from tachograph.runtime.workspace import Mount, Workspace
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.models.types import read_call
+from tachograph.runtime.policy.gate import ALLOW, Counters, Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.workspace.mounts import Mount
+from tachograph.runtime.workspace.workspace import Workspace
 from tests.support import policy_data, tool, tree
 from tests.tables import paths
 from tests.tables.paths import DENIED, DONE, MISSING, Case

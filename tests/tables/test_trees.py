@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tachograph.runtime.gate import Decision, Gate
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.workspace import Mount, Workspace
+from tachograph.runtime.policy.gate import Decision, Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.workspace.mounts import Mount
+from tachograph.runtime.workspace.workspace import Workspace
 from tests.support import policy_data
 from tests.tables import trees
 from tests.tables.table import rows

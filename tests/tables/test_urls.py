@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tachograph.runtime.gate import ALLOW, DENY, Counters, Gate
-from tachograph.runtime.llm import read_call
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.redact import Redactor
-from tachograph.runtime.tools import collect
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.models.types import read_call
+from tachograph.runtime.policy.gate import ALLOW, DENY, Counters, Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.loader import collect
 from tests.tables import urls
 from tests.tables.table import rows
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tachograph.fail.errors import PolicyError
-from tachograph.runtime.policy import Policy
+from tachograph.runtime.policy.policy import Policy
 from tests.tables import yaml_same, yaml_texts, yaml_values
 from tests.tables.table import rows
 

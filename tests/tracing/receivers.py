@@ -24,10 +24,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tachograph.fail.errors import TransientModelError
 from tachograph.runtime.agent import Agent
-from tachograph.runtime.llm import LLMOutput, ToolCall
-from tachograph.runtime.policy import Policy
-from tachograph.runtime.stub import Stub
-from tachograph.runtime.tools import Tool
+from tachograph.runtime.models.scripted import Stub
+from tachograph.runtime.models.types import LLMOutput, ToolCall
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.contract import Tool
 
 PATIENCE_S = 12
 

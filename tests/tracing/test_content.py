@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tachograph.runtime import canonical_json
+from tachograph.runtime.formats import canonical_json
 from tachograph.tracing import content
 from tachograph.tracing.content import moved, with_content
 from tachograph.tracing.spans import Span, spans_of

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tachograph.fail.errors import InputError
-from tachograph.runtime.listeners import Notice
+from tachograph.runtime.driver.ports import Notice
 from tachograph.tracing import live
 from tachograph.tracing.endpoint import target
 from tachograph.tracing.live import LiveExport
@@ -176,7 +176,7 @@ def test_endpoints_as_the_exporters_take_them(endpoint, protocol, wanted):
 RUN = """
 import json, sys, time
 endpoint, path = sys.argv[1:]
-from tachograph.runtime.listeners import Notice
+from tachograph.runtime.driver.listeners import Notice
 from tachograph.tracing.endpoint import target
 from tachograph.tracing.live import LiveExport
 heavy = {"grpc", "google", "requests", "urllib3", "opentelemetry"}

@@ -24,7 +24,7 @@ from tachograph.tracing import otlp_proto, push
 from tachograph.tracing.otlp_json import document, span_text
 from tachograph.tracing.push import NotDelivered, Sender, batches
 from tachograph.tracing.spans import Span, spans_of
-from tests.runtime.test_http import made_certificate
+from tests.runtime.workspace.test_http import made_certificate
 
 
 def _load(name):

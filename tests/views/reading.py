@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from tachograph.runtime.unseen import HIDDEN
+from tachograph.runtime.formats.invisible_chars import HIDDEN
 from tests.support import ROOT
 from tests.tables.output_texts import TEXTS
 
@@ -173,7 +173,7 @@ def harmless(text: str) -> str:
 
 def folder_of(lines: list[Line], folder: Path) -> Path:
     """The lines as a run in a folder, chained anew."""
-    from tachograph.runtime.ledger import Ledger
+    from tachograph.runtime.journal.ledger import Ledger
 
     folder.mkdir(parents=True)
     ledger = Ledger()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tachograph.evidence.parallel import each
+from tachograph.evidence.checking.workers import each
 from tachograph.fail.errors import InputError, OutputError
 from tachograph.views import site as sites
 from tachograph.views.site import file_name, runs_in, write_site

@@ -1,0 +1,238 @@
+"""Pages written from the catalog and the recorded runs: gates, failure modes, the README's capability table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+from tachograph.evidence.files.manifest import STATE
+from tachograph.evidence.files.report import inert
+from tachograph.evidence.recording.index import UNSCRIPTED
+from tachograph.evidence.tasks.task import load_task
+from tachograph.fail.catalog import ENDINGS, MODES, happenings, verdict
+from tachograph.fail.errors import InputError, RecordError
+from tachograph.runtime.journal import ledger as ledgers
+from tachograph.tracing.spans import spans_of
+
+Line = dict[str, Any]
+
+GATES: Final = "docs/policy-gates.md"
+MODES_PAGE: Final = "docs/failure-modes.md"
+CATALOG: Final = "src/fail/failure_modes.md"
+README: Final = "README.md"
+# the capability table of the README stands between these
+BEGIN: Final = "<!-- capabilities -->\n"
+END: Final = "<!-- /capabilities -->"
+# in the order of the tree
+SPANS: Final = ("agent_run", "agent_step", "llm_call", "policy_check", "tool_call", "retry_attempt")
+KINDS: Final = ("canonical", "policy_gates", "failure_modes", "loop", "live")
+
+
+def pages(root: Path) -> dict[str, str]:
+    """Path relative to the root -> text. Raises InputError for a run, task or page that cannot be read."""
+    out = {GATES: _gates(root), MODES_PAGE: _failure_modes(root)}
+    if (root / CATALOG).parent.is_dir():  # beside the code, where a project has it
+        out[CATALOG] = _catalog()
+    readme = _text(root, README)
+    if readme is not None:
+        out[README] = _with_capabilities(readme, root)
+    return out
+
+
+def _text(root: Path, name: str) -> str | None:
+    """A page as it stands, None where there is none."""
+    try:
+        return (root / name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read ({type(error).__name__})", file=name, remedy="restore it") from None
+
+
+def stale(root: Path) -> list[str]:
+    """One line for each page that is not what catalog and runs give."""
+    out = []
+    for name, text in pages(root).items():
+        if _text(root, name) != text:
+            out.append(f"{name}: is not what catalog and runs give; write it with `make evidence-build`")
+    return out
+
+
+def write(root: Path) -> None:
+    """Write the pages that are stale."""
+    for name, text in pages(root).items():
+        if _text(root, name) != text:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text, encoding="utf-8")
+
+
+def _runs(root: Path, kind: str) -> list[tuple[str, str, list[Line]]]:
+    """(name, title, ledger lines) of the recorded runs of a kind."""
+    out = []
+    for folder in sorted((root / "runs" / kind).glob("*/")):
+        state = folder / STATE
+        file = f"tasks/{kind}/{folder.name}.yaml"
+        if not state.is_file() or (kind in UNSCRIPTED and not (root / file).is_file()):
+            continue
+        name = state.relative_to(root).as_posix()
+        if not (root / file).is_file():
+            raise RecordError(
+                f"its scenario {file} is gone",
+                file=f"runs/{kind}/{folder.name}",
+                remedy="restore it or remove the run",
+            )
+        task = load_task(root / file, root=root)
+        lines = list(ledgers.read(state.read_bytes(), name))
+        try:
+            spans_of(lines)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise RecordError(
+                f"has lines of an unknown shape ({type(error).__name__})",
+                file=name,
+                remedy="record the run again",
+            ) from error
+        out.append((folder.name, str(task.data["title"]), lines))
+    return out
+
+
+def _with_capabilities(text: str, root: Path) -> str:
+    """The README with its capability table written anew; without the two marks it stays as it is."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        return text
+    rows = ["| capability | run | trace signature |", "|---|---|---|"]
+    for kind in KINDS:
+        for name, title, lines in _runs(root, kind):
+            counts = Counter(span.name for span in spans_of(lines))
+            signature = ", ".join(f"{counts[span]} {span}" for span in SPANS if counts[span])
+            rows.append(f"| {inert(title)} | [`runs/{kind}/{name}`](runs/{kind}/{name}) | {signature} |")
+    return f"{before}{BEGIN}" + "\n".join(rows) + f"\n{END}{after}"
+
+
+def _link(kind: str, name: str) -> str:
+    return f"[`{name}`](../runs/{kind}/{name}/run_report.md)"
+
+
+def _gates(root: Path) -> str:
+    rows = []
+    for name, title, lines in _runs(root, "policy_gates"):
+        decisions = [d for line in lines[1:-1] for d in line["policy_decisions"]]
+        denials = [d for d in decisions if d["decision"] == "deny"]
+        shown = "; ".join(f"deny `{d['rule_id']}` ({d['phase']}) by `{d['at']}`" for d in denials)
+        answers = [d["approval"]["answer"] for d in decisions if "approval" in d]
+        if answers:
+            shown = "; ".join(filter(None, [shown, *(f"a person said {answer}" for answer in answers)]))
+        rows.append(
+            f"| {_link('policy_gates', name)} | {inert(title)} | {shown or 'allow'} | {_end(lines)} |"
+        )
+    return "\n".join(
+        [
+            "# Policy gates",
+            "",
+            "Each row is a recorded run under `runs/policy_gates/`, made by the task of the same name in",
+            "`tasks/policy_gates/` with the real tools, under the shipped policy or an overlay of it. Written by",
+            "`make evidence-build`; make them with `make policy-gates`, prove them with `make policy-gates-check`.",
+            "",
+            "| run | the model tries | the record shows | ends |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+            "Read them from the structure: a denied call has a `policy_check` span with `agent.policy.decision` =",
+            "`deny` and no `tool_call` beside it; a late denial is a `policy_check` with phase `execution` below",
+            "the attempt.",
+            "",
+        ]
+    )
+
+
+def _end(lines: list[Line]) -> str:
+    mode = lines[-1]["failure_mode"]
+    return f"`{lines[-1]['terminal_reason']}`" + (f", mode `{mode}`" if mode else "")
+
+
+def _failure_modes(root: Path) -> str:
+    by_mode: dict[str, list[str]] = {}
+    rows = []
+    for name, title, lines in _runs(root, "failure_modes"):
+        modes = [line["failure_mode"] for line in lines[1:-1] if line["failure_mode"]]
+        for mode in modes:
+            by_mode.setdefault(mode, []).append(_link("failure_modes", name))
+        outcomes = [a["outcome"] for line in lines[1:-1] for r in line["tool_results"] for a in r["attempts"]]
+        rows.append(
+            f"| {_link('failure_modes', name)} | {inert(title)} | {', '.join(f'`{m}`' for m in modes)} "
+            f"| {', '.join(outcomes) or 'none'} | {_end(lines)} |"
+        )
+    return "\n".join(
+        [
+            "# Failure modes",
+            "",
+            "Every failure is classified in one place, `src/fail/catalog.py`, and carries its mode as `failure_mode`",
+            "in the ledger and `agent.failure_mode` on the step's span. Written by `make evidence-build`.",
+            "",
+            "| mode | means | recorded in |",
+            "|---|---|---|",
+            *(
+                f"| `{mode}` | {text} | {', '.join(by_mode.get(mode, [])) or 'no run'} |"
+                for mode, text in MODES.items()
+            ),
+            "",
+            *_what_follows(),
+            "## The recorded runs",
+            "",
+            "Made with the real tools and faults injected by the task file: `make failure-modes`, and proved:",
+            "`make failure-modes-check`.",
+            "",
+            "| run | what happens | modes | attempts of tools | ends |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _what_follows() -> list[str]:
+    """Happenings and endings, from the catalog alone."""
+    table = []
+    for what in happenings():
+        told, inform = verdict(what, "terminate"), verdict(what, "inform")
+        table.append(
+            f"| `{what}` | {_or_none(told.mode)} | {_or_none(told.ending, 'goes on')} "
+            f"| {_or_none(inform.ending, 'told, goes on' if told.ending else 'goes on')} |"
+        )
+    return [
+        "## What happens, and what follows",
+        "",
+        "| happening | mode | ending under `on_deny: terminate` | under `inform` |",
+        "|---|---|---|---|",
+        *table,
+        "",
+        "## Endings",
+        "",
+        "| `agent.terminal_reason` | means |",
+        "|---|---|",
+        *(f"| `{ending}` | {text} |" for ending, text in ENDINGS.items()),
+        "",
+    ]
+
+
+def _catalog() -> str:
+    return "\n".join(
+        [
+            "# The catalog of failure modes",
+            "",
+            "What `catalog.py` says, for those who read rather than run; with the recorded runs in",
+            "[docs/failure-modes.md](../../docs/failure-modes.md). Written by `make evidence-build`.",
+            "",
+            "| mode | means |",
+            "|---|---|",
+            *(f"| `{mode}` | {text} |" for mode, text in MODES.items()),
+            "",
+            *_what_follows(),
+        ]
+    )
+
+
+def _or_none(value: str | None, none: str = "none") -> str:
+    return f"`{value}`" if value else none

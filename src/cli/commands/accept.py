@@ -1,0 +1,138 @@
+"""The command that accepts drift: `tachograph accept`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...fail.errors import InputError
+from ..console import clip, painter
+from .common import Verb, in_project, path_given, root_of, run_folders
+from .policy_diff import add_jobs, over_runs
+
+
+def add(commands: Any, verb: Verb) -> None:
+    """The command accept."""
+    parser = verb(commands, "accept", accept, "record drifted runs anew and keep why: never in CI")
+    parser.add_argument(
+        "runs", nargs="*", type=path_given, metavar="RUN", help="folders of runs that drifted"
+    )
+    parser.add_argument("--all", action="store_true", help="all runs that drifted and can be accepted")
+    parser.add_argument("--reason", metavar="TEXT", help="why the runs may differ; one for all of them")
+    add_jobs(parser)
+
+
+def accept(options: argparse.Namespace) -> int:
+    """Record drifted runs anew, with a reason."""
+    from ...review.drift import accept as accepting
+
+    if os.environ.get("CI", "").lower() not in ("", "0", "false"):  # noqa: TID251 - decides nothing in a run
+        raise InputError(
+            "CI never accepts",
+            remedy="accept where you work and commit the result; unset CI if this is there",
+        )
+    reason = accepting.reason_of(options.reason)
+    if bool(options.runs) == options.all:
+        raise InputError("it is not said what to accept", remedy="name runs, or give --all, not both")
+    if options.root is not None or in_project():
+        accepting.recover(root_of(options))
+    root, folders = _folders(options)
+    changes, left = _sorted(options, root, folders, reason)
+    if options.runs and left:
+        (run, why), *more = left.items()
+        others = f" (and {len(more)} more are refused)" if more else ""
+        raise InputError(f"{why}{others}; nothing was written", file=run)
+    return _do(options, root, changes, left)
+
+
+def _folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
+    """The project and the runs named: as they stand, or below the root that is given."""
+    if options.root is not None:
+        below = [os.path.join(options.root, name) for name in options.runs]
+        options.runs = [
+            name if os.path.isdir(name) else there for name, there in zip(options.runs, below, strict=True)
+        ]
+    root, folders = run_folders(options)
+    return root, list({folder.resolve(): folder for folder in folders}.values())
+
+
+def _sorted(
+    options: argparse.Namespace, root: Path, folders: Sequence[Path], reason: str
+) -> tuple[list[Any], dict[str, str]]:
+    """What is to be accepted, and why others are not; of all runs only those that drift."""
+    from ...evidence.checking.check import examine
+    from ...review.drift.accept import change, refusal
+    from ...runtime.core.clock import stopwatch
+
+    def timed(folder: Path) -> tuple[Any, float]:
+        begun = stopwatch()
+        return examine(folder, root=root), stopwatch() - begun
+
+    found = over_runs(options, timed, folders, "accept", ("drifted", lambda item: not item[0].ok))
+    changes, left = [], {}
+    for folder, (item, seconds) in zip(folders, found, strict=True):
+        why = refusal(item, folder, root)
+        if why is None:
+            changes.append(change(item, folder, root, reason, seconds))
+        elif options.runs or not item.ok:
+            left[item.run] = why
+    return changes, left
+
+
+def _do(options: argparse.Namespace, root: Path, changes: list[Any], left: dict[str, str]) -> int:
+    from ...evidence.checking.drift import counted
+    from ...evidence.files.accepted import ACCEPTED
+    from ...review.drift.accept import accept as put_in_place
+    from ...review.drift.accept import foretold, sealed, to_add
+
+    paint = painter(sys.stdout, options.no_color)
+    seals = list(sealed(changes))
+    if changes:
+        to_add(root, changes)  # nothing is foretold that would be refused
+    if changes and not options.json:
+        for line in foretold(changes):
+            print(clip(line, 400))
+        sys.stdout.flush()  # what is about to be done is told before it is done
+    added = put_in_place(root, changes) if changes else []
+    if options.json:
+        document = {
+            "accepted": added,
+            "recorded": sorted(one.found.run for one in changes),
+            "left": left,
+            "seals_dropped": seals,
+        }
+        print(json.dumps(document, sort_keys=True))
+        return 1 if left else 0
+    for run in seals:
+        print(
+            f"{paint('seal', 'yellow')}  {clip(run, 200)}: its seal was of what it was before; seal it again"
+        )
+    for run, why in left.items():
+        print(f"{paint('left', 'yellow')}  {clip(run, 200)}: {clip(why, 1000)}")
+    if not changes:
+        print(
+            "accept: nothing was accepted"
+            if left
+            else "accept: no run drifted, so there is nothing to accept"
+        )
+    else:
+        print(f"accept: {counted(len(changes), 'run')} recorded anew; {ACCEPTED} says why{_stale(root)}")
+    return 1 if left else 0
+
+
+def _stale(root: Path) -> str:
+    """A word on pages that are written from the runs, where a project has them and they are no longer right."""
+    from dev import docs
+
+    if not (root / docs.GATES).is_file():
+        return ""
+    try:
+        stale = docs.stale(root)
+    except InputError:
+        return ""
+    return "; `make evidence-build` writes the pages that tell of them" if stale else ""

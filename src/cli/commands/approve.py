@@ -1,0 +1,58 @@
+"""The command that answers a question put by file: approve."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..console import clip, painter
+from .common import Verb, path_given
+
+
+def add(commands: Any, verb: Verb) -> None:
+    """The command approve."""
+    parser = verb(commands, "approve", approve, "answer a question that a run put into a file")
+    parser.add_argument(
+        "file",
+        type=path_given,
+        metavar="FILE",
+        help="a question, below the folder of run --approve FOLDER",
+    )
+    said = parser.add_mutually_exclusive_group()
+    said.add_argument(
+        "--allow", dest="answer", action="store_const", const="allow", help="allow this one call"
+    )
+    said.add_argument("--deny", dest="answer", action="store_const", const="deny", help="refuse it")
+    parser.add_argument("--by", metavar="NAME", help="who answers; stands in the record")
+    parser.add_argument("--why", metavar="TEXT", help="the reason; stands in the record")
+
+
+def approve(options: argparse.Namespace) -> int:
+    """Show a question and, where an answer is given, write it."""
+    from ...runtime.driver.file_approvals import answer_file, read_question
+
+    path = Path(options.file)
+    if options.answer is not None:
+        data = answer_file(path, options.answer, options.by, options.why)
+        data = {**data, "answer": options.answer, "by": options.by, "why": options.why}
+    else:
+        data = read_question(path)
+    if options.json:
+        print(json.dumps(data, sort_keys=True))
+        return 0
+    paint = painter(sys.stdout, options.no_color)
+    for key in ("run_id", "step", "call", "reason", "at", "policy", "digest", "tool"):
+        print(f"{key:<10}{clip(str(data.get(key)), 400)}")
+    print("arguments")
+    for line in json.dumps(data.get("arguments"), indent=2, ensure_ascii=True, sort_keys=True).split("\n"):
+        print(f"  {line}")
+    said = data.get("answer")
+    colour = {"allow": "green", "deny": "red"}.get(str(said), "yellow")
+    print(f"answer    {paint(clip(str(said or 'none yet: give --allow or --deny'), 80), colour)}")
+    for key in ("by", "why"):
+        if data.get(key) is not None:
+            print(f"{key:<10}{clip(str(data[key]), 400)}")
+    return 0

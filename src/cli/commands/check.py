@@ -1,0 +1,265 @@
+"""Commands that hold records against what they should be: check, verify, replay."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from ...fail.errors import InputError, OutputError
+from ..console import clip, painter, width_of
+from .common import Verb, load_policies, near, path_given, run_folders, why_of, write_file
+from .policy_diff import add_jobs, over_runs
+
+_ALL = "folders of runs (default: all below runs/)"
+SKIP: Final = 125  # what `git bisect run` takes for "skip this commit"
+
+
+def add(commands: Any, verb: Verb) -> None:
+    """The commands check, verify, seal and replay."""
+    parser = verb(commands, "check", check, "make recorded runs again and compare them byte for byte")
+    parser.add_argument("runs", nargs="*", type=path_given, metavar="RUN", help=_ALL)
+    parser.add_argument(
+        "--html", type=path_given, metavar="FILE", help="write what drifted as one page for a browser too"
+    )
+    parser.add_argument(
+        "--github",
+        action="store_true",
+        help="print annotations for GitHub's runner, add to the job's summary",
+    )
+    parser.add_argument(
+        "--bisect", action="store_true", help="for `git bisect run`: 125 where a run cannot be judged"
+    )
+    add_jobs(parser)
+    parser = verb(commands, "verify", verify, "check records in themselves, without running anything")
+    parser.add_argument("runs", nargs="*", type=path_given, metavar="RUN", help=_ALL)
+    parser.add_argument(
+        "--key", type=path_given, metavar="FILE", help="each run must have a seal of this key (PEM)"
+    )
+    add_jobs(parser)
+    parser = verb(commands, "seal", seal, "sign the four files of runs with an ed25519 key")
+    parser.add_argument("runs", nargs="+", type=path_given, metavar="RUN", help="folders of runs")
+    parser.add_argument("--key", type=path_given, required=True, metavar="FILE", help="private key (PEM)")
+    parser = verb(commands, "replay", replay, "make runs again from their own records: no model, no tools")
+    parser.add_argument(
+        "--policy",
+        type=path_given,
+        metavar="FILE",
+        help="say what this policy would have decided, up to the first difference",
+    )
+    parser.add_argument(
+        "--overlay",
+        action="append",
+        default=[],
+        type=path_given,
+        metavar="FILE",
+        help="merge over that policy",
+    )
+    parser.add_argument("runs", nargs="*", type=path_given, metavar="RUN", help=_ALL)
+    add_jobs(parser)
+
+
+def check(options: argparse.Namespace) -> int:
+    """Make recorded runs again and say what drifted."""
+    if not options.bisect:
+        return _checked(options)
+    try:
+        return _checked(options)
+    except BrokenPipeError:
+        raise  # a reader that left says nothing of the commit
+    except (InputError, OutputError) as error:
+        why = clip(str(error), 1000)
+    except Exception as error:  # noqa: BLE001 - a commit whose code fails is neither good nor bad
+        why = f"the code fails ({type(error).__name__})"
+    print(f"tachograph: cannot be judged: {why}", file=sys.stderr)
+    return SKIP
+
+
+def _checked(options: argparse.Namespace) -> int:
+    from ...evidence.checking.check import examine
+    from ...evidence.checking.secrets import leaks
+    from ...evidence.recording.index import problems
+    from ...review.drift.report import review
+
+    if options.json and options.github:
+        raise InputError("--json and --github both want standard output", remedy="choose one of them")
+    root, folders = run_folders(options)
+    whole = not options.runs and (root / "policy").is_dir()
+    given_root = Path(options.root) if options.root is not None else None
+    counted_too = ("drifted", lambda item: not item.ok)
+    found = over_runs(options, partial(examine, root=given_root), folders, "check", counted_too)
+    index, secrets = (problems(root), leaks([root / "runs"], root)) if whole else ([], [])
+    told = review(found, root, index=index, secrets=secrets, given_root=options.root)
+    if options.html is not None:
+        from ...review.drift.page import MARK, page
+
+        write_file(Path(options.html), page(told), ours=MARK, what="page of a check")
+    if options.json:
+        print(json.dumps(told.record(), sort_keys=True))
+    else:
+        _say_drift(options, told, root, folders)
+    return 0 if told.ok else SKIP if options.bisect and not told.judged else 1
+
+
+def _say_drift(options: argparse.Namespace, told: Any, root: Path, folders: Sequence[Path]) -> None:
+    from ...evidence.queries.wrap import fold
+    from ...evidence.recording.recorded import made_from_code
+    from ...review.drift.text import closing, lines, plain
+
+    if options.github:
+        _tell_forge(told, root)
+    width = width_of(sys.stdout) if sys.stdout.isatty() else None
+    for line in lines(told, painter(sys.stdout, options.no_color), width):
+        print(line)
+    if told.stories:
+        return
+    names = plain(near(folders[0])) if len(folders) == 1 else f"{len(folders)} runs"
+    from_code = sum(made_from_code(folder) for folder in folders)
+    last = closing(told, names, from_code, len(folders))
+    print(*([last] if width is None else fold(last, width)), sep="\n")
+
+
+def _tell_forge(told: Any, root: Path) -> None:
+    """Annotations for GitHub's runner, and the summary of the job where the runner names a file for it."""
+    from ...review.drift.annotations import commands, summary
+
+    given = os.environ  # noqa: TID251 - says where to report to, and decides nothing in a run
+    prefix = ""
+    if given.get("GITHUB_WORKSPACE"):
+        with contextlib.suppress(ValueError):
+            place = root.resolve().relative_to(Path(given["GITHUB_WORKSPACE"]).resolve()).as_posix()
+            prefix = "" if place == "." else f"{place}/"
+    for line in commands(told, prefix):
+        print(line)
+    if file := given.get("GITHUB_STEP_SUMMARY"):
+        try:
+            with open(file, "a", encoding="utf-8", newline="\n") as out:
+                out.write(summary(told))
+        except (OSError, ValueError) as error:
+            raise OutputError(
+                f"{file}: the summary cannot be added ({why_of(error)}); unset GITHUB_STEP_SUMMARY"
+            ) from None
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Check records in themselves."""
+    from ...evidence.checking.drift import counted
+    from ...evidence.checking.verify import verify as verify_run
+    from ...evidence.recording.index import problems
+    from ...evidence.sending.seal import check_key, check_seal
+
+    root, folders = run_folders(options)
+    key = Path(options.key) if options.key is not None else None
+    if key is not None:
+        check_key(key)  # else what is wrong with it is told of each run
+
+    def held(folder: Path) -> list[str]:
+        return [*verify_run(folder, root), *check_seal(folder, key, root)]
+
+    wrong = over_runs(options, held, folders, "verify", ("with problems", bool))
+    found = dict(zip((str(near(folder)) for folder in folders), wrong, strict=True))
+    lines = [line for run in found.values() for line in run]
+    if not options.runs and (root / "policy").is_dir():
+        lines += [line for line in problems(root) if line not in lines]
+    if options.json:
+        print(json.dumps({"runs": len(found), "problems": lines}, sort_keys=True))
+        return 1 if lines else 0
+    for line in lines:
+        print(clip(line, 400))
+    names = clip(next(iter(found)), 400) if len(found) == 1 else f"{len(found)} runs"
+    print(
+        f"verify: {counted(len(lines), 'problem')}"
+        if lines
+        else f"verify: {names} whole and consistent{', sealed with that key' if key else ''}; nothing was run"
+    )
+    return 1 if lines else 0
+
+
+def seal(options: argparse.Namespace) -> int:
+    """Sign the four files of recorded runs."""
+    from ...evidence.sending.seal import seal as seal_run
+
+    root, folders = run_folders(options)
+    keys = {near(folder): seal_run(folder, Path(options.key), root) for folder in folders}
+    if options.json:
+        print(json.dumps(keys, sort_keys=True))
+        return 0
+    for name, keyid in keys.items():
+        print(f"sealed    {clip(name, 400)}/seal.json with key {keyid[:16]}")
+    return 0
+
+
+def replay(options: argparse.Namespace) -> int:
+    """Make recorded runs again from their own records."""
+    from ...evidence.checking.replay import replayed
+
+    root, folders = run_folders(options)
+    if options.policy is not None:
+        return _other_policy(options, root, folders)
+    counted_too = ("differ", lambda item: not item.ok)
+    found = over_runs(options, partial(replayed, root=root), folders, "replay", counted_too)
+    bad = [item for item in found if not item.ok]
+    if options.json:
+        data = {"runs": len(found), "differ": {item.run: item.lines for item in bad}}
+        print(json.dumps(data, sort_keys=True))
+        return 1 if bad else 0
+    paint = painter(sys.stdout, options.no_color)
+    for item in bad:
+        print(f"{paint('differs', 'red')}  {clip(item.run, 400)}")
+        for line in item.lines:
+            print(f"  {clip(line, 400)}")
+    if not bad:
+        names = clip(found[0].run, 400) if len(found) == 1 else f"{len(found)} runs"
+        print(f"replay: {names} answered from the record alone, all files identical")
+    return 1 if bad else 0
+
+
+def _other_policy(options: argparse.Namespace, root: Path, folders: Sequence[Path]) -> int:
+    """Say what another policy would have decided in each run, up to where it parts from the record."""
+    from ...evidence.checking.drift import counted
+    from ...evidence.queries.counterfactual import under
+
+    ((_, policy),) = load_policies(options, [options.policy])
+    counted_too = ("otherwise", lambda item: not item.is_same)
+    found = over_runs(
+        options, lambda folder: under(folder, policy, root=root), folders, "replay", counted_too
+    )
+    if options.json:
+        print(json.dumps([item.record() for item in found], sort_keys=True))
+        return 0 if all(item.is_same for item in found) else 1
+    paint = painter(sys.stdout, options.no_color)
+    for item in found:
+        if item.flip is None:
+            same = f"{counted(item.same, 'decision')} the same" + (
+                f"; then the run goes on otherwise: {item.why}" if item.why else ""
+            )
+            if item.untold:
+                same = f"nothing can be told: {item.untold}"
+            word = paint("same", "green") if item.is_same else paint("open", "yellow")
+            print(f"{word}  {clip(item.run, 200)}  {clip(same, 400)}")
+            continue
+        flip = item.flip
+        before, after = (
+            "no objection" if side is None else f"{side['decision']} {side['rule_id']} ({side['at']})"
+            for side in (flip.before, flip.after)
+        )
+        print(f"{paint(flip.kind, 'yellow')}  {clip(item.run, 200)}")
+        print(
+            f"  step {flip.step} {clip(flip.tool or 'budget', 64)}: {clip(before, 200)} -> {clip(after, 200)}"
+        )
+        known = "; what the call would have brought is not known" if flip.kind == "widening" else ""
+        print(
+            f"  {counted(item.same, 'decision')} before it {'is' if item.same == 1 else 'are'} the same, "
+            f"{item.behind} behind it {'is' if item.behind == 1 else 'are'} hypothetical{known}"
+        )
+    flips = sum(item.flip is not None for item in found)
+    print(
+        f"replay: {flips} of {counted(len(found), 'run')} would have gone another way under {policy.version}"
+    )
+    return 0 if all(item.is_same for item in found) else 1

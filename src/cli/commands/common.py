@@ -1,0 +1,199 @@
+"""What the commands share: the project, the runs asked for, paths as a person reads them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ...fail.errors import InputError, OutputError
+from ...runtime.formats.read_file import read_plain
+from ..console import clip
+
+EXIT_CODES = (
+    "exit codes: 0 as wanted, 1 another ending or drift, 2 bad input, 3 suspended, 130/143 ended by a signal"
+)
+# (commands, name, act, help) -> the parser of a command
+Verb = Callable[[Any, str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+
+
+def path_given(text: str) -> str:
+    """The type of every argument that is a path. Raises InputError for none at all and for a circle of links."""
+    if not text:
+        raise InputError(
+            "an empty text names nothing", file="''", remedy="name a file or a folder; . is the current one"
+        )
+    try:
+        Path(text).resolve()
+    except (OSError, RuntimeError, ValueError):
+        raise InputError(
+            "leads in a circle of links, or is no path", file=text, remedy="name a file or a folder"
+        ) from None
+    return text
+
+
+def seconds_given(text: str) -> float:
+    """The type of `--timeout`: finite, more than nothing. Raises InputError."""
+    with contextlib.suppress(ValueError):
+        number = float(text)
+        if math.isfinite(number) and number > 0:
+            return number
+    raise InputError(
+        f"{clip(text, 40)!r} is no number of seconds above 0", file="--timeout", remedy="give one"
+    )
+
+
+def root_of(options: argparse.Namespace, *, own: bool = False) -> Path:
+    """The project: `--root`, or the nearest folder that holds policy/, or what came with the package.
+
+    With `own` the last will not do: what a person's project is held against must not be told of ours.
+    """
+    from ...runtime.formats.shipped_files import project_root, shipped
+
+    if options.root is not None:
+        root = Path(options.root)
+        if not (root / "policy").is_dir():
+            raise InputError("holds no policy/ folder", file=options.root, remedy="give the project's root")
+        return root
+    found = project_root(Path.cwd())
+    if found is None and own:
+        raise InputError(
+            "this is no project: neither this folder nor one above it holds policy/",
+            remedy="go to one, or give --root DIR",
+        )
+    return found or shipped(".")
+
+
+def shown(path: Path) -> str:
+    """A path for a person: relative where it can be, and inert."""
+    return clip(near(path), 400)
+
+
+def near(path: Path) -> str:
+    """A path as a person reads it: relative to the current folder where it lies below."""
+    try:
+        return path.resolve().relative_to(Path.cwd().resolve()).as_posix()
+    except ValueError:
+        return str(path)
+
+
+def in_project() -> bool:
+    """Whether the current folder is in a project."""
+    from ...runtime.formats.shipped_files import project_root
+
+    return project_root(Path.cwd()) is not None
+
+
+def run_folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
+    """The folder that `runs/` is in, and the runs asked for; all of them where none is named.
+
+    Raises InputError where none is named and there is no project around the current folder.
+    """
+    from ...evidence.checking.check import runs_below
+    from ...evidence.files.manifest import FILES
+
+    here = Path.cwd()
+    if options.root is None and not in_project() and (here / "runs").is_dir():
+        root = here
+    else:
+        root = root_of(options, own=not options.runs)
+    for name in options.runs:
+        folder = Path(name)
+        if not name or not os.path.isdir(folder):
+            raise InputError(
+                "there is no such run", file=name or "''", remedy="name a folder such as runs/canonical/v1"
+            )
+        if not any((folder / file).is_file() for file in FILES):
+            raise InputError(
+                "is no run", file=name, remedy="name the folder of one run, such as runs/canonical/v1"
+            )
+    folders = [Path(name) for name in options.runs] or runs_below(root)
+    if not folders:
+        raise InputError(
+            "there is no recorded run", file=str(root / "runs"), remedy="record one with `tachograph run`"
+        )
+    return root, folders
+
+
+def load_policies(options: argparse.Namespace, files: Sequence[str]) -> list[Any]:
+    """The policies named, or the project's own, each with its path. Raises PolicyError."""
+    from ...runtime.policy.policy import Policy
+
+    root = root_of(options)
+    paths = [Path(file) for file in files] or [root / "policy" / "v1.yaml"]
+    return [(path, Policy.load(path, options.overlay, root=root)) for path in paths]
+
+
+def write_file(place: Path, text: str, *, ours: bytes, what: str) -> None:
+    """Write what a person asked for: a file whole at once, a device or a pipe as it comes.
+
+    A file that is there is replaced where it is empty or holds `ours` in its first 400 bytes; `what` names
+    such files. Raises OutputError.
+    """
+    data = text.encode("utf-8", "backslashreplace")
+    try:
+        target = place.resolve()  # what a link names is written, and the link stays
+        if target.exists():
+            if not target.is_file():
+                with target.open("wb") as stream:
+                    stream.write(data)
+                return
+            there = read_plain(target, _HEAD)[:_HEAD]
+            if there and ours not in there:
+                raise OutputError(f"{place}: is there and is no {what}; name a new file")
+        with _beside(target, data) as fresh:
+            fresh.replace(target)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise cannot_write(place, error) from None
+
+
+def write_new(place: Path, text: str) -> None:
+    """Write a file that is not there yet, whole or not at all. Raises OutputError."""
+    try:
+        with _beside(place, text.encode("utf-8", "backslashreplace")) as fresh:
+            os.link(fresh, place)  # unlike a rename it replaces nothing
+    except (OSError, ValueError) as error:
+        raise cannot_write(place, error) from None
+
+
+_HEAD: Final = 400
+_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REMEDIES: Final = {
+    **dict.fromkeys(_ROOM, "make room there"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "name a file where you may write"),
+    errno.EEXIST: "name a new file",
+}
+
+
+def cannot_write(place: Path, error: Exception) -> OutputError:
+    """What is said where a file cannot be written, in the words of the system."""
+    number = error.errno if isinstance(error, OSError) else None
+    remedy = _REMEDIES.get(number or 0, "name a file in a folder that is there")
+    return OutputError(f"{place}: cannot be written ({why_of(error)}); {remedy}")
+
+
+def why_of(error: Exception) -> str:
+    """What went wrong, in the words of the system where it has some."""
+    return getattr(error, "strerror", None) or type(error).__name__
+
+
+@contextlib.contextmanager
+def _beside(target: Path, data: bytes) -> Iterator[Path]:
+    """A file with the usual permissions beside `target` that holds `data`; gone afterwards if not moved."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.name[:60]}-", dir=target.parent)
+    fresh = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        mask = os.umask(0)
+        os.umask(mask)
+        fresh.chmod(0o666 & ~mask)
+        yield fresh
+    finally:
+        fresh.unlink(missing_ok=True)

@@ -1,0 +1,49 @@
+"""The command that lays out a new project: init."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..console import clip, painter
+from .common import Verb, near, path_given
+
+
+def add(commands: Any, verb: Verb) -> None:
+    """The command init."""
+    parser = verb(commands, "init", init, "lay out a project: policy, tool, tasks, recorded runs, CI, hook")
+    parser.add_argument(
+        "folder", type=path_given, metavar="DIR", help="an empty, a new or an existing folder"
+    )
+
+
+def init(options: argparse.Namespace) -> int:
+    """Lay out a project and say what each file is for."""
+    from ... import __version__
+    from ...scaffold.begin import begin
+
+    folder = Path(options.folder)
+    begun = begin(folder, __version__)
+    if options.json:
+        kinds = {"created": begun.created, "kept": begun.kept, "runs": begun.runs}
+        data = {kind: [place for place, _ in found] for kind, found in kinds.items()}
+        print(json.dumps({"folder": str(folder), **data}, sort_keys=True))
+        return 0
+    paint = painter(sys.stdout, options.no_color)
+    wide = max(len(place) for place, _ in (*begun.created, *begun.kept, *begun.runs))
+    for word, colour, found in (
+        ("created", "green", begun.created),
+        ("recorded", "green", begun.runs),
+        ("kept", "yellow", begun.kept),
+    ):
+        for place, words in found:
+            print(f"{paint(f'{word:<9}', colour)} {clip(f'{place:<{wide}}', 200)}  {clip(words, 200)}")
+    print(f"\nnext      cd {clip(shlex.quote(near(folder)), 400)}")
+    print("          tachograph check                      # make the runs again, byte for byte")
+    print("          tachograph show runs/first/welcome    # look at one")
+    print("          tachograph policy test                # what the policy says to calls")
+    return 0

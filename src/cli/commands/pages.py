@@ -1,0 +1,62 @@
+"""Commands that write pages for a browser: site, and the page of `show --html`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..console import clip
+from .common import Verb, path_given, shown
+
+
+def add(commands: Any, verb: Verb) -> None:
+    """The command site."""
+    parser = verb(commands, "site", site, "write recorded runs as a static site: an index, and a page each")
+    parser.add_argument(
+        "runs", type=path_given, metavar="RUNS_DIR", help="folder with runs below it, such as runs"
+    )
+    parser.add_argument(
+        "out", type=path_given, metavar="OUT", help="folder to write; empty, new, or a site made before"
+    )
+
+
+def site(options: argparse.Namespace) -> int:
+    """Write a site over all runs below a folder."""
+    from ...evidence.checking.workers import Ticker
+    from ...views.site import runs_in, write_site
+
+    runs = Path(options.runs)
+    root = Path(options.root) if options.root is not None else None
+    stream = None if options.json else sys.stderr
+    with Ticker(stream, "site", len(runs_in(runs)), "unreadable", lambda entry: bool(entry.why)) as ticker:
+        made = write_site(runs, Path(options.out), root=root, tell=ticker)
+    if options.json:
+        data = {"out": options.out, "pages": made.pages, "unreadable": made.unreadable}
+        print(json.dumps(data, sort_keys=True))
+        return 1 if made.unreadable else 0
+    for why in made.unreadable.values():
+        print(f"unreadable  {clip(why, 400)}")
+    print(f"site      {shown(Path(options.out))}/index.html over {len(made.pages)} runs")
+    return 1 if made.unreadable else 0
+
+
+def show_page(options: argparse.Namespace, runs: Sequence[Path]) -> int:
+    """`show RUN --html FILE`; of two runs the page that compares them, exit code 1 where they part."""
+    from ...views.compare_page import compare_page, compared
+    from ...views.model import run_of
+    from ...views.page import run_page
+    from ...views.site import write_page
+
+    root = Path(options.root) if options.root is not None else None
+    found = [run_of(folder, root) for folder in runs]
+    both = compared(*found) if len(found) == 2 else None
+    write_page(Path(options.html), run_page(found[0]) if both is None else compare_page(both))
+    if options.json:
+        print(json.dumps({"html": options.html, "runs": [run.name for run in found]}, sort_keys=True))
+    else:
+        print(f"page      {shown(Path(options.html))}")
+    return 0 if both is None or both.first is None else 1

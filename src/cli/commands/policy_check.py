@@ -1,0 +1,115 @@
+"""Commands on policies: check, version, decide."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from ..console import painter
+from . import (
+    policy_diff as plans,
+)
+from . import (
+    policy_suggest as suggesting,
+)
+from . import (
+    policy_test as policy_proofs,
+)
+from .common import EXIT_CODES, Verb, load_policies, near, path_given, root_of, shown
+
+
+def add(commands: Any, verb: Verb) -> None:
+    """The commands below `policy`."""
+    policy = commands.add_parser("policy", help="look at a policy", epilog=EXIT_CODES)
+    kinds = policy.add_subparsers(dest="what", metavar="WHAT", required=True)
+    parser = verb(kinds, "check", policy_check, "load policy files and say whether they hold")
+    _files(parser)
+    parser = verb(kinds, "version", policy_version, "print the version of a policy")
+    _files(parser)
+    parser = verb(kinds, "decide", policy_decide, 'decide one call: {"tool": ..., "arguments": {...}}')
+    parser.add_argument(
+        "call", type=path_given, metavar="CALL.json", help="file with the call, - for standard input"
+    )
+    parser.add_argument(
+        "--policy", type=path_given, metavar="FILE", help="policy file (default: policy/v1.yaml)"
+    )
+    _overlays(parser)
+    plans.add(kinds, verb)
+    policy_proofs.add(kinds, verb)
+    suggesting.add(kinds, verb)
+
+
+def _files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files", nargs="*", type=path_given, metavar="FILE", help="policy file (default: policy/v1.yaml)"
+    )
+    _overlays(parser)
+
+
+def _overlays(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--overlay",
+        action="append",
+        default=[],
+        type=path_given,
+        metavar="FILE",
+        help="merge over it; may be repeated",
+    )
+
+
+def policy_check(options: argparse.Namespace) -> int:
+    """Load policies and say what they hold."""
+    from ...evidence.checking.drift import counted
+    from ...runtime.policy.consistency import check_uses
+    from ...runtime.tools.loader import load_named
+
+    loaded = load_policies(options, options.files)
+    folder = root_of(options) / "tools"
+    names = {path.stem for path in folder.glob("*.py")}
+    for _, policy in loaded:
+        if names:
+            policy.check_tools(names)
+            check_uses(policy, [load_named(name, folder) for name in sorted(names)])
+    if options.json:
+        print(json.dumps({near(path): policy.version for path, policy in loaded}, sort_keys=True))
+        return 0
+    for path, policy in loaded:
+        urls = len(policy.data.get("url_allowlist", ()))
+        print(
+            f"{shown(path)}: version {policy.version}, {counted(len(policy.allowed), 'tool')} allowed, "
+            f"{urls} URL {'entry' if urls == 1 else 'entries'}, {counted(len(policy.mounts), 'mount')}"
+        )
+    return 0
+
+
+def policy_version(options: argparse.Namespace) -> int:
+    """Print the version of policies."""
+    loaded = load_policies(options, options.files)
+    if not options.json:
+        print("\n".join(policy.version for _, policy in loaded))
+    elif len(loaded) == 1:
+        print(json.dumps({"version": loaded[0][1].version}))
+    else:
+        print(json.dumps({near(path): policy.version for path, policy in loaded}, sort_keys=True))
+    return 0
+
+
+def policy_decide(options: argparse.Namespace) -> int:
+    """Decide one call."""
+    from ...evidence.queries.decide import read_file, text_of
+    from ...review.remedy.explain_denial import lines_of, why_decided
+    from ...runtime.policy.explain import explain
+
+    ((_, policy),) = load_policies(options, [options.policy] if options.policy is not None else [])
+    asked = read_file(options.call, policy, root_of(options))
+    found, why = explain(*asked), why_decided(*asked, root_of(options))
+    if options.json:
+        print(json.dumps({**found.record(), "why": None if why is None else why.record()}, sort_keys=True))
+    else:
+        paint = painter(sys.stdout, options.no_color)
+        print(text_of(found, paint))
+        if why is not None:
+            print("\n".join(["", *lines_of(why, paint)]))
+    return 0 if found.decision.decision == "allow" else 1

@@ -1,0 +1,107 @@
+"""What many runs are done with on all cores, and `policy diff`: what a change of policy does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ...fail.errors import InputError
+from ..console import painter, width_of
+from .common import Verb, path_given, root_of
+
+Result = TypeVar("Result")
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """The option `--jobs`."""
+    parser.add_argument(
+        "--jobs", type=_jobs, metavar="N", help="processes to work with (default: the cores at hand)"
+    )
+
+
+def _jobs(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError("give a whole number from 1")
+    return int(text)
+
+
+def over_runs(
+    options: argparse.Namespace,
+    work: Callable[[Path], Result],
+    folders: Sequence[Path],
+    word: str,
+    counted: tuple[str, Callable[[Result], bool]],
+) -> list[Result]:
+    """`work` done on every run, on all cores; at a terminal a line says how far it is.
+
+    `counted` names what the line counts and says of which results.
+    """
+    from ...evidence.checking.workers import Ticker, each
+
+    with Ticker(sys.stderr, word, len(folders), *counted) as tell:
+        return each(work, folders, tell=tell, jobs=options.jobs)
+
+
+def add(kinds: Any, verb: Verb) -> None:
+    """The command `policy diff`, among those below `policy`."""
+    parser = verb(kinds, "diff", policy_diff, "say what a change of policy allows and denies otherwise")
+    parser.add_argument(
+        "old", type=path_given, metavar="OLD", help="policy file, or as git has it: HEAD:policy/v1.yaml"
+    )
+    parser.add_argument("new", type=path_given, metavar="NEW", help="policy file, or as git has it")
+    for name, what in (("--overlay", "NEW"), ("--old-overlay", "OLD")):
+        text = f"merge over {what}; may be repeated"
+        parser.add_argument(name, action="append", default=[], type=path_given, metavar="FILE", help=text)
+    text = "recorded runs to ask too: a run, or a folder such as runs/; may be repeated"
+    parser.add_argument("--runs", action="append", default=[], type=path_given, metavar="DIR", help=text)
+    parser.add_argument("--markdown", action="store_true", help="print a comment for a pull request")
+    add_jobs(parser)
+
+
+def policy_diff(options: argparse.Namespace) -> int:
+    """Say what a change of policy does: 0 if nothing is widened, 1 if something is or that cannot be told."""
+    from ...evidence.checking.workers import Ticker
+    from ...review.plan.markdown import markdown_of
+    from ...review.plan.plan import ask_runs, compare_sides, runs_in
+    from ...review.plan.sources import Sources
+    from ...review.plan.text import AT_A_TERMINAL, MOST, lines_of
+
+    root = root_of(options)
+    if options.markdown and options.json:
+        raise InputError("--markdown and --json are two documents", remedy="give one of them")
+    folders = runs_in(Path(place) for place in options.runs)
+    with Sources(root) as sources:
+        old = sources.side(options.old, options.old_overlay)
+        new = sources.side(options.new, options.overlay)
+        plan = compare_sides(old, new, root, _again(options))
+        if folders:
+            with Ticker(
+                sys.stderr, "policy diff", len(folders), "otherwise", lambda told: told.is_otherwise
+            ) as tell:
+                plan = replace(plan, runs=ask_runs(folders, old, new, root, tell=tell, jobs=options.jobs))
+    if options.json:
+        print(json.dumps({**plan.record(), "exit": plan.code}, sort_keys=True))
+    elif options.markdown:
+        print(markdown_of(plan), end="")
+    else:
+        most = AT_A_TERMINAL if sys.stdout.isatty() else MOST
+        for line in lines_of(plan, width_of(sys.stdout), painter(sys.stdout, options.no_color), most):
+            print(line)
+    return plan.code
+
+
+def _again(options: argparse.Namespace) -> str:
+    """The command as it was given, without what only concerns how it is shown."""
+    words = ["tachograph", "policy", "diff", options.old, options.new]
+    for name, values in (("--old-overlay", options.old_overlay), ("--overlay", options.overlay)):
+        words += [word for value in values for word in (name, value)]
+    words += [word for place in options.runs for word in ("--runs", place)]
+    if options.root is not None:
+        words += ["--root", options.root]
+    return shlex.join(words)

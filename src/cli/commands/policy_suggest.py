@@ -1,0 +1,95 @@
+"""The command `policy suggest`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...fail.errors import InputError
+from .common import Verb, path_given, root_of, write_new
+
+if TYPE_CHECKING:
+    from ...review.suggest.suggest import Suggestion
+    from ...runtime.policy.policy import Policy
+
+
+def add(kinds: Any, verb: Verb) -> None:
+    """The command, among those below `policy`."""
+    parser = verb(
+        kinds, "suggest", policy_suggest, "draft the tightest policy that a recorded run passes under"
+    )
+    parser.add_argument("run", type=path_given, metavar="RUN", help="folder of a run")
+    parser.add_argument(
+        "--out", type=path_given, metavar="FILE", help="write the draft to a new file outside policy/"
+    )
+    parser.add_argument(
+        "--policy", type=path_given, metavar="FILE", help="print the smallest edits of this policy instead"
+    )
+
+
+def policy_suggest(options: argparse.Namespace) -> int:
+    """Draft a policy from a run, or edits of a policy; both for review."""
+    from ...review.suggest.suggest import suggest, suggest_edits
+    from ...runtime.policy.policy import Policy
+
+    root = Path(options.root) if options.root is not None else None
+    if options.out is not None and options.policy is not None:
+        raise InputError("--out and --policy do not go together", remedy="edits are only printed")
+    out = _new_file(options)
+    if options.policy is not None:
+        base = root_of(options)
+        policy = Policy.load(options.policy, root=base)
+        found = suggest_edits(Path(options.run), policy, root=root)
+        text = _edits(found, Path(options.policy), policy)
+    else:
+        found = suggest(Path(options.run), root=root)
+        text = found.text
+    if out is not None:
+        write_new(out, text)
+    if options.json:
+        print(json.dumps({**found.record(), "text": text}, sort_keys=True))
+    elif out is None:
+        print(text, end="")
+    return 0 if found.proof.whole else 1
+
+
+def _new_file(options: argparse.Namespace) -> Path | None:
+    """Where a draft may be written: a file that is not there, and not among the project's policies."""
+    if options.out is None:
+        return None
+    out = Path(options.out)
+    if os.path.lexists(out):
+        raise InputError(
+            "is there already", file=options.out, remedy="name a new file: a draft replaces nothing"
+        )
+    if out.resolve().is_relative_to((root_of(options) / "policy").resolve()):
+        raise InputError(
+            "is among the project's policies",
+            file=options.out,
+            remedy="write the draft elsewhere, to be reviewed",
+        )
+    return out
+
+
+def _edits(found: Suggestion, file: Path, policy: Policy) -> str:
+    """The edits as a diff of the file, with what is known of them in lines that no patch program reads."""
+    from ...evidence.files.report import visible
+    from ...review.remedy.edits import apply
+    from ...review.suggest.policy_writer import comments
+    from ...review.suggest.text_edits import diff, edited_text
+
+    edits = found.edits or ()
+    said = [f"run: {found.run_id} ({found.run})", *found.proof.words(), *found.notes]
+    said += [f"for {text}" for text in found.widened]
+    said += [f"cannot be allowed: step {step} {what}: {why}" for step, _, what, why in found.proof.refused]
+    if not edits:
+        said.append(f"no edit {'is needed' if found.proof.whole else 'changes that'}")
+    before = file.read_text(encoding="utf-8")
+    after = edited_text(before, edits, apply(policy, edits).data)
+    if after is None:
+        said += [f"edit: {item.text}" for item in edits]
+    head = "".join(f"{line}\n" for line in comments(said))
+    return head if after is None else head + diff(before, after, visible(policy.files[0][0]))

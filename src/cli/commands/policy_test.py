@@ -1,0 +1,195 @@
+"""Commands that prove a policy: test, coverage."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...fail.errors import InputError
+from ..console import Paint, clip, painter, width_of
+from .common import Verb, path_given, root_of, write_file
+from .policy_diff import add_jobs
+
+if TYPE_CHECKING:
+    from ...review.testing.coverage import Coverage
+
+
+def add(kinds: Any, verb: Verb) -> None:
+    """The commands, among those below `policy`."""
+    parser = verb(kinds, "test", policy_test, "hold policies against their tests")
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=path_given,
+        metavar="FILE",
+        help="policy tests (default: policy/tests/*.yaml)",
+    )
+    _policy(parser)
+    parser.add_argument("--junit", type=path_given, metavar="FILE", help="write the results as JUnit XML too")
+    parser = verb(
+        kinds, "coverage", policy_coverage, "change a policy bit by bit: which changes does nothing notice?"
+    )
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=path_given,
+        metavar="FILE",
+        help="policy tests (default: policy/tests/*.yaml)",
+    )
+    _policy(parser)
+    parser.add_argument(
+        "--runs",
+        type=path_given,
+        metavar="DIR",
+        help="folder of recorded runs (default: the project's runs/)",
+    )
+    parser.add_argument(
+        "--min", type=_percent, default=100, metavar="PERCENT", help="exit 0 from here on (default: 100)"
+    )
+    add_jobs(parser)
+
+
+def _policy(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--policy",
+        type=path_given,
+        metavar="FILE",
+        help="in place of the policy file that the tests name",
+    )
+    parser.add_argument(
+        "--overlay",
+        action="append",
+        default=[],
+        type=path_given,
+        metavar="FILE",
+        help="merge over it; may be repeated",
+    )
+
+
+def _percent(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        number = float(text)
+        if 0 <= number <= 100:
+            return number
+    raise argparse.ArgumentTypeError(f"{clip(text, 40)!r} is no number from 0 to 100")
+
+
+def _test_files(options: argparse.Namespace, root: Path) -> list[Path]:
+    return [Path(file) for file in options.files] or sorted((root / "policy" / "tests").glob("*.yaml"))
+
+
+def policy_test(options: argparse.Namespace) -> int:
+    """Hold policies against their tests."""
+    from ...review.testing.junit import HEAD, junit
+    from ...review.testing.policy_tests import load_suite, run_suite
+
+    # tests that name their policy are of a project; with both given there is nothing of a project's to judge
+    root = root_of(options, own=not options.files or options.policy is None)
+    files = _test_files(options, root)
+    if not files:
+        raise InputError(
+            "there are no policy tests",
+            file=str(root / "policy" / "tests"),
+            remedy="write one as docs/review.md says",
+        )
+    base = Path(options.policy) if options.policy is not None else None
+    overlays = [Path(file) for file in options.overlay]
+    suites = [load_suite(file, root, base, overlays) for file in files]
+    ran = [(suite, *run_suite(suite, root)) for suite in suites]
+    results = [result for _, _, some in ran for result in some]
+    failed = sum(not result.ok for result in results)
+    if options.junit is not None:
+        document = junit([(suite.file, some) for suite, _, some in ran])
+        write_file(Path(options.junit), document, ours=HEAD.encode(), what="report of ours")
+    if options.json:
+        told = [
+            {
+                "file": suite.file,
+                "policy": {"version": policy.version, "files": [path for path, _ in policy.files]},
+                "tests": [result.record() for result in some],
+            }
+            for suite, policy, some in ran
+        ]
+        print(json.dumps({"failed": failed, "files": told, "tests": len(results)}, sort_keys=True))
+        return 1 if failed else 0
+    paint = painter(sys.stdout, options.no_color)
+    wide = width_of(sys.stdout) - 8 if sys.stdout.isatty() else 400
+    for result in results:
+        place = clip(f"{result.place}  {result.case.name}", 400)
+        if result.ok:
+            print(f"{paint('ok', 'green')}      {clip(place, wide)}")
+        else:
+            print(f"{paint('FAILED', 'red')}  {place}: {clip(result.problem, 1000)}")
+    print(f"{len(results)} tests: {len(results) - failed} ok, {failed} failed")
+    return 1 if failed else 0
+
+
+def policy_coverage(options: argparse.Namespace) -> int:
+    """Say which changes of a policy neither a test nor a recorded run notices."""
+    from ...evidence.recording.index import refuse_unreadable
+    from ...review.testing.coverage import cover
+
+    root = root_of(options, own=True)
+    runs = Path(options.runs) if options.runs is not None else root / "runs"
+    if options.runs is not None and not runs.is_dir():
+        raise InputError("there is no such folder", file=options.runs, remedy="name a folder of runs")
+    refuse_unreadable(runs)  # what is not seen notices nothing, and is not said to
+    progress = _Progress()
+    found = cover(
+        root,
+        _test_files(options, root),
+        runs,
+        base=Path(options.policy) if options.policy is not None else None,
+        overlays=[Path(file) for file in options.overlay],
+        jobs=options.jobs,
+        tell=progress,
+    )
+    progress.clear()
+    if options.json:
+        print(json.dumps(found.record(), sort_keys=True))
+    else:
+        _tell_coverage(found, painter(sys.stdout, options.no_color))
+    return 0 if found.percent >= options.min else 1
+
+
+def _tell_coverage(found: Coverage, paint: Paint) -> None:
+    from ...review.testing.coverage import EQUIVALENT, INVALID, UNGUARDED, as_yaml
+
+    for run, why in found.aside:
+        print(clip(f"not counted: {run}: {why}", 400), file=sys.stderr)
+    for verdict in found.of(UNGUARDED):
+        print(f"{paint('unguarded', 'red')}  {clip(f'{verdict.file}:{verdict.line}  {verdict.what}', 400)}")
+        if verdict.suggestion is None:
+            print("    # no single question shows it")
+            continue
+        print(f"    # policy: {clip(json.dumps(verdict.policy), 400)}")
+        for line in as_yaml(verdict.suggestion):
+            print(f"    {clip(line, 4000)}")
+    none, broken = len(found.of(EQUIVALENT)), len(found.of(INVALID))
+    print(f"not counted: {none} changes alter nothing, {broken} give no policy")
+    print(
+        f"coverage: {found.noticed} of {found.counted} changes are noticed ({int(found.percent)} %) "
+        f"by {found.tests} tests and {found.runs} runs"
+    )
+
+
+class _Progress:
+    """How far it is, on one line of a terminal; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._shown = False
+
+    def __call__(self, done: int, total: int) -> None:
+        if sys.stderr.isatty() and (done % 10 == 0 or done == total):
+            self._shown = True
+            with contextlib.suppress(OSError):
+                print(f"\rcoverage: {done} of {total} changes", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._shown:
+            with contextlib.suppress(OSError):
+                print(f"\r{'':<60}\r", end="", file=sys.stderr, flush=True)

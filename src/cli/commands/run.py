@@ -1,0 +1,293 @@
+"""Commands that make runs: run, resume."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from ...fail.errors import InputError
+from ...runtime.core.redaction import Redactor
+from ...runtime.formats.canonical_json import NotJson, freeze
+from ..console import Paint, Progress, clip, painter, tell_model_errors, width_of
+from .common import Verb, near, path_given, seconds_given, shown
+
+
+def add(commands: Any, verb: Verb) -> None:
+    """The commands run and resume."""
+    parser = verb(commands, "run", run, "run a task and record it as four files")
+    parser.add_argument("task", type=path_given, help="task file, such as tasks/canonical/v1.yaml")
+    parser.add_argument(
+        "--out", type=path_given, metavar="DIR", help="folder of the run (default: runs/KIND/NAME)"
+    )
+    parser.add_argument("--timeout", type=seconds_given, metavar="S", help="end the run after S seconds")
+    parser.add_argument(
+        "--approve",
+        type=path_given,
+        metavar="ask|FOLDER",
+        help="who is asked about calls that need a person: you, at the terminal, or by files in FOLDER",
+    )
+    parser.add_argument("--replace", action="store_true", help="replace a recorded run of a live model")
+    parser.add_argument(
+        "--otlp", metavar="URL", help="send spans live to http://HOST:PORT or grpc://HOST:PORT"
+    )
+    parser.add_argument(
+        "--durability",
+        choices=("off", "step", "effect"),
+        help="what is on the disk before the run goes on (default: off for a script, else effect)",
+    )
+    _live_options(
+        parser,
+        "ask a live model: anthropic:..., openai:..., ollama:...",
+        "where the model answers, if not at its provider's",
+    )
+    parser = verb(commands, "resume", resume, "go on with a run that died, from its journal")
+    parser.add_argument(
+        "run", type=path_given, metavar="DIR", help="folder of the run, with or without .partial"
+    )
+    for word, said in (("--done", "has taken place"), ("--not-done", "has not taken place")):
+        parser.add_argument(
+            word, action="append", default=[], metavar="CALL", help=f"the call in doubt {said}"
+        )
+    parser.add_argument(
+        "--approve",
+        type=path_given,
+        metavar="ask|FOLDER",
+        help="who is asked about calls that need a person, if not as before",
+    )
+    parser.add_argument("--rebase", action="store_true", help="go on although inputs changed; records both")
+    _live_options(parser, "the live model, if not the one before", "where it answers")
+
+
+def _live_options(parser: argparse.ArgumentParser, model: str, where: str) -> None:
+    parser.add_argument("--llm", metavar="PROVIDER:MODEL", help=model)
+    parser.add_argument(
+        "--llm-option", action="append", default=[], metavar="KEY=JSON", help="sent with every request"
+    )
+    parser.add_argument("--no-stream", action="store_true", help="ask for each reply in one piece")
+    parser.add_argument("--base-url", metavar="URL", help=where)
+    parser.add_argument(
+        "--quiet", action="store_true", help="print the answer, the ending and the place of the files only"
+    )
+
+
+def _task_path(options: argparse.Namespace) -> tuple[Path, Path]:
+    """The task file and the project that its run belongs to."""
+    from ...runtime.formats.shipped_files import project_root, shipped
+
+    path = Path(options.task)
+    root = Path(options.root) if options.root is not None else project_root(path.resolve().parent)
+    inside = shipped(options.task)
+    if not os.path.exists(path) and not path.is_absolute() and os.path.isfile(inside):
+        path, root = inside, None  # a task that came with the package; its run goes below the current folder
+    return path, root or Path.cwd()
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a task, record it, and say how it ended."""
+    from ...evidence.recording import index
+    from ...evidence.recording.record import ending_ok, live_export, record_run, spare
+    from ...evidence.tasks.task import build, load_task
+
+    path, home = _task_path(options)
+    paint = painter(sys.stdout, options.no_color)
+    progress = None if options.json or options.quiet else Progress(sys.stdout, paint)
+    task = load_task(path, root=options.root)
+    model = _model(options, options.llm, progress)
+    kind, name = task.kind_and_name
+    kind_of_run = "live" if model else path.resolve().parent.name
+    out = Path(options.out if options.out is not None else near(home / "runs" / kind_of_run / path.stem))
+    options.recorded = out
+    agent, setting = build(task, model=model)
+    if options.approve is not None:
+        way = "terminal" if options.approve == "ask" else "file"
+        approve = _approver(options, agent.policy, way)
+        setting = replace(setting, approve=approve, approvals=way)
+    if progress is not None:
+        progress.redact = agent.redactor().of_model()
+    if model is not None and not options.replace:
+        spare(out, setting.run_id, "--replace")
+    # what a task expects was written for its script, where it has one, and for its own answers
+    other = (model is not None and task.is_scripted) or options.approve is not None
+    expected = {} if other else task.expected
+    rejected = Path(near(home / ".tachograph" / "rejected" / f"{kind}-{name}"))
+    with live_export(options.otlp, lambda line: print(f"tachograph: {line}", file=sys.stderr)) as extra:
+        result = record_run(
+            agent,
+            replace(setting, deadline_s=setting.deadline_s if options.timeout is None else options.timeout),
+            out,
+            root=task.root,
+            listeners=[*([progress] if progress else []), *extra],
+            expected=expected,
+            rejected=rejected,
+            durability=options.durability,
+        )
+    index.update_for(home, out)
+    good = ending_ok(result, expected)
+    _say_result(options, result, out, good, paint)
+    if result.mode == "interrupted" and not good:
+        return 128 + (result.signum or 2)
+    return 0 if good else 1
+
+
+def _approver(options: argparse.Namespace, policy: Any, way: str | None) -> Any:
+    """Who is asked about calls that need a person; None where the task answers."""
+    from ...runtime.driver.file_approvals import ByFile
+    from ..terminal_approval import Terminal
+
+    if way is None and options.approve is not None:
+        raise InputError("the run was begun with its task's answers", remedy="leave out --approve")
+    if way is None:
+        return None
+    if options.approve is None and way == "file":
+        raise InputError("a person was asked by file", remedy="say where: --approve FOLDER")
+    if options.approve in (None, "ask"):
+        return Terminal(policy, painter(sys.stderr, options.no_color))
+
+    def tell(path: Path, asked: Any) -> None:
+        words = f"a person is asked in {clip(str(path), 400)} (for {asked.timeout_s} s)"
+        print(f"tachograph: {words}; answer with `tachograph approve`", file=sys.stderr, flush=True)
+
+    return ByFile(options.approve, tell=tell)
+
+
+_WAIT_S: Final = 300.0  # a model on this machine, or one that thinks, is long silent
+_TOTAL_S: Final = 1800.0
+
+
+def _model(options: argparse.Namespace, spec: str | None, progress: Progress | None) -> Any:
+    """The live model that was asked for, with a word on whom it speaks to; None where none was."""
+    if spec is None:
+        if options.base_url is not None or options.llm_option:
+            raise InputError("there is no live model to set", remedy="give --llm PROVIDER:MODEL too")
+        return None
+    from ...runtime.models.providers import open_model
+
+    extra = dict(map(_option, options.llm_option))
+    limit = getattr(options, "timeout", None) or _TOTAL_S  # no call outlasts the run by much
+    streams = progress is not None and sys.stdout.isatty()
+    model: Any = open_model(
+        spec,
+        base_url=options.base_url,
+        on_text=progress.token if progress and streams else None,
+        timeout_s=min(_WAIT_S, limit),
+        total_s=min(_TOTAL_S, limit),
+        stream=not options.no_stream,
+        extra=extra,
+    )
+    if progress is not None:
+        progress.redact = Redactor((), model.secrets).of_model()  # a run adds the kinds that its policy names
+    if extra:
+        model.identity = {**model.identity, "options": extra}
+    print(f"tachograph: the model {clip(spec, 100)} is asked at {clip(model.host, 200)}", file=sys.stderr)
+    tell_model_errors(sys.stderr)
+    return model
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """`KEY=JSON`; what is no JSON is taken as text."""
+    key, mark, value = text.partition("=")
+    if not key or not mark:
+        raise InputError(f"{clip(text, 80)!r} sets nothing", remedy="write --llm-option temperature=0")
+    try:
+        return key, freeze(json.loads(value)).value()
+    except NotJson as error:
+        raise InputError(
+            f"{clip(key, 40)} cannot be recorded: {error.reason}", remedy="give plain JSON"
+        ) from None
+    except ValueError:
+        return key, value
+
+
+def resume(options: argparse.Namespace) -> int:
+    """Go on with a run that died."""
+    from ...evidence.recording import index
+    from ...evidence.recording.recorded import project_of
+    from ...evidence.recording.resume import resume_folder
+    from ...runtime.journal.durable_run import DONE, NOT_DONE
+
+    out = Path(options.run)
+    options.recorded = out.with_name(out.name.removesuffix(".partial"))
+    _refuse_finished(out)
+    both = set(options.done) & set(options.not_done)
+    if both:
+        raise InputError(f"call {clip(min(both), 80)!r} is said to be done and not done", remedy="say one")
+    said = {**dict.fromkeys(options.done, DONE), **dict.fromkeys(options.not_done, NOT_DONE)}
+    paint = painter(sys.stdout, options.no_color)
+    progress = None if options.json or options.quiet else Progress(sys.stdout, paint)
+    listeners = [progress] if progress is not None else []
+    root = Path(options.root) if options.root is not None else None
+
+    def again(model: dict[str, Any]) -> Any:
+        spec = options.llm or f"{model['provider']}:{model['name']}"
+        options.llm_option = options.llm_option or [
+            f"{key}={json.dumps(value)}" for key, value in model.get("options", {}).items()
+        ]
+        return _model(options, spec, progress)
+
+    result = resume_folder(
+        out,
+        said=said,
+        rebase=options.rebase,
+        root=root,
+        open_model=again,
+        listeners=listeners,
+        approver=lambda policy, way: _approver(options, policy, way),
+    )
+    place = out.with_name(out.name.removesuffix(".partial"))
+    index.update_for(project_of(place, root), place)
+    _say_result(options, result, place, result.ok, paint)
+    if result.mode == "interrupted":
+        return 128 + (result.signum or 2)
+    return 0 if result.ok else 1
+
+
+def _refuse_finished(out: Path) -> None:
+    """Raise InputError where a folder holds nothing to go on with."""
+    partial = out if out.suffix == ".partial" else out.with_name(f"{out.name}.partial")
+    aside = partial.with_suffix(".old")  # of a finish that was cut off, which is put right first
+    if not partial.is_dir() and not aside.is_dir():
+        remedy = (
+            f"the run is over: see `tachograph show {shown(out)}`"
+            if out.is_dir()
+            else "name the folder that the run was to be recorded in"
+        )
+        raise InputError("there is no unfinished run to go on with", file=str(out), remedy=remedy)
+
+
+def _answer(text: str) -> str:
+    """The answer of a run: one line in a pipe, wrapped at a terminal."""
+    line = clip(text, 2000)
+    if not sys.stdout.isatty():
+        return f"answer    {line}"
+    head = "answer    "
+    wide = width_of(sys.stdout) - len(head)
+    rows = textwrap.wrap(line, wide, break_on_hyphens=False) or [""]
+    return f"\n{' ' * len(head)}".join([f"{head}{rows[0]}", *rows[1:]])
+
+
+def _say_result(options: argparse.Namespace, result: Any, out: Path, good: bool, paint: Paint) -> None:
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    "run_id": result.run_id,
+                    "ending": result.ending,
+                    "failure_mode": result.mode,
+                    "answer": result.answer,
+                    "as_wanted": good,
+                    "folder": str(out),
+                },
+                sort_keys=True,
+            )
+        )
+    else:
+        if result.answer is not None:
+            print(_answer(result.answer))
+        print(f"ending    {paint(result.ending, 'green' if good else 'red')}")
+        print(f"files     {shown(out)}/: state.jsonl trace.json run_report.md manifest.json")

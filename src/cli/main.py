@@ -1,0 +1,178 @@
+"""The command line: parse, call, print, exit code.
+
+Exit codes: 0 done, or as the task expects; 1 any other ending, drift or a missed expectation; 2 bad input or a
+place that cannot be written to; 3 suspended, `resume` goes on; 130 and 143 ended by a signal.
+"""
+
+from __future__ import annotations
+
+import sys
+
+try:
+    import argparse
+    import contextlib
+    import os
+    import signal
+    import threading
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
+    from typing import Any, Final
+
+    from ..fail.errors import ExpectationError, InputError, Interrupted, OutputError, Suspended
+    from . import commands
+    from .commands.common import EXIT_CODES, path_given
+    from .console import clip
+except KeyboardInterrupt:  # before anything was begun
+    sys.stderr.write("tachograph: interrupted\n")
+    raise SystemExit(130) from None
+
+_RUNS: Final = ("run", "resume")  # they attend to signals themselves while a run is under way
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    came: list[int] = []
+    try:
+        code = _main(argv, came)
+    except KeyboardInterrupt:
+        with contextlib.suppress(KeyboardInterrupt):  # once more, when all is over
+            if not came:
+                print("tachograph: interrupted", file=sys.stderr)
+        code = 130
+    return 128 + came[0] if came and code in (0, 130) else code
+
+
+def _main(argv: Sequence[str] | None, came: list[int]) -> int:
+    _fill_closed_streams()
+    parser = _parser()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):  # no text file: a caller's own
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        options = parser.parse_args(argv)
+    except InputError as error:  # of the type of an argument
+        print(f"tachograph: {clip(str(error), 1000)}", file=sys.stderr)
+        return 2
+    if options.command is None and not options.version:
+        parser.print_help()
+        return 0
+    try:
+        with _sigterm_as_ctrl_c(options.command, came):
+            code: int = options.act(options)
+            sys.stdout.flush()
+        return code
+    except ExpectationError as error:
+        print("the run missed what its task expects:", file=sys.stderr)
+        for line in error.differences:
+            print(f"  {clip(line, 1000)}", file=sys.stderr)
+        recorded = getattr(options, "recorded", None)
+        stays = "the committed run stays; " if recorded is not None and recorded.is_dir() else ""
+        print(f"  {stays}this one is kept in {clip(error.kept, 400)}", file=sys.stderr)
+        return 128 + error.__cause__.signum if isinstance(error.__cause__, Interrupted) else 1
+    except Suspended as error:
+        print(f"tachograph: suspended: {clip(str(error), 1000)}", file=sys.stderr)
+        return 3
+    except (InputError, OutputError) as error:
+        print(f"tachograph: {clip(str(error), 1000)}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        _drop_output()  # its reader left: nothing more to say
+        return 1
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        what = f"{error.filename or 'the system refuses'}: {why}; check what is there and its permission"
+        if _output_fails():
+            _drop_output()
+            what = f"the output cannot be written ({why})"
+        print(f"tachograph: {clip(what, 1000)}", file=sys.stderr)
+        return 2
+
+
+@contextlib.contextmanager
+def _sigterm_as_ctrl_c(command: str | None, came: list[int]) -> Iterator[None]:
+    """SIGTERM does what Ctrl-C would do at that moment, and is noted in `came`; not where someone else attends to it.
+
+    So a run under way, which takes Ctrl-C over, gets SIGTERM too. Where Ctrl-C is ignored a run takes over SIGTERM
+    alone, as it is.
+    """
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    free = threading.current_thread() is threading.main_thread()
+    if not free or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL or (ignored and command in _RUNS):
+        yield
+        return
+    ours = os.getpid()
+
+    def told(signum: int, frame: FrameType | None) -> None:
+        if os.getpid() != ours:  # a child that a tool forked
+            signal.signal(signum, signal.SIG_DFL)
+            os.kill(os.getpid(), signum)
+            return
+        came.append(signum)
+        attends = signal.getsignal(signal.SIGINT)
+        if not callable(attends):
+            raise KeyboardInterrupt
+        attends(signum, frame)
+
+    signal.signal(signal.SIGTERM, told)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _fill_closed_streams() -> None:
+    """Put nothing where a caller closed a standard stream, so that no file of ours takes its number."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != fd:
+                os.dup2(null, fd)
+                os.close(null)
+            setattr(sys, name, open(fd, "w" if fd else "r", encoding="utf-8", closefd=False))  # noqa: SIM115 - kept
+
+
+def _output_fails() -> bool:
+    """Whether standard output takes nothing more: what could not be written is still to be."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        return True
+    return False
+
+
+def _drop_output() -> None:
+    """Let what is still to be printed go nowhere, so that nothing complains at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tachograph",
+        description="Run agents under a policy, record what they did, and prove the record.",
+        epilog=EXIT_CODES,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.set_defaults(act=commands.show.version)
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for part in commands.PARTS:
+        part.add(subparsers, _verb)
+    return parser
+
+
+def _verb(commands: Any, name: str, act: Any, text: str) -> argparse.ArgumentParser:
+    """A command with the options that all have; `act` gets the parsed options and returns the exit code."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text, epilog=EXIT_CODES
+    )
+    parser.set_defaults(act=act)
+    if name != "init":  # it is in no project yet
+        parser.add_argument(
+            "--root",
+            type=path_given,
+            metavar="DIR",
+            help="project root (default: the folder that holds policy/)",
+        )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--no-color", action="store_true", help="no colour at a terminal either")
+    return parser

@@ -1,0 +1,11 @@
+"""Checking recorded runs.
+
+- `check`: make runs again and compare byte for byte
+- `compare`: compare two makings of a run
+- `drift`: classify the first difference of two ledgers
+- `cause`: find what made runs drift
+- `verify`: check a record in itself, without running anything
+- `replay`: make a run again from its own record
+- `secrets`: scan recorded files for keys
+- `workers`: the same work on many runs, on all cores
+"""

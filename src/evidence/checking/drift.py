@@ -1,0 +1,238 @@
+"""Drift told by consequence: where two ledgers of one run first part, and what kind of difference that is.
+
+Classes, gravest first: VERDICT (a decision), EFFECT (a call, a result, something written), ANSWER, ENDING,
+BUDGET (tokens, totals, limits), RETRY (attempts, waits), SHAPE (steps, times, settings), TEXT (words that
+decide nothing), DIGEST-ONLY (only digests of inputs moved).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice, zip_longest
+from typing import Any, Final
+
+from ..files.json_diff import ABSENT, CLASSES, differences
+from ..files.report import visible
+
+# the first pattern that matches a pointer (prefixed by its line's type) gives the class
+_TABLE: Final = tuple(
+    (re.compile(pattern), name)
+    for pattern, name in (
+        (r"\w+/(prev|run_id|schema)\b", "DIGEST-ONLY"),
+        (r"run/(policy/(version|files)|tools/\d+/\w*digest|task/sha256|model/script_digest)", "DIGEST-ONLY"),
+        (r"run/policy/limits/(max_retries|backoff_\w+)", "RETRY"),
+        (r"run/policy/limits", "BUDGET"),
+        (r"run/(question|model)", "TEXT"),
+        (r"run/", "SHAPE"),
+        (r"step/policy_decisions/\d+/(decision|rule_id|approval/answer)", "VERDICT"),
+        (r"step/policy_decisions/\d+/approval/digest", "DIGEST-ONLY"),
+        (r"step/policy_decisions/\d+/(at|reason|approval)", "TEXT"),
+        (r"step/policy_decisions/\d+/facts", "SHAPE"),
+        (r"step/policy_decisions", "VERDICT"),
+        (r"step/tool_results/\d+/attempts/\d+/reads", "DIGEST-ONLY"),
+        (r"step/tool_results/\d+/attempts/\d+/(writes|checks)", "EFFECT"),
+        (r"step/tool_results/\d+/attempts", "RETRY"),
+        (r"step/tool_results/\d+/told/reason", "TEXT"),
+        (r"step/(tool_results|intended_tool_calls)", "EFFECT"),
+        (r"step/llm_output/final_answer", "ANSWER"),
+        (r"step/llm_attempts", "RETRY"),
+        (r"step/(usage|llm_output/usage)", "BUDGET"),
+        (r"step/llm_input/digest", "DIGEST-ONLY"),
+        (r"step/llm_input/max_output_tokens", "BUDGET"),
+        (r"step/llm_output", "TEXT"),
+        (r"step/(failure_mode|stopped)", "ENDING"),
+        (r"step/errors/\d+/(problem|pointer|keyword|limit)", "TEXT"),
+        (r"step/errors", "RETRY"),
+        (r"step/", "SHAPE"),
+        (r"end/final_answer", "ANSWER"),
+        (r"end/(terminal_reason|failure_mode)", "ENDING"),
+        (r"end/totals/(denials|tool_calls|steps)", "SHAPE"),
+        (r"end/totals/(attempts|retries)", "RETRY"),
+        (r"end/totals", "BUDGET"),
+        (r"end/inputs", "DIGEST-ONLY"),
+    )
+)
+
+
+_LIMIT: Final = 10_000
+_NAMES_A_LINE: Final = re.compile(r"/policy_decisions/[0-9]+/at")
+_PLACE: Final = re.compile(r"(?s)(.+):[0-9]{1,7}")
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """One difference: ledger line (from 1), step (None outside one), JSON Pointer, both values, its class.
+
+    `sides` are the two ledger lines that it stands in, None where one has no such line.
+    """
+
+    line: int
+    step: int | None
+    pointer: str
+    before: Any
+    after: Any
+    kind: str
+    sides: tuple[Any, Any] = field(default=(None, None), repr=False, compare=False)
+
+    def record(self) -> dict[str, Any]:
+        """As plain data, values shortened."""
+        before, after = _side_by_side(self.before, self.after)
+        return {
+            "line": self.line,
+            "step": self.step,
+            "pointer": self.pointer,
+            "before": before,
+            "after": after,
+            "class": self.kind,
+        }
+
+    def __str__(self) -> str:
+        where = f"step {visible(str(self.step))}" if self.step is not None else f"line {self.line}"
+        before, after = _side_by_side(self.before, self.after)
+        return f"{where} {visible(self.pointer)}: {before} -> {after}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How two ledgers differ.
+
+    `kind` is the gravest class found, `first` the first difference of substance, `gravest` the first one of
+    the class `kind`. `behind` counts what comes after the first by class: most of it follows from that. Where
+    nothing of substance differs but the numbers of the policy lines that decisions name, `shifts` has these
+    places (then, now), each once; else it is empty.
+    """
+
+    first: Divergence | None
+    counts: Counter[str] = field(default_factory=Counter)
+    gravest: Divergence | None = None
+    behind: Counter[str] = field(default_factory=Counter)
+    shifts: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def kind(self) -> str | None:
+        return next((name for name in CLASSES if self.counts[name]), None)
+
+    @property
+    def downstream(self) -> int:
+        """Differences of substance after the first, most of which follow from it."""
+        return max(sum(n for name, n in self.counts.items() if name != "DIGEST-ONLY") - 1, 0)
+
+    def told(self, file: str) -> list[str]:
+        """A line on the first difference of substance in `file`, and one on the gravest where that is another."""
+        out = []
+        if self.first is not None:
+            behind = "which may follow" if self.downstream == 1 else "most of which follow"
+            more = f"; {self.downstream} more, {behind} from it" if self.downstream else ""
+            out.append(
+                f"{file} line {self.first.line}: first difference: {self.first} [{self.first.kind}]{more}"
+            )
+        if self.grave is not None:
+            out.append(f"{file} line {self.grave.line}: gravest: {self.grave} [{self.grave.kind}]")
+        return out
+
+    @property
+    def grave(self) -> Divergence | None:
+        """The first difference of the gravest class where the first of all is of another."""
+        same = self.first is not None and self.gravest is not None and self.gravest.kind == self.first.kind
+        return None if same else self.gravest
+
+
+def shorten(value: Any) -> str:
+    """A value in a message: inert, at most 80 characters."""
+    if value is ABSENT:
+        return "nothing"
+    text = visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _side_by_side(before: Any, after: Any) -> tuple[str, str]:
+    """Two values shortened; long texts that begin alike are shown from shortly before they part."""
+    if isinstance(before, str) and isinstance(after, str):
+        pairs = enumerate(zip(before, after, strict=False))
+        same = next((i for i, (a, b) in pairs if a != b), min(len(before), len(after)))
+        if same > 40 and max(len(before), len(after)) > 80:
+            before, after = (f"…{text[same - 20 :]}" for text in (before, after))
+    return shorten(before), shorten(after)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def class_of(line_type: str, pointer: str) -> str:
+    """The class of a difference at a JSON Pointer of a line."""
+    place = line_type + pointer
+    return next((name for pattern, name in _TABLE if pattern.match(place)), "SHAPE")
+
+
+def compare(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Drift:
+    """How two ledgers differ. Both are lists of decoded lines."""
+    first: Divergence | None = None
+    heads: dict[str, Divergence] = {}  # the first of each class
+    counts: Counter[str] = Counter()
+    behind: Counter[str] = Counter()
+    shifts: list[tuple[str, str]] = []
+    for found in islice(_divergences(before, after), _LIMIT):
+        counts[found.kind] += 1
+        heads.setdefault(found.kind, found)
+        if first is not None:
+            behind[found.kind] += 1
+        elif found.kind != "DIGEST-ONLY":
+            first = found
+        shifts += _shift(found)
+    gravest = next((heads[name] for name in CLASSES if name in heads), None)
+    only = len(shifts) + counts["DIGEST-ONLY"] == counts.total() < _LIMIT
+    return Drift(first or gravest, counts, gravest, behind, tuple(dict.fromkeys(shifts)) if only else ())
+
+
+def _shift(found: Divergence) -> list[tuple[str, str]]:
+    """(then, now) of a decision that names another line of the same policy file; else nothing."""
+    if not _NAMES_A_LINE.fullmatch(found.pointer):
+        return []
+    then, now = (
+        _PLACE.fullmatch(side) if isinstance(side, str) else None for side in (found.before, found.after)
+    )
+    return [(then[0], now[0])] if then and now and then[1] == now[1] else []
+
+
+def _divergences(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Iterator[Divergence]:
+    for number, a, b in _pairs(before, after):
+        there = a if isinstance(a, dict) else b if isinstance(b, dict) else {}
+        step = there.get("step_index") if there.get("type") == "step" else None
+        if not isinstance(a, dict) or not isinstance(b, dict) or a.get("type") != b.get("type"):
+            yield Divergence(
+                number, step, "", _kind_of_line(a), _kind_of_line(b), "SHAPE", (_line(a), _line(b))
+            )
+            continue
+        for pointer, left, right in differences(a, b):
+            kind = class_of(str(a["type"]), pointer)
+            yield Divergence(number, step, pointer, left, right, kind, (_line(a), _line(b)))
+
+
+def _pairs(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Iterator[tuple[int, Any, Any]]:
+    """(line number, left, right): line by line, but the end of one ledger against the end of the other."""
+    old, old_end = _without_end(before)
+    new, new_end = _without_end(after)
+    for number, (a, b) in enumerate(zip_longest(old, new, fillvalue=ABSENT), start=1):
+        yield number, a, b
+    if old_end is not ABSENT or new_end is not ABSENT:
+        yield len(before if old_end is not ABSENT else after), old_end, new_end
+
+
+def _without_end(lines: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Any]:
+    if lines and lines[-1].get("type") == "end":
+        return lines[:-1], lines[-1]
+    return lines, ABSENT
+
+
+def _line(there: Any) -> Any:
+    return there if isinstance(there, dict) else None
+
+
+def _kind_of_line(line: Any) -> Any:
+    return f"a line of type {line.get('type')}" if isinstance(line, dict) else ABSENT

@@ -1,0 +1,66 @@
+"""Secrets in what is committed: a scan of the recorded bytes for the kinds of keys that redaction knows.
+
+Redaction keeps a secret out of a run where the policy names its kind. This finds one where no policy did, or
+where a file was changed since.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from ...runtime.core.redaction import PATTERNS
+from ..recording.recorded import relative_name
+from .workers import each
+
+# an address of mail is personal, and no key
+KINDS: Final = tuple(kind for kind in PATTERNS if kind != "email")
+_PATTERN: Final = re.compile("|".join(f"(?P<{kind}>{PATTERNS[kind]})" for kind in KINDS))
+# whatever begins one of the kinds: most files hold none of it, and are read no further
+_HINT: Final = re.compile(
+    r"sk-|AKIA|ASIA|(?i:bearer|basic)\s|gh[pousr]_|github_pat_|AIza|eyJ|PRIVATE KEY|xox"
+)
+_DIGIT: Final = re.compile(r"[0-9]")
+_MANY: Final = 400  # files that are worth further processes
+_BLOCK: Final = re.compile(r"[A-Za-z0-9+/]{40}")
+
+
+def leaks(places: Iterable[Path], root: Path) -> list[str]:
+    """One line for each secret in files, or in the files below folders. None of them shows it."""
+    files = list(_files(places))
+    found = each(partial(_leaks_in, root=root), files, jobs=None if len(files) >= _MANY else 1)
+    return [line for lines in found for line in lines]
+
+
+def _leaks_in(file: Path, root: Path) -> list[str]:
+    return [
+        f"{relative_name(file, root)}: line {line} holds what looks like a secret ({kind}); revoke it, take "
+        "it out of where it came from, or name its kind in the policy's redact, and record the run again"
+        for line, kind in secrets_in(file.read_bytes().decode("utf-8", "replace"))
+    ]
+
+
+def secrets_in(text: str) -> Iterator[tuple[int, str]]:
+    """(line, kind) of each secret in a text."""
+    if _HINT.search(text) is None:
+        return
+    for match in _PATTERN.finditer(text):
+        kind = str(match.lastgroup)
+        if _is_one(kind, match.group()):
+            yield text.count("\n", 0, match.start()) + 1, kind
+
+
+def _is_one(kind: str, found: str) -> bool:
+    """Whether it is more than words: prose and names have no digits, a heading alone is no private key."""
+    if kind == "private_key":
+        return _BLOCK.search(found) is not None
+    return _DIGIT.search(found) is not None
+
+
+def _files(places: Iterable[Path]) -> Iterator[Path]:
+    for place in places:
+        inside = sorted(place.rglob("*")) if place.is_dir() else [place]
+        yield from (path for path in inside if path.is_file() and not path.is_symlink())

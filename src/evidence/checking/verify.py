@@ -1,0 +1,136 @@
+"""Verifying: is a record whole and consistent in itself? Nothing is run.
+
+The chain of the ledger, the digests in the manifest, the index, and the three other files rebuilt from the
+ledger. It names the line and field that was touched where it can. It does not prove that the code gives this
+record: `check` does.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ...fail.errors import RecordError
+from ...runtime.core.effects import question_digest
+from ...runtime.core.outcome_codec import call_of
+from ...runtime.formats import canonical_json
+from ...runtime.journal import ledger as ledgers
+from ..files import manifest as manifests
+from ..files.json_diff import differences
+from ..files.manifest import MANIFEST, REPORT, STATE, TRACE
+from ..files.rebuild import rebuild, run_files
+from ..files.report import visible
+from ..recording.index import INDEX, disagreements
+from ..recording.index import read as read_index
+from .drift import shorten
+
+
+def verify(folder: Path, root: Path) -> list[str]:
+    """One line for each thing wrong with a recorded run; none if it holds."""
+    try:
+        name = folder.resolve().relative_to(root.resolve()).as_posix()
+    except ValueError:
+        name = folder.as_posix()
+    try:
+        there = run_files(folder, name)
+    except RecordError as error:
+        return [str(error)]
+    out = []
+    try:
+        out += _totals(there[STATE], f"{name}/{STATE}")
+        out += _approvals(there[STATE], f"{name}/{STATE}")
+        made = rebuild(there[STATE], f"{name}/{STATE}")
+    except RecordError as error:
+        out.append(str(error))
+        made = {}
+    out += _manifest(there, made, name)
+    for file in (TRACE, REPORT):
+        if file in made and there[file] != made[file]:
+            out.append(f"{name}/{file}:{_first_line(there[file], made[file])}: is not what the ledger gives")
+    return out + _index(there[MANIFEST], name, root)
+
+
+def _totals(state: bytes, name: str) -> list[str]:
+    """The end line against the lines before it."""
+    lines = list(ledgers.read(state, name))
+    totals = ledgers.Totals()
+    try:
+        for line in lines[1:-1]:
+            totals.add(line)
+        end = lines[-1]
+        wanted = ledgers.end_line(lines[0], totals, _Ending(end), len(lines), end["stamp"])
+        wanted["prev"] = end["prev"]
+        return [
+            f"{name}:{len(lines)}: {visible(pointer)} is {shorten(a)}, the lines before it give {shorten(b)}"
+            for pointer, a, b in differences(end, wanted)
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ledgers.unknown_shape(name, error) from error
+
+
+def _approvals(state: bytes, name: str) -> list[str]:
+    """Whether each person's answer was given to the call that it stands at, under a policy of the run."""
+    lines = list(ledgers.read(state, name))
+    out = []
+    try:
+        run = lines[0]
+        versions = [run["policy"]["version"], *(item["policy"]["version"] for item in run.get("rebased", ()))]
+        for number, line in enumerate(lines[1:-1], start=2):
+            calls = {call["id"]: call_of(call) for call in line["intended_tool_calls"]}
+            for entry in line["policy_decisions"]:
+                if "approval" not in entry:
+                    continue
+                call, place = calls[entry["id"]], f"{name}:{number}"
+                if entry["approval"]["digest"] not in [question_digest(call, item) for item in versions]:
+                    out.append(f"{place}: the approval of {call.id} was given to another call or policy")
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ledgers.unknown_shape(name, error) from error
+    return out
+
+
+class _Ending:
+    """What only the end line says."""
+
+    def __init__(self, end: dict[str, Any]) -> None:
+        self.reason = end["terminal_reason"]
+        self.answer = end["final_answer"]
+        self.mode = end["failure_mode"]
+
+
+def _manifest(there: dict[str, bytes], made: dict[str, bytes], name: str) -> list[str]:
+    try:
+        manifest = manifests.read(there[MANIFEST])
+    except (ValueError, TypeError):
+        return [f"{name}/{MANIFEST}: is not as it was written"]
+    out = []
+    artifacts = manifest.get("artifacts")
+    for file in (STATE, TRACE, REPORT):
+        said = artifacts.get(file) if isinstance(artifacts, dict) else None
+        if said != canonical_json.digest(there[file]):
+            out.append(f"{name}/{file}: its digest is not the one in {MANIFEST}")
+    if MANIFEST in made:
+        wanted = json.loads(made[MANIFEST])
+        stable = {key: value for key, value in manifest.items() if key not in manifests.VOLATILE}
+        for pointer, a, b in differences(stable, wanted):
+            out.append(
+                f"{name}/{MANIFEST}: {visible(pointer)} is {shorten(a)}, the ledger gives {shorten(b)}"
+            )
+    return out
+
+
+def _first_line(a: bytes, b: bytes) -> int:
+    pairs = zip(a.split(b"\n"), b.split(b"\n"), strict=False)
+    return next(
+        (n for n, (x, y) in enumerate(pairs, start=1) if x != y), min(a.count(b"\n"), b.count(b"\n")) + 1
+    )
+
+
+def _index(manifest: bytes, name: str, root: Path) -> list[str]:
+    path = root / INDEX
+    if not name.startswith("runs/") or not path.is_file():
+        return []  # runs outside a project have no index; a lost one is the project's trouble, not a run's
+    listed = read_index(path)
+    if listed is None:
+        return [f"{INDEX}: is no index; restore it, or recording any task (`tachograph run`) writes it"]
+    return disagreements(name, listed.get(name), canonical_json.digest(manifest), has_task=True)

@@ -1,0 +1,11 @@
+"""The four files of a run.
+
+- `manifest`: `manifest.json`: inputs and outputs of a run with their digests
+- `report`: `run_report.md`, rendered from the ledger
+- `tally`: the facts of a run that a task may expect
+- `json_diff`: differences of two JSON values, and their classes
+- `accepted`: `runs/ACCEPTED.jsonl`: accepted drift with its reasons
+- `writer`: ledger lines to ledger, trace and report
+- `rebuild`: read a recorded run and derive its files again from the ledger
+- `folder`: replace a run's folder as a whole, under a lock
+"""

@@ -1,0 +1,198 @@
+"""`runs/ACCEPTED.jsonl`: one canonical line for each run whose drift was accepted: what moved, and why.
+
+A line names the run, the reason, the inputs that moved with their digests, the classes of drift, the first
+difference, and the digest of the manifest (its canonical form without volatile keys) before and after. No time
+and no name of a person stand in it: the commit that brings the line has both.
+
+What is held against it: each line parses and is as `line_of` writes it, its run is there, and it goes on from
+a state that no line before it left. A run recorded again without being accepted (`make evidence-build`) breaks
+nothing, unless that brought back a state that the last line left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ...fail.errors import OutputError
+from ...runtime.formats import canonical_json
+from ..files import manifest as manifests
+from ..files.json_diff import CLASSES
+from ..files.manifest import MANIFEST
+
+ACCEPTED: Final = "runs/ACCEPTED.jsonl"
+SCHEMA: Final = "accepted/v1"
+Line = dict[str, Any]
+
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def _is_sha(value: object) -> bool:
+    return isinstance(value, str) and _HEX.fullmatch(value) is not None
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_move(value: object) -> bool:
+    sides = ("after", "before")
+    return (
+        isinstance(value, dict)
+        and sorted(value) == [*sides, "path"]
+        and _is_text(value["path"])
+        and all(value[side] is None or _is_sha(value[side]) for side in sides)
+    )
+
+
+def _is_pair(value: object) -> bool:
+    return (
+        isinstance(value, dict) and sorted(value) == ["after", "before"] and all(map(_is_sha, value.values()))
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        name in CLASSES and type(number) is int and number > 0 for name, number in value.items()
+    )
+
+
+_KEYS: Final[dict[str, Callable[[Any], bool]]] = {
+    "cause": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "class": lambda value: value in CLASSES,
+    "classes": _is_count,
+    "first": lambda value: value is None or isinstance(value, dict),
+    "inputs": lambda value: isinstance(value, list) and all(map(_is_move, value)),
+    "manifest": _is_pair,
+    "reason": _is_text,
+    "run": _is_text,
+    "schema": lambda value: value == SCHEMA,
+}
+
+
+def line_of(entry: Line) -> str:
+    """An entry as it stands in the file."""
+    return canonical_json.encode(entry) + "\n"
+
+
+def digest_of(manifest: bytes) -> str:
+    """The digest that an entry names a manifest by. Raises ValueError where it is none."""
+    return canonical_json.digest(manifests.stable(manifests.read(manifest)))
+
+
+@dataclass
+class History:
+    """What the accepted changes of a project say: by run, the line and states it was last accepted with, and the
+    states that lines left, each with the line that did. `wrong` has a line for each one that cannot be read so.
+    """
+
+    stands: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+    left: dict[str, dict[str, int]] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, number: int, entry: Line) -> None:
+        """Take the next entry."""
+        run, before, after = entry["run"], entry["manifest"]["before"], entry["manifest"]["after"]
+        gone = self.left.setdefault(run, {})
+        if before in gone:
+            self.wrong.append(
+                f"{ACCEPTED}:{number}: goes on from what line {gone[before]} left; take one of them out, "
+                "after a merge the one that accepted what was not kept"
+            )
+        gone[before] = number
+        gone.pop(after, None)  # it came back
+        self.stands[run] = (number, before, after)
+
+
+def history(root: Path) -> History:
+    """The accepted changes of a project, none where there is no file."""
+    found = History()
+    try:
+        text = (root / ACCEPTED).read_bytes()
+    except FileNotFoundError:
+        return found
+    except OSError as error:
+        found.wrong.append(f"{ACCEPTED}: cannot be read ({type(error).__name__}); check its permission")
+        return found
+    *lines, rest = text.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        entry = _entry(line)
+        if isinstance(entry, str):
+            found.wrong.append(f"{ACCEPTED}:{number}: {entry}; restore the line or take it out")
+        else:
+            found.add(number, entry)
+    if rest:
+        found.wrong.append(f"{ACCEPTED}:{len(lines) + 1}: is cut off; restore the line or take it out")
+    return found
+
+
+def problems(root: Path) -> list[str]:
+    """One line for each thing wrong with the accepted changes of a project; none where there is no file."""
+    said = history(root)
+    out = [
+        _held_against_run(root, run, number, after, said.left[run])
+        for run, (number, _, after) in sorted(said.stands.items())
+    ]
+    return said.wrong + [line for line in out if line is not None]
+
+
+def _entry(line: bytes) -> Line | str:
+    """An entry, or what is wrong with its line."""
+    try:
+        entry: Line = json.loads(line)
+        written = isinstance(entry, dict) and line_of(entry).encode("utf-8") == line + b"\n"
+    except (ValueError, RecursionError):
+        return "is no entry"
+    if not written:
+        return "is not as it was written"
+    odd = sorted(entry.keys() - _KEYS.keys())
+    if odd:
+        return f"has an unknown key {odd[0][:40]!r}"
+    wrong = sorted(key for key, holds in _KEYS.items() if key not in entry or not holds(entry[key]))
+    if wrong:
+        return f"says nothing usable of {wrong[0]!r}"
+    if entry["manifest"]["before"] == entry["manifest"]["after"]:
+        return "accepts no change"
+    return entry
+
+
+def _held_against_run(root: Path, run: str, number: int, after: str, left: dict[str, int]) -> str | None:
+    parts = run.split("/")
+    inside = len(parts) == 3 and parts[0] == "runs" and not {"", ".", ".."} & set(parts)
+    if not inside or not (root / run / MANIFEST).is_file():
+        return f"{ACCEPTED}:{number}: its run {run[:200]} is gone; restore the run or take its lines out"
+    try:
+        now = digest_of((root / run / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return None  # the run's own trouble, which is told elsewhere
+    if now == after or now not in left:
+        return None
+    return (
+        f"{ACCEPTED}:{left[now]}: says that {run} was accepted as another, but it stands as before; restore the run, "
+        "or take the line out"
+    )
+
+
+def append(root: Path, entries: Sequence[Line]) -> None:
+    """Add entries, durable when this returns. Raises OutputError."""
+    path = root / ACCEPTED
+    text = "".join(map(line_of, entries)).encode("utf-8")
+    try:
+        with path.open("ab") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fd = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise OutputError(
+            f"{ACCEPTED}: cannot be written to ({type(error).__name__}); make room, then add these lines: {text!r}"
+        ) from error

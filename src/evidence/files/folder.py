@@ -1,0 +1,306 @@
+"""`DIR.partial/` under a lock, and its way to `DIR`: a run's folder is replaced whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Self
+
+from ...fail.errors import OutputError
+from ...runtime.formats.canonical_json import digest
+from ...runtime.journal.journal import JOURNAL
+from . import manifest as manifests
+from .manifest import MANIFEST
+
+MOUNTS: Final = "mounts"  # the private mounts of a run that is kept in a journal
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Folder:
+    """`DIR.partial/` under a lock, and its way to `DIR`.
+
+    The lock is on the folder itself, so that it holds from the first byte until the folder has its final
+    name and nothing is left to clear away. `resume` says that an unfinished run is to be gone on with: its
+    journal and its private mounts stay. Without it such a run is not touched.
+    """
+
+    def __init__(self, out: Path, *, resume: bool = False) -> None:
+        self.shown = out
+        self._resume = resume
+        self.out = _absolute(out)
+        self._partial = self.out.with_name(self.out.name + ".partial")
+        self._old = self.out.with_name(self.out.name + ".old")
+        self._lock = -1
+        self._keep = True
+        self._made: list[Path] = []
+
+    def __enter__(self) -> Folder:
+        try:
+            self._made = [path for path in self.out.parents if not path.exists()]
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            for path in self._made:
+                _sync(path.parent)  # a new folder is an entry in the one above
+            if self.out.exists() and not self.out.is_dir():
+                raise OutputError(f"{self.shown}: is no folder; name another place for the run")
+            self._refuse_foreign(self.out, f"{self.shown}", (*manifests.FILES, manifests.SEAL))
+            self._refuse_foreign(self.partial, f"{self.shown}.partial", (*manifests.FILES, JOURNAL, MOUNTS))
+            self._tidy()
+            if self._resume and not (self.partial / JOURNAL).is_file() and not self.is_whole:
+                raise OutputError(f"{self.shown}: there is no unfinished run to go on with")
+            self._lock = self._take_lock()
+            if not self._resume and ((self.partial / JOURNAL).exists() or self._is_finished()):
+                raise OutputError(
+                    f"{self.shown}: an unfinished run is there; go on with `tachograph resume {self.shown}`, "
+                    f"or remove {self.shown}.partial"
+                )
+            if not self.is_whole:
+                self._clear()
+        except OSError as error:
+            self._leave(keep=self._resume)  # its journal is all there is of an unfinished run
+            raise OutputError(
+                f"{self.shown}: cannot be written to ({type(error).__name__}); check the folder and its permission"
+            ) from error
+        except OutputError:
+            self._leave(keep=True)
+            raise
+        return self
+
+    @property
+    def partial(self) -> Path:
+        """The folder of the run under way. Raises OutputError where that is not the locked one any more."""
+        if self._lock >= 0 and not self._is_ours(self._lock):
+            raise OutputError(
+                f"{self.shown}.partial: was moved, removed or replaced while the run was under way; "
+                "nothing was put in its place"
+            )
+        return self._partial
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the run is over and its four files are written: what is left to do is to put them in place."""
+        return self._resume and self._is_finished()
+
+    def _is_finished(self) -> bool:
+        """Whether a run that was kept in a journal left it behind, which it does when all else is on the disk.
+
+        One that was not kept may have its files here too, but may also have missed what it was expected to be.
+        """
+        if (self.partial / JOURNAL).exists():
+            return False
+        try:
+            manifest = manifests.read((self.partial / MANIFEST).read_bytes())
+            return manifest["environment"]["durability"] != "off" and all(
+                digest((self.partial / name).read_bytes()) == sha
+                for name, sha in manifest["artifacts"].items()
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return False
+
+    def _refuse_foreign(self, folder: Path, shown: str, known: tuple[str, ...]) -> None:
+        if folder.is_dir() and any(path.name not in known for path in folder.iterdir()):
+            raise OutputError(f"{shown}: holds files that are no run's; name a new folder or clear it")
+
+    def _tidy(self) -> None:
+        """Put a finish right that was cut between its two renames, or after them."""
+        with _swapping(self.out.parent):
+            if self._old.is_dir() and not self.out.exists():
+                self._old.rename(self.out)
+            elif self._old.is_dir():
+                shutil.rmtree(self._old)
+
+    def _clear(self) -> None:
+        """Remove what a run that died has left: it is made again, or answered from its journal."""
+        for path in self.partial.iterdir():
+            if path.name == MOUNTS:
+                if not self._resume:
+                    shutil.rmtree(path)
+            elif path.name != JOURNAL or not self._resume:
+                path.unlink()
+
+    def _take_lock(self) -> int:
+        """A descriptor of `partial` that holds the lock. Whoever finishes renames the folder: then again."""
+        while True:
+            self.partial.mkdir(exist_ok=True)
+            try:
+                lock = os.open(self.partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._is_ours(lock):
+                    return lock
+            except BlockingIOError:
+                os.close(lock)
+                raise OutputError(f"{self.shown}: another process is recording there; wait for it") from None
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
+
+    def _is_ours(self, lock: int) -> bool:
+        """Whether the folder of that descriptor still has its name."""
+        try:
+            return os.path.samestat(os.fstat(lock), os.lstat(self._partial))
+        except FileNotFoundError:
+            return False
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._leave(keep=self._keep)
+
+    def _leave(self, *, keep: bool) -> None:
+        """Let go; without `keep` nothing that was made here stays."""
+        if self._lock >= 0:
+            if not keep and self._is_ours(self._lock):
+                shutil.rmtree(self._partial, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+        for path in self._made:
+            with contextlib.suppress(OSError):
+                path.rmdir()  # only where it is empty
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        self._keep = False
+
+    def keep_as(self, place: Path) -> Path:
+        """Move what was written to `place` for a person to look at."""
+        shutil.rmtree(place, ignore_errors=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(self.partial, place)
+        _drop_journal(
+            place
+        )  # not before: what has no journal and lies in `partial` is put in place by a resume
+        return place
+
+    def finish(self) -> None:
+        """Put the folder in place: fsync, then rename, the old one aside first."""
+        _sync(self.partial / MANIFEST)
+        _sync(self.partial)
+        # from here on the four files are the run
+        _drop_journal(self.partial)
+        _sync(self.partial)
+        with _swapping(self.out.parent):
+            shutil.rmtree(self._old, ignore_errors=True)
+            if self.out.exists():
+                self.out.rename(self._old)
+            self.partial.rename(self.out)
+            _sync(self.out.parent)
+            shutil.rmtree(self._old, ignore_errors=True)
+
+
+def _drop_journal(folder: Path) -> None:
+    (folder / JOURNAL).unlink(missing_ok=True)
+    shutil.rmtree(folder / MOUNTS, ignore_errors=True)
+
+
+def _absolute(out: Path) -> Path:
+    """Where the folder of a run really stands, behind links."""
+    try:
+        place = out.resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise OutputError(f"{out}: is no usable path ({type(error).__name__}); name a folder") from None
+    if not place.name:
+        raise OutputError(f"{out}: is no place for a run; name a folder")
+    return place
+
+
+class Held:
+    """Ctrl-C and SIGTERM wait until the block is over, so that what is done in it is done whole.
+
+    `let_in` is for a place in it where one that came may end it: what is cleaned up then is not disturbed either.
+    """
+
+    def __enter__(self) -> Self:
+        self._before: Any = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        except BaseException:  # of one that came just before
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+    def let_in(self) -> None:
+        """Raise what a signal that waits raises."""
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+
+@contextlib.contextmanager
+def alone_in(parent: Path) -> Iterator[None]:
+    """Alone among those who rename folders in `parent`, for a moment."""
+    fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+_swapping = alone_in
+
+
+@contextlib.contextmanager
+def stage_in(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder in `parent` to make something in, which is gone in the end.
+
+    It is locked as long as its process lives, so that what killed processes left of such folders is known and
+    goes too.
+    """
+    stage, lock = None, -1
+    try:
+        with Held(), alone_in(parent):
+            _clear_stale(parent, prefix)
+            stage = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+            lock = _locked(stage)
+        yield stage
+    finally:
+        with Held():
+            if stage is not None:
+                shutil.rmtree(stage, ignore_errors=True)
+            if lock >= 0:
+                os.close(lock)
+
+
+def _clear_stale(parent: Path, prefix: str) -> None:
+    for stage in made_here(parent, prefix):
+        with contextlib.suppress(OSError):  # its process lives, or it is no folder: not ours to remove
+            lock = _locked(stage)
+            shutil.rmtree(stage, ignore_errors=True)
+            os.close(lock)
+
+
+def made_here(parent: Path, prefix: str) -> list[Path]:
+    """What is in `parent` under a name that `mkdtemp` gives."""
+    name = re.compile(re.escape(prefix) + "[a-z0-9_]{8}")
+    return sorted(path for path in parent.iterdir() if name.fullmatch(path.name))
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor of a folder that holds its lock. Raises BlockingIOError where another process has it."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

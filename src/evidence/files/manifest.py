@@ -1,0 +1,132 @@
+"""`manifest.json`: what a run is made of, with digests.
+
+Everything in it follows from the ledger and the three other files, save the volatile keys: `timestamp`,
+`wall_clock_seconds`, `code`, `environment`. "The same manifest" means the canonical form without those.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from ...runtime.core.clock import wall_now
+from ...runtime.formats import canonical_json
+from ...runtime.formats.shipped_files import package_digest
+from ...runtime.journal.ledger import SCHEMA as LEDGER_SCHEMA
+
+SCHEMA: Final = "manifest/v1"
+TRACE_SCHEMA: Final = "trace/v1"
+REPORT_SCHEMA: Final = "report/v1"
+VOLATILE: Final = ("timestamp", "wall_clock_seconds", "code", "environment")
+
+STATE: Final = "state.jsonl"
+TRACE: Final = "trace.json"
+REPORT: Final = "run_report.md"
+MANIFEST: Final = "manifest.json"
+SEAL: Final = "seal.json"  # not a run's file: what a person adds to one
+FILES: Final = (STATE, TRACE, REPORT, MANIFEST)
+
+Line = dict[str, Any]
+
+
+def build(run_line: Line, end_line: Line, head: str, artifacts: dict[str, str]) -> Line:
+    """The manifest without its volatile keys. `head` is the SHA-256 of the ledger's last line."""
+    return {
+        "schema": SCHEMA,
+        "schemas": {"ledger": LEDGER_SCHEMA, "trace": TRACE_SCHEMA, "report": REPORT_SCHEMA},
+        "run_id": run_line["run_id"],
+        "task_id": run_line["task"]["id"] if run_line["task"] is not None else None,
+        "inputs": end_line["inputs"],
+        "policy_version": run_line["policy"]["version"],
+        "tools": {tool["name"]: tool["schema_digest"] for tool in run_line["tools"]},
+        "model": run_line["model"],
+        "seed": run_line["seed"],
+        "clock": run_line["clock"],
+        "artifacts": artifacts,
+        "ledger_head": head,
+    }
+
+
+def volatile(root: Path | None, wall_clock_seconds: float, durability: str = "off") -> Line:
+    """The facts of this recording that ledger and inputs do not give."""
+    return {
+        "timestamp": wall_now(),
+        "wall_clock_seconds": round(wall_clock_seconds, 3),
+        "code": code_of(root),
+        "environment": {
+            "python": platform.python_version(),
+            "platform": f"{platform.system()}-{platform.machine()}",
+            "durability": durability,
+        },
+    }
+
+
+def render(manifest: Line) -> bytes:
+    """The file: sorted, indented, so that a reviewer reads a change line by line."""
+    return (
+        json.dumps(manifest, ensure_ascii=False, allow_nan=False, sort_keys=True, indent=2) + "\n"
+    ).encode("utf-8")
+
+
+def read(data: bytes) -> Line:
+    """A manifest from its file. Raises ValueError where it is not as `render` writes it."""
+    try:
+        manifest = json.loads(data)
+        whole = isinstance(manifest, dict) and manifest.keys() >= set(VOLATILE) and render(manifest) == data
+        if not whole:
+            raise ValueError("not as it was written")
+        stable(manifest)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return manifest  # type: ignore[no-any-return]
+
+
+def stable(manifest: Line) -> str:
+    """Canonical text of a manifest without its volatile keys."""
+    return canonical_json.encode({key: value for key, value in manifest.items() if key not in VOLATILE})
+
+
+_SHA: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+
+
+def code_of(root: Path | None) -> Line:
+    """What made a run: `git_sha`, the commit checked out at `root`, null without one, and `package`, the
+    digest of this package's own sources.
+
+    Git itself is not run: its configuration can name programs, and a run may have written it.
+    """
+    return {"git_sha": _head(root.resolve()) if root is not None else None, "package": package_digest()}
+
+
+def _head(root: Path) -> str | None:
+    """The commit that HEAD names, read from the files that git keeps it in."""
+    try:
+        folder = next(path / ".git" for path in (root, *root.parents) if (path / ".git").exists())
+        if folder.is_file():  # a worktree of its own
+            folder = folder.parent / _short(folder).removeprefix("gitdir: ").strip()
+        head = _short(folder / "HEAD").strip()
+        if not head.startswith("ref: refs/"):
+            return head if _SHA.fullmatch(head) else None
+        name = head.removeprefix("ref: ")
+        common = folder / "commondir"
+        places = [folder, folder / _short(common).strip()] if common.is_file() else [folder]
+        for place in places:
+            if ".." not in name.split("/") and (place / name).is_file():
+                found = _short(place / name).strip()
+                return found if _SHA.fullmatch(found) else None
+        packed = [
+            _short(place / "packed-refs", 1 << 22) for place in places if (place / "packed-refs").is_file()
+        ]
+        lines = [line.split(" ") for text in packed for line in text.splitlines()]
+        found = next((words[0] for words in lines if words[1:] == [name]), "")
+        return found if _SHA.fullmatch(found) else None
+    except (OSError, UnicodeDecodeError, StopIteration):
+        return None
+
+
+def _short(path: Path, limit: int = 4096) -> str:
+    with path.open("rb") as file:
+        return file.read(limit).decode("utf-8")

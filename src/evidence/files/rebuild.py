@@ -1,0 +1,71 @@
+"""A recorded run read back: its files, and the three that follow from the ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...fail.errors import RecordError
+from ...runtime.formats import canonical_json
+from ...runtime.journal import ledger as ledgers
+from ...tracing.otlp_json import document
+from ...tracing.spans import spans_of
+from . import manifest as manifests
+from .manifest import FILES, MANIFEST, REPORT, SEAL, STATE, TRACE
+from .report import Report
+
+
+def run_files(folder: Path, name: str) -> dict[str, bytes]:
+    """The four files of a run by name. Raises RecordError for a missing or a foreign file."""
+    if not folder.is_dir():
+        raise RecordError("there is no such run", file=name, remedy="record it with `tachograph run TASK`")
+    out = {}
+    try:
+        present = sorted(folder.iterdir())
+    except OSError as error:
+        raise RecordError(
+            f"cannot be read ({type(error).__name__})", file=name, remedy="check its permission"
+        ) from None
+    for path in present:
+        if path.name not in (*FILES, SEAL):
+            raise RecordError(
+                f"holds a file that is no run's: {path.name[:80]!r}", file=name, remedy="remove it"
+            )
+    for file in FILES:
+        try:
+            out[file] = (folder / file).read_bytes()
+        except OSError as error:
+            raise RecordError(
+                f"cannot be read ({type(error).__name__})",
+                file=f"{name}/{file}",
+                remedy="record the run again",
+            ) from None
+    return out
+
+
+def rebuild(state: bytes, name: str) -> dict[str, bytes]:
+    """The three other files from a ledger alone; the manifest comes without its volatile keys.
+
+    Raises RecordError where the ledger is none.
+    """
+    try:
+        lines = list(ledgers.read(state, name))
+        trace = document(spans_of(lines))
+        report = Report(lines[0])
+        for line in lines[1:-1]:
+            report.step(line)
+        text = report.end(lines[-1]).encode("utf-8")
+        head = canonical_json.digest(state[:-1].rpartition(b"\n")[2])
+        artifacts = {
+            STATE: canonical_json.digest(state),
+            TRACE: canonical_json.digest(trace),
+            REPORT: canonical_json.digest(text),
+        }
+        stable = manifests.build(lines[0], lines[-1], head, artifacts)
+        manifest = manifests.stable(stable).encode("utf-8")
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise RecordError(
+            f"has lines of an unknown shape ({type(error).__name__})",
+            file=name,
+            remedy="record the run again",
+        ) from error
+    return {TRACE: trace, REPORT: text, MANIFEST: manifest}

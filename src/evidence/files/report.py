@@ -1,0 +1,281 @@
+"""`run_report.md`: a run for a person in a pull request, rendered from the ledger alone.
+
+Text from models and tools is inert here: it can forge neither a heading, a row, a link, an image, markup nor
+a terminal sequence.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any, Final
+
+from ...fail.catalog import ENDINGS
+from ...runtime.formats import canonical_json
+from ...runtime.formats.invisible_chars import HIDDEN
+
+Line = dict[str, Any]
+
+MAX_CELL: Final = 160
+MAX_ANSWER: Final = 20_000
+MAX_DIAGRAM_STEPS: Final = 40
+# what a forge may take for markup, a link, a mention or an issue number inside a line
+_MARKUP = re.compile(r"[\\`*_\[\]<>|~$&]|:(?=//)|#(?=[0-9A-Za-z_\x80-\U0010ffff])|(?<=[wW]{3})\.")
+# behind a longer fence a forge sees no code span any more
+_LONG_FENCE = re.compile("`{80,}")
+# what starts a heading, a list, a rule or a table where a line begins
+_BLOCK = re.compile(r"[#+=:-]|[0-9]+(?=[.)])")
+
+
+def visible(text: str) -> str:
+    """Text with every control, format, surrogate, private and line-breaking character written as `\\u{...}`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return HIDDEN.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", text)
+
+
+def inert(text: str, limit: int = MAX_CELL) -> str:
+    """Foreign text for one line of prose: what could be markup is written as character references."""
+    # a forge finds mail addresses and mentions after it has resolved references, so @ is none at all
+    line = _MARKUP.sub(_references, visible(_cut(text, limit)).strip(" ")).replace("@", "\\u{40}")
+    return _BLOCK.sub(_references, line, count=1) if _BLOCK.match(line) else line
+
+
+def code(text: str, limit: int = MAX_CELL) -> str:
+    """Foreign text as a code span, in a table too: a pipe would end the cell even there."""
+    line = visible(_cut(text, limit)).replace("|", "\\u{7c}") or " "
+    line = _LONG_FENCE.sub(lambda found: "\\u{60}" * len(found.group()), line)
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)))) if "`" in line else "`"
+    pad = " " if line.strip(" ") and (line[0] in "` " or line[-1] in "` ") else ""
+    return f"{fence}{pad}{line}{pad}{fence}"
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _references(match: re.Match[str]) -> str:
+    return "".join(f"&#{ord(character)};" for character in match.group())
+
+
+class Report:
+    """Builds a report from the lines of one ledger, in order: `step` for each step, then `end`."""
+
+    def __init__(self, run_line: Line) -> None:
+        self._run = run_line
+        self._asked = 0
+        self._rows: list[str] = []
+        self._denials: list[str] = []
+        self._failures: list[str] = []
+        self._arrows: list[str] = []
+        self._tools: dict[str, str] = {}
+        self._links: dict[str, str] = {}  # as many as the policy has lines
+
+    def step(self, line: Line) -> None:
+        index = line["step_index"]
+        mode = line["failure_mode"] or ""
+        decisions = line["policy_decisions"]
+        output = line["llm_output"]
+        arrows = index <= MAX_DIAGRAM_STEPS
+        self._asked += bool(line["llm_attempts"])
+        if not line["llm_attempts"]:
+            self._row(index, "*refused before the model was asked*", decisions[0], "", mode)
+            if arrows:
+                self._arrows.append(f"    gate --x model: {index} deny {decisions[0]['rule_id']}")
+        elif output is None or output["problem"] is not None:
+            said = "*no reply*" if output is None else f"*no usable reply: {inert(output['problem'])}*"
+            self._row(index, said, None, str(len(line["llm_attempts"])), mode)
+        elif not line["intended_tool_calls"]:
+            self._row(index, "*answer*", None, "", mode)
+            if arrows:
+                self._arrows.append(f"    model ->> user: {index} answer")
+        for result, call in zip(line["tool_results"], line["intended_tool_calls"], strict=True):
+            own = [d for d in decisions if d["id"] == call["id"]]
+            self._call(index, call, result, own, mode, arrows)
+        for decision in decisions:
+            if decision["decision"] == "deny":
+                self._denials.append(
+                    f"- Step {index}, `{decision['rule_id']}` ({decision['phase']}): {inert(decision['reason'], 400)}."
+                    f" Policy line: {self._link(decision['at'])}."
+                )
+        for error in line["errors"]:
+            what = ", ".join(f"{key} {inert(str(error[key]))}" for key in sorted(error) if key != "position")
+            self._failures.append(f"- Step {index}, {_place(error['position'], line)}: {what}.")
+
+    def _call(self, index: int, call: Line, result: Line, own: list[Line], mode: str, arrows: bool) -> None:
+        arguments = call.get("arguments_text") if call["arguments"] is None else _text(call["arguments"])
+        attempts = ", ".join(attempt["outcome"] for attempt in result["attempts"])
+        count = f"{len(result['attempts'])} ({attempts})" if attempts else "none"
+        what = f"{code(call['name'], 64)} {code(arguments or '')}"
+        if not own:
+            self._row(index, what, None, "not reached", mode)
+            return
+        worst = next((d for d in own if d["decision"] == "deny"), own[0])
+        self._row(index, what, worst, count, mode)
+        if arrows:
+            tool = self._alias(call["name"])
+            self._arrows.append(f"    model ->> gate: {index} {_word(call['name'])}")
+            if result["attempts"]:
+                self._arrows.append(f"    gate ->> {tool}: allow, {attempts}")
+            if worst["decision"] == "deny":
+                self._arrows.append(f"    gate --x model: deny {worst['rule_id']}")
+
+    def _alias(self, name: str) -> str:
+        """A tool's name in the diagram: numbered, so that no name is a word of Mermaid's or another tool's."""
+        return self._tools.setdefault(name, f"t{len(self._tools) + 1}")
+
+    def _row(self, index: int, what: str, decision: Line | None, attempts: str, mode: str) -> None:
+        if decision is None:
+            self._rows.append(f"| {index} | {what} | | | {attempts} | {mode} |")
+            return
+        said = f"{decision['decision']}, `{decision['rule_id']}`"
+        if "approval" in decision:
+            said += f", {_person(decision['approval'])}"
+        self._rows.append(
+            f"| {index} | {what} | {said} | {self._link(decision['at'])} | {attempts} | {mode} |"
+        )
+
+    def _link(self, at: str) -> str:
+        found = self._links.get(at)
+        if found is None:
+            found = self._links[at] = _link(at)
+        return found
+
+    def end(self, line: Line) -> str:
+        """The whole report. The last line of the ledger closes it."""
+        run, totals = self._run, line["totals"]
+        title = run["task"]["id"] if run["task"] is not None else run["run_id"]
+        reason = line["terminal_reason"]
+        parts = [
+            f"# Run {inert(title)}",
+            "",
+            f"**Ending: `{reason}`** ({ENDINGS[reason]})."
+            + (f" Failure mode: `{line['failure_mode']}`." if line["failure_mode"] else ""),
+            f"Steps: {totals['steps']} · Tool calls: {totals['tool_calls']} · Attempts: {totals['attempts']}"
+            f" · Retries: {totals['retries']} · Denials: {totals['denials']}",
+            "",
+            "## Question",
+            "",
+            *_quote(run["question"]),
+            "",
+            "## Answer",
+            "",
+            *(
+                _quote(line["final_answer"])
+                if line["final_answer"] is not None
+                else ["None: the run ended without one."]
+            ),
+            "",
+            "## Steps",
+            "",
+            "| step | call | decision | policy line | attempts | mode |",
+            "|---:|---|---|---|---|---|",
+            *self._rows,
+            "",
+        ]
+        if self._denials:
+            parts += ["## Denials", "", *self._denials, ""]
+        if self._failures:
+            parts += ["## Failures", "", *self._failures, ""]
+        parts += [*self._budgets(totals), *self._diagram(), *self._provenance(line)]
+        return "\n".join(parts) + "\n"
+
+    def _budgets(self, totals: Line) -> list[str]:
+        limits = self._run["policy"]["limits"]
+        tokens = totals["input_tokens"] + totals["output_tokens"]
+        rows = [
+            ("iterations", self._asked, limits["max_iterations"]),
+            ("tokens", tokens, limits["max_tokens"]),
+            ("tool calls", totals["tool_calls"], limits["max_tool_calls"]),
+            ("result bytes", totals["result_bytes"], limits["max_result_bytes"]),
+        ]
+        return [
+            "## Budgets",
+            "",
+            "| budget | used | allowed |",
+            "|---|---:|---:|",
+            *(f"| {name} | {used} | {allowed} |" for name, used, allowed in rows),
+            "",
+        ]
+
+    def _diagram(self) -> list[str]:
+        if not self._arrows:
+            return []
+        more = self._rows and int(self._rows[-1].split("|")[1]) > MAX_DIAGRAM_STEPS
+        note = [f"    Note over gate: only the first {MAX_DIAGRAM_STEPS} steps are drawn"] if more else []
+        people = [
+            *("user", "model", "gate"),
+            *(f"{alias} as {_word(name)}" for name, alias in self._tools.items()),
+        ]
+        return [
+            "## Diagram",
+            "",
+            "```mermaid",
+            "sequenceDiagram",
+            *(f"    participant {name}" for name in people),
+            *self._arrows,
+            *note,
+            "```",
+            "",
+        ]
+
+    def _provenance(self, end: Line) -> list[str]:
+        run = self._run
+        model, task = run["model"], run["task"]
+        if task is None:
+            again = "The run was made from code, without a task file."
+        elif model["execution_path"] != "stub":
+            again = "A live model said this: `tachograph replay` makes the run again from its own record."
+        else:
+            command = code(f"tachograph run {shlex.quote(task['path'])}", 400)
+            again = f"Reproduce it with {command}, prove it with `tachograph check`."
+        return [
+            "## Provenance",
+            "",
+            f"- Run id {inert(run['run_id'])}, seed {run['seed']}",
+            f"- {run['clock']['kind'].capitalize()} clock, started at {run['clock']['start']}",
+            f"- Policy version `{run['policy']['version']}`, `on_deny: {run['policy']['on_deny']}`",
+            f"- Model {inert(model['provider'])} / {inert(model['name'])}, {inert(model['execution_path'])}",
+            f"- Inputs read: {len(end['inputs'])} files, listed with their digests in `manifest.json`",
+            "",
+            again,
+        ]
+
+
+def _word(name: str) -> str:
+    """A tool's name as a label of the diagram."""
+    return "".join(c for c in name if c.isascii() and (c.isalnum() or c in "_-"))[:24] or "unnamed"
+
+
+def _link(at: str) -> str:
+    """`policy/v1.yaml:4` as a link to that line, relative to the report's folder `runs/KIND/NAME/`."""
+    file, _, line = at.rpartition(":")
+    if not line.isdigit() or not re.fullmatch(r"[A-Za-z0-9_./-]+", file):
+        return inert(at)
+    return f"[{file}:{line}](../../../{file}#L{line})"
+
+
+def _place(position: str, line: Line) -> str:
+    """A position within a step in words: `m.2` is the model's second attempt, `i0.1` the first of call 0."""
+    where, _, attempt = position.partition(".")
+    calls = line["intended_tool_calls"]
+    who = "the model"
+    if where.startswith("i") and where[1:].isdecimal() and int(where[1:]) < len(calls):
+        who = code(calls[int(where[1:])]["name"], 64)
+    return f"{who}, attempt {attempt}" if attempt.isdecimal() else who
+
+
+def _text(value: Any) -> str:
+    return value.text if isinstance(value, canonical_json.Fragment) else canonical_json.encode(value)
+
+
+def _quote(text: str) -> list[str]:
+    """Foreign text of several lines as a block quote; each line is inert on its own."""
+    cut = text if len(text) <= MAX_ANSWER else text[: MAX_ANSWER - 1] + "…"
+    return [f"> {inert(line, MAX_ANSWER)}" for line in cut.replace("\r\n", "\n").split("\n")]
+
+
+def _person(said: Line) -> str:
+    """What a person said, who and why."""
+    words = [inert(text, limit) for text, limit in ((said["by"], 64), (said["why"], 200)) if text]
+    return f"a person said {said['answer']}" + (f" ({': '.join(words)})" if words else "")

@@ -1,0 +1,32 @@
+"""The facts of a run that a task's `expected` may name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from ...tracing.spans import Span
+
+
+class Tally:
+    """The facts of a run that `expected` may name, counted as lines and spans come."""
+
+    def __init__(self) -> None:
+        self.ending: str | None = None
+        self.decisions: list[str] = []
+        self.modes: list[str] = []
+        self.span_counts: Counter[str] = Counter()
+
+    def line(self, line: dict[str, Any]) -> None:
+        if line["type"] == "end":
+            self.ending = line["terminal_reason"]
+        elif line["type"] == "step":
+            for decision in line["policy_decisions"]:
+                denied = decision["decision"] == "deny"
+                self.decisions.append(f"deny:{decision['rule_id']}" if denied else decision["decision"])
+            if line["failure_mode"] is not None:
+                self.modes.append(line["failure_mode"])
+
+    def spans(self, spans: Iterable[Span]) -> None:
+        self.span_counts.update(span.name for span in spans)

@@ -1,0 +1,130 @@
+"""Ledger lines -> ledger, trace and report, as the lines come: into files or into memory."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from ...runtime.agent import Agent
+from ...runtime.formats import canonical_json
+from ...runtime.run_config import Setting
+from ...tracing.otlp_json import TraceWriter
+from ...tracing.spans import Projector, Span
+from . import manifest as manifests
+from .manifest import MANIFEST, REPORT, STATE, TRACE
+from .report import Report
+from .tally import Tally
+
+Line = dict[str, Any]
+# a run's files are whole or not at all, so nothing is gained by writing often
+_BUFFER: Final = 1 << 16
+
+
+class _Digested:
+    """A file being written, on disk or in memory, with the SHA-256 of what went in."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._file: BinaryIO = BytesIO() if path is None else path.open("xb", buffering=_BUFFER)
+        self._durable = path is not None
+        self._sha = hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._sha.update(data)
+
+    def close(self) -> str:
+        """Make it durable; returns the digest. What is in memory stays readable."""
+        if self._durable:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+        return self._sha.hexdigest()
+
+    def abandon(self) -> None:
+        with contextlib.suppress(OSError):  # what is lost was lost before
+            self._file.close()
+
+    def content(self) -> bytes:
+        """What a file in memory holds."""
+        assert isinstance(self._file, BytesIO)
+        return self._file.getvalue()
+
+
+class Writer:
+    """Turns ledger lines into ledger, trace and report in a folder, or in memory where there is none."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._state, self._trace_file, self._report_file = (
+            _Digested(None if folder is None else folder / name) for name in (STATE, TRACE, REPORT)
+        )
+        self._trace = TraceWriter(self._trace_file.write)
+        self._projector: Projector | None = None
+        self._report: Report | None = None
+        self._report_text = ""
+        self._run_line: Line = {}
+        self._end_line: Line = {}
+        self._head = ""
+        self.tally = Tally()
+
+    def line(self, line: Line, text: str) -> None:
+        """Take the next line. The end line completes trace and report."""
+        data = text.encode("utf-8")
+        self._state.write(data + b"\n")
+        self.tally.line(line)
+        if line["type"] == "run":
+            self._run_line = line
+            self._projector = Projector(line)
+            self._report = Report(line)
+            return
+        assert self._projector is not None and self._report is not None
+        if line["type"] == "step":
+            self._spans(self._projector.step(line))
+            self._report.step(line)
+        else:
+            self._end_line = line
+            self._head = canonical_json.digest(data)
+            self._spans([self._projector.end(line)])
+            self._trace.close()
+            self._report_text = self._report.end(line)
+
+    def _spans(self, spans: list[Span]) -> None:
+        self._trace.add(spans)
+        self.tally.spans(spans)
+
+    def finish(self) -> Line:
+        """Close the three files and return the manifest without its volatile keys."""
+        self._report_file.write(self._report_text.encode("utf-8"))
+        artifacts = {
+            STATE: self._state.close(),
+            TRACE: self._trace_file.close(),
+            REPORT: self._report_file.close(),
+        }
+        return manifests.build(self._run_line, self._end_line, self._head, artifacts)
+
+    def close(self) -> None:
+        """Let go of the files, finished or not."""
+        for file in (self._state, self._trace_file, self._report_file):
+            file.abandon()
+
+    def contents(self) -> dict[str, bytes]:
+        """The three files of a writer in memory, by name."""
+        return {
+            STATE: self._state.content(),
+            TRACE: self._trace_file.content(),
+            REPORT: self._report_file.content(),
+        }
+
+
+def derive(agent: Agent, setting: Setting) -> tuple[dict[str, bytes], Tally]:
+    """Perform a run and return its four files, with what it amounts to; nothing is written.
+
+    The manifest is canonical and without its volatile keys.
+    """
+    writer = Writer(None)
+    agent.execute(setting, on_line=writer.line, keep_steps=False)
+    stable = writer.finish()
+    return {**writer.contents(), MANIFEST: manifests.stable(stable).encode("utf-8")}, writer.tally

@@ -1,0 +1,8 @@
+"""Questions about recorded runs.
+
+- `counterfactual`: what another policy would have decided in a recorded run
+- `explain`: why each call of a run was decided as it was
+- `decide`: decide one call from a file
+- `show`: a recorded run as text
+- `wrap`: wrap lines for a terminal
+"""

@@ -1,0 +1,151 @@
+"""One call from a file, decided and explained; what a person is told of an explanation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ...fail.errors import InputError
+from ...runtime.core.effects import Call
+from ...runtime.core.redaction import Redactor
+from ...runtime.formats.canonical_json import NotJson, parse
+from ...runtime.formats.read_file import NotPlain, read_plain
+from ...runtime.models.types import read_call
+from ...runtime.policy.explain import (
+    ASKS,
+    FAILED,
+    NOT_ASKED,
+    PASSED,
+    Budget,
+    Explanation,
+    RuleVerdict,
+    explain,
+)
+from ...runtime.policy.gate import Counters, Gate
+from ...runtime.policy.policy import Policy
+from ...runtime.schema.schema_errors import did_you_mean
+from ...runtime.tools.contract import Tool
+from ...runtime.tools.loader import load_named
+from ..files.report import visible
+
+Paint = Callable[[str, str], str]
+
+_EXAMPLE: Final = '{"tool": "fetch", "arguments": {"url": "https://corpus.test/op-a1.md"}}'
+_JSON_FILE: Final = "give a JSON file, or -"
+_MOST: Final = 16 << 20
+USED: Final = ("iterations", "tokens", "tool_calls", "result_bytes", "repeats")
+
+
+def decide_file(place: str, policy: Policy, root: Path) -> Explanation:
+    """Decide a call read from a file, see `read_file`. Raises InputError."""
+    return explain(*read_file(place, policy, root))
+
+
+def read_file(place: str, policy: Policy, root: Path) -> tuple[Gate, Call, Counters]:
+    """`{"tool": NAME, "arguments": ...}` read from a file, or from standard input for `-`: what a gate is asked.
+
+    `arguments` is an object, or text as a model writes it; `used` may say what the run has used before
+    (`iterations`, `tokens`, `tool_calls`, `result_bytes`, and `repeats` of this very call), else nothing.
+    Tools come from `root/tools`, else the shipped ones. Raises InputError.
+    """
+    name = "standard input" if place == "-" else place
+    data = _read(place, name)
+    unknown = sorted(set(data) - {"tool", "arguments", "used"})
+    if unknown:
+        hint = did_you_mean(unknown[0], ("tool", "arguments", "used")) or f"write {_EXAMPLE}"
+        raise InputError(f"unknown key {unknown[0]!r}", file=name, remedy=hint)
+    for key in ("tool", "arguments"):
+        if key not in data:
+            raise InputError(f"has no {key}", file=name, remedy=f"write {_EXAMPLE}")
+    if not isinstance(data["tool"], str):
+        raise InputError("tool is no text", file=name, remedy=f"write {_EXAMPLE}")
+    gate = Gate(policy, tools_of(policy.allowed, root))
+    call = call_of(data["tool"], data["arguments"], policy)
+    return gate, call, counters_of(_used(data.get("used", {}), name), gate.key_of(call))
+
+
+def tools_of(names: Iterable[str], root: Path) -> dict[str, Tool]:
+    """The tools of these names in a project, else the shipped ones. Raises ToolError for a name without one."""
+    folder = root / "tools"
+    where = folder if folder.is_dir() else None
+    return {name: load_named(name, where) for name in names}
+
+
+def call_of(tool: str, arguments: object, policy: Policy) -> Call:
+    """A call read as a model's reply is: by the policy's own patterns for secrets too."""
+    return read_call("tc_1_0", tool, arguments, Redactor(policy.redact))
+
+
+def counters_of(used: Mapping[str, int], key: bytes) -> Counters:
+    """What a run has used before; `repeats` are of the call with this key."""
+    before: dict[str, Any] = {name: used[name] for name in USED[:-1] if name in used}
+    counts = Counters(**before)
+    counts.repeats[key] = used.get("repeats", 0)
+    return counts
+
+
+def _read(place: str, name: str) -> dict[str, Any]:
+    try:
+        text = sys.stdin.read(_MOST + 1) if place == "-" else read_plain(place, _MOST).decode("utf-8")
+    except FileNotFoundError:
+        raise InputError("cannot be read (no such file)", file=name, remedy=_JSON_FILE) from None
+    except (OSError, UnicodeDecodeError) as error:
+        what = getattr(error, "strerror", None) or "not UTF-8"
+        what = str(error) if isinstance(error, NotPlain) else what
+        raise InputError(f"cannot be read ({what})", file=name, remedy=_JSON_FILE) from None
+    if len(text) > _MOST:
+        raise InputError(f"is longer than {_MOST >> 20} MiB", file=name, remedy=_JSON_FILE)
+    try:
+        data = parse(text).value()
+    except NotJson as error:
+        why = "" if error.reason == "not JSON" else f": {error.reason}"
+        raise InputError(f"is no JSON{why}", file=name, remedy=f"write {_EXAMPLE}") from None
+    if not isinstance(data, dict):
+        raise InputError("is no call", file=name, remedy=f"write {_EXAMPLE}")
+    return data
+
+
+def _used(used: object, name: str) -> Mapping[str, int]:
+    whole = isinstance(used, dict) and all(type(n) is int and n >= 0 for n in used.values())
+    if not isinstance(used, dict) or not whole or not set(used) <= set(USED):
+        remedy = f"give whole numbers for some of {', '.join(USED)}"
+        raise InputError("used is no count of what was used", file=name, remedy=remedy)
+    return used
+
+
+# ---- in words ------------------------------------------------------------------------------------------------
+
+_COLOURS: Final = {PASSED: "green", FAILED: "red", ASKS: "yellow", NOT_ASKED: "dim"}
+
+
+def text_of(found: Explanation, paint: Paint, indent: str = "") -> str:
+    """An explanation as lines of text: the decision, a table of rules, a table of budgets."""
+    lines = [decision_line(found.decision.record(), paint), "", *rule_lines(found.rules, paint), ""]
+    lines += budget_lines(found.budgets)
+    return "\n".join(f"{indent}{line}".rstrip() for line in lines)
+
+
+def decision_line(decision: Mapping[str, Any], paint: Paint) -> str:
+    """A recorded decision in one line."""
+    colour = {"allow": "green", "deny": "red"}.get(decision["decision"], "yellow")
+    head = paint(visible(decision["decision"]), colour)
+    return f"{head}  {visible(decision['rule_id'])}  {visible(decision['at'])}  {visible(decision['reason'])}"
+
+
+def rule_lines(rules: tuple[RuleVerdict, ...], paint: Paint) -> list[str]:
+    """A table of verdicts; the policy line stands behind each."""
+    wide = max((len(rule.at) for rule in rules), default=0)
+    return [
+        f"{rule.rule_id:<16} {paint(f'{rule.verdict:<13}', _COLOURS[rule.verdict])} "
+        f"{visible(rule.at):<{wide}}  {visible(rule.reason)}"
+        for rule in rules
+    ]
+
+
+def budget_lines(budgets: tuple[Budget, ...]) -> list[str]:
+    """A table of budgets: used of allowed, and the policy line."""
+    return [
+        f"{budget.name:<16} {budget.used:>9} of {budget.limit:<9} {visible(budget.at)}" for budget in budgets
+    ]

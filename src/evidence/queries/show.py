@@ -1,0 +1,124 @@
+"""A recorded run as text: steps, calls, decisions, attempts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...fail.errors import RecordError
+from ...runtime.core.clock import MS
+from ...runtime.core.outcome_codec import data_of
+from ...runtime.formats import canonical_json
+from ...runtime.journal import ledger as ledgers
+from ...runtime.journal.journal import JOURNAL, read_journal
+from ..checking.drift import counted
+from ..files.manifest import STATE
+from ..files.report import visible
+
+Paint = Callable[[str, str], str]
+Line = dict[str, Any]
+
+
+def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
+    """The run in `folder`, from its ledger alone. Raises RecordError where that is none."""
+    if (folder / JOURNAL).is_file():
+        return _unfinished(folder, as_json=as_json, paint=paint)
+    name = (folder / STATE).as_posix()
+    try:
+        data = (folder / STATE).read_bytes()
+    except OSError as error:
+        raise RecordError(
+            f"cannot be read ({error.strerror or type(error).__name__})",
+            file=name,
+            remedy="name the folder of a recorded run",
+        ) from None
+    lines = list(ledgers.read(data, name))
+    if as_json:
+        return json.dumps(lines, sort_keys=True)
+    try:
+        return _text(lines, paint)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ledgers.unknown_shape(name, error) from error
+
+
+def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
+    """A run under way, or one that died: what its journal holds."""
+    name = (folder / JOURNAL).as_posix()
+    found = read_journal((folder / JOURNAL).read_bytes(), name)
+    if found is None:
+        raise RecordError("holds nothing: the run died before it began", file=name, remedy="run it again")
+    done = [
+        {"step": index, "at": at, "outcome": data_of(outcome)}
+        for index, step in sorted(found.steps.items())
+        for at, outcome in step.outcomes.items()
+    ]
+    if as_json:
+        whole = {"run": found.begin["run"], "outcomes": done, "in_doubt": found.intent, "torn": found.torn}
+        return canonical_json.encode(whole)
+    run = found.begin["run"]
+    out = [paint(visible(run["run_id"]), "bold"), f"question  {visible(run['question'])}"]
+    for item in done:
+        text = canonical_json.encode(item["outcome"])
+        out.append(f"step {item['step']}  {item['at']:<8} {visible(text)[:100]}")
+    if found.torn:
+        out.append(f"torn      {found.torn} bytes at the journal's end are no whole entry")
+    if found.intent is not None:
+        out.append(
+            f"in doubt  call {visible(str(found.intent['call']))} of {visible(str(found.intent['tool']))}"
+        )
+    place = folder.as_posix().removesuffix(".partial")
+    return "\n".join([*out, f"unfinished: go on with `tachograph resume {visible(place)}`"])
+
+
+def _text(lines: list[Line], paint: Paint) -> str:
+    run, end = lines[0], lines[-1]
+    out = [paint(visible(run["run_id"]), "bold"), f"question  {visible(run['question'])}"]
+    for step in lines[1:-1]:
+        out += _step(step, paint)
+    if end["final_answer"] is not None:
+        out.append(f"answer    {visible(end['final_answer'])}")
+    totals = end["totals"]
+    out.append(f"ending    {visible(end['terminal_reason'])}")
+    out.append(
+        f"used      {counted(totals['steps'], 'step')}, {counted(totals['tool_calls'], 'call')}, "
+        f"{counted(totals['attempts'], 'attempt')}, "
+        f"{counted(totals['input_tokens'] + totals['output_tokens'], 'token')}, {end['stamp'] / 1e9:.3f} s"
+    )
+    return "\n".join(out)
+
+
+def _step(step: Line, paint: Paint) -> list[str]:
+    stamps = step["stamps"]
+    begin = min(pair[0] for pair in stamps.values())
+    took = max(pair[1] for pair in stamps.values()) - begin
+    mode = f"  {paint(visible(step['failure_mode']), 'yellow')}" if step["failure_mode"] else ""
+    out = [f"step {step['step_index']}  +{begin // MS} ms, {took // MS} ms{mode}"]
+    for call, result in zip(step["intended_tool_calls"], step["tool_results"], strict=False):
+        arguments = call["arguments_text"] if call["arguments"] is None else json.dumps(call["arguments"])
+        out.append(f"  call {visible(call['name'])} {visible(arguments or '')[:100]}")
+        for decision in step["policy_decisions"]:
+            if decision["id"] == call["id"]:
+                out.append("       " + _decision(decision, paint))
+                if "approval" in decision:
+                    out.append("       " + _person(decision["approval"]))
+        for attempt in result["attempts"]:
+            wait = f", then {attempt['backoff_ms']} ms" if "backoff_ms" in attempt else ""
+            out.append(f"       attempt {attempt['attempt']}  {visible(attempt['outcome'])}{wait}")
+    out += ["  " + _decision(d, paint) for d in step["policy_decisions"] if d["id"] is None]
+    return out
+
+
+def _person(approval: Line) -> str:
+    """Who was asked, what the answer was, and the reason where one was given."""
+    by = f" by {visible(approval['by'][:200])}" if approval.get("by") else ""
+    why = f": {visible(approval['why'][:400])}" if approval.get("why") else ""
+    return f"a person said {visible(approval['answer'])}{by}{why}"
+
+
+def _decision(decision: Line, paint: Paint) -> str:
+    colour = "green" if decision["decision"] == "allow" else "red"
+    why = "" if decision["decision"] == "allow" else f"  {visible(decision['reason'])}"
+    said = paint(visible(decision["decision"]).ljust(6), colour)
+    return f"{said} {visible(decision['rule_id'])}  {visible(decision['at'])}{why}"

@@ -1,0 +1,196 @@
+"""`runs/INDEX.json`: one sorted line a run, the SHA-256 of its `manifest.json` as committed.
+
+With it a deleted run, a deleted scenario, an extra file, a stale folder or an edited manifest is seen without
+running anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from ...fail.errors import InputError
+from ...runtime.formats.canonical_json import digest
+from ..files import accepted
+from ..files.manifest import FILES, MANIFEST, SEAL
+
+INDEX: Final = "runs/INDEX.json"
+# recorded runs whose names have no task file
+UNSCRIPTED: Final = ("live",)
+# files of runs/ itself
+ASIDE: Final = ("INDEX.json", "README.md", "ACCEPTED.jsonl")
+# how folders end that are on their way to a run or from one
+UNFINISHED: Final = (".partial", ".old")
+
+
+def cannot_be_read(error: OSError) -> InputError:
+    """What is said of a folder or a file of runs that the system does not let us read."""
+    why = error.strerror or type(error).__name__
+    return InputError(f"cannot be read ({why})", file=str(error.filename), remedy="check its permission")
+
+
+def folders_in(place: Path) -> list[Path]:
+    """The folders in a folder, sorted; none where it is not there. Raises InputError where it cannot be read.
+
+    `Path.glob` passes over what cannot be read: a run that nobody looked at would count as one that holds.
+    """
+    try:
+        names = os.listdir(place)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise cannot_be_read(error) from None
+    return sorted(place / name for name in names if _is_folder(place / name))
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return False
+        raise cannot_be_read(error) from None
+
+
+def refuse_unreadable(place: Path) -> None:
+    """Raise InputError where a folder below `place` cannot be read."""
+    for _ in os.walk(place, onerror=raise_unreadable) if os.path.lexists(place) else ():
+        pass
+
+
+def raise_unreadable(error: OSError) -> None:
+    """For `os.walk`, which passes over what cannot be read unless it is told not to."""
+    raise cannot_be_read(error) from None
+
+
+def digests(root: Path) -> dict[str, str]:
+    """Run folder relative to the root -> SHA-256 of its manifest, for every whole run. Raises InputError."""
+    found = {}
+    for kind in folders_in(root / "runs"):
+        for run in folders_in(kind):
+            if run.suffix in UNFINISHED:
+                continue
+            try:
+                found[run.relative_to(root).as_posix()] = digest((run / MANIFEST).read_bytes())
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise cannot_be_read(error) from None
+    return found
+
+
+def render(entries: dict[str, str]) -> bytes:
+    """The file: a JSON object, one sorted line a run."""
+    lines = [f"{json.dumps(name)}: {json.dumps(entries[name])}" for name in sorted(entries)]
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode("utf-8")
+
+
+def update(root: Path) -> bool:
+    """Write the index anew where it differs; True if it did. Without `runs/` there is none."""
+    text = render(digests(root))
+    path = root / INDEX
+    if not path.parent.is_dir():
+        return False
+    if path.is_file() and path.read_bytes() == text:
+        return False
+    temporary = path.with_name(".INDEX.tmp")
+    temporary.write_bytes(text)
+    os.replace(temporary, path)
+    return True
+
+
+def update_for(root: Path, out: Path) -> None:
+    """Write the index anew where `out` is a run of the project at `root`."""
+    if out.resolve().parent.parent == (root / "runs").resolve() and (root / "policy").is_dir():
+        update(root)
+
+
+def problems(root: Path) -> list[str]:
+    """One line for each way in which index, runs and tasks disagree; none if they agree."""
+    path = root / INDEX
+    if not path.is_file():
+        return [f"{INDEX}: is missing; recording any task (`tachograph run`) writes it"]
+    listed = read(path)
+    if listed is None:
+        _read(path)
+        return [f"{INDEX}: is no index; restore it, or recording any task (`tachograph run`) writes it"]
+    out = [] if render(listed) == _read(path) else [f"{INDEX}: is not as it was written; restore it"]
+    there = digests(root)
+    tasks = {f"runs/{path.parent.name}/{path.stem}" for path in (root / "tasks").glob("*/*.yaml")}
+    for name in sorted({*listed, *there, *tasks}):
+        from_code = name in there and _without_task(root / name / MANIFEST)
+        out += disagreements(name, listed.get(name), there.get(name), name in tasks, from_code)
+    return out + _strays(root) + accepted.problems(root)
+
+
+def _without_task(manifest: Path) -> bool:
+    """Whether a manifest says that its run was made from code."""
+    try:
+        data = json.loads(manifest.read_bytes())
+        return isinstance(data, dict) and "task_id" in data and data["task_id"] is None
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise cannot_be_read(error) from None
+
+
+def read(path: Path) -> dict[str, str] | None:
+    """Run folder -> digest as an index file says, None where it is no index."""
+    try:
+        listed = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(listed, dict) or not all(isinstance(v, str) for v in listed.values()):
+        return None
+    return listed
+
+
+def disagreements(
+    name: str, listed: str | None, there: str | None, has_task: bool, from_code: bool = False
+) -> list[str]:
+    """What is wrong with one run: its digest in the index, that of its manifest, whether its task is there.
+
+    `from_code` says that it was made without a task, and so needs none.
+    """
+    task = "tasks" + name.removeprefix("runs") + ".yaml"
+    if there is None and listed is None:
+        return [f"{task}: has no recorded run; record it with `tachograph run {task}`"]
+    if there is None:
+        return [f"{name}: is in the index, but the run is gone; restore it or record it again"]
+    out = []
+    if listed is None:
+        out.append(f"{name}: is not in the index; remove the folder or record it with `tachograph run`")
+    elif listed != there:
+        out.append(f"{name}/{MANIFEST}: is not the one in the index; restore it or record the run again")
+    if not has_task and name.split("/")[1] not in UNSCRIPTED and not from_code:
+        out.append(f"{name}: its scenario {task} is gone; restore it or remove the run")
+    return out
+
+
+def _strays(root: Path) -> list[str]:
+    out = []
+    for path in sorted((root / "runs").rglob("*")):
+        relative = path.relative_to(root / "runs").parts
+        if path.is_dir() and not path.is_symlink():
+            whole = path.suffix not in UNFINISHED and (path / MANIFEST).is_file()
+            if len(relative) == 2 and not whole:
+                out.append(f"runs/{'/'.join(relative)}: is no whole run; remove it or record it again")
+            continue
+        known = (len(relative) == 3 and relative[2] in (*FILES, SEAL)) or (
+            len(relative) == 1 and relative[0] in ASIDE
+        )
+        name = f"runs/{'/'.join(relative)}"
+        if path.is_symlink():
+            out.append(f"{name}: is a link; put there what it leads to, or remove it")
+        elif not known:
+            out.append(f"{name}: a file that belongs to no run; remove it")
+    return out

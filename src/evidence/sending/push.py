@@ -1,0 +1,59 @@
+"""The trace of a recorded run as it may be shown elsewhere: only where its ledger gives it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...fail.errors import RecordError
+from ...runtime.journal import ledger as ledgers
+from ...tracing.content import moved, with_content
+from ...tracing.spans import Line, Span, spans_of
+from ..checking.verify import verify
+from ..files.manifest import STATE, TRACE
+from ..files.rebuild import run_files
+from ..recording.recorded import relative_name
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The spans of a run; `document` is its `trace.json`, or None where the spans are not those of the file."""
+
+    name: str
+    spans: list[Span]
+    document: bytes | None
+
+    @property
+    def trace_id(self) -> str:
+        return self.spans[0].trace_id
+
+
+def check_run(folder: Path, root: Path) -> None:
+    """Raise RecordError unless the record in `folder` is whole and its files are what its ledger gives."""
+    wrong = verify(folder, root)
+    if wrong:
+        raise RecordError(
+            f"nothing was sent, for the record is not whole: {wrong[0]}",
+            file=relative_name(folder, root),
+            remedy="see `tachograph verify`",
+        )
+
+
+def trace_of(folder: Path, root: Path, *, content: bool = False, end_ns: int | None = None) -> Trace:
+    """The trace of a run that `check_run` found whole.
+
+    With `content` what was said is in its spans; with `end_ns` it is moved to end at that time, under ids of
+    its own. Raises RecordError.
+    """
+    name = relative_name(folder, root)
+    files = run_files(folder, name)
+    try:
+        lines: list[Line] = list(ledgers.read(files[STATE], f"{name}/{STATE}"))
+        spans = spans_of(lines)
+        if content:
+            spans = with_content(lines, spans)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ledgers.unknown_shape(f"{name}/{STATE}", error) from error
+    if end_ns is not None:
+        spans = moved(spans, end_ns)
+    return Trace(name, spans, None if content or end_ns is not None else files[TRACE])

@@ -1,0 +1,174 @@
+"""A seal: who made a record signs the digests of its four files.
+
+`seal.json` beside them is a DSSE envelope (https://github.com/secure-systems-lab/dsse) around an in-toto
+statement (https://in-toto.io/Statement/v1) with the SHA-256 of each file, signed with an ed25519 key. It says
+that whoever holds the key vouches for these bytes; it does not say that the code gives them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from ...fail.errors import InputError, OutputError, RecordError
+from ...runtime.formats import canonical_json
+from ...runtime.formats.read_file import read_plain
+from ..checking.verify import verify
+from ..files.manifest import FILES, SEAL
+from ..files.rebuild import run_files
+from ..recording.recorded import relative_name
+
+STATEMENT: Final = "https://in-toto.io/Statement/v1"
+PREDICATE: Final = "urn:tachograph:run:v1"
+_MOST: Final = 1 << 20  # bytes of a key file
+PAYLOAD: Final = "application/vnd.in-toto+json"
+_NEEDS: Final = 'pip install "tachograph[seal]"'
+
+Line = dict[str, Any]
+
+
+def seal(folder: Path, key: Path, root: Path) -> str:
+    """Sign the record in `folder` with the private key in `key` (PEM, ed25519). Returns the key's id.
+
+    Raises RecordError for a record that does not hold in itself, InputError for a key that is none.
+    """
+    dsse, signers, loading = _library()
+    name = relative_name(folder, root)
+    wrong = verify(folder, root)
+    if wrong:
+        raise RecordError(f"does not hold: {wrong[0]}", file=name, remedy="a seal is for a whole record")
+    try:
+        private = loading.load_pem_private_key(_pem(key), None)
+        signer = signers.CryptoSigner(private)
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise _no_key(key, "private", type(error).__name__) from None
+    if signer.public_key.keytype != "ed25519":
+        raise _no_key(key, "private", signer.public_key.keytype)
+    envelope = dsse.Envelope(_statement(run_files(folder, name)), PAYLOAD, {})
+    envelope.sign(signer)
+    text = json.dumps(envelope.to_dict(), sort_keys=True, indent=2) + "\n"
+    temporary = folder.with_name(f".{folder.name}.{SEAL}.tmp")
+    try:
+        temporary.write_text(text, encoding="ascii")
+        os.replace(temporary, folder / SEAL)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OutputError(f"{name}/{SEAL}: cannot be written ({error.strerror}); make it writable") from None
+    return str(signer.public_key.keyid)
+
+
+def check_key(key: Path) -> None:
+    """Raise InputError unless `key` holds an ed25519 key in PEM, public or private."""
+    _public(key)
+
+
+def check_seal(folder: Path, key: Path | None, root: Path) -> list[str]:
+    """One line for each thing wrong with the seal of a record; none if it holds.
+
+    Without a key only what the seal says of the files is looked at; with one (PEM, public or private) the
+    seal must be there and its signature must be that key's.
+    """
+    name = relative_name(folder, root)
+    try:
+        text = (folder / SEAL).read_bytes()
+    except FileNotFoundError:
+        return (
+            [] if key is None else [f"{name}: has no seal; make one with `tachograph seal {name} --key FILE`"]
+        )
+    except OSError as error:
+        return [f"{name}/{SEAL}: cannot be read ({type(error).__name__})"]
+    try:
+        data = json.loads(text)
+        payload = base64.b64decode(data["payload"], validate=True)
+        said = json.loads(payload)
+        subjects = {item["name"]: item["digest"]["sha256"] for item in said["subject"]}
+        whole = data["payloadType"] == PAYLOAD and said["_type"] == STATEMENT
+        whole = whole and said["predicateType"] == PREDICATE and sorted(subjects) == sorted(FILES)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        whole, subjects = False, {}
+    if not whole:
+        return [f"{name}/{SEAL}: is no seal of a run"]
+    try:
+        there = run_files(folder, name)
+    except RecordError as error:
+        return [str(error)]
+    out = [
+        f"{name}/{file}: is not the file that was sealed"
+        for file in FILES
+        if canonical_json.digest(there[file]) != subjects[file]
+    ]
+    return out + ([] if key is None else _signature(data, key, name))
+
+
+def _public(key: Path) -> Any:
+    pem = _pem(key)
+    _, signers, loading = _library()
+    try:
+        if b"PRIVATE KEY" in pem:
+            public = loading.load_pem_private_key(pem, None).public_key()
+        else:
+            public = loading.load_pem_public_key(pem)
+        return signers.SSlibKey.from_crypto(public)
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise _no_key(key, "public", type(error).__name__) from None
+
+
+def _signature(data: Line, key: Path, name: str) -> list[str]:
+    dsse, _, _ = _library()
+    known = _public(key)
+    try:
+        dsse.Envelope.from_dict(data).verify([known], 1)
+    except Exception as error:  # noqa: BLE001 - whatever the library finds, it is not this key's signature
+        return [f"{name}/{SEAL}: is not signed with that key ({type(error).__name__})"]
+    return []
+
+
+def _statement(files: dict[str, bytes]) -> bytes:
+    """The in-toto statement over the four files, in canonical JSON."""
+    manifest = json.loads(files["manifest.json"])
+    return canonical_json.encode(
+        {
+            "_type": STATEMENT,
+            "subject": [
+                {"name": file, "digest": {"sha256": canonical_json.digest(files[file])}} for file in FILES
+            ],
+            "predicateType": PREDICATE,
+            "predicate": {
+                "run_id": manifest["run_id"],
+                "ledger_head": manifest["ledger_head"],
+                "policy_version": manifest["policy_version"],
+            },
+        }
+    ).encode("utf-8")
+
+
+def _pem(key: Path) -> bytes:
+    try:
+        return read_plain(key, _MOST)
+    except OSError as error:
+        why = error.strerror or str(error) or type(error).__name__
+        what = "no such key file" if isinstance(error, FileNotFoundError) else f"cannot be read ({why})"
+        raise InputError(
+            what, file=str(key), remedy="make one: openssl genpkey -algorithm ed25519 -out FILE"
+        ) from None
+
+
+def _no_key(key: Path, kind: str, why: str) -> InputError:
+    return InputError(
+        f"is no {kind} ed25519 key in PEM ({why})",
+        file=str(key),
+        remedy="make one: openssl genpkey -algorithm ed25519 -out FILE",
+    )
+
+
+def _library() -> tuple[Any, Any, Any]:
+    """securesystemslib's envelope and signers, and the key loader below them; an optional part."""
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from securesystemslib import dsse, signer
+    except ImportError:
+        raise InputError("sealing needs the package securesystemslib", remedy=f"run: {_NEEDS}") from None
+    return dsse, signer, serialization

@@ -1,0 +1,325 @@
+"""Tasks: one YAML file a scenario, read strictly, turned into an agent and the setting of one run.
+
+The project root is the nearest folder at or above the task that holds `policy/`; every path in a task is
+relative to it and may not leave it. Recorded paths are the same, with `/`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ...fail.catalog import ENDINGS
+from ...fail.errors import CorpusError, InputError, TaskError
+from ...runtime.agent import Agent
+from ...runtime.core.clock import DEFAULT_START, VirtualClock, epoch_ns
+from ...runtime.core.effects import Answer, AskHuman
+from ...runtime.core.run_ids import new_run_id
+from ...runtime.formats import canonical_json
+from ...runtime.formats.escape import shown
+from ...runtime.formats.read_file import NotPlain, read_plain
+from ...runtime.formats.shipped_files import project_root, relative_to_root
+from ...runtime.formats.strict_yaml import Document, YamlError
+from ...runtime.formats.strict_yaml import load as load_yaml
+from ...runtime.models.scripted import Stub
+from ...runtime.models.types import Model
+from ...runtime.policy.consistency import check_addresses
+from ...runtime.policy.policy import Policy
+from ...runtime.resources.mount_path import parse_path
+from ...runtime.resources.url import Malformed
+from ...runtime.run_config import Setting
+from ...runtime.schema.schema_errors import bounded_validator, did_you_mean, first_problem
+from ...runtime.tools.loader import load_named
+from ...runtime.workspace.mounts import Host, Mount
+from ...runtime.workspace.workspace import Workspace
+from .faults import faults_of
+
+_SCHEMA = Path(__file__).with_name("task.v1.schema.json")
+_MAX_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Task:
+    """A loaded task. `file` is its path relative to `root`, `digest` the SHA-256 of its bytes."""
+
+    root: Path
+    file: str
+    digest: str
+    data: Mapping[str, Any]
+    document: Document = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        return str(self.data["id"])
+
+    @property
+    def kind_and_name(self) -> tuple[str, str]:
+        kind, _, name = self.id.partition("-")
+        return kind, name
+
+    @property
+    def seed(self) -> int:
+        return int(self.data.get("seed", 0))
+
+    @property
+    def is_scripted(self) -> bool:
+        """Whether the task holds a script to run without a model."""
+        return "llm" in self.data
+
+    @property
+    def run_id(self) -> str:
+        """`KIND-NAME-sSEED`: a policy edit shows inside a run, not as a renamed one."""
+        return f"{self.id}-s{self.seed}"
+
+    @property
+    def expected(self) -> Mapping[str, Any]:
+        expected: Mapping[str, Any] = self.data.get("expected", {})
+        return expected
+
+    def error(self, pointer: str, message: str, remedy: str | None = None) -> TaskError:
+        """A TaskError at the place of a JSON Pointer into the task."""
+        line, column = self.document.at(pointer)
+        return TaskError(message, file=self.file, line=line, column=column, remedy=remedy)
+
+
+def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
+    """Read a task file. Raises TaskError with file, line and column."""
+    source = Path(path)
+    try:
+        text = read_plain(source, _MAX_BYTES)
+    except NotPlain:
+        raise TaskError("is no plain file", file=str(path), remedy="name a YAML file") from None
+    except OSError as error:
+        what = (
+            "no such task file"
+            if isinstance(error, FileNotFoundError)
+            else f"unreadable ({type(error).__name__})"
+        )
+        raise TaskError(what, file=str(path), remedy="name a file such as tasks/canonical/v1.yaml") from None
+    base = Path(root) if root is not None else project_root(source.resolve().parent)
+    if base is None:
+        raise TaskError(
+            "no folder at or above it holds policy/",
+            file=str(path),
+            remedy="move it into a project or give --root",
+        )
+    name = relative_to_root(source, base)
+    try:
+        document = load_yaml(text, name, max_bytes=_MAX_BYTES)
+    except YamlError as error:
+        raise TaskError(error.message, file=name, line=error.line, column=error.column) from None
+    problem = first_problem(_validator(), document.data, "the task", document.place)
+    if problem is not None:
+        line, column = document.place(problem.pointer, problem.of_value)
+        raise TaskError(problem.message, file=name, line=line, column=column, remedy=problem.remedy)
+    task = Task(base, name, canonical_json.digest(text), document.data, document)
+    _check_meaning(task)
+    return task
+
+
+@lru_cache(maxsize=1)
+def _validator() -> Any:
+    return bounded_validator(json.loads(_SCHEMA.read_text(encoding="utf-8")))
+
+
+def _check_meaning(task: Task) -> None:
+    """What a JSON Schema cannot say."""
+    start = task.data.get("clock", {}).get("start", DEFAULT_START)
+    try:
+        epoch_ns(start)
+    except ValueError:
+        raise task.error("/clock/start", "no time in UTC", 'write "2026-01-01T00:00:00Z"') from None
+    wanted = task.expected
+    for pointer, ending in [
+        ("/expected/ending", wanted.get("ending")),
+        *((f"/expected/endings/{i}", e) for i, e in enumerate(wanted.get("endings", ()))),
+    ]:
+        if ending is not None and ending not in ENDINGS:
+            raise task.error(
+                pointer,
+                f"{shown(ending)} is no ending",
+                did_you_mean(ending, ENDINGS) or f"one of {', '.join(ENDINGS)}",
+            )
+    turns = task.data["llm"]["stub"]["turns"] if "llm" in task.data else ()
+    for i, turn in enumerate(turns):
+        for j, call in enumerate(turn.get("calls", ())):
+            if "arguments" in call and "arguments_text" in call:
+                raise task.error(
+                    f"/llm/stub/turns/{i}/calls/{j}", "both arguments and arguments_text", "give one of them"
+                )
+    for i, item in enumerate(task.data.get("setup", ())):
+        try:
+            mount = parse_path(item["path"]).mount
+        except Malformed as error:
+            raise task.error(
+                f"/setup/{i}/path", f"no usable path: {error.reason}", "write mount/file"
+            ) from None
+        if mount in task.data.get("mounts", {}):
+            raise task.error(
+                f"/setup/{i}/path",
+                f"mount {shown(mount)} is a folder of the project",
+                "set up files in a private mount only, one that the task binds to no folder",
+            )
+
+
+def build(task: Task, *, model: Model | None = None, policy: Policy | None = None) -> tuple[Agent, Setting]:
+    """The agent of a task and the setting of its run. Raises InputError where something does not fit.
+
+    `model` stands in for the task's script: the run is on the system clock then, under a new id, and meets
+    none of the task's faults. `policy` stands in for the task's, to be asked what it would decide.
+    """
+    data = task.data
+    stands_in = policy is not None
+    policy = policy or _policy(task)
+    folder = task.root / "tools"
+    tools = []
+    for i, name in enumerate(data["tools"]):
+        try:
+            tools.append(load_named(name, folder if folder.is_dir() else None))
+        except InputError as error:
+            if error.file == "tools":
+                raise task.error(f"/tools/{i}", error.message, error.remedy) from None
+            raise
+    names = {path.stem for path in folder.glob("*.py")} if folder.is_dir() else set()
+    policy.check_tools(names | set(data["tools"]))
+    mounts = {name: _mount(task, name, policy, stands_in) for name in data.get("mounts", {})}
+    hosts = {
+        name: Host(
+            _folder(task, host["folder"], f"/hosts/{name}/folder"),
+            host["folder"].rstrip("/"),
+            host.get("redirects", {}),
+        )
+        for name, host in data.get("hosts", {}).items()
+    }
+    agent = Agent(model or _stub(task), tools, policy, mounts=mounts, hosts=hosts, known_tools=names)
+    check_addresses(policy, hosts)
+    about = {"id": task.id, "path": task.file, "sha256": task.digest}
+    if model is not None:
+        live = agent.setting(
+            data["question"],
+            seed=task.seed,
+            run_id=new_run_id(task.id, task.seed),
+            approve=_approvals(data["approvals"]) if "approvals" in data else None,
+            task=about,
+            prepare=lambda workspace: _prepare(task, workspace),
+        )
+        return agent, replace(live, deadline_s=data.get("deadline_s"))
+    times = data.get("clock", {})
+    clock = VirtualClock(times.get("start", DEFAULT_START), times.get("costs_ms"))
+    setting = agent.setting(
+        data["question"],
+        seed=task.seed,
+        run_id=task.run_id,
+        clock=clock,
+        approve=_approvals(data.get("approvals", ())),
+        task=about,
+        prepare=lambda workspace: _prepare(task, workspace),
+        inject=faults_of(task, clock),
+    )
+    return agent, replace(setting, deadline_s=data.get("deadline_s"))
+
+
+def _mount(task: Task, name: str, policy: Policy, stands_in: bool) -> Mount:
+    """A folder of the project, for reading: a check, which runs the task again, may change nothing there."""
+    pointer = f"/mounts/{name}"
+    if name not in policy.mounts:
+        raise task.error(
+            pointer, f"mount {shown(name)} is not in the policy's sandbox.mounts", "declare it there"
+        )
+    if policy.mounts[name] == "write" and not stands_in:
+        raise task.error(
+            pointer,
+            f"mount {name!r} is for writing, and in a task that is always a fresh private folder",
+            "leave it out and put files there with setup",
+        )
+    place = str(task.data["mounts"][name])
+    return Mount(_folder(task, place, pointer), place.rstrip("/"), "read")
+
+
+def _stub(task: Task) -> Stub:
+    if "llm" not in task.data:
+        raise task.error("", "has no script", "run it with a live model: --llm PROVIDER:MODEL")
+    return Stub(
+        task.data["llm"]["stub"]["turns"],
+        lambda pointer, message, remedy: task.error(f"/llm/stub/turns{pointer}", message, remedy),
+    )
+
+
+def _policy(task: Task) -> Policy:
+    source = task.data["policy"]
+    files = [_inside(task, source["file"], "/policy/file")]
+    for i, overlay in enumerate(source.get("overlays", ())):
+        files.append(_inside(task, overlay, f"/policy/overlays/{i}"))
+    for pointer, file in zip(
+        ["/policy/file", *(f"/policy/overlays/{i}" for i in range(len(files)))], files, strict=False
+    ):
+        if not file.is_file():
+            raise task.error(pointer, "no such policy file", "name a file under policy/")
+    return _loaded(task.root, tuple(files), tuple(_bytes_of(file) for file in files))
+
+
+@lru_cache(maxsize=64)
+def _loaded(root: Path, files: tuple[Path, ...], _contents: tuple[bytes | None, ...]) -> Policy:
+    """A policy is plain data, so one serves every task as long as its files hold the same."""
+    return Policy.load(files[0], files[1:], root=root)
+
+
+def _bytes_of(file: Path) -> bytes | None:
+    try:
+        return read_plain(file, 1 << 20)
+    except OSError:
+        return None  # the loader says what is wrong
+
+
+def _inside(task: Task, place: str, pointer: str) -> Path:
+    try:
+        path = (task.root / place).resolve()
+        path.exists()
+    except (OSError, RuntimeError, ValueError):
+        raise task.error(pointer, "is no usable path", "use a path below the project's root") from None
+    if not path.is_relative_to(task.root.resolve()):
+        raise task.error(pointer, "leads out of the project", "use a path below the project's root")
+    return path
+
+
+def _folder(task: Task, place: str, pointer: str) -> Path:
+    path = _inside(task, place, pointer)
+    if not path.is_dir():
+        line, column = task.document.at(pointer)
+        raise CorpusError(
+            f"there is no folder {shown(place)}",
+            file=task.file,
+            line=line,
+            column=column,
+            remedy="name an existing folder",
+        )
+    return path
+
+
+def _approvals(answers: Sequence[Mapping[str, Any]]) -> Any:
+    by_place = {(item["step"], item["call"]): item for item in answers}
+
+    def approve(asked: AskHuman) -> Answer | None:
+        item = by_place.get((asked.step, asked.index))
+        if item is None or item["answer"] == "silence":
+            return None
+        return Answer(item["answer"], item.get("by"), item.get("why"))
+
+    return approve
+
+
+def _prepare(task: Task, workspace: Workspace) -> None:
+    for i, item in enumerate(task.data.get("setup", ())):
+        try:
+            if "link" in item:
+                workspace.place_link(item["path"], item["link"])
+            else:
+                workspace.place(item["path"], item["text"])
+        except Exception as error:  # whatever the workspace refuses
+            raise task.error(
+                f"/setup/{i}", "cannot be set up", "check that the policy mounts it for writing"
+            ) from error

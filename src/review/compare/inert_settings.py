@@ -1,0 +1,87 @@
+"""Settings of a policy that decide no call: what moved between two policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...runtime.loop.retry import Schedule
+from ...runtime.policy.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting with its value under both policies. `at` is its line in NEW, `note` says what it comes to."""
+
+    name: str
+    before: Any
+    after: Any
+    at: str
+    note: str = ""
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "before": self.before,
+            "after": self.after,
+            "at": self.at,
+            "note": self.note,
+        }
+
+
+def moved(old: Policy, new: Policy, *, asks: bool) -> tuple[Setting, ...]:
+    """What differs in effect; `asks` says whether both policies ask a person about some call."""
+    found = [*_retry(old, new), *_redact(old, new)]
+    if old.on_deny != new.on_deny:
+        note = (
+            "the model is told of a denial and may go on"
+            if new.on_deny == "inform"
+            else "a denial ends the run"
+        )
+        found.append(Setting("on_deny", old.on_deny, new.on_deny, new.at("/on_deny"), note))
+    if old.wrap_up != new.wrap_up and all(_takes_steps(policy) for policy in (old, new)):
+        note = f"the last step is offered {'without' if new.wrap_up else 'with'} tools"
+        place = new.at("/loop_budget/wrap_up")
+        found.append(Setting("loop_budget.wrap_up", old.wrap_up, new.wrap_up, place, note))
+    if asks and old.approval_timeout_s != new.approval_timeout_s:
+        place = new.at("/approval/timeout_s")
+        found.append(
+            Setting(
+                "approval.timeout_s",
+                old.approval_timeout_s,
+                new.approval_timeout_s,
+                place,
+                "seconds that a person has for an answer",
+            )
+        )
+    return tuple(sorted(found, key=lambda setting: setting.name))
+
+
+def _takes_steps(policy: Policy) -> bool:
+    return policy.limits["max_iterations"] > 0 and policy.limits["max_tokens"] > 0
+
+
+def _retry(old: Policy, new: Policy) -> list[Setting]:
+    before, after = (Schedule.of(policy.section("retry")) for policy in (old, new))
+    pairs = {
+        "max_retries": (before.max_retries, after.max_retries),
+        # where nothing is tried twice, nothing is waited for
+        **({"backoff_base_ms": (before.base_ms, after.base_ms), "backoff_cap_ms": (before.cap_ms, after.cap_ms)}
+           if before.max_retries and after.max_retries else {}),
+    }  # fmt: skip
+    return [
+        Setting(f"retry.{name}", was, now, new.at(f"/retry/{name}"))
+        for name, (was, now) in pairs.items()
+        if was != now
+    ]
+
+
+def _redact(old: Policy, new: Policy) -> list[Setting]:
+    before, after = sorted(old.redact), sorted(new.redact)
+    if before == after:
+        return []
+    lost = [kind for kind in before if kind not in after]
+    more = [kind for kind in after if kind not in before]
+    notes = [f"secrets of the kind {kind} may enter records" for kind in lost]
+    notes += [f"secrets of the kind {kind} stay out of records" for kind in more]
+    return [Setting("redact", before, after, new.at("/redact"), "; ".join(notes))]

@@ -1,0 +1,99 @@
+"""Two policies compared by what they let through: exactly, over the tools given, without running anything.
+
+What a policy allows is a product of a few small sets (tools, approval, URLs, mounts, networks, limits, the form of
+arguments), so one policy allows more than another just where one of these sets does and a call can reach it.
+`docs/policy.md` says what the gate asks. Each difference comes with an event that shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...evidence.queries.counterfactual import NEEDS_APPROVAL as NEEDS_APPROVAL
+from ...evidence.queries.counterfactual import TIGHTENING as TIGHTENING
+from ...evidence.queries.counterfactual import WIDENING as WIDENING
+from ...runtime.policy.gate import Gate
+from ...runtime.policy.policy import Policy
+from ...runtime.tools.contract import Tool
+from ..queries.witness import Witness as Witness
+from .inert_settings import Setting as Setting
+from .inert_settings import moved
+from .widenings import Opening, Openings
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An entry of a policy that brings a change, with an event that shows it.
+
+    `kind` is WIDENING, TIGHTENING or NEEDS_APPROVAL, `rule` the rule whose entry it is, `what` one line. `at` is
+    `file:line`: in NEW for a widening and for an approval, in OLD for what NEW takes away.
+    """
+
+    kind: str
+    rule: str
+    what: str
+    at: str
+    witness: Witness
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "rule": self.rule,
+            "what": self.what,
+            "at": self.at,
+            "witness": self.witness.record(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How two policies differ. `changes` has widenings first; `untold` says what could not be decided, and why."""
+
+    changes: tuple[Change, ...]
+    settings: tuple[Setting, ...]
+    untold: tuple[str, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether the two decide every event alike, and do everything else alike too."""
+        return not (self.changes or self.settings or self.untold)
+
+    @property
+    def widens(self) -> bool:
+        """Whether NEW lets anything through that OLD does not."""
+        return any(change.kind == WIDENING for change in self.changes)
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "equal": self.equal,
+            "changes": [change.record() for change in self.changes],
+            "settings": [setting.record() for setting in self.settings],
+            "untold": list(self.untold),
+        }
+
+
+def compare_policies(old: Policy, new: Policy, tools: Mapping[str, Tool]) -> Comparison:
+    """What NEW allows that OLD does not, and the other way round, over `tools` by name.
+
+    A tool that a policy names and `tools` does not have can be called under neither.
+    """
+    before, after = Gate(old, tools), Gate(new, tools)
+    wider = Openings(before, after, widening=True)
+    narrower = Openings(before, after, widening=False)
+    changes = [_change(found, WIDENING) for found in wider.all()]
+    for found in narrower.all():
+        approval = (found.witness.before["decision"], found.witness.after["decision"]) == (
+            "allow",
+            "escalate",
+        )
+        changes.append(_change(found, NEEDS_APPROVAL if approval else TIGHTENING))
+    asks = wider.asks_under_both()
+    return Comparison(
+        tuple(changes), moved(old, new, asks=asks), tuple(dict.fromkeys([*wider.untold, *narrower.untold]))
+    )
+
+
+def _change(found: Opening, kind: str) -> Change:
+    return Change(kind, found.rule, found.what, found.at, found.witness)

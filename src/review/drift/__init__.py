@@ -1,0 +1,10 @@
+"""Drift: reported, rendered, accepted.
+
+- `report`: drift as data: each run's first difference in context
+- `context`: the call, decision and policy line around a difference
+- `excerpt`: two values side by side, cut around their difference
+- `text`: drift for a terminal
+- `page`: drift as an HTML page
+- `annotations`: drift as annotations and a job summary for GitHub
+- `accept`: record drifted runs anew, with a reason
+"""

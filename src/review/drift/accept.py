@@ -1,0 +1,219 @@
+"""Accepting drift: what runs give now takes the place of what is recorded, and a line says what moved and why.
+
+Runs of a script are made again from their tasks, runs of a live model from their own record, as a check makes
+them. Everything is written beside the runs first; then the folders are renamed, the index is written, and last
+`runs/ACCEPTED.jsonl` gets its lines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ...evidence.checking.cause import causes_of
+from ...evidence.checking.check import by_gravity
+from ...evidence.checking.compare import Findings
+from ...evidence.checking.drift import counted
+from ...evidence.files import accepted
+from ...evidence.files import manifest as manifests
+from ...evidence.files.folder import Folder, Held
+from ...evidence.files.manifest import FILES, MANIFEST
+from ...evidence.files.report import visible
+from ...evidence.recording import index
+from ...fail.errors import InputError, OutputError
+from ...runtime.formats.canonical_json import digest
+from .report import QUIET
+
+MAX_REASON: Final = 2000
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One run to be accepted: its folder, what a check found, what will stand in `runs/ACCEPTED.jsonl`."""
+
+    folder: Path
+    found: Findings
+    entry: Line
+    seconds: float
+
+
+def reason_of(text: str | None) -> str:
+    """A reason as it is kept. Raises InputError where it says nothing."""
+    reason = (text or "").strip()
+    if not reason:
+        raise InputError(
+            "a change is accepted for a reason", remedy='give --reason "why the runs may differ"'
+        )
+    if len(reason) > MAX_REASON or any("\ud800" <= character <= "\udfff" for character in reason):
+        raise InputError(
+            f"the reason is longer than {MAX_REASON} characters or no text", remedy="say it in a sentence"
+        )
+    return reason
+
+
+def refusal(found: Findings, folder: Path, root: Path) -> str | None:
+    """Why one run is not accepted, with what to do; None where it is."""
+    parts = Path(found.run).parts
+    inside = len(parts) == 3 and parts[0] == "runs" and folder.resolve() == (root / found.run).resolve()
+    if found.ok:
+        return "does not drift, so there is nothing to accept"
+    if found.tampered:
+        return "was changed by hand, which is no drift; restore it"
+    if not found.judged:
+        return f"cannot be made again: {found.lines[0]}"
+    if found.missed:
+        return f"misses what its task expects ({found.missed[0]}); mend the task first"
+    if found.made is None:
+        return (
+            f"needs its model again; record it with `{found.accept}`"
+            if found.accept
+            else "cannot be made again"
+        )
+    if not inside:
+        return "is no run below runs/ of this project; record it again with `tachograph run`"
+    return None
+
+
+def change(found: Findings, folder: Path, root: Path, reason: str, seconds: float) -> Change:
+    """What accepting one run means. `refusal` had nothing against it."""
+    assert found.made is not None
+    first = found.drift.first if found.drift is not None else None
+    entry = {
+        "cause": causes_of(found),
+        "class": found.kind,
+        "classes": dict(found.drift.counts) if found.drift is not None else {},
+        "first": first.record() if first is not None else None,
+        "inputs": [
+            {"path": path, "before": before, "after": after}
+            for path, (before, after) in found.digests.items()
+        ],
+        "manifest": {
+            "before": accepted.digest_of((folder / MANIFEST).read_bytes()),
+            "after": digest(found.made[MANIFEST]),
+        },
+        "reason": reason,
+        "run": found.run,
+        "schema": accepted.SCHEMA,
+    }
+    return Change(folder, found, entry, seconds)
+
+
+def foretold(changes: Sequence[Change]) -> list[str]:
+    """What accepting will do, before it is done: how many verdicts change, in which runs; then each run."""
+    verdicts = {one.found.run: one.entry["classes"].get("VERDICT", 0) for one in changes}
+    moved = {run: count for run, count in sorted(verdicts.items()) if count}
+    said = "no verdict changes"
+    if moved:
+        where = ", ".join(f"{visible(run)} ({count})" for run, count in moved.items())
+        total = sum(moved.values())
+        said = (
+            f"{counted(total, 'verdict')} change{'s' * (total == 1)} in {counted(len(moved), 'run')}: {where}"
+        )
+    lines = [f"accept: {counted(len(changes), 'run')} will be recorded anew; {said}"]
+    ordered = by_gravity([one.found for one in changes])
+    for found in ordered:
+        if found.kind != QUIET and found.drift is not None and found.drift.first is not None:
+            lines.append(f"{found.kind}  {visible(found.run)}  {found.drift.first}")
+        elif found.kind != QUIET:
+            lines.append(f"{found.kind}  {visible(found.run)}")
+    quiet = [visible(found.run) for found in ordered if found.kind == QUIET]
+    if quiet:
+        lines.append(f"{QUIET}  {counted(len(quiet), 'run')}: {' '.join(quiet)}")
+    return lines
+
+
+def accept(root: Path, changes: Sequence[Change]) -> list[Line]:
+    """Put what the runs give now in their places; returns the lines added to `runs/ACCEPTED.jsonl`.
+
+    Raises InputError where that file does not hold, OutputError where something cannot be written. Nothing is
+    in place then, unless it fails between two renames: what is in place has its line in the file. Ctrl-C and
+    SIGTERM leave everything as it was, or wait until all is done.
+    """
+    entries = to_add(root, changes)
+    done: list[Change] = []
+    folders = []
+    with Held() as held, contextlib.ExitStack() as stack:
+        for one in changes:
+            folders.append((one, _written(stack, one, root)))
+            held.let_in()
+        try:
+            for one, folder in folders:
+                folder.finish()
+                done.append(one)
+        except OSError as error:
+            raise OutputError(
+                f"{visible(one.found.run)}: cannot be put in place ({type(error).__name__}); accept again"
+            ) from error
+        finally:
+            added = [one.entry for one in done if one.found.run in entries]
+            if done:
+                index.update(root)
+                accepted.append(root, added)
+    return added
+
+
+def recover(root: Path) -> None:
+    """Put runs back that stand aside, because a process was killed while it put others in their places."""
+    for old in sorted((root / "runs").glob("*/*.old")):
+        with contextlib.suppress(OutputError), Folder(old.with_suffix("")) as left:
+            left.discard()
+
+
+def to_add(root: Path, changes: Sequence[Change]) -> set[str]:
+    """The runs whose lines are new: one that fell back to before its last line needs none.
+
+    Raises InputError where `runs/ACCEPTED.jsonl` does not hold.
+    """
+    said = accepted.history(root)
+    if said.wrong:
+        raise InputError(said.wrong[0])
+    new = set()
+    for one in changes:
+        run, pair = one.found.run, one.entry["manifest"]
+        _, before, after = said.stands.get(run, (0, "", ""))
+        if (before, after) == (pair["before"], pair["after"]):
+            continue
+        line = said.left.get(run, {}).get(pair["before"])
+        if line is not None:
+            raise InputError(
+                f"{run} stands as before that line, which said that it was accepted as another",
+                file=accepted.ACCEPTED,
+                line=line,
+                remedy="restore the run, or take the line out",
+            )
+        new.add(run)
+    return new
+
+
+def _written(stack: contextlib.ExitStack, one: Change, root: Path) -> Folder:
+    """The four files of a run in its partial folder, on the disk, which is gone again unless it is finished."""
+    folder = stack.enter_context(Folder(one.folder))
+    folder.discard()
+    made = one.found.made
+    assert made is not None
+    whole = {**json.loads(made[MANIFEST]), **manifests.volatile(root, one.seconds)}
+    files = {**made, MANIFEST: manifests.render(whole)}
+    try:
+        for name in FILES:
+            with (folder.partial / name).open("xb") as file:
+                file.write(files[name])
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise OutputError(
+            f"{visible(one.found.run)}: cannot be written down ({type(error).__name__}); make room"
+        ) from error
+    return folder
+
+
+def sealed(changes: Sequence[Change]) -> Iterator[str]:
+    """Runs that have a seal, which is of what they were."""
+    for one in changes:
+        if (one.folder / manifests.SEAL).exists():
+            yield one.found.run

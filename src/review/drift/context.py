@@ -1,0 +1,121 @@
+"""What was going on where two ledgers part: the call, its decision, the line of the policy behind that."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from ...evidence.checking.compare import Findings
+from ...evidence.checking.drift import Divergence, counted
+
+_AT: Final = re.compile(r"([A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)*):([0-9]{1,7})")
+_MAX_POLICY: Final = 1 << 20
+Line = dict[str, Any]
+
+
+def facts_of(found: Findings, item: Divergence, root: Path) -> list[tuple[str, str]]:
+    """What the step was about: the call, its decision, the lines of the policy behind that, or what the model said."""
+    then, now = item.sides
+    here = now if isinstance(now, dict) else then
+    if not isinstance(here, dict) or here.get("type") != "step":
+        return []
+    number = _number(item, then, now)
+    calls = [_call(side, number) for side in (then, now)]
+    decisions = [_decision(side, number) for side in (then, now)]
+    facts = [("call", _both(*calls))] if any(calls) else [("model", _said(here))]
+    if any(decisions):
+        facts.append(("decision", _both(*map(_in_words, decisions))))
+    for side, decision in (("then", decisions[0]), ("now", decisions[1])):
+        at = decision.get("at") if decision else None
+        text = policy_line(found, root, at, known=side == "now")
+        if text is not None:
+            facts.append((f"policy {side}", f"{at}  {text}"))
+    if len(facts) > 3 and facts[-1][1] == facts[-2][1]:
+        facts[-2:] = [("policy", facts[-1][1])]
+    return facts
+
+
+def _number(item: Divergence, then: Any, now: Any) -> int | None:
+    """Which call of its step a difference is about."""
+    parts = item.pointer.split("/")[1:]
+    at = int(parts[1]) if len(parts) > 1 and parts[1].isdecimal() else None
+    if not parts or parts[0] not in ("policy_decisions", "tool_results", "intended_tool_calls") or at is None:
+        return None
+    if parts[0] != "policy_decisions":
+        return at
+    for side in (now, then):
+        ids = [call.get("id") for call in _list(side, "intended_tool_calls")]
+        decisions = _list(side, "policy_decisions")
+        name = decisions[at].get("id") if at < len(decisions) else None
+        if name in ids:
+            return ids.index(name)
+    return None
+
+
+def _list(side: Any, key: str) -> list[Line]:
+    listed = side.get(key) if isinstance(side, dict) else None
+    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+
+
+def _call(side: Any, number: int | None) -> str | None:
+    calls = _list(side, "intended_tool_calls")
+    if number is None or number >= len(calls):
+        return None
+    call = calls[number]
+    given = call.get("arguments")
+    text = (
+        call.get("arguments_text") if given is None else json.dumps(given, ensure_ascii=False, sort_keys=True)
+    )
+    return f"{call.get('name')} {text or ''}"
+
+
+def _decision(side: Any, number: int | None) -> Line | None:
+    """The decision that a call met: the one that denied it, else the first."""
+    calls = _list(side, "intended_tool_calls")
+    decisions = _list(side, "policy_decisions")
+    if number is not None:
+        name = calls[number].get("id") if number < len(calls) else None
+        decisions = [entry for entry in decisions if entry.get("id") == name]
+    return next(
+        (entry for entry in decisions if entry.get("decision") == "deny"), next(iter(decisions), None)
+    )
+
+
+def _in_words(decision: Line | None) -> str | None:
+    if decision is None:
+        return None
+    return f"{decision.get('decision')} by {decision.get('rule_id')} ({decision.get('at')})"
+
+
+def _both(then: str | None, now: str | None) -> str:
+    return str(now) if then == now else f"{then or 'none'} -> {now or 'none'}"
+
+
+def _said(step: Line) -> str:
+    output = step.get("llm_output")
+    if not isinstance(output, dict):
+        return "was not asked" if not step.get("llm_attempts") else "gave no reply"
+    if output.get("final_answer") is not None:
+        return f"answers: {output['final_answer']}"
+    return (
+        f"says: {output['text']}"
+        if output.get("text")
+        else f"proposes {counted(len(_list(step, 'intended_tool_calls')), 'call')}"
+    )
+
+
+def policy_line(found: Findings, root: Path, at: Any, *, known: bool) -> str | None:
+    """The text of a policy line as it is now; None where it is not what `at` spoke of, or not there."""
+    match = _AT.fullmatch(at) if isinstance(at, str) else None
+    if match is None or found.roles.get(match[1]) != "policy" or (not known and match[1] in found.moved):
+        return None
+    path = root / match[1]
+    try:
+        if not path.resolve().is_relative_to(root.resolve()) or path.stat().st_size > _MAX_POLICY:
+            return None
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return None
+    return lines[int(match[2]) - 1].strip() if 0 < int(match[2]) <= len(lines) else None

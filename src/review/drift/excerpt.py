@@ -1,0 +1,54 @@
+"""Two values of a record side by side, cut to where they part."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from ...evidence.checking.drift import counted
+from ...evidence.files.json_diff import ABSENT
+
+# (mark, text): "-" is then, "+" is now, " " is in both, "…" says what was left out
+Row = tuple[str, str]
+WIDTH: Final = 160  # characters of a row
+LINES: Final = 3  # lines of each side
+_BEFORE: Final = 30  # characters shown before the place where two lines part
+
+
+def parting(before: Any, after: Any) -> list[Row]:
+    """Both values from shortly before they part. Texts of several lines are shown as lines, as a diff does."""
+    old, new = (list[str]() if side is ABSENT else _text(side).split("\n") for side in (before, after))
+    same = next(
+        (i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
+    )
+    behind = 0
+    while behind < min(len(old), len(new)) - same and old[-1 - behind] == new[-1 - behind]:
+        behind += 1
+    gone, come = old[same : len(old) - behind], new[same : len(new) - behind]
+    start = _start(gone[0], come[0]) if gone and come else 0
+    out: list[Row] = [("…", f"{counted(same - 1, 'line')} alike")] if same > 1 else []
+    out += [(" ", _window(line, 0)) for line in old[:same][-1:]]
+    for mark, lines in (("-", gone), ("+", come)):
+        out += [(mark, _window(line, start)) for line in lines[:LINES]]
+        if len(lines) > LINES:
+            out.append(("…", f"{len(lines) - LINES} more"))
+    out += [(" ", _window(line, 0)) for line in old[len(old) - behind :][:1]]
+    return out
+
+
+def _start(old: str, new: str) -> int:
+    """Where a window on two lines begins that differ."""
+    if max(len(old), len(new)) <= WIDTH:
+        return 0
+    pairs = enumerate(zip(old, new, strict=False))
+    return max(next((i for i, (a, b) in pairs if a != b), min(len(old), len(new))) - _BEFORE, 0)
+
+
+def _window(line: str, start: int) -> str:
+    head = "…" if start else ""
+    text = head + line[start:]
+    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -1,0 +1,273 @@
+"""What a change of policy does: by the policies alone, and in every recorded run that stands on the old one.
+
+Nothing is run. A recorded run is answered from its record up to the first decision that goes another way; what
+lies behind is counted, never told as a fact. Where it cannot be told whether something is widened, that counts
+as if it were.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ...evidence.checking.drift import counted
+from ...evidence.checking.workers import each
+from ...evidence.files.manifest import FILES, STATE
+from ...evidence.queries.counterfactual import (
+    NEEDS_APPROVAL,
+    OTHER_WAY,
+    TIGHTENING,
+    WIDENING,
+    Counterfactual,
+    against,
+)
+from ...evidence.recording.index import UNFINISHED, cannot_be_read, folders_in
+from ...evidence.recording.recorded import relative_name
+from ...fail.errors import InputError
+from ...runtime.formats.shipped_files import shipped
+from ...runtime.policy.policy import Policy
+from ...runtime.tools.contract import Tool
+from ...runtime.tools.loader import load_named
+from ..compare.policy_compare import compare_policies
+from .sources import Side
+
+if TYPE_CHECKING:
+    from ..compare.policy_compare import Comparison
+
+Line = dict[str, Any]
+
+CANNOT_TELL: Final = "cannot tell"
+NOT_UNDER: Final = "not under this policy"
+SAME: Final = "same"
+KINDS: Final = (WIDENING, NEEDS_APPROVAL, TIGHTENING)
+GROUPS: Final = (WIDENING, NEEDS_APPROVAL, TIGHTENING, OTHER_WAY, CANNOT_TELL, NOT_UNDER, SAME)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the change does to one recorded run; `found` is None where the run stands on another policy."""
+
+    run: str
+    group: str
+    found: Counterfactual | None = None
+
+    @property
+    def is_otherwise(self) -> bool:
+        return self.group in (*KINDS, OTHER_WAY)
+
+    @property
+    def why(self) -> str | None:
+        return None if self.found is None else self.found.untold or self.found.why
+
+    def record(self) -> Line:
+        if self.found is None:
+            return {"run": self.run}
+        return {**self.found.record(), "run": self.run}
+
+
+@dataclass
+class Plan:
+    """A change of policy told: `comparison` by the policies alone, `runs` by what was recorded (None: not asked)."""
+
+    old: str
+    new: str
+    versions: tuple[str, str]
+    comparison: Comparison
+    runs: list[Told] | None = None
+    again: str = ""
+    by_group: dict[str, list[Told]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.by_group = {name: [told for told in self.runs or () if told.group == name] for name in GROUPS}
+
+    def changes(self, kind: str) -> list[Any]:
+        """The changes of a kind that the policies alone show."""
+        return [change for change in self.comparison.changes if change.kind == kind]
+
+    @property
+    def otherwise(self) -> int:
+        """How many recorded runs decide otherwise, or go another way."""
+        return sum(told.is_otherwise for told in self.runs or ())
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether nothing is decided otherwise, as far as that can be told, and all of it can."""
+        return self.comparison.equal and not self.otherwise and not self.by_group[CANNOT_TELL]
+
+    @property
+    def widens(self) -> bool:
+        return bool(self.changes(WIDENING) or self.by_group[WIDENING])
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether it cannot be told that nothing else is widened."""
+        return bool(self.comparison.untold or self.by_group[CANNOT_TELL])
+
+    @property
+    def code(self) -> int:
+        """The exit code: 1 where something is widened, or where that cannot be told."""
+        return 1 if self.widens or self.is_untold else 0
+
+    @property
+    def verdict(self) -> str:
+        """One line: what the policies alone show, then the recorded runs."""
+        found = Counter(change.kind for change in self.comparison.changes)
+        parts = [_counted(found[kind], kind) for kind in KINDS if found[kind]]
+        if self.comparison.settings:
+            parts.append(counted(len(self.comparison.settings), "other setting"))
+        if self.comparison.untold:
+            parts.append(f"{len(self.comparison.untold)} untold")
+        text = ", ".join(parts) if parts else "the two allow and deny the same"
+        return f"{text}{self._of_runs()}"
+
+    def _of_runs(self) -> str:
+        if self.runs is None:
+            return ""
+        asked = len(self.runs) - len(self.by_group[NOT_UNDER])
+        if not asked:
+            return "; no recorded run stands on the old policy"
+        verb = "decides" if 1 in (asked, self.otherwise) else "decide"
+        said = [f"{self.otherwise} of {counted(asked, 'recorded run')} {verb} otherwise"]
+        if self.by_group[CANNOT_TELL]:
+            said.append(f"{len(self.by_group[CANNOT_TELL])} cannot be told")
+        if self.by_group[NOT_UNDER]:
+            said.append(f"{len(self.by_group[NOT_UNDER])} not under this policy")
+        return "; " + ", ".join(said)
+
+    @property
+    def closing(self) -> str | None:
+        """Why it fails although nothing is seen to widen."""
+        if self.widens or not self.is_untold:
+            return None
+        return "whether anything else is widened cannot be told; that counts as if it were"
+
+    def record(self) -> Line:
+        runs = None
+        if self.runs is not None:
+            runs = {name: [told.record() for told in self.by_group[name]] for name in GROUPS}
+        return {
+            "old": {"policy": self.old, "version": self.versions[0]},
+            "new": {"policy": self.new, "version": self.versions[1]},
+            "verdict": self.verdict,
+            "equal": self.is_equal,
+            "widens": self.widens,
+            "untold": self.is_untold,
+            "policies": self.comparison.record(),
+            "runs": runs,
+        }
+
+
+def _counted(number: int, kind: str) -> str:
+    return f"{number} {kind}" if kind == NEEDS_APPROVAL else counted(number, kind)
+
+
+def tools_of(root: Path) -> dict[str, Tool]:
+    """The project's tools by name; the shipped ones where it has none."""
+    folder = root / "tools"
+    folder = folder if folder.is_dir() else shipped("tools")
+    names = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+    return {name: load_named(name, folder) for name in names}
+
+
+def compare_sides(old: Side, new: Side, root: Path, again: str = "") -> Plan:
+    """The two policies by themselves. Raises InputError where one is none, or the new one names no tool."""
+    tools = tools_of(root)
+    before, after = old.load(), new.load()
+    after.check_tools(tools)
+    versions = (before.version, after.version)
+    return Plan(old.name, new.name, versions, compare_policies(before, after, tools), again=again)
+
+
+# ---- recorded runs ------------------------------------------------------------------------------------------
+
+
+def runs_in(places: Iterable[Path]) -> list[Path]:
+    """The runs at `places`, each a run or a folder of runs such as `runs/`.
+
+    Raises InputError where one is none, or where a folder cannot be read.
+    """
+    found: list[Path] = []
+    for place in places:
+        if not place.is_dir():
+            raise InputError("there is no such folder", file=str(place), remedy="name one such as runs/")
+        kinds = folders_in(place)
+        below = [place, *kinds, *(run for kind in kinds for run in folders_in(kind))]
+        runs = [path for path in below if path.suffix not in UNFINISHED and _is_run(path)]
+        if not runs:
+            raise InputError("holds no recorded run", file=str(place), remedy="name one such as runs/")
+        found += [path for path in runs if path not in found]
+    return found
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        return not set(FILES).isdisjoint(os.listdir(folder))
+    except OSError as error:
+        raise cannot_be_read(error) from None
+
+
+def ask_runs(
+    folders: Sequence[Path],
+    old: Side,
+    new: Side,
+    root: Path,
+    *,
+    tell: Callable[[int, Told], object] | None = None,
+    jobs: int | None = None,
+) -> list[Told]:
+    """Each run that stands on `old` under `new` in its place, its own overlays over it. Nothing is run."""
+    pairs: dict[tuple[str, ...], tuple[Policy, Policy] | str] = {}
+    overlays: dict[Path, tuple[str, ...] | None] = {}
+    for folder in folders:
+        files = _policy_files(folder)
+        if files is not None and not old.is_under(files):
+            overlays[folder] = None
+            continue
+        own = tuple(path for path, _ in (files or ())[len(old.files) :])
+        overlays[folder] = own
+        if own not in pairs:
+            pairs[own] = _both(old, new, own)
+
+    def ask(folder: Path) -> Told:
+        own = overlays[folder]
+        both = None if own is None else pairs[own]
+        if both is None:
+            return Told(relative_name(folder, root), NOT_UNDER)
+        if isinstance(both, str):
+            found = Counterfactual(relative_name(folder, root), None, "", untold=both)
+        else:
+            found = against(folder, *both, root=root)
+        return Told(found.run, group_of(found), found)
+
+    return each(ask, folders, tell=tell, jobs=jobs)
+
+
+def _both(old: Side, new: Side, own: tuple[str, ...]) -> tuple[Policy, Policy] | str:
+    try:
+        return old.load(own), new.load(own)
+    except InputError as error:
+        return str(error)
+
+
+def _policy_files(folder: Path) -> list[tuple[str, str]] | None:
+    """The policy files (path, SHA-256) that a record names first; None where it cannot be read."""
+    try:
+        with (folder / STATE).open("rb") as file:
+            line = json.loads(file.readline(1 << 20))
+        return [(str(item["path"]), str(item["sha256"])) for item in line["policy"]["files"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def group_of(found: Counterfactual) -> str:
+    """Where a run belongs."""
+    if found.untold is not None:
+        return CANNOT_TELL
+    if found.flip is not None:
+        return found.flip.kind
+    return OTHER_WAY if found.why is not None else SAME

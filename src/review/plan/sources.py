@@ -1,0 +1,154 @@
+"""The policy files that a change is told of: in the working tree, or as git has them (`HEAD:policy/v1.yaml`)."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...fail.errors import InputError
+from ...runtime.formats import canonical_json
+from ...runtime.formats.shipped_files import relative_to_root
+from ...runtime.policy.policy import Policy
+
+_EXAMPLE = "name a commit and a file, such as HEAD:policy/v1.yaml"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file: `text` as it was asked for, `path` where it stands now, `recorded` as a record would name it."""
+
+    text: str
+    path: Path
+    recorded: str
+    digest: str | None
+
+
+@dataclass(frozen=True)
+class Side:
+    """A policy file with its overlays; `base` is the folder that its lines are named relative to."""
+
+    files: tuple[Source, ...]
+    root: Path
+    base: Path
+
+    @property
+    def name(self) -> str:
+        return " + ".join(source.text for source in self.files)
+
+    def load(self, overlays: Sequence[str] = ()) -> Policy:
+        """The policy, with these files of the project merged over it as well. Raises InputError."""
+        more = [self._in_project(name) for name in overlays]
+        first, *others = [source.path for source in self.files]
+        return Policy.load(first, [*others, *more], root=self.base)
+
+    def _in_project(self, name: str) -> Path:
+        path = self.root / name
+        try:
+            inside = path.is_file() and path.resolve().is_relative_to(self.root.resolve())
+            text = path.read_bytes() if inside else None
+        except (OSError, ValueError, RuntimeError):
+            text = None
+        if text is None:
+            raise InputError("the run's overlay is gone", file=name[:200], remedy="restore it")
+        if self.base == self.root:
+            return path
+        copy = self.base / name
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(text)
+        return copy
+
+    def is_under(self, files: Sequence[tuple[str, str]]) -> bool:
+        """Whether a run that names these policy files (path, SHA-256) stands on this policy."""
+        pairs = list(zip(self.files, files, strict=False))
+        return len(pairs) == len(self.files) and all(
+            path == mine.recorded or sha == mine.digest for mine, (path, sha) in pairs
+        )
+
+
+class Sources(AbstractContextManager["Sources"]):
+    """Lays out what git has in a folder of its own, while the context lasts."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folder = tempfile.TemporaryDirectory(prefix="tachograph-policies-")
+        self._count = 0
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def side(self, file: str, overlays: Sequence[str] = ()) -> Side:
+        """A policy file and its overlays, each a path or `GIT_REF:path`. Raises InputError."""
+        names = [file, *overlays]
+        if not any(_is_of_git(name) for name in names):
+            return Side(tuple(self._plain(name) for name in names), self._root, self._root)
+        self._count += 1
+        base = Path(self._folder.name) / str(self._count)
+        base.mkdir()
+        return Side(tuple(self._laid(name, base) for name in names), self._root, base)
+
+    def _plain(self, name: str) -> Source:
+        path = Path(name)
+        return Source(name, path, relative_to_root(path, self._root), _digest(path))
+
+    def _laid(self, name: str, base: Path) -> Source:
+        """A file of git's, or of the working tree beside such a one, below `base`."""
+        if _is_of_git(name):
+            ref, _, place = name.partition(":")
+            text = _git(self._root, name, "cat-file", "blob", name)
+            recorded = self._in_root(place)
+            shown = f"{ref}:{recorded}"
+        else:
+            plain = self._plain(name)
+            if plain.digest is None:
+                return plain  # loading it says what is wrong
+            text, recorded = Path(name).read_bytes(), plain.recorded
+            shown = recorded
+        path = base / shown
+        if posixpath.isabs(shown) or ".." in shown.split("/"):
+            raise InputError("is no usable name of a policy", file=name, remedy=_EXAMPLE)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text)
+        except OSError as error:
+            raise InputError(
+                f"cannot be laid out ({type(error).__name__})", file=name, remedy=_EXAMPLE
+            ) from None
+        return Source(name, path, recorded, canonical_json.digest(text))
+
+    def _in_root(self, place: str) -> str:
+        """A path that git reads, as a record names it: git's own are relative to the top of the repository."""
+        if place.startswith(("./", "../")):
+            return posixpath.normpath(place)
+        prefix = _git(self._root, place, "rev-parse", "--show-prefix").decode("utf-8", "replace").rstrip("\n")
+        return posixpath.normpath(place.removeprefix(prefix))
+
+
+def _is_of_git(name: str) -> bool:
+    return ":" in name and not os.path.exists(name)
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return canonical_json.digest(path.read_bytes()) if path.is_file() else None
+    except (OSError, ValueError):
+        return None
+
+
+def _git(root: Path, name: str, *words: str) -> bytes:
+    if name.startswith("-"):
+        raise InputError("is no commit", file=name, remedy=_EXAMPLE)
+    command = ["git", "-C", str(root), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)  # noqa: S603 - fixed words
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise InputError(f"git cannot be run ({type(error).__name__})", remedy="install git") from None
+    if done.returncode != 0:
+        raise InputError("neither a file nor one that git has", file=name[:200], remedy=_EXAMPLE)
+    return done.stdout

@@ -1,0 +1,143 @@
+"""What a gate was asked in a recorded run, with what the run had used by then: read from its ledger lines alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...evidence.files.manifest import STATE
+from ...evidence.recording.recorded import Recorded
+from ...runtime.core.effects import Call
+from ...runtime.core.outcome_codec import call_of
+from ...runtime.journal import ledger as ledgers
+from ...runtime.journal.ledger import text_of
+from ...runtime.policy.gate import Decision, Gate
+from ...runtime.policy.policy import Policy
+from ...runtime.policy.usage import Counters
+from ...runtime.tools.contract import Tool
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a gate may be asked: a call, room for a step, a fact met while a tool ran, or room for a result.
+
+    A call has `call` and `counters`, a fact `check`, a result `size` and `counters`, a step `counters` alone.
+    """
+
+    call: Call | None = None
+    counters: Counters | None = None
+    check: Mapping[str, Any] | None = None
+    size: int | None = None
+
+    def put(self, gate: Gate) -> Decision | None:
+        """What a gate says: None for a step or a result that has room."""
+        if self.check is not None:
+            return gate.decide_late(self.check)
+        assert self.counters is not None
+        if self.size is not None:
+            return gate.decide_result(self.size, self.counters)
+        return gate.decide_step(self.counters) if self.call is None else gate.decide(self.call, self.counters)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question of a run: where, of which call, and what was recorded of the answer (None where nothing was).
+
+    `call` is there for facts and results too, whose question holds none.
+    """
+
+    step: int
+    position: str
+    question: Question
+    call: Call | None
+    entry: Line | None
+
+    @property
+    def refused(self) -> bool:
+        """Whether the rules refused it then. What a person said to an escalation is not theirs."""
+        return (
+            self.entry is not None
+            and self.entry["decision"] == "deny"
+            and self.entry["rule_id"] != "approval"
+        )
+
+
+def questions(recorded: Recorded, tools: Mapping[str, Tool]) -> list[Asked]:
+    """Every question of a recorded run. Raises RecordError where its lines have another shape."""
+    try:
+        return list(asked_in(recorded.lines[1:-1], tools))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ledgers.unknown_shape(f"{recorded.name}/{STATE}", error) from error
+
+
+def asked_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[Asked]:
+    """Every question of a run in the order it was asked, from its step lines.
+
+    `tools` say when two calls are the same call.
+    """
+    used = Counters()
+    gate = Gate(_NOTHING, tools)  # a call's identity is no matter of a policy
+    for line in steps:
+        entries = {entry["position"]: entry for entry in line["policy_decisions"]}
+        index = line["step_index"]
+        yield Asked(index, "d", Question(counters=_now(used)), None, entries.get("d"))
+        if line["llm_input"] is None:
+            continue
+        used.iterations += 1
+        used.tokens += line["usage"]["input_tokens"] + line["usage"]["output_tokens"]
+        for number, (said, result) in enumerate(
+            zip(line["intended_tool_calls"], line["tool_results"], strict=True)
+        ):
+            entry = entries.get(f"d{number}")
+            if entry is not None:
+                yield from _of_call(
+                    Asked(index, f"d{number}", Question(), call_of(said), entry), result, entries, used, gate
+                )
+
+
+def _of_call(
+    asked: Asked, result: Line, entries: Mapping[str, Line], used: Counters, gate: Gate
+) -> Iterator[Asked]:
+    """One call: proposed, its facts met on the way, its result."""
+    call = asked.call
+    assert call is not None
+    key = gate.key_of(call)
+    yield Asked(asked.step, asked.position, Question(call, _now(used, key)), call, asked.entry)
+    number = asked.position[1:]
+    if not result["attempts"]:
+        return
+    used.tool_calls += 1
+    for attempt in result["attempts"]:
+        for i, check in enumerate(attempt.get("checks", ())):
+            position = f"i{number}.{attempt['attempt']}.c{i}"
+            if position in entries:
+                yield Asked(asked.step, position, Question(check=check), call, entries[position])
+    last = result["attempts"][-1]
+    done = result["status"] == "ok" and "unseen" not in last
+    size = _size(result["result"]) if done else last.get("returned_bytes")
+    if size is None and "returned" in last:
+        size = _size(last["returned"])
+    if size is not None:
+        position = f"d{number}.r"
+        yield Asked(
+            asked.step, position, Question(counters=_now(used), size=size), call, entries.get(position)
+        )
+    if done:
+        used.result_bytes += _size(result["result"])
+        used.count_result(call, text_of(result["result"]), key)
+
+
+_NOTHING: Final = Policy.from_dict({"schema": "policy/v1"})
+
+
+def _now(used: Counters, key: bytes | None = None) -> Counters:
+    """The counts as they stand, of one call's repeats only: a whole copy at each call would grow with the square."""
+    repeats = {} if key is None else {key: used.repeats.get(key, 0)}
+    return Counters(used.iterations, used.tokens, used.tool_calls, used.result_bytes, repeats)
+
+
+def _size(result: Any) -> int:
+    return len(text_of(result).encode("utf-8"))

@@ -1,0 +1,101 @@
+"""One event that two policies decide otherwise: asked of the real gate of both, never reckoned.
+
+An event is what the gate is asked during one call: the step, the proposal, a fact met while the tool ran, the
+size of the result. Its verdict is the worst of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ...runtime.core.effects import Call
+from ...runtime.formats.canonical_json import freeze
+from ...runtime.policy.gate import ALLOW, DENY, ESCALATE, Counters, Decision, Gate
+
+RANK: Final = {ALLOW: 0, ESCALATE: 1, DENY: 2}
+_COUNTS: Final = ("iterations", "tokens", "tool_calls", "result_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a gate is asked. `tool` None is a step; `used` has `repeats` besides the counters' own names."""
+
+    tool: str | None = None
+    arguments: dict[str, Any] | None = None
+    used: Mapping[str, int] = field(default_factory=dict)
+    late: dict[str, Any] | None = None
+    result_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """One event that the two policies decide otherwise; what a reader can try.
+
+    `tool` None is a step. `used` names what is not zero. `late` is a fact as `Gate.decide_late` takes it,
+    `result_bytes` a size for `Gate.decide_result`. `before` and `after` are decisions as recorded.
+    """
+
+    tool: str | None
+    arguments: dict[str, Any] | None
+    used: dict[str, int]
+    late: dict[str, Any] | None
+    result_bytes: int | None
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "tool": self.tool,
+            "arguments": self.arguments,
+            "used": dict(self.used),
+            "late": self.late,
+            "result_bytes": self.result_bytes,
+            "before": self.before,
+            "after": self.after,
+        }
+
+
+def call_of(event: Event) -> Call:
+    """The call of an event."""
+    assert event.tool is not None
+    return Call("tc_1_0", event.tool, freeze(event.arguments or {}))
+
+
+def decide_event(gate: Gate, event: Event, call: Call | None = None) -> Decision:
+    """The worst that a gate says of an event; of an allow, what was asked last."""
+    iterations, tokens, calls, size = (event.used.get(name, 0) for name in _COUNTS)
+    counters = Counters(iterations, tokens, calls, size)
+    step = gate.decide_step(counters)
+    if step is not None:
+        return step
+    if event.tool is None:
+        place = gate.policy.at("/loop_budget")
+        return Decision(ALLOW, "loop_budget", "the budgets leave room for a step", place)
+    call = call or call_of(event)
+    if event.used.get("repeats"):
+        counters.repeats[gate.key_of(call)] = event.used["repeats"]
+    found = gate.decide(call, counters)
+    if found.decision == DENY:
+        return found
+    if event.late is not None:
+        late = gate.decide_late(event.late)
+        found = late if RANK[late.decision] >= RANK[found.decision] else found
+    if found.decision != DENY and event.result_bytes is not None:
+        found = gate.decide_result(event.result_bytes, counters) or found
+    return found
+
+
+def witnessed(old: Gate, new: Gate, event: Event) -> Witness:
+    """The event with what both gates say of it."""
+    call = call_of(event) if event.tool is not None else None
+    return Witness(
+        tool=event.tool,
+        arguments=event.arguments,
+        used={name: count for name, count in event.used.items() if count},
+        late=event.late,
+        result_bytes=event.result_bytes,
+        before=decide_event(old, event, call).record(),
+        after=decide_event(new, event, call).record(),
+    )

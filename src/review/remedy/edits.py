@@ -1,0 +1,125 @@
+"""Edits of a policy as data: what is changed, where it stands, in one line; applied without a file.
+
+A pointer is one into the policy before any edit, so that a set of edits has no order. `-` behind a list adds to it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...runtime.policy.policy import Policy
+
+ADD: Final = "add"
+REPLACE: Final = "replace"
+REMOVE: Final = "remove"
+
+Marks = dict[str, tuple[str, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change of a policy. `op` is `add`, `replace` or `remove`, `value` what then stands there (None if removed).
+
+    `at` is `file:line` of the line to change, or of the nearest one above it, and `text` says it all in one line.
+    """
+
+    pointer: str
+    op: str
+    value: Any
+    at: str
+    text: str
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "pointer": self.pointer,
+            "op": self.op,
+            "value": self.value,
+            "at": self.at,
+            "text": self.text,
+        }
+
+
+def edit(policy: Policy, pointer: str, op: str, value: Any = None) -> Edit:
+    """An edit of `policy`, with the place of its line."""
+    at = policy.at(pointer.removesuffix("/-"))
+    return Edit(pointer, op, value, at, f"{at}: {_words(policy, pointer, op, value)}")
+
+
+def apply(policy: Policy, edits: Iterable[Edit]) -> Policy:
+    """The policy with the edits made, its other entries on the lines that they had. Raises PolicyError."""
+    given = list(edits)
+    if not given:
+        return policy
+    data = copy.deepcopy(policy.data)
+    marks, values = dict(policy._marks), dict(policy._values)
+    removed: list[tuple[str, int]] = []
+    for item in given:
+        place, _, last = item.pointer.rpartition("/")
+        if item.op == REMOVE:
+            removed.append((place, int(last)))
+            continue
+        holder = _holder(data, place, isinstance(_found(data, place), list) or last == "-")
+        if last == "-":
+            holder.append(item.value)
+        else:
+            holder[int(last) if isinstance(holder, list) else last] = item.value
+    for place, index in sorted(removed, reverse=True):
+        del _found(data, place)[index]
+        for table in (marks, values):
+            _shift(table, place, index)
+    return Policy(data, files=policy.files, sources=policy.sources, marks=marks, values=values)
+
+
+def _found(data: Any, pointer: str) -> Any:
+    for part in pointer.split("/")[1:]:
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
+def _holder(data: Any, pointer: str, is_list: bool) -> Any:
+    """What stands at a pointer; where nothing does, an empty list or mapping is put there."""
+    parts = pointer.split("/")[1:]
+    for number, part in enumerate(parts, 1):
+        data = data.setdefault(part, [] if is_list and number == len(parts) else {})
+    return data
+
+
+def _shift(marks: Marks, place: str, index: int) -> None:
+    """Forget a list entry, and let those behind it move up."""
+    behind = {
+        number: mark
+        for pointer, mark in marks.items()
+        if pointer.startswith(f"{place}/") and (number := int(pointer[len(place) + 1 :])) >= index
+    }
+    for number in behind:
+        del marks[f"{place}/{number}"]
+    marks.update({f"{place}/{number - 1}": mark for number, mark in behind.items() if number > index})
+
+
+def _words(policy: Policy, pointer: str, op: str, value: Any) -> str:
+    """What to do, in words that hold no text but what a policy can hold."""
+    place, _, last = pointer.rpartition("/")
+    name = place[1:].replace("/", ".")
+    old = _found(policy.data, place)
+    if op == REMOVE:
+        return f"remove {_plain(old[int(last)])} from {name}"
+    if isinstance(old, list) or last == "-":
+        if op == REPLACE:
+            return f"under {name} write {json.dumps(value)} for {json.dumps(old[int(last)])}"
+        if name in ("url_allowlist", "private_networks"):
+            return f"under {name} add {json.dumps(value)}"
+        return f"add {_plain(value)} to {name}"
+    return f"{f'{name}.{last}' if name else last}: {_plain(value)}"
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def records(edits: Iterable[Edit]) -> list[Mapping[str, Any]]:
+    """Edits as plain data."""
+    return [item.record() for item in edits]

@@ -1,0 +1,11 @@
+"""Policy tests and mutation coverage.
+
+- `policy_tests`: read and run policy test files
+- `answers`: a policy's answer to one test question
+- `junit`: test results as JUnit XML
+- `coverage`: mutate a policy and see what notices
+- `mutations`: the single changes of a policy
+- `probe_questions`: questions whose answer a change may alter
+- `merge`: merge policy files in memory
+- `observed`: tools, hosts, mounts and addresses seen in tests and runs
+"""

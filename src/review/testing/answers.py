@@ -1,0 +1,165 @@
+"""What a policy answers to one question of a policy test: by the gate, the loop and the redactor themselves.
+
+A *question* is plain data with one key of KINDS, and `used` where that is asked for: a proposed `call`, a fact
+met `late`, the size of a result, the next `step`, a failed attempt (`retry`), a `text` that enters a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ...evidence.queries.decide import call_of, counters_of
+from ...fail.catalog import verdict
+from ...runtime.core.effects import Fault, Outcome, Wait
+from ...runtime.core.redaction import Redactor
+from ...runtime.loop.attempts import patiently
+from ...runtime.loop.retry import Schedule
+from ...runtime.loop.state import Run, State, Step
+from ...runtime.models.types import ToolSpec
+from ...runtime.policy.gate import ALLOW, ESCALATE, Counters, Decision, Gate
+
+Question = Mapping[str, Any]
+
+ENDS: Final = "ends"
+GOES_ON: Final = "goes_on"
+RETRY: Final = "retry"
+GIVE_UP: Final = "give_up"
+
+# kind of question: what may be expected of it besides `expect`
+KINDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "call": ("rule", "at", "then", "timeout_s"),
+    "late": ("rule", "at", "then"),
+    "result_bytes": ("rule", "at", "then"),
+    "step": ("rule", "at", "then", "tools"),
+    "retry": ("at", "wait_ms"),
+    "text": ("at",),
+}
+# kind of question: what `used` may hold
+USED: Final[Mapping[str, tuple[str, ...]]] = {
+    "call": ("iterations", "tokens", "tool_calls", "result_bytes", "repeats"),
+    "result_bytes": ("result_bytes",),
+    "step": ("iterations", "tokens"),
+}
+# kind of question: the answers there are; a text's is any text
+ANSWERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "call": ("allow", "deny", "escalate"),
+    "late": ("allow", "deny"),
+    "result_bytes": ("allow", "deny"),
+    "step": ("allow", "deny"),
+    "retry": (RETRY, GIVE_UP),
+}
+
+# identities whose jitter is the least and the most that there is
+_LEAST, _MOST = "216", "615"
+
+
+@dataclass(frozen=True)
+class Found:
+    """An answer: `expect` and what else may be expected (`rule`, `then`, ...), and the policy line behind it."""
+
+    expect: str
+    at: str
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        return {"expect": self.expect, "at": self.at, **self.more}
+
+    def differs(self, wanted: Mapping[str, Any]) -> bool:
+        """Whether anything that a test expects is otherwise."""
+        told = self.record()
+        return any(not _same(key, told.get(key), value) for key, value in wanted.items())
+
+
+def _same(key: str, found: object, wanted: object) -> bool:
+    if key == "at" and type(wanted) is int:
+        return str(found).rpartition(":")[2] == str(wanted)
+    return found == wanted
+
+
+def kind_of(question: Question) -> str:
+    """Which kind of question it is."""
+    return next(kind for kind in KINDS if kind in question)
+
+
+def answer(question: Question, gate: Gate) -> Found:
+    """What the gate's policy answers to a question."""
+    kind, policy = kind_of(question), gate.policy
+    if kind == "retry":
+        return _patience(question["retry"], gate)
+    if kind == "text":
+        return Found(Redactor(policy.redact)(question["text"]), policy.at("/redact"))
+    used = question.get("used", {})
+    if kind == "call":
+        call = call_of(question["call"]["tool"], question["call"]["arguments"], policy)
+        return _told(gate.decide(call, counters_of(used, gate.key_of(call))), gate)
+    if kind == "late":
+        rule = "url_allowlist" if "target" in question["late"] else "sandbox_path"
+        return _told(gate.decide_late({"rule": rule, **question["late"]}), gate)
+    counters = counters_of(used, b"")
+    if kind == "result_bytes":
+        return _of_budget(gate.decide_result(question["result_bytes"], counters), "max_result_bytes", gate)
+    return _of_step(counters, gate)
+
+
+def _told(decision: Decision, gate: Gate) -> Found:
+    """A decision, and how the run goes on from it; of an escalation, if the person refuses."""
+    more: dict[str, Any] = {"rule": decision.rule_id}
+    if decision.decision != ALLOW:
+        asks = decision.decision == ESCALATE
+        what = "approval:refused" if asks else f"deny:{decision.rule_id}"
+        more["then"] = GOES_ON if verdict(what, gate.policy.on_deny).ending is None else ENDS
+        if asks:
+            more["timeout_s"] = decision.facts["timeout_s"]
+    return Found(decision.decision, decision.at, more)
+
+
+def _of_budget(denial: Decision | None, limit: str, gate: Gate) -> Found:
+    if denial is not None:
+        return _told(denial, gate)
+    return Found(ALLOW, gate.policy.at(f"/loop_budget/{limit}"), {"rule": "loop_budget"})
+
+
+def _of_step(counters: Counters, gate: Gate) -> Found:
+    """Whether there is another step, and whether the model is offered tools in it."""
+    found = _of_budget(gate.decide_step(counters), "max_iterations", gate)
+    if found.expect != ALLOW:
+        return found
+    state = _state(gate)
+    state.counters = counters
+    _, offered = state.notice()
+    return Found(found.expect, found.at, {**found.more, "tools": bool(offered)})
+
+
+def _state(gate: Gate) -> State:
+    """A run of one tool that has not begun."""
+    schedule = Schedule.of(gate.policy.section("retry"))
+    return State(Run("test", "", 0, gate, schedule, (ToolSpec("tool", "", "{}"),)))
+
+
+def _patience(asked: Mapping[str, int], gate: Gate) -> Found:
+    """What follows the n-th failure of something that may be repeated."""
+    attempt, after = asked["attempt"], asked.get("retry_after_ms")
+    state = _state(gate)
+    fault = Outcome(fault=Fault("ConnectionError", "transient", retry_after_ms=after))
+    performed = patiently(
+        Step(state),
+        lambda number: Wait(1, 0, number, 0),
+        [],
+        index=0,
+        idempotent=True,
+        judge=lambda _: "fault",
+    )
+    schedule = state.run.schedule
+    at = gate.policy.at("/retry/max_retries")
+    try:
+        next(performed)
+        for _ in range(attempt - 1):
+            performed.send(fault)
+            performed.send(Outcome())  # it has waited
+        performed.send(fault)
+    except StopIteration:
+        return Found(GIVE_UP, at)
+    waits = [schedule.backoff_ms(attempt, identity, after) for identity in (_LEAST, _MOST)]
+    return Found(RETRY, at, {"wait_ms": waits})

@@ -1,0 +1,88 @@
+"""The files that a policy is made of, changed in memory: read, merged, made a policy; when two say the same."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...runtime.formats.read_file import read_plain
+from ...runtime.formats.strict_yaml import Document
+from ...runtime.formats.strict_yaml import load as load_yaml
+from ...runtime.loop.retry import Schedule
+from ...runtime.policy.policy import Policy
+from ...runtime.resources.url import parse_entry
+from ...runtime.tools.contract import Tool
+
+# a policy file and its overlays, resolved
+Stack = tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a policy; `name` is its path as a person reads it."""
+
+    path: Path
+    name: str
+    document: Document
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        data: Mapping[str, Any] = self.document.data
+        return data
+
+
+def read_part(path: Path, name: str) -> Part:
+    """A file that a policy was loaded from."""
+    return Part(path, name, load_yaml(read_plain(path, 1 << 20), name))
+
+
+def policy_of(parts: Sequence[Mapping[str, Any]]) -> Policy:
+    """The policy of these files' data, merged as `Policy.load` does. Raises PolicyError."""
+    data: dict[str, Any] = {}
+    for part in parts:
+        _merge(data, part)
+    return Policy.from_dict(data)
+
+
+def _merge(into: dict[str, Any], part: Mapping[str, Any]) -> None:
+    for key, value in part.items():
+        old = into.get(key)
+        if isinstance(old, dict) and isinstance(value, Mapping):
+            _merge(old, value)
+        else:
+            into[key] = copy.deepcopy(value)
+
+
+def made_up_tools(names: Iterable[str]) -> dict[str, Tool]:
+    """Tools that do nothing and take nothing, for names that no project has."""
+    schema = {"type": "object", "additionalProperties": False, "properties": {}}
+    return {
+        name: Tool(name, "Nothing.", schema, schema, "pure", True, lambda _args, _io: {}) for name in names
+    }
+
+
+def same_words(one: Policy, other: Policy) -> bool:
+    """Whether two policies say the same, save for the order, and for what nothing depends on."""
+    return _said(one) == _said(other)
+
+
+def _said(policy: Policy) -> tuple[Any, ...]:
+    schedule = Schedule.of(policy.section("retry"))
+    return (
+        frozenset(policy.allowed),
+        frozenset(map(parse_entry, policy.data.get("url_allowlist", ()))),
+        frozenset(policy.data.get("private_networks", ())),
+        policy.mounts,
+        policy.strict_arguments,
+        policy.limits,
+        policy.wrap_up,
+        policy.max_repeats,
+        schedule if schedule.max_retries else None,
+        policy.on_deny,
+        frozenset(policy.approval_for),
+        policy.approval_timeout_s if policy.approval_for else None,
+        frozenset(policy.redact),
+    )

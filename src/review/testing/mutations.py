@@ -1,0 +1,311 @@
+"""Changes of a policy, one at a time: each entry dropped, loosened or added, each limit moved, each switch flipped.
+
+A change is of one source file: the policy, or one overlay. Sections that an overlay does not bring are not
+changed there.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from ...runtime.resources.url import Entry, Malformed, parse_entry
+from .answers import Question
+from .probe_questions import Probes
+
+Data = dict[str, Any]
+
+LIMITS: Final = ("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes")
+
+
+@dataclass(frozen=True)
+class Met:
+    """What tests and runs met that the policy does not list: what can be allowed by mistake, and be noticed."""
+
+    tools: tuple[str, ...] = ("unlisted",)
+    origins: tuple[str, ...] = ("https://unlisted.test",)
+    mounts: tuple[str, ...] = ("unlisted",)
+    networks: tuple[str, ...] = ("10.0.0.1/32",)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change: the place in its file, in words, the file's data after it.
+
+    `probes` are questions whose answers it may alter; `made_up` are tools that are allowed in it and that no
+    project has.
+    """
+
+    pointer: str
+    what: str
+    data: Data
+    probes: tuple[Question, ...] = field(default=(), compare=False)
+    made_up: tuple[str, ...] = ()
+
+
+def changes(data: Mapping[str, Any], whole: bool, probes: Probes, met: Met) -> Iterator[Change]:
+    """Every change of one source file that holds `data`; `whole` says that it is a policy and no overlay.
+
+    `probes` knows the policy that the file is part of.
+    """
+    made = _Changes(data, whole, probes, met)
+    for part in (
+        made.sections,
+        made.tools,
+        made.urls,
+        made.networks,
+        made.mounts,
+        made.schema,
+        made.limits,
+        made.repeats,
+        made.retry,
+        made.on_deny,
+        made.approval,
+        made.redact,
+    ):
+        yield from part()
+
+
+class _Changes:
+    def __init__(self, data: Mapping[str, Any], whole: bool, probes: Probes, met: Met) -> None:
+        self._data = data
+        self._whole = whole
+        self._probes = probes
+        self._met = met
+
+    # ---- making one ----------------------------------------------------------------------------------------
+
+    def _has(self, *keys: str) -> bool:
+        """Whether the file says something there."""
+        return self._at(*keys) is not None
+
+    def _may(self, *keys: str) -> bool:
+        """Whether something can be added there: an overlay's list replaces, so only to one that it brings."""
+        return self._whole or self._has(*keys)
+
+    def _at(self, *keys: str) -> Any:
+        found: Any = self._data
+        for key in keys:
+            if not isinstance(found, Mapping) or key not in found:
+                return None
+            found = found[key]
+        return found
+
+    def _list(self, *keys: str) -> list[Any]:
+        return list(self._at(*keys) or ())
+
+    def _put(
+        self,
+        keys: Sequence[str],
+        value: object,
+        what: str,
+        probes: Iterable[Question],
+        *,
+        at: str = "",
+        made_up: tuple[str, ...] = (),
+    ) -> Change:
+        """The change that puts a value at some keys; None takes what is there away."""
+        data = copy.deepcopy(dict(self._data))
+        inner = data
+        for key in keys[:-1]:
+            inner = inner.setdefault(key, {})
+        if value is None:
+            del inner[keys[-1]]
+        else:
+            inner[keys[-1]] = value
+        return Change("/" + "/".join(keys) + at, what, data, tuple(probes), made_up)
+
+    def _dropped(self, keys: Sequence[str], what: str, probes: Any) -> Iterator[Change]:
+        """Each entry of a list dropped; `probes` gives the questions for an entry."""
+        listed = self._list(*keys)
+        for i, item in enumerate(listed):
+            rest = listed[:i] + listed[i + 1 :]
+            yield self._put(keys, rest, f"{what} {item!r} dropped", probes(item), at=f"/{i}")
+
+    # ---- what can be changed -------------------------------------------------------------------------------
+
+    def sections(self) -> Iterator[Change]:
+        for name in self._data:
+            if name != "schema":
+                yield self._put([name], None, f"section {name} dropped", self._probes.of_section(name))
+
+    def tools(self) -> Iterator[Change]:
+        keys = ("tool_registry", "allowed")
+        yield from self._dropped(keys, "allowed tool", self._probes.of_tool)
+        denied = self._list("tool_registry", "denied")
+        yield from self._dropped(("tool_registry", "denied"), "denied tool", self._probes.of_tool)
+        if not self._may(*keys):
+            return
+        allowed = self._list(*keys)
+        for i, name in enumerate(denied):
+            change = self._put(
+                keys,
+                [*allowed, name],
+                f"denied tool {name!r} allowed",
+                self._probes.of_tool(name),
+                made_up=self._made_up([name]),
+            )
+            del change.data["tool_registry"]["denied"][i]
+            yield change
+        unlisted = [name for name in self._probes.tools if name not in {*allowed, *denied}]
+        for name in unlisted:
+            what = f"unlisted tool {name!r} allowed"
+            yield self._put(keys, [*allowed, name], what, self._probes.of_tool(name))
+        names = [name for name in self._met.tools if name not in {*allowed, *denied, *unlisted}]
+        if names:
+            yield self._put(
+                keys,
+                [*allowed, *names],
+                f"tools that are not listed allowed, such as {names[0]!r}",
+                self._probes.of_tool(names[0]),
+                made_up=tuple(names),
+            )
+
+    def _made_up(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name for name in names if name not in self._probes.tools)
+
+    def urls(self) -> Iterator[Change]:
+        keys = ("url_allowlist",)
+        listed = self._list(*keys)
+        yield from self._dropped(keys, "URL entry", self._probes.of_url)
+        for i, text in enumerate(listed):
+            for wider in _wider(text):
+                rest = [other for other in listed if other == text or not _covers(wider, other)]
+                rest[rest.index(text)] = wider
+                what = f"URL entry {text!r} loosened to {wider!r}"
+                yield self._put(keys, rest, what, self._probes.of_url(f"{wider}/beside"), at=f"/{i}")
+        if self._may(*keys) and self._met.origins:
+            added = [f"{origin}/" for origin in self._met.origins]
+            what = f"hosts that are not listed allowed, such as {added[0]!r}"
+            yield self._put(keys, listed + added, what, self._probes.of_url(added[0]))
+
+    def networks(self) -> Iterator[Change]:
+        keys = ("private_networks",)
+        yield from self._dropped(keys, "network", self._probes.of_network)
+        if self._may(*keys) and self._met.networks:
+            added = list(self._met.networks)
+            what = f"networks that are not listed allowed, such as {added[0]!r}"
+            yield self._put(keys, self._list(*keys) + added, what, self._probes.of_network(added[0]))
+
+    def mounts(self) -> Iterator[Change]:
+        for name, mode in (self._at("sandbox", "mounts") or {}).items():
+            keys = ("sandbox", "mounts", name)
+            probes = self._probes.of_mount(name)
+            other = "read" if mode == "write" else "write"
+            yield self._put(keys, None, f"mount {name!r} dropped", probes)
+            yield self._put(keys, other, f"mount {name!r} for {other} instead of {mode}", probes)
+        if self._may("sandbox", "mounts") and self._met.mounts:
+            change = self._put(
+                ("sandbox", "mounts"),
+                {**(self._at("sandbox", "mounts") or {}), **dict.fromkeys(self._met.mounts, "read")},
+                f"mounts that are not listed allowed, such as {self._met.mounts[0]!r}",
+                self._probes.of_mount(self._met.mounts[0]),
+            )
+            yield change
+
+    def schema(self) -> Iterator[Change]:
+        if self._may("arg_schema_enforcement"):
+            now = self._at("arg_schema_enforcement") or "strict"
+            other = "shape" if now == "strict" else "strict"
+            what = f"arg_schema_enforcement {other} instead of {now}"
+            yield self._put(("arg_schema_enforcement",), other, what, self._probes.of_schema())
+
+    def limits(self) -> Iterator[Change]:
+        for name in LIMITS:
+            if self._may("loop_budget", name):
+                now = self._at("loop_budget", name) or 0
+                probes = self._probes.of_limit(name, now)
+                for value in sorted({now - 1, now + 1, now * 2, 0} - {now, -1}):
+                    keys = ("loop_budget", name)
+                    yield self._put(keys, value, f"{name} {value} instead of {now}", probes)
+        if self._may("loop_budget", "wrap_up"):
+            now = bool(self._at("loop_budget", "wrap_up"))
+            what = f"wrap_up {str(not now).lower()} instead of {str(now).lower()}"
+            yield self._put(("loop_budget", "wrap_up"), not now, what, self._probes.of_wrap_up())
+
+    def repeats(self) -> Iterator[Change]:
+        keys = ("cycle_detection", "max_repeats")
+        if self._may(*keys):
+            now = self._at(*keys) or 0
+            for value in sorted({now - 1, now + 1} - {-1}):
+                what = f"max_repeats {value} instead of {now}"
+                yield self._put(keys, value, what, self._probes.of_repeats(now))
+
+    def retry(self) -> Iterator[Change]:
+        now = self._at("retry", "max_retries")
+        if now is not None:
+            for value in sorted({now - 1, now + 1} - {-1}):
+                what = f"max_retries {value} instead of {now}"
+                yield self._put(("retry", "max_retries"), value, what, self._probes.of_retries(now))
+        for name in ("backoff_base_ms", "backoff_cap_ms"):
+            now = self._at("retry", name)
+            if now is not None:
+                for value in sorted({now // 2, now * 2} - {0}):
+                    what = f"{name} {value} instead of {now}"
+                    yield self._put(("retry", name), value, what, self._probes.of_backoff())
+
+    def on_deny(self) -> Iterator[Change]:
+        if self._may("on_deny"):
+            now = self._at("on_deny") or "terminate"
+            other = "inform" if now == "terminate" else "terminate"
+            yield self._put(
+                ("on_deny",), other, f"on_deny {other} instead of {now}", self._probes.of_denial()
+            )
+
+    def approval(self) -> Iterator[Change]:
+        keys = ("approval", "required_for")
+        yield from self._dropped(keys, "approval for", self._probes.of_tool)
+        listed = self._list(*keys)
+        if self._may(*keys):
+            for name in self._probes.allowed:
+                if name not in listed:
+                    what = f"approval for {name!r} added"
+                    change = self._put(keys, [*listed, name], what, self._probes.of_tool(name))
+                    change.data["approval"].setdefault("timeout_s", 300)
+                    yield change
+        now = self._at("approval", "timeout_s")
+        if now is not None:
+            for value in sorted({now - 1, now * 2} - {0}):
+                what = f"timeout_s {value} instead of {now}"
+                yield self._put(("approval", "timeout_s"), value, what, self._probes.of_approval())
+
+    def redact(self) -> Iterator[Change]:
+        yield from self._dropped(("redact",), "redacted kind", self._probes.of_secret)
+
+
+# ---- entries that are wider than an entry --------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1 << 16)
+def _read(text: str) -> tuple[str, Entry] | None:
+    """An entry as its origin, as written, and its parts; None for one that cannot be read."""
+    try:
+        entry = parse_entry(text)
+    except Malformed:
+        return None
+    whole = text if "://" in text else f"https://{text}"
+    scheme, _, rest = whole.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}", entry
+
+
+def _wider(text: str) -> list[str]:
+    """The entry for the prefix above, and for the whole host; none for an entry of a whole host."""
+    found = _read(text)
+    if found is None or found[1].prefix == "/":
+        return []
+    origin, entry = found
+    above = entry.prefix.rstrip("/").rpartition("/")[0]
+    return [origin + above, origin] if above else [origin]
+
+
+def _covers(wider: str, text: str) -> bool:
+    """Whether an entry allows whatever another one does."""
+    one, other = _read(wider), _read(text)
+    if one is None or other is None:
+        return False
+    wide, narrow = one[1], other[1]
+    same = (wide.scheme, wide.host, wide.port) == (narrow.scheme, narrow.host, narrow.port)
+    return same and (narrow.prefix + "/").startswith(wide.prefix.rstrip("/") + "/")

@@ -1,0 +1,231 @@
+"""What the loop may ask of the world, and what it is told.
+
+The loop is a generator: it yields an effect and is sent the outcome. A position (`m.1`, `i0.2`, `w0.1`,
+`h0`, `d0`) names an effect within its step and is the only key that record, replay and jitter use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..formats.canonical_json import Fragment, digest, encode
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call that the model proposed, read once.
+
+    `arguments` is the canonical text of the JSON object, or None where the model's text is no such thing;
+    then `raw` holds that text and `problem` says in a few words why.
+    """
+
+    id: str
+    name: str
+    arguments: Fragment | None
+    raw: str | None = None
+    problem: str | None = None
+
+    def record(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"id": self.id, "name": self.name, "arguments": self.arguments}
+        if self.arguments is None:
+            out["arguments_text"] = self.raw
+            out["problem"] = self.problem
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A model's reply after it was read strictly. `problem` is set where it is no usable reply."""
+
+    text: str | None
+    calls: tuple[Call, ...]
+    final_answer: str | None
+    finish_reason: str | None
+    model: str | None
+    usage: tuple[int, int] | None
+    raw: Fragment | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An exception as the loop sees it: its class, and what our classification of it rests on.
+
+    `kind` is `transient`, `timeout` or `other`; `nothing_happened` is true where the failure proves that
+    the effect did not take place.
+    """
+
+    exception: str
+    kind: str
+    nothing_happened: bool = False
+    retry_after_ms: int | None = None
+
+    def record(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"exception": self.exception, "kind": self.kind}
+        if self.nothing_happened:
+            out["nothing_happened"] = True
+        if self.retry_after_ms is not None:
+            out["retry_after_ms"] = self.retry_after_ms
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a person said to an escalated call: `allow`, `deny` or `silence`.
+
+    `digest` is that of the question that the answer was given to, `AskHuman.digest`. An answer to another
+    question counts as a refusal.
+    """
+
+    answer: str
+    by: str | None = None
+    why: str | None = None
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an effect. At most one of `reply`, `result`, `answer`, `fault`, `invalid` is set.
+
+    `returned_bytes` is the size of a result that a record did not keep; `unseen` says that the effect took
+    place but its result was lost. `checks` are the facts that the I/O
+    met and asked the rules about, `reads` and `writes` are (mount path, SHA-256) in order.
+    """
+
+    reply: Reply | None = None
+    result: Fragment | None = None
+    answer: Answer | None = None
+    fault: Fault | None = None
+    invalid: str | None = None
+    returned_bytes: int | None = None
+    unseen: bool = False
+    checks: tuple[dict[str, Any], ...] = ()
+    reads: tuple[tuple[str, str], ...] = ()
+    writes: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AskModel:
+    """Ask the model once. `input` is the LLMInput that the callable gets, `digest` that of its messages."""
+
+    step: int
+    attempt: int
+    input: Any
+    digest: str
+
+    def record(self) -> dict[str, Any]:
+        """What the ledger says of the input."""
+        return {
+            "messages": len(self.input.messages),
+            "digest": self.digest,
+            "max_output_tokens": self.input.max_output_tokens,
+        }
+
+    @property
+    def position(self) -> str:
+        return f"m.{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """Execute an allowed call once. `key` is the idempotency key, the same for every attempt of the call."""
+
+    step: int
+    index: int
+    attempt: int
+    call: Call
+    key: str
+
+    @property
+    def position(self) -> str:
+        return f"i{self.index}.{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Let `ms` milliseconds pass after a failed attempt; `index` is None for the model."""
+
+    step: int
+    index: int | None
+    attempt: int
+    ms: int
+
+    @property
+    def position(self) -> str:
+        return f"w{'m' if self.index is None else self.index}.{self.attempt}"
+
+
+def question_digest(call: Call, policy: str) -> str:
+    """SHA-256 of what a person is asked: tool and canonical arguments, under a version of the policy."""
+    return digest(encode({"tool": call.name, "arguments": call.arguments, "policy": policy}))
+
+
+@dataclass(frozen=True, slots=True)
+class AskHuman:
+    """Ask a person about an escalated call, for at most `timeout_s` seconds.
+
+    `reason` and `at` are the gate's: why the call needs a person, and by which line of the policy. `policy`
+    is the policy's version, `run_id` the run that waits.
+    """
+
+    step: int
+    index: int
+    call: Call
+    reason: str
+    at: str
+    timeout_s: int
+    policy: str
+    run_id: str
+
+    @property
+    def position(self) -> str:
+        return f"h{self.index}"
+
+    @property
+    def digest(self) -> str:
+        """What is asked, as `question_digest` has it."""
+        return question_digest(self.call, self.policy)
+
+
+Effect = AskModel | Invoke | Wait | AskHuman
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Event: the gate spoke. `index` is the call's place in the reply, None for a step's budget check.
+
+    `late` says that it spoke about the result of a call, after an attempt.
+    """
+
+    step: int
+    index: int | None
+    call: Call | None
+    decision: Any
+    late: bool = False
+
+    @property
+    def position(self) -> str:
+        if self.index is None:
+            return "d"
+        return f"d{self.index}.r" if self.late else f"d{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnded:
+    """Event: the step is whole. `record` is its ledger line without stamps."""
+
+    step: int
+    record: dict[str, Any] = field(repr=False)
+
+
+Event = Decided | StepEnded
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended: a terminal reason of the catalog, the answer if there is one, the step's mode."""
+
+    reason: str
+    answer: str | None = None
+    mode: str | None = None

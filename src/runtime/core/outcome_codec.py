@@ -1,0 +1,139 @@
+"""Outcomes as plain data and back: what a journal writes of an effect, and what a tape gives again."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from ...fail.errors import Cancelled, DeadlineExceeded, Interrupted
+from ..formats import canonical_json
+from ..formats.canonical_json import Fragment
+from .effects import Answer, Call, Fault, Outcome, Reply
+
+Data = dict[str, Any]
+
+
+def data_of(outcome: Outcome | Cancelled) -> Data:
+    """An outcome as JSON data, without what is empty."""
+    if isinstance(outcome, Cancelled):
+        return {"stopped": stop_word(outcome)}
+    out: Data = {}
+    if outcome.reply is not None:
+        out["reply"] = _reply_data(outcome.reply)
+    if outcome.result is not None:
+        out["result"] = outcome.result
+    if outcome.answer is not None:
+        said = outcome.answer
+        out["answer"] = {"answer": said.answer, "by": said.by, "why": said.why, "digest": said.digest}
+    if outcome.fault is not None:
+        out["fault"] = outcome.fault.record()
+    for name in ("invalid", "returned_bytes"):
+        if getattr(outcome, name) is not None:
+            out[name] = getattr(outcome, name)
+    if outcome.unseen:
+        out["unseen"] = True
+    if outcome.checks:
+        out["checks"] = list(outcome.checks)
+    for name in ("reads", "writes"):
+        if getattr(outcome, name):
+            out[name] = [list(pair) for pair in getattr(outcome, name)]
+    return out
+
+
+def outcome_of(data: Mapping[str, Any]) -> Outcome | Cancelled:
+    """The reverse of `data_of`. Raises KeyError, TypeError or ValueError for data of another shape."""
+    if "stopped" in data:
+        return stop_of(data["stopped"])
+    return Outcome(
+        reply=_reply_of(data["reply"]) if "reply" in data else None,
+        result=canonical_json.freeze(data["result"]) if "result" in data else None,
+        answer=answer_of(data["answer"]) if "answer" in data else None,
+        fault=fault_of(data["fault"]) if "fault" in data else None,
+        invalid=data.get("invalid"),
+        returned_bytes=data.get("returned_bytes"),
+        unseen=data.get("unseen", False),
+        checks=tuple(data.get("checks", ())),
+        reads=pairs_of(data, "reads"),
+        writes=pairs_of(data, "writes"),
+    )
+
+
+# ---- what stops a run ------------------------------------------------------------------------------------
+
+
+def stop_word(stop: Cancelled) -> str:
+    """What stopped a run, in the ledger's word: cancelled, interrupted or deadline."""
+    if isinstance(stop, DeadlineExceeded):
+        return "deadline"
+    return "interrupted" if isinstance(stop, Interrupted) else "cancelled"
+
+
+def stop_of(word: str) -> Cancelled:
+    """The reverse of `stop_word`."""
+    if word == "deadline":
+        return DeadlineExceeded("as recorded")
+    return Interrupted(signal.SIGINT) if word == "interrupted" else Cancelled("as recorded")
+
+
+# ---- parts -----------------------------------------------------------------------------------------------
+
+
+def fault_of(data: Mapping[str, Any]) -> Fault:
+    """A fault from its record."""
+    return Fault(
+        data["exception"], data["kind"], data.get("nothing_happened", False), data.get("retry_after_ms")
+    )
+
+
+def answer_of(data: Mapping[str, Any]) -> Answer:
+    """A person's answer from its record; one that does not say to what it was given fits no question."""
+    return Answer(data["answer"], data["by"], data["why"], data.get("digest", ""))
+
+
+def call_of(data: Mapping[str, Any]) -> Call:
+    """A call from its record."""
+    arguments = data["arguments"]
+    frozen: Fragment | None = canonical_json.freeze(arguments) if arguments is not None else None
+    return Call(data["id"], data["name"], frozen, data.get("arguments_text"), data.get("problem"))
+
+
+def reply_of(said: Mapping[str, Any], calls: list[Mapping[str, Any]]) -> Reply:
+    """A reply from a ledger's `llm_output` and `intended_tool_calls`."""
+    usage = said["usage"]
+    return Reply(
+        text=said["text"],
+        calls=tuple(call_of(call) for call in calls),
+        final_answer=said["final_answer"],
+        finish_reason=said["finish_reason"],
+        model=said["model"],
+        usage=(usage[0], usage[1]) if usage is not None else None,
+        raw=canonical_json.freeze(said["raw"]) if said["raw"] is not None else None,
+        problem=said["problem"],
+    )
+
+
+def pairs_of(data: Mapping[str, Any], name: str) -> tuple[tuple[str, str], ...]:
+    """The (path, digest) pairs under `name`; none where it is absent."""
+    return tuple((path, digest) for path, digest in data.get(name, ()))
+
+
+def reply_data(reply: Reply) -> Data:
+    """A reply as a ledger's `llm_output`: without its calls."""
+    return {
+        "text": reply.text,
+        "final_answer": reply.final_answer,
+        "finish_reason": reply.finish_reason,
+        "model": reply.model,
+        "usage": list(reply.usage) if reply.usage is not None else None,
+        "raw": reply.raw,
+        "problem": reply.problem,
+    }
+
+
+def _reply_data(reply: Reply) -> Data:
+    return {**reply_data(reply), "calls": [call.record() for call in reply.calls]}
+
+
+def _reply_of(data: Mapping[str, Any]) -> Reply:
+    return reply_of(data, data["calls"])

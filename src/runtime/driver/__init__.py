@@ -1,0 +1,9 @@
+"""Performs the loop's effects and stamps them.
+
+- `driver`: drives the loop: has each effect performed and hands on each finished step
+- `live_executor`: performs effects for real
+- `interrupts`: Ctrl-C and SIGTERM while a run is under way
+- `ports`: protocols and callables shared by driver, journal and evidence
+- `listeners`: callables that watch a run and cannot disturb it
+- `file_approvals`: questions to a person, asked and answered by files
+"""

@@ -1,0 +1,89 @@
+"""Ctrl-C and SIGTERM while a run is under way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any, Self
+
+from ..core.effects import (
+    Outcome,
+)
+
+
+class Leave(BaseException):
+    """A second signal: nothing more is waited for. What is durable by then stays so."""
+
+
+def leaving(signum: int | None) -> BaseException:
+    """What a caller gets once a signal ended a run: KeyboardInterrupt, or SystemExit(143) for SIGTERM."""
+    return SystemExit(128 + signal.SIGTERM) if signum == signal.SIGTERM else KeyboardInterrupt()
+
+
+class Interrupts:
+    """SIGINT and SIGTERM while a run is under way: raised at once in foreign code, kept for the next effect elsewhere.
+
+    As a context manager it takes the two over, in the main thread and unless someone else did already. What
+    comes after the last effect is raised at the end of the block. A second signal does not wait for anything.
+    `signum` is the signal that came, or None.
+    """
+
+    def __init__(self) -> None:
+        self._pending = self._open = False
+        self._before: dict[int, Any] = {}
+        self.signum: int | None = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for signum, untouched in (
+                (signal.SIGINT, signal.default_int_handler),
+                (signal.SIGTERM, signal.SIG_DFL),
+            ):
+                if signal.getsignal(signum) is untouched:
+                    self._before[signum] = signal.signal(signum, self._on_signal)
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._give_back()
+        if kind is Leave or (self._pending and kind is None):
+            raise leaving(self.signum) from None
+
+    def _give_back(self) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+        self._before = {}
+
+    def _on_signal(self, signum: int, _frame: object) -> None:
+        again = self.signum is not None
+        self.signum = signum
+        if again:
+            self._give_back()
+            raise Leave
+        self.hold()
+        if self._open:
+            self.deliver()
+
+    def hold(self) -> None:
+        """Keep an interrupt for the next effect."""
+        self._pending = True
+
+    def deliver(self) -> None:
+        """Raise KeyboardInterrupt if one is kept, once."""
+        if self._pending:
+            self._pending = self._open = False
+            raise KeyboardInterrupt
+
+    def around(self, foreign: Callable[[], Outcome]) -> Outcome:
+        """Call foreign code, where an interrupt does not wait."""
+        self._open = True
+        pid = os.getpid()
+        try:
+            self.deliver()
+            found = foreign()
+            if os.getpid() != pid:
+                os._exit(70)  # a child that foreign code forked: the run and its files are not its own
+            return found
+        finally:
+            self._open = False

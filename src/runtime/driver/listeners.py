@@ -1,0 +1,49 @@
+"""Listeners: who watches a run hears of every ledger line, decision and effect, and cannot disturb it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import warnings
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..core.effects import Decided, Effect, Event, Outcome
+from .interrupts import Interrupts
+from .ports import Listener, Notice
+
+
+class Tell:
+    """Passes notices on. A listener that fails is dropped with a warning: watching a run cannot break it."""
+
+    def __init__(self, listeners: Iterable[Listener], interrupts: Interrupts) -> None:
+        self._listeners = list(listeners)
+        self._interrupts = interrupts
+
+    def _tell(self, notice: Notice) -> None:
+        for listener in list(self._listeners):
+            try:
+                listener(notice)
+            except KeyboardInterrupt:
+                self._interrupts.hold()
+            except Exception as error:  # noqa: BLE001 - foreign code
+                self._listeners.remove(listener)
+                # not even where warnings are errors does watching break the run
+                with contextlib.suppress(Warning):
+                    warnings.warn(f"a listener raised {type(error).__name__} and was dropped", stacklevel=2)
+
+    def line(self, text: str) -> None:
+        """A ledger line; the listeners share a copy of their own, decoded."""
+        if self._listeners:
+            self._tell(Notice("line", line=json.loads(text), text=text))
+
+    def heard(self, item: Effect | Event, outcome: Outcome | None) -> None:
+        """A decision, or an effect with its outcome; what could be changed in them is a copy."""
+        if not self._listeners:
+            return
+        if isinstance(item, Decided):
+            item = replace(item, decision=copy.deepcopy(item.decision))
+        if outcome is not None and outcome.checks:
+            outcome = replace(outcome, checks=copy.deepcopy(outcome.checks))
+        self._tell(Notice("decided" if outcome is None else "performed", item=item, outcome=outcome))

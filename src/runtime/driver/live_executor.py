@@ -1,0 +1,207 @@
+"""Perform effects for real: a model, tools over a workspace, a clock, a person."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...fail.errors import Cancelled, InputError, Interrupted, InvalidModelOutput
+from ..core.clock import Clock
+from ..core.effects import (
+    Answer,
+    AskHuman,
+    AskModel,
+    Effect,
+    Fault,
+    Invoke,
+    Outcome,
+    Reply,
+    Wait,
+)
+from ..core.redaction import Redactor
+from ..formats import canonical_json
+from ..formats.canonical_json import NotJson
+from ..loop.retry import fault_of
+from ..models.types import Model, read_reply
+from ..policy.gate import ALLOW, Decision, Gate
+from ..tools.contract import Tool
+from ..workspace.tool_io import IO
+from ..workspace.workspace import Workspace
+from .interrupts import Interrupts, Leave
+from .ports import Approve, Inject, Stamps
+
+# what foreign code raised, with its text and traceback: for the one who develops it, never for a record
+_LOG = logging.getLogger("tachograph")
+
+
+def _straight(_effect: Effect, _io: IO | None, real: Callable[[], Any]) -> Any:
+    return real()
+
+
+class LiveWorld:
+    """The real thing: a model callable, tools over a workspace, a clock, a person."""
+
+    def __init__(
+        self,
+        model: Model,
+        gate: Gate,
+        workspace: Workspace,
+        clock: Clock,
+        redact: Redactor,
+        approve: Approve | None = None,
+        inject: Inject | None = None,
+        interrupts: Interrupts | None = None,
+    ) -> None:
+        self._interrupts = interrupts or Interrupts()
+        self._model = model
+        self._gate = gate
+        self._tools: Mapping[str, Tool] = gate.tools
+        self._workspace = workspace
+        self._clock = clock
+        self._redact = redact
+        self._approve = approve
+        self._call = inject or _straight
+
+    def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
+        try:
+            return self._interrupts.around(lambda: self._perform(effect, stamps))
+        except KeyboardInterrupt:
+            raise Interrupted(self._interrupts.signum or signal.SIGINT) from None
+
+    def _perform(self, effect: Effect, stamps: Stamps) -> Outcome:
+        if isinstance(effect, AskModel):
+            return self._ask_model(effect)
+        if isinstance(effect, Invoke):
+            return self._invoke(effect, stamps)
+        if isinstance(effect, Wait):
+            self._clock.sleep(effect.ms)
+            return Outcome()
+        return self._ask_human(effect)
+
+    def _ask_model(self, effect: AskModel) -> Outcome:
+        try:
+            output = self._call(effect, None, lambda: self._model(effect.input))
+        except (InputError, Cancelled, KeyboardInterrupt, Leave):
+            raise  # a script's mistake is its author's, not the model's
+        except InvalidModelOutput:
+            return Outcome(
+                reply=Reply(None, (), None, None, None, None, problem="the adapter found no reply")
+            )
+        except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends the run with a record
+            _LOG.info("the model raised", exc_info=error)
+            return Outcome(fault=self._fault(error, (ConnectionError,)))
+        finally:
+            self._clock.spend("model")
+        return Outcome(reply=read_reply(output, effect.step, self._redact.of_model()))
+
+    def _invoke(self, effect: Invoke, stamps: Stamps) -> Outcome:
+        tool = self._tools[effect.call.name]
+        assert effect.call.arguments is not None  # the gate lets no other call through
+        arguments = effect.call.arguments.value()
+
+        checks: list[dict[str, Any]] = []
+
+        def late(check: dict[str, Any], keep_allow: bool) -> Decision:
+            decision, shown = self._decide_late(check)
+            if keep_allow or decision.decision != ALLOW:
+                begun = self._clock.stamp()
+                self._clock.spend("decision")
+                stamps[f"{effect.position}.c{len(checks)}"] = [begun, self._clock.stamp()]
+                checks.append(shown)
+            return decision
+
+        io = self._workspace.io(late, effect.key)
+        fault = result = invalid = None
+        try:
+            returned = self._call(effect, io, lambda: self._run(tool, arguments, io))
+        except (KeyboardInterrupt, Cancelled, Leave):
+            raise
+        except NotJson as error:  # of a worker, which reads the result
+            invalid = error.reason
+        except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends a tool, not the run
+            _LOG.info("tool %s raised", tool.name, exc_info=error)
+            fault = self._fault(error, tool.transient)
+        else:
+            result, invalid = self._read_result(returned)
+        finally:
+            self._clock.spend("attempt")
+        if io.denied:
+            # whatever the tool made of the denial: it neither succeeds nor is it tried again
+            fault = result = invalid = None
+        return Outcome(
+            result=result,
+            fault=fault,
+            invalid=invalid,
+            checks=tuple(checks),
+            reads=tuple((self._redact(path), digest) for path, digest in io.reads),
+            writes=tuple((self._redact(path), digest) for path, digest in io.writes),
+        )
+
+    def _decide_late(self, check: dict[str, Any]) -> tuple[Decision, dict[str, Any]]:
+        """Decide a fact, and the fact as the record may show it: without secrets, decided the same.
+
+        A replay decides on what is shown. Where that would go another way, the fact is denied, and shown as
+        something that no rule accepts.
+        """
+        decision = self._gate.decide_late(check)
+        if self._redact.is_idle:
+            return decision, check
+        shown = {key: self._redact(item) if isinstance(item, str) else item for key, item in check.items()}
+        if shown != check:
+            again = self._gate.decide_late(shown)
+            if (again.decision == ALLOW) != (decision.decision == ALLOW):
+                shown["target" if "target" in shown else "path"] = "<redacted>"
+            return self._gate.decide_late(shown), shown
+        return decision, check
+
+    def _fault(self, error: BaseException, transient: Sequence[type[BaseException]]) -> Fault:
+        fault = fault_of(error, transient)
+        return replace(fault, exception=self._redact(fault.exception))
+
+    def _run(self, tool: Tool, arguments: dict[str, Any], io: IO) -> Any:
+        if tool.timeout_s is None and not tool.isolate:
+            return tool.run(arguments, io)
+        from ..tools.isolation import deadline, run_isolated  # brings much along, for few
+
+        if tool.isolate:
+            return run_isolated(tool, arguments, io, tool.timeout_s, interrupts=self._interrupts)
+        with deadline(tool.timeout_s, Leave):
+            return tool.run(arguments, io)
+
+    def _read_result(self, returned: Any) -> tuple[canonical_json.Fragment | None, str | None]:
+        try:
+            return self._redact.data(canonical_json.freeze(returned)), None
+        except NotJson as error:
+            return None, error.reason
+
+    def _ask_human(self, effect: AskHuman) -> Outcome:
+        real = self._clock.kind == "system"  # on a virtual clock nobody is slow
+        begun = self._clock.stamp() if real else 0
+        try:
+            said = self._approve(effect) if self._approve is not None else None
+        except Exception as error:  # noqa: BLE001 - foreign code; who did not allow a call refused it
+            _LOG.info("asking a person raised", exc_info=error)
+            said = Answer("deny", why=f"asking raised {type(error).__name__}")
+        late = real and self._clock.stamp() - begun > effect.timeout_s * 1_000_000_000
+        if said is None or late or (isinstance(said, Answer) and said.answer == "silence"):
+            if self._clock.kind == "virtual":
+                self._clock.sleep(effect.timeout_s * 1000)
+            return Outcome(answer=Answer("silence", digest=effect.digest))
+        self._clock.spend("person")
+        return Outcome(answer=replace(self._read_answer(said, effect.digest), digest=effect.digest))
+
+    def _read_answer(self, said: object, digest: str) -> Answer:
+        """What a person said, read strictly: what is no answer, or one to something else, is a refusal."""
+        if isinstance(said, bool):
+            return Answer("allow" if said else "deny")
+        if not isinstance(said, Answer) or said.answer not in ("allow", "deny", "silence"):
+            return Answer("deny", why="the answer was none")
+        if said.digest is not None and said.digest != digest:
+            return Answer("deny", why="the answer was given to another call or policy")
+        return Answer(said.answer, self._read_text(said.by), self._read_text(said.why))
+
+    def _read_text(self, text: object) -> str | None:
+        return self._redact(text.encode("utf-8", "replace").decode()) if isinstance(text, str) else None

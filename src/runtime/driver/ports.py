@@ -1,0 +1,90 @@
+"""The protocols and callables that driver, journal and evidence share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ...fail.errors import Cancelled
+from ..core.effects import (
+    Answer,
+    AskHuman,
+    Effect,
+    Event,
+    Outcome,
+)
+from ..policy.gate import Gate
+from ..workspace.tool_io import IO
+from ..workspace.workspace import Workspace
+
+Stamps = dict[str, list[int]]
+
+
+class World(Protocol):
+    """Performs one effect. May add stamps for what happened inside it."""
+
+    def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
+        """The outcome of `effect`; raises Cancelled where the run is to stop."""
+
+
+Heard = Callable[[Effect | Event, Outcome | None], None]
+
+
+# gets an effect, what came of it and the stamps of its step so far, before anything else is done
+Note = Callable[[Effect, Outcome | Cancelled, Stamps], None]
+
+
+# gets the stamp at which an effect would begin; what it returns stops the run there
+Stop = Callable[[int], Cancelled | None]
+
+
+class Keeper(Protocol):
+    """Writes down what happens as it happens, so that a run that dies can be gone on with.
+
+    `private` is the folder for a run's private mounts, None for fresh ones; `is_prepared` says that they
+    were set up before. `secrets` are the numbers of placeholders given out before, by kind.
+    """
+
+    private: Path | None
+    is_prepared: bool
+    secrets: Mapping[str, int]
+
+    def begin(self, run_line: dict[str, Any]) -> None:
+        """A run begins, or is gone on with."""
+
+    def prepared(self) -> None:
+        """The private mounts are set up."""
+
+    def around(self, live: World, gate: Gate, workspace: Workspace) -> World:
+        """The world that performs the effects; what was performed before is not performed again."""
+
+    def note(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
+        """An effect has its outcome; nothing else was done since."""
+
+
+Approve = Callable[[AskHuman], Answer | bool | None]
+
+
+# stands between an effect and the model or tool behind it: gets the effect, the tool's way out (None for a
+# model) and the real call; may raise, return something else, or call the real one
+Inject = Callable[[Effect, IO | None, Callable[[], Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a listener hears.
+
+    `what` is `line` (a ledger line was written: `line`, `text`), `decided` (the gate spoke: `item`) or
+    `performed` (an effect has its outcome: `item`, `outcome`).
+    """
+
+    what: str
+    line: dict[str, Any] | None = None
+    text: str | None = None
+    item: Effect | Event | None = None
+    outcome: Outcome | None = None
+
+
+Listener = Callable[[Notice], None]

@@ -1,0 +1,42 @@
+"""Where the files that ship with the package stand, in a checkout and in an installed wheel."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+
+
+def shipped(relative: str) -> Path:
+    """The shipped file or folder `relative` (`policy/v1.yaml`, `tools`, ...), whether or not it exists."""
+    inside = _PACKAGE / "_shipped"
+    return (inside if inside.is_dir() else _PACKAGE.parent) / relative
+
+
+def project_root(start: Path) -> Path | None:
+    """The nearest folder at or above `start` that holds `policy/`, or None."""
+    for folder in (start, *start.parents):
+        if (folder / "policy").is_dir():
+            return folder
+    return None
+
+
+def relative_to_root(path: Path, root: Path) -> str:
+    """`path` as a record names it: relative to the root with `/`, or the bare name where it lies outside."""
+    try:
+        return path.resolve().relative_to(root.resolve()).as_posix()
+    except (ValueError, OSError, RuntimeError):  # outside, or no place at all: a loop of links
+        return path.name
+
+
+@lru_cache(maxsize=1)
+def package_digest() -> str:
+    """SHA-256 over the sources that decide how a run goes: those of `fail` and `runtime`, by name."""
+    whole = hashlib.sha256()
+    for room in ("fail", "runtime"):
+        for path in sorted((_PACKAGE / room).rglob("*.py")):
+            whole.update(f"{path.relative_to(_PACKAGE).as_posix()}\0".encode())
+            whole.update(hashlib.sha256(path.read_bytes()).digest())
+    return whole.hexdigest()

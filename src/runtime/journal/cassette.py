@@ -1,0 +1,239 @@
+"""A record as a tape: the outcome of every effect, read back from step lines and given again by position.
+
+Whoever answers a run from a tape gets the same run. An effect that the tape does not hold, or that asks for
+something else than was asked then, is a ReplayError that names the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...fail.errors import Cancelled, ReplayError
+from ..core.clock import Clock
+from ..core.effects import AskHuman, AskModel, Effect, Invoke, Outcome, Wait
+from ..core.outcome_codec import answer_of, fault_of, pairs_of, reply_of, stop_of
+from ..driver.ports import Stamps
+from ..formats import canonical_json
+
+Line = Mapping[str, Any]
+
+
+class RecordedClock:
+    """The stamps of a record, given again in their order; past their end `then` goes on.
+
+    Without `then` what follows is one nanosecond after another.
+    """
+
+    def __init__(self, kind: str, start: str, stamps: Iterable[int], then: Clock | None = None) -> None:
+        self.kind = kind
+        self.start = start
+        self._stamps = sorted(stamps, reverse=True)
+        self._last = -1
+        self._then = then
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is a clock behind the recorded stamps."""
+        return self._then is not None
+
+    @classmethod
+    def of(cls, lines: Sequence[Line]) -> RecordedClock:
+        """The clock of a whole ledger."""
+        run, end = lines[0], lines[-1]
+        stamps = [at for line in lines[1:-1] for pair in line["stamps"].values() for at in pair]
+        return cls(run["clock"]["kind"], run["clock"]["start"], [*stamps, end["stamp"]])
+
+    def stamp(self) -> int:
+        if self._stamps:
+            self._last = self._stamps.pop()
+        else:
+            self._last = self._last + 1 if self._then is None else self._then.stamp()
+        return self._last
+
+    def spend(self, what: str, extra_ms: int = 0) -> None:
+        """Time passed when the record was made."""
+        if not self._stamps and self._then is not None:
+            self._then.spend(what, extra_ms)
+
+    def sleep(self, ms: int) -> None:
+        """Time passed when the record was made."""
+        if not self._stamps and self._then is not None:
+            self._then.sleep(ms)
+
+
+@dataclass
+class TapeStep:
+    """What a tape holds of one step: outcomes by position, the model's input, decisions within attempts."""
+
+    outcomes: dict[str, Outcome | Cancelled] = field(default_factory=dict)
+    input: Line | None = None
+    late: dict[str, int] = field(default_factory=dict)
+
+
+class Tape:
+    """The outcomes of a run by (step, position), each to be taken once and in order.
+
+    `what_if` says that the run goes under another policy: a model's input may differ in how much the model
+    may say, and what a person said under the recorded policy is taken for an answer.
+    """
+
+    def __init__(self, steps: Mapping[int, TapeStep], *, what_if: bool = False) -> None:
+        self._steps = dict(steps)
+        self._what_if = what_if
+        self._compared = ("messages", "digest", *(() if what_if else ("max_output_tokens",)))
+        self._now = TapeStep()
+        self._index = 0
+
+    @classmethod
+    def of(cls, lines: Iterable[Line], *, what_if: bool = False) -> Tape:
+        """The tape of a ledger's step lines."""
+        return cls(
+            {
+                line["step_index"]: TapeStep(outcomes_of(line), line["llm_input"], late_of(line["stamps"]))
+                for line in lines
+            },
+            what_if=what_if,
+        )
+
+    def look(self, effect: Effect) -> Outcome | Cancelled | None:
+        """What the tape holds for an effect; None for nothing."""
+        self._turn(effect.step)
+        return self._now.outcomes.get(effect.position)
+
+    def take(self, effect: Effect) -> Outcome:
+        """The recorded outcome. Raises ReplayError for an effect that was not asked, Cancelled where one was."""
+        self._turn(effect.step)
+        self._compare(effect)
+        outcome = self._now.outcomes.pop(effect.position, None)
+        if outcome is None:
+            raise ReplayError(effect.step, f"{_words(effect)} is not in the record", effect.position)
+        if isinstance(outcome, Cancelled):
+            raise outcome
+        if self._what_if and isinstance(effect, AskHuman) and outcome.answer is not None:
+            return replace(outcome, answer=replace(outcome.answer, digest=effect.digest))
+        return outcome
+
+    def drop(self, effect: Effect) -> None:
+        """Forget what the tape holds for an effect."""
+        self._turn(effect.step)
+        self._now.outcomes.pop(effect.position, None)
+
+    def late_decisions(self, effect: Effect) -> int:
+        """How many decisions were stamped within an attempt."""
+        self._turn(effect.step)
+        return self._now.late.get(effect.position, 0)
+
+    def left(self) -> str | None:
+        """What nobody asked for: a position in words, or None where all was used."""
+        if self._now.outcomes:
+            return f"step {self._index}: {min(self._now.outcomes)}"
+        later = [index for index, step in self._steps.items() if index > self._index and step.outcomes]
+        return f"step {min(later)}" if later else None
+
+    def _turn(self, step: int) -> None:
+        if step == self._index:
+            return
+        if self._now.outcomes:
+            first = min(self._now.outcomes)
+            raise ReplayError(self._index, f"recorded {first} of step {self._index} was not asked for")
+        self._index = step
+        self._now = self._steps.get(step, TapeStep())
+
+    def _compare(self, effect: Effect) -> None:
+        """What is asked against what was asked then."""
+        then = self._now.input
+        if then is None or not isinstance(effect, AskModel):
+            return
+        now = effect.record()
+        for key in self._compared:
+            if then[key] != now[key]:
+                words = {"digest": "the messages differ", "messages": "the number of messages differs"}
+                what = words.get(key, f"{key} differs")
+                raise ReplayError(effect.step, f"input differs at step {effect.step}: {what}", key)
+
+
+def _words(effect: Effect) -> str:
+    if isinstance(effect, AskModel):
+        return f"attempt {effect.attempt} of the model"
+    if isinstance(effect, Invoke):
+        return f"attempt {effect.attempt} of call {effect.index} ({effect.call.name})"
+    if isinstance(effect, Wait):
+        return f"a wait of {effect.ms} ms"
+    return f"a person's answer to call {effect.index}"
+
+
+class RecordedWorld:
+    """Performs nothing: every outcome comes from the tape."""
+
+    def __init__(self, tape: Tape, clock: Clock) -> None:
+        self._tape = tape
+        self._clock = clock
+
+    def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
+        for number in range(self._tape.late_decisions(effect)):
+            stamps[f"{effect.position}.c{number}"] = [self._clock.stamp(), self._clock.stamp()]
+        return self._tape.take(effect)
+
+
+# ---- a step line as outcomes -----------------------------------------------------------------------------
+
+
+def outcomes_of(step: Line) -> dict[str, Outcome | Cancelled]:
+    """The outcome of every effect of a step by position; where the run was stopped, a Cancelled."""
+    found: dict[str, Outcome | Cancelled] = {}
+    for entry in step["llm_attempts"]:
+        found[f"m.{entry['attempt']}"] = _of_model(step, entry)
+        if "backoff_ms" in entry:
+            found[f"wm.{entry['attempt']}"] = Outcome()
+    for index, result in enumerate(step["tool_results"]):
+        for entry in result["attempts"]:
+            found[f"i{index}.{entry['attempt']}"] = _of_tool(result, entry)
+            if "backoff_ms" in entry:
+                found[f"w{index}.{entry['attempt']}"] = Outcome()
+    for decision in step["policy_decisions"]:
+        if "approval" in decision:
+            answer = answer_of(decision["approval"])
+            answer = replace(answer, digest=answer.digest or "")  # null fits no question either
+            found[f"h{decision['position'][1:]}"] = Outcome(answer=answer)
+    if "stopped" in step:
+        # the effect during which it was stopped is the last that was begun
+        effects = {at: pair[0] for at, pair in step["stamps"].items() if at[0] in "miwh" and ".c" not in at}
+        found[max(effects, key=lambda at: effects[at])] = stop_of(step["stopped"])
+    return found
+
+
+def late_of(stamps: Iterable[str]) -> dict[str, int]:
+    """Attempt position -> how many decisions were stamped within it."""
+    counts: dict[str, int] = {}
+    for position in stamps:
+        attempt, mark, number = position.rpartition(".c")
+        if mark and number.isdecimal():
+            counts[attempt] = counts.get(attempt, 0) + 1
+    return counts
+
+
+def _of_model(step: Line, entry: Line) -> Outcome:
+    if "fault" in entry:
+        return Outcome(fault=fault_of(entry["fault"]))
+    said = step["llm_output"]
+    return Outcome() if said is None else Outcome(reply=reply_of(said, step["intended_tool_calls"]))
+
+
+def _of_tool(result: Line, entry: Line) -> Outcome:
+    given = None
+    if "returned" in entry:
+        given = canonical_json.freeze(entry["returned"])
+    elif result["status"] == "ok" and entry is result["attempts"][-1] and "unseen" not in entry:
+        given = canonical_json.freeze(result["result"])
+    return Outcome(
+        result=given,
+        fault=fault_of(entry["fault"]) if "fault" in entry else None,
+        invalid=entry.get("invalid"),
+        returned_bytes=entry.get("returned_bytes"),
+        unseen=entry.get("unseen", False),
+        checks=tuple(entry.get("checks", ())),
+        reads=pairs_of(entry, "reads"),
+        writes=pairs_of(entry, "writes"),
+    )

@@ -1,0 +1,254 @@
+"""A run kept in its journal, and gone on with from there.
+
+What the journal holds is answered from it; then effects are performed. What a tool wrote to a mount is made
+durable first, then the outcome, then the next effect is begun. An effect that was begun and has no outcome is
+*in doubt*: pure and idempotent tools run again under the same attempt number and key, a tool with a `probe`
+is asked, anything else needs a person.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ...fail.errors import Cancelled, EffectInDoubt, ReplayError
+from ..core.effects import AskHuman, AskModel, Effect, Invoke, Outcome
+from ..driver.interrupts import Leave
+from ..driver.ports import Stamps, World
+from ..policy.gate import Gate
+from ..resources.mount_path import parse_path
+from ..resources.url import Malformed
+from ..tools.contract import Tool
+from ..workspace.workspace import Workspace
+from .cassette import RecordedWorld, Tape
+from .journal import SCHEMA, Entry, Journal, Journaled
+
+DONE: Final = "done"
+NOT_DONE: Final = "not_done"
+UNKNOWN: Final = "unknown"
+
+
+class Keeping:
+    """Keeps a run in a journal. With `before`, what an earlier process left, it goes on from there.
+
+    `said` is what a person says of effects in doubt: call id -> `done` or `not_done`. `clock` is the run's,
+    which stamps what the tape answers. `rebase` says that it goes on under other inputs than before.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        private: Path,
+        package: dict[str, Any],
+        clock: Any,
+        *,
+        before: Journaled | None = None,
+        said: dict[str, str] | None = None,
+        rebase: bool = False,
+    ) -> None:
+        self.private: Path | None = private
+        self.is_prepared = before is not None and before.is_prepared
+        self.secrets: Mapping[str, int] = before.secrets if before is not None else {}
+        self._journal = journal
+        self._package = package
+        self._clock = clock
+        self._before = before
+        self.has_noted = False  # whether anything was done in this process
+        self._doubt = before.intent if before is not None else None
+        self._rebase = rebase
+        self._rebased: Entry | None = None  # to be written before the first thing that is done under it
+        self._said = dict(said or {})
+        self._tape: Tape = before.tape if before is not None else Tape({})
+        self._known = (
+            {(s, at) for s, step in before.steps.items() for at in step.outcomes} if before else set()
+        )
+        self._written: dict[str, None] = {}  # by tools, and perhaps not on the disk
+        self._step = 0
+        self._stamps: Stamps = {}
+        self._told = 0
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether an earlier process began the run."""
+        return self._before is not None
+
+    def begin(self, run_line: dict[str, Any]) -> None:
+        line = {key: value for key, value in run_line.items() if key != "prev"}
+        if self._before is None:
+            self._journal.write({"type": "begin", "schema": SCHEMA, "run": line, "package": self._package})
+        elif self._rebase:
+            self._rebased = {"type": "rebased", "run": line, "package": self._package}
+
+    def prepared(self) -> None:
+        if self.is_prepared:
+            return
+        if self.private is not None and self.private.is_dir():
+            with self._journal.guarding():
+                for folder, _, files in os.walk(self.private):
+                    _sync(*(Path(folder, name) for name in files), Path(folder))
+                _sync(self.private.parent)
+        self._journal.write({"type": "prepared"})
+
+    def around(self, live: World, gate: Gate, workspace: Workspace) -> World:
+        return _Kept(live, gate, workspace, self)
+
+    def note(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
+        before: Stamps = {}
+        if effect.step != self._step:
+            before = self._untold()  # decisions after the last effect of the step before
+            self._step, self._stamps, self._told = effect.step, stamps, 0
+        new, self._told = self._untold(), len(stamps)
+        if (effect.step, effect.position) not in self._known:
+            doubt = self._doubt_of(effect)
+            if doubt is not None and isinstance(outcome, Cancelled) and doubt["call"] not in self._said:
+                raise in_doubt(doubt)  # the run was stopped before it was asked what became of it
+            self._goes_beyond()
+            self._journal.outcome(effect, outcome, new, before)
+            self.has_noted = True
+
+    def _goes_beyond(self) -> None:
+        if self._rebased is not None:
+            entry, self._rebased = self._rebased, None
+            self._journal.write(entry)
+
+    def _doubt_of(self, effect: Effect) -> Entry | None:
+        """The intent that an earlier process left without an outcome, if it is of this effect."""
+        doubt = self._doubt
+        return doubt if doubt and (doubt["step"], doubt["at"]) == (effect.step, effect.position) else None
+
+    def _untold(self) -> Stamps:
+        return dict(list(self._stamps.items())[self._told :])
+
+    # ---- for the world ---------------------------------------------------------------------------------
+
+    def answer(self, effect: Effect, stamps: Stamps) -> Outcome | None:
+        """What the journal says of an effect; None once it says no more. Raises ReplayError, Cancelled."""
+        known = self._tape.look(effect)
+        if isinstance(effect, AskHuman) and isinstance(known, Outcome) and not _answers(known, effect):
+            self._tape.drop(effect)  # it goes on under other inputs: the person is asked again
+            self._known.discard((effect.step, effect.position))
+            return None
+        if known is not None:
+            return RecordedWorld(self._tape, self._clock).perform(effect, stamps)
+        left = self._tape.left()
+        if left is not None:
+            raise ReplayError(
+                effect.step,
+                f"the run asks for {effect.position} of step {effect.step}, its journal goes on with {left}",
+                effect.position,
+            )
+        return None
+
+    def step_begins(self, workspace: Workspace) -> None:
+        """The model is about to be asked: what was done so far is on the disk first."""
+        self._sync_written(workspace)
+        self._journal.step_begins()
+
+    def wrote(self, paths: Iterable[str], workspace: Workspace) -> None:
+        """A tool wrote files of mounts; with `effect` they are on the disk before its outcome is."""
+        self._written |= dict.fromkeys(paths)
+        if self._journal.is_each:
+            self._sync_written(workspace)
+
+    def _sync_written(self, workspace: Workspace) -> None:
+        with self._journal.guarding():
+            for written in self._written:
+                try:
+                    path = parse_path(written)
+                    base = workspace.open.mounts[path.mount].source or (self.private or Path()) / path.mount
+                    places = [base.joinpath(*path.parts[:depth]) for depth in range(len(path.parts), -1, -1)]
+                    _sync(*places)
+                except (Malformed, KeyError, FileNotFoundError):
+                    os.sync()  # its name holds a secret, and is not known here
+        self._written = {}
+
+    def settle(self, effect: Invoke, tool: Tool, probe: Callable[[], str]) -> Outcome | None:
+        """Before an effect is performed: note the intent where it must not be repeated, settle a doubt."""
+        if tool.effect == "pure" or tool.idempotent:
+            return None
+        doubt = self._doubt_of(effect)
+        if doubt is not None:
+            said = self._said.get(effect.call.id) or probe()
+            if said == DONE:
+                return Outcome(unseen=True)
+            if said != NOT_DONE:
+                raise in_doubt(doubt)
+            self._doubt = None
+        self._goes_beyond()
+        self._journal.intent(effect, effect.call.id, tool.name)
+        return None
+
+
+def in_doubt(intent: Entry) -> EffectInDoubt:
+    """The complaint about an intent without an outcome."""
+    call, tool = str(intent["call"]), str(intent["tool"])
+    return EffectInDoubt(
+        f"call {call} of tool {tool!r} was begun and may have taken place: look there, then go on with "
+        f"--done {call} or --not-done {call}",
+        call,
+        tool,
+    )
+
+
+def _sync(*places: Path) -> None:
+    """Make files and folders durable. Raises OSError."""
+    for place in places:
+        if place.is_symlink():
+            continue  # what it leads to is not of the run
+        fd = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+class _Kept:
+    """The world of a kept run: the journal answers first."""
+
+    def __init__(self, live: World, gate: Gate, workspace: Workspace, keeping: Keeping) -> None:
+        self._live = live
+        self._gate = gate
+        self._workspace = workspace
+        self._keeping = keeping
+
+    def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
+        known = self._keeping.answer(effect, stamps)
+        if known is not None:
+            return known
+        if isinstance(effect, AskModel):
+            self._keeping.step_begins(self._workspace)
+        if isinstance(effect, Invoke):
+            tool = self._gate.tools[effect.call.name]
+            settled = self._keeping.settle(effect, tool, lambda: self._probe(effect, tool))
+            if settled is not None:
+                return settled
+        outcome = self._live.perform(effect, stamps)
+        if outcome.writes:
+            self._keeping.wrote((path for path, _ in outcome.writes), self._workspace)
+        return outcome
+
+    def _probe(self, effect: Invoke, tool: Tool) -> str:
+        """Ask a tool whether an effect took place; whatever is no clear answer is `unknown`."""
+        if tool.probe is None or effect.call.arguments is None:
+            return UNKNOWN
+        from ..tools.isolation import deadline, run_isolated  # brings much along, for few
+
+        io = self._workspace.io(lambda check, keep: self._gate.decide_late(check), effect.key)
+        try:
+            arguments = effect.call.arguments.value()
+            if tool.isolate:
+                said = run_isolated(tool, arguments, io, tool.timeout_s, name="probe")
+            else:
+                with deadline(tool.timeout_s, Leave):
+                    said = tool.probe(arguments, io)
+        except (KeyboardInterrupt, Leave):
+            raise
+        except BaseException:  # noqa: BLE001 - foreign code: no answer
+            return UNKNOWN
+        return said if isinstance(said, str) and said in (DONE, NOT_DONE) else UNKNOWN
+
+
+def _answers(known: Outcome, asked: AskHuman) -> bool:
+    return known.answer is not None and known.answer.digest == asked.digest

@@ -1,0 +1,285 @@
+"""The journal of a run under way: what it did, made durable before it does anything else.
+
+One line an entry, `{"chain":SHA-256,"entry":{...}}` in canonical JSON, where `chain` is the digest of the chain
+before it and the entry's text: a changed, lost, doubled or moved line is seen. Only the last line may be torn,
+which is to say cut short or with zeros where the disk got nothing; it is cut off and its loss reported, since
+nothing was done that rests on it. A last line that is damaged in another way is refused like any other.
+
+Entries: `begin` (the run's ledger line, the package), `prepared` (the private mounts are set up), `intent` (an
+effect that must not be repeated is about to be performed), `outcome` (what came of an effect, with the stamps
+since the entry before), `rebased` (the run goes on under other inputs).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ...fail.errors import Cancelled, OutputError, RecordError, Suspended
+from ..core.effects import AskModel, Effect, Outcome
+from ..core.outcome_codec import data_of, outcome_of
+from ..core.redaction import given_out
+from ..driver.ports import Stamps
+from ..formats import canonical_json
+from .cassette import Tape, TapeStep, late_of
+
+SCHEMA: Final = "journal/v1"
+JOURNAL: Final = "journal.jsonl"
+DURABILITY: Final = ("off", "step", "effect")
+_START: Final = "0" * 64
+_HEAD: Final = b'{"chain":"'
+
+Entry = dict[str, Any]
+
+
+class Journal:
+    """A journal being written. `durability` is `effect` (fsync at every entry) or `step` (at every step's end).
+
+    Each entry is one `write` of the operating system, so that it outlives the process either way. What cannot
+    be written ends the run with Suspended: nothing further is done that could not be recorded. Where not even
+    the first entry can be, that is an OutputError, and there is no journal.
+    """
+
+    def __init__(self, path: Path, durability: str, chain: str = _START, size: int | None = None) -> None:
+        """A new journal, or with `chain` and `size` one that is gone on with after its last whole entry."""
+        self._path = path
+        self.is_each = durability == "effect"
+        self._chain = chain
+        self._is_empty = size is None
+        self._process = os.getpid()
+        flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+        with self.guarding():
+            if size is None:
+                self._fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+                for folder in (path.parent, path.parent.parent):  # a new folder is an entry in the one above
+                    _sync_folder(folder)
+            else:
+                self._fd = os.open(path, flags)
+                os.ftruncate(self._fd, size)
+                os.lseek(self._fd, size, os.SEEK_SET)
+                os.fsync(self._fd)  # what the run is answered from may have been written and no more
+
+    def write(self, entry: Entry, *, sync: bool = True) -> None:
+        """Append an entry and, as far as the durability asks for it, wait until the disk has it."""
+        if os.getpid() != self._process:
+            os._exit(70)  # the child of a tool that forked and came back: the run is its parent's
+        body = canonical_json.encode(entry)
+        self._chain = chain_of(self._chain, body)
+        data = f'{{"chain":"{self._chain}","entry":{body}}}\n'.encode()
+        with self.guarding():
+            if os.fstat(self._fd).st_nlink == 0:
+                raise FileNotFoundError(errno.ENOENT, "removed")  # nobody could go on from it
+            while data:
+                data = data[os.write(self._fd, data) :]
+            if sync:
+                os.fsync(self._fd)
+        self._is_empty = False
+
+    @contextlib.contextmanager
+    def guarding(self) -> Iterator[None]:
+        """Turn an OSError of what must be on the disk into what ends the run."""
+        try:
+            yield
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def step_begins(self) -> None:
+        """The model is about to be asked: all that was done before is on the disk first."""
+        if not self.is_each:  # else it is there
+            with self.guarding():
+                os.fsync(self._fd)
+
+    def intent(self, effect: Effect, call: str, tool: str) -> None:
+        """Say that an effect is about to be performed that must not be performed twice."""
+        entry = {"type": "intent", "step": effect.step, "at": effect.position, "call": call, "tool": tool}
+        self.write(entry, sync=self.is_each)
+
+    def outcome(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps, before: Stamps) -> None:
+        """Keep what came of an effect, with its new stamps, and those that an earlier step had `before`."""
+        entry: Entry = {
+            "type": "outcome",
+            "step": effect.step,
+            "at": effect.position,
+            "stamps": stamps,
+            "outcome": data_of(outcome),
+        }
+        if before:
+            entry["before"] = before
+        if isinstance(effect, AskModel):
+            entry["input"] = effect.record()
+        self.write(entry, sync=self.is_each)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # what had to be on the disk is there
+            os.close(self._fd)
+
+    def _lost(self, error: OSError) -> Suspended | OutputError:
+        what = f"{self._path.name} cannot be written ({type(error).__name__} {error.errno})"
+        if self._is_empty:
+            with contextlib.suppress(OSError):  # it holds nothing that is worth going on with
+                self._path.unlink()
+            return OutputError(f"{what}: the run did not begin; make room or name another place")
+        return Suspended(
+            f"{what}: the run stops before its next effect; make room and go on with `tachograph resume`"
+        )
+
+
+def chain_of(chain: str, body: str) -> str:
+    """The chain after an entry's text."""
+    return canonical_json.digest(chain.encode("ascii") + body.encode("utf-8"))
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+# ---- a journal read back ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Journaled:
+    """A journal as it was left. `size` and `chain` are those of its whole entries, `torn` the bytes cut off.
+
+    `begin` is its first entry, `rebased` those of that kind; `intent` is one that has no outcome. `secrets`
+    are the numbers of placeholders given out, by kind.
+    """
+
+    begin: Entry
+    size: int
+    chain: str
+    torn: int
+    steps: dict[int, TapeStep] = field(default_factory=dict)
+    stamps: list[int] = field(default_factory=list)
+    is_prepared: bool = False
+    rebased: list[Entry] = field(default_factory=list)
+    intent: Entry | None = None
+    secrets: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def tape(self) -> Tape:
+        """The outcomes, to be taken once."""
+        return Tape(
+            {
+                index: TapeStep(dict(step.outcomes), step.input, dict(step.late))
+                for index, step in self.steps.items()
+            }
+        )
+
+    @property
+    def last(self) -> int:
+        """The last stamp, -1 where there is none."""
+        return max(self.stamps, default=-1)
+
+
+def read_journal(data: bytes, name: str) -> Journaled | None:
+    """What a journal holds; None where not even its first entry is whole.
+
+    Raises RecordError, naming the line, for anything but a torn last line.
+    """
+    found: Journaled | None = None
+    chain, size = _START, 0
+    lines = data.split(b"\n")
+    tail = lines.pop()
+    for number, line in enumerate(lines, start=1):
+        parsed = _entry(line, chain)
+        if parsed is None:
+            if number < len(lines) or tail or not _is_torn(line, chain):
+                raise RecordError(
+                    "does not follow from the line before: a line was changed, lost, doubled or moved",
+                    file=name,
+                    line=number,
+                    remedy="restore the file, or remove the folder and run again",
+                )
+            break
+        entry, chain = parsed
+        size += len(line) + 1
+        try:
+            found = _take(found, entry, name, number)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RecordError(
+                f"an entry of an unknown shape ({type(error).__name__})",
+                file=name,
+                line=number,
+                remedy="go on with the version that wrote it",
+            ) from error
+    if _entry(tail[:-1], chain) is not None and not tail.endswith(b"\0"):
+        raise RecordError(
+            "ends in another byte than it was written with: a line was changed",
+            file=name,
+            line=len(lines) + 1,
+            remedy="restore the file, or remove the folder and run again",
+        )
+    if found is not None:
+        found.size, found.chain, found.torn = size, chain, len(data) - size
+        found.secrets = given_out(data[:size].decode("utf-8", "replace"))
+    return found
+
+
+def _is_torn(line: bytes, chain: str) -> bool:
+    """Whether a damaged line with an end may be one write of which the disk got a part: the rest is zeros.
+
+    Where the zeros took the end of a whole line, or another begins behind them, more was lost than a write.
+    """
+    written, zeros, _ = line.partition(b"\0")
+    return bool(zeros) and _HEAD not in line[1:] and _entry(written, chain) is None
+
+
+def _entry(line: bytes, chain: str) -> tuple[Entry, str] | None:
+    """An entry and the chain after it, or None where the line is none that follows."""
+    head, _, rest = line.partition(b',"entry":')
+    try:
+        body = rest[:-1].decode("utf-8")
+        follows = chain_of(chain, body)
+        if head != f'{{"chain":"{follows}"'.encode("ascii") or not rest.endswith(b"}"):
+            return None
+        entry = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return (entry, follows) if isinstance(entry, dict) else None
+
+
+def _take(found: Journaled | None, entry: Entry, name: str, number: int) -> Journaled:
+    kind = entry["type"]
+    if (kind == "begin") != (found is None):
+        raise ValueError("out of place")
+    if found is None:
+        if entry["schema"] != SCHEMA:
+            raise RecordError(
+                f"schema {str(entry['schema'])[:40]!r}, this version reads {SCHEMA!r}",
+                file=name,
+                line=number,
+                remedy="go on with the version that wrote it",
+            )
+        return Journaled(entry, 0, _START, 0)
+    if kind == "prepared":
+        found.is_prepared = True
+    elif kind == "rebased":
+        found.rebased.append(entry)
+    elif kind == "intent":
+        found.intent = entry
+    elif kind == "outcome":
+        _take_outcome(found, entry)
+    else:
+        raise ValueError("an unknown kind")
+    return found
+
+
+def _take_outcome(found: Journaled, entry: Mapping[str, Any]) -> None:
+    step = found.steps.setdefault(entry["step"], TapeStep())
+    step.outcomes[entry["at"]] = outcome_of(entry["outcome"])
+    step.late.update(late_of(entry["stamps"]))
+    if "input" in entry and step.input is None:
+        step.input = entry["input"]
+    for pair in (*entry.get("before", {}).values(), *entry["stamps"].values()):
+        found.stamps += pair
+    found.intent = None

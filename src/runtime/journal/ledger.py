@@ -1,0 +1,165 @@
+"""The ledger: `state.jsonl`, the only source of everything else that a run leaves.
+
+One canonical JSON object a line, split at LF alone: a `run` line, a `step` line per step, an `end` line.
+Every line carries `prev`, the SHA-256 of the line before it (null in the first), so that a changed, lost,
+doubled or moved line is seen and named.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ...fail.errors import RecordError
+from ..formats import canonical_json
+
+SCHEMA: Final = "ledger/v1"
+
+Line = dict[str, Any]
+
+
+class Ledger:
+    """Chains lines and keeps the head."""
+
+    def __init__(self) -> None:
+        self.head: str | None = None
+        self.lines = 0
+
+    def append(self, line: Line) -> str:
+        """Chain one line; returns its text without LF."""
+        line["prev"] = self.head
+        text = canonical_json.encode(line)
+        self.head = canonical_json.digest(text)
+        self.lines += 1
+        return text
+
+
+class Totals:
+    """Running sums over step lines, for the end line; also used to prove them against the steps."""
+
+    def __init__(self) -> None:
+        self.steps = self.tool_calls = self.attempts = self.denials = 0
+        self.input_tokens = self.output_tokens = self.result_bytes = 0
+        self._inputs: dict[str, str] = {}
+
+    def add(self, step: Line) -> None:
+        self.steps += 1
+        self.input_tokens += step["usage"]["input_tokens"]
+        self.output_tokens += step["usage"]["output_tokens"]
+        self.denials += sum(d["decision"] == "deny" for d in step["policy_decisions"])
+        for result in step["tool_results"]:
+            attempts = result["attempts"]
+            self.tool_calls += bool(attempts)
+            self.attempts += len(attempts)
+            if result["result"] is not None:
+                self.result_bytes += len(text_of(result["result"]).encode("utf-8"))
+            for attempt in attempts:
+                for path, digest in attempt.get("reads", ()):
+                    self._inputs.setdefault(path, digest)
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Files that tools read: path -> SHA-256 as first read."""
+        return dict(self._inputs)
+
+    def record(self) -> dict[str, int]:
+        return {
+            "steps": self.steps,
+            "tool_calls": self.tool_calls,
+            "attempts": self.attempts,
+            "retries": self.attempts - self.tool_calls,
+            "denials": self.denials,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "result_bytes": self.result_bytes,
+        }
+
+
+def text_of(value: Any) -> str:
+    """Canonical text of a value of a line, decoded or not."""
+    return value.text if isinstance(value, canonical_json.Fragment) else canonical_json.encode(value)
+
+
+def end_line(run_line: Line, totals: Totals, ending: Any, lines: int, stamp: int) -> Line:
+    """The last line, from what the lines before it say."""
+    inputs = {item["path"]: item["sha256"] for item in run_line["policy"]["files"]}
+    inputs.update(
+        {t["file"]: t["module_digest"] for t in run_line["tools"] if t["file"] and t["module_digest"]}
+    )
+    if run_line["task"] is not None:
+        inputs[run_line["task"]["path"]] = run_line["task"]["sha256"]
+    inputs.update(totals.inputs)
+    return {
+        "type": "end",
+        "run_id": run_line["run_id"],
+        "terminal_reason": ending.reason,
+        "final_answer": ending.answer,
+        "failure_mode": ending.mode,
+        "totals": totals.record(),
+        "inputs": [{"path": path, "sha256": inputs[path]} for path in sorted(inputs)],
+        "lines": lines,
+        "stamp": stamp,
+    }
+
+
+def read(data: bytes, name: str) -> Iterator[Line]:
+    """The lines of a ledger, each checked against the chain. Raises RecordError naming the line.
+
+    A ledger without its end line is cut off; so is one whose last line has no LF.
+    """
+    head: str | None = None
+    kind = None
+    number = 0
+    texts = data.split(b"\n")
+    if texts.pop() != b"":
+        raise RecordError("the last line is cut off", file=name, line=len(texts) + 1, remedy=_REMAKE)
+    for number, text in enumerate(texts, start=1):
+        line = _line(text, name, number)
+        if line.get("prev") != head:
+            raise RecordError(
+                "does not follow from the line before: a line was changed, lost, doubled or moved",
+                file=name,
+                line=number,
+                remedy=_REMAKE,
+            )
+        head = canonical_json.digest(text)
+        wanted = ("run",) if number == 1 else ("step", "end")
+        if kind == "end" or line.get("type") not in wanted:
+            raise RecordError("a line out of place", file=name, line=number, remedy=_REMAKE)
+        kind = line["type"]
+        if number == 1 and line.get("schema") != SCHEMA:
+            raise RecordError(
+                f"schema {str(line.get('schema'))[:40]!r}, this version reads {SCHEMA!r}",
+                file=name,
+                line=1,
+                remedy="record the run again, or read it with the version that wrote it",
+            )
+        yield line
+    if kind != "end":
+        raise RecordError(
+            "has no end line: the ledger is cut off", file=name, line=number + 1, remedy=_REMAKE
+        )
+
+
+_REMAKE: Final = "restore the file or record the run again"
+
+
+def _line(text: bytes, name: str, number: int) -> Line:
+    try:
+        line = json.loads(text)
+        canonical = isinstance(line, dict) and canonical_json.encode(line).encode("utf-8") == text
+    except (ValueError, RecursionError):
+        canonical = False
+    if not canonical:
+        raise RecordError("is no canonical JSON object", file=name, line=number, remedy=_REMAKE)
+    return line  # type: ignore[no-any-return]
+
+
+def unknown_shape(name: str, error: Exception) -> RecordError:
+    """What is said of a ledger in `name` whose lines are chained, yet do not hold what ours do."""
+    return RecordError(
+        f"has lines of an unknown shape ({type(error).__name__})",
+        file=name,
+        remedy="read it with the version that wrote it",
+    )

@@ -1,0 +1,8 @@
+"""The agent loop: pure generators that yield effects and are sent outcomes.
+
+- `loop`: the life of a run: steps until an ending
+- `tool_calls`: the life of one tool call: decide, ask, execute, report
+- `attempts`: one effect, repeated until it succeeds or may not be repeated
+- `retry`: which failures are transient, and how long to wait
+- `state`: the run, its state, and the ledger line of the step under way
+"""

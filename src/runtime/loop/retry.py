@@ -1,0 +1,65 @@
+"""Bounded retry: what a failure is, whether it may be tried again, and after how long."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...fail.errors import TransientModelError
+from ..core.effects import Fault
+from ..formats.canonical_json import MAX_SAFE_INTEGER
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The policy's retry section; without one, nothing is tried twice."""
+
+    max_retries: int = 0
+    base_ms: int = 0
+    cap_ms: int = 0
+
+    @classmethod
+    def of(cls, section: dict[str, Any]) -> Schedule:
+        if not section:
+            return cls()
+        return cls(section["max_retries"], section["backoff_base_ms"], section["backoff_cap_ms"])
+
+    def backoff_ms(self, attempt: int, identity: str, retry_after_ms: int | None = None) -> int:
+        """Milliseconds to wait after failed `attempt` (from 1): `min(base * 2^(attempt-1) +- 20 %, cap)`.
+
+        The jitter is a pure function of `identity`. A server's Retry-After replaces the exponential part,
+        up to the cap.
+        """
+        if retry_after_ms is not None:
+            return max(0, min(retry_after_ms, self.cap_ms))
+        draw = int.from_bytes(hashlib.sha256(identity.encode("utf-8")).digest()[:8], "big") % 401
+        return min((self.base_ms << (attempt - 1)) * (800 + draw) // 1000, self.cap_ms)
+
+
+def fault_of(error: BaseException, transient: Sequence[type[BaseException]] = ()) -> Fault:
+    """An exception as a Fault: its class name and how far it may be repeated. Its text goes nowhere."""
+    name = type(error).__name__
+    retry_after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
+    if isinstance(error, TimeoutError):
+        return Fault(name, "timeout")
+    nothing = isinstance(error, ConnectionRefusedError)
+    if isinstance(error, (TransientModelError, *transient)):
+        return Fault(name, "transient", nothing, retry_after)
+    return Fault(name, "other", nothing)
+
+
+def _whole_ms(wanted: object) -> int | None:
+    """What an adapter says the provider asked for, if it is a time at all."""
+    if type(wanted) is float and math.isfinite(wanted):
+        wanted = math.ceil(wanted)
+    return min(max(wanted, 0), MAX_SAFE_INTEGER) if type(wanted) is int else None
+
+
+def may_repeat(fault: Fault, idempotent: bool) -> bool:
+    """Whether a failed effect may be performed again: only what is named, and never blindly a second time."""
+    if fault.kind == "other":
+        return False
+    return idempotent or fault.nothing_happened

@@ -1,0 +1,83 @@
+"""Live models: `open_model("anthropic:MODEL")` gives a callable that speaks to a real service.
+
+A new provider is one module here, with a function `open_adapter`, and one line in `PROVIDERS`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ....fail.errors import InputError
+from ...formats import canonical_json
+from ...formats.canonical_json import NotJson
+from ...schema.schema_errors import did_you_mean
+from .common import MAX_OUTPUT_TOKENS, Adapter
+from .wire import OnText, Options
+
+__all__ = ["PROVIDERS", "Adapter", "open_model"]
+
+# provider -> (module here, what the model's name is, for a reader)
+PROVIDERS: Final = {
+    "anthropic": (".anthropic", "a model of the Anthropic API"),
+    "openai": (".openai", "a model of OpenAI, or of any service that speaks its chat completions"),
+    "ollama": (".ollama", "a model that an Ollama server has"),
+}
+_MODEL: Final = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._:/@+-]{0,199}")
+_OURS: Final = frozenset(
+    "model messages system tools stream stream_options max_tokens max_completion_tokens options num_predict n".split()
+)
+_FORM: Final = "write PROVIDER:MODEL, the provider one of " + ", ".join(PROVIDERS)
+
+
+def open_model(
+    spec: str,
+    *,
+    base_url: str | None = None,
+    on_text: OnText | None = None,
+    timeout_s: float = 60.0,
+    total_s: float = 600.0,
+    max_output_tokens: int = MAX_OUTPUT_TOKENS,
+    stream: bool = True,
+    extra: Mapping[str, Any] | None = None,
+) -> Adapter:
+    """The model that `spec` (PROVIDER:MODEL) names, ready to be asked; nothing is contacted before that.
+
+    The key comes from the environment. So does the address, by the variable that the provider's own SDK
+    reads, unless `base_url` is given; an address of one's own needs no key. `on_text` gets the visible text
+    of a reply as it comes, in the caller's thread; it should not raise. `timeout_s` bounds each wait for the
+    next bytes, `total_s` a whole call. A reply is asked to have at most `max_output_tokens`, or what the
+    budget leaves if that is less. `stream=False` asks for the reply in one piece, for services that cannot
+    stream; `total_s` then is the only limit, as a stall looks like thinking. `extra` is sent with every
+    request, as the service names it (`{"temperature": 0, "seed": 1}`; to Ollama as its options): nothing of
+    the kind is sent otherwise. A `tool_choice` is left out where no tools are offered.
+
+    Raises InputError, one line with a remedy: a malformed spec or address, no SDK, no key.
+    """
+    provider, colon, model = spec.partition(":")
+    if not colon or not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", provider):
+        raise InputError("a model is named by its provider and its name", remedy=_FORM)
+    if provider not in PROVIDERS:
+        raise InputError(
+            f"no provider is called {provider!r}", remedy=did_you_mean(provider.lower(), PROVIDERS) or _FORM
+        )
+    if not _MODEL.fullmatch(model):
+        raise InputError(f"{provider}: needs the name of {PROVIDERS[provider][1]}", remedy=_FORM)
+    for name, seconds in (("timeout_s", timeout_s), ("total_s", total_s)):
+        if not (math.isfinite(seconds) and 0 < seconds <= 86_400):
+            raise InputError(f"{name} is out of range", remedy="give seconds, up to a day")
+    if max_output_tokens < 1:
+        raise InputError("max_output_tokens is out of range", remedy="give 1 or more")
+    if taken := sorted(_OURS & set(extra or {})):
+        raise InputError(f"extra holds {taken[0]!r}, which is set for each request", remedy="leave it out")
+    try:
+        canonical_json.freeze(dict(extra or {}))
+    except NotJson as error:
+        raise InputError(f"extra is no JSON: {error.reason}", remedy="give plain JSON data") from None
+    module = importlib.import_module(PROVIDERS[provider][0], __name__)
+    options = Options(on_text, min(timeout_s, total_s), total_s, max_output_tokens, stream, extra or {})
+    adapter: Adapter = module.open_adapter(model, base_url, options)
+    return adapter

@@ -1,0 +1,324 @@
+"""Anthropic's Messages API.
+
+The address is `base_url`, else ANTHROPIC_BASE_URL, else api.anthropic.com, which alone needs a key:
+ANTHROPIC_API_KEY, else ANTHROPIC_AUTH_TOKEN. ANTHROPIC_CUSTOM_HEADERS works as the SDK says; its profiles on
+disk and its tracing are not used. No temperature is sent: the API's current version refuses one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ....fail.errors import InputError, InvalidModelOutput
+from ...formats import canonical_json
+from ...formats.canonical_json import NotJson
+from ..types import LLMInput, LLMOutput, ToolCall
+from .common import (
+    IDENTITY,
+    Adapter,
+    Endpoint,
+    arguments_object,
+    endpoint,
+    environment,
+    finish_of,
+    header_secrets,
+    key,
+    list_of,
+    need_package,
+    own_raw,
+    secret,
+    text_of,
+    tool_schema,
+    usage_of,
+    wire_name,
+)
+from .failures import Cut, Reported
+from .wire import Call, Options, parsed, read
+
+NEEDED: Final = "2.0"
+HOME: Final = "https://api.anthropic.com"
+NO_KEY: Final = "unused"
+FINISH: Final = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refusal",
+}
+_THINKING: Final = ("thinking", "redacted_thinking")
+# what the parts of a block that a delta adds to are called
+_DELTAS: Final = {
+    "text_delta": ("text", "text"),
+    "input_json_delta": ("partial_json", "partial_json"),
+    "thinking_delta": ("thinking", "thinking"),
+    "signature_delta": ("signature", "signature"),
+}
+
+
+def open_adapter(model: str, base_url: str | None, options: Options) -> Adapter:
+    """An adapter for `model`. Raises InputError."""
+    need_package("anthropic", NEEDED)
+    given, named = (
+        (base_url, "the base URL") if base_url else (environment("ANTHROPIC_BASE_URL"), "ANTHROPIC_BASE_URL")
+    )
+    credential, bearer = key("ANTHROPIC_API_KEY"), key("ANTHROPIC_AUTH_TOKEN")
+    target = endpoint((given or HOME).rstrip("/").removesuffix("/v1"), named)
+    if target.host == "api.anthropic.com" and credential is None and bearer is None:
+        raise InputError(
+            "ANTHROPIC_API_KEY is not set", remedy="set it, or name a server of your own with --base-url"
+        )
+    return AnthropicAdapter(model, target, credential, None if credential else bearer, options)
+
+
+class AnthropicAdapter(Adapter):
+    """A model behind the Messages API, with an API key or with a bearer token."""
+
+    provider = "anthropic"
+    package = "anthropic"
+
+    def __init__(
+        self, model: str, target: Endpoint, credential: str | None, bearer: str | None, options: Options
+    ) -> None:
+        held = credential or bearer
+        secrets = header_secrets("ANTHROPIC_CUSTOM_HEADERS")
+        super().__init__(
+            model, target, (secret("anthropic_key", held), *secrets) if held else secrets, options
+        )
+        self._credential = {"auth_token": bearer} if bearer else {"api_key": credential or NO_KEY}
+
+    def request(self, asked: LLMInput) -> dict[str, Any]:
+        """The request's body."""
+        system, messages = messages_of(asked.messages)
+        body: dict[str, Any] = {
+            "model": self._model,
+            "max_tokens": self._max_tokens(asked),
+            "messages": messages,
+        }
+        if system:
+            body["system"] = system
+        if asked.tools:
+            body["tools"] = [
+                {"name": tool.name, "description": tool.description, "input_schema": tool_schema(tool)}
+                for tool in asked.tools
+            ]
+        if self._options.stream:
+            body["stream"] = True
+        if extra := self._extra(asked):
+            body["extra_body"] = extra  # the SDK merges it into the body
+        return body
+
+    def converse(self, sdk: Any, body: dict[str, Any], call: Call) -> LLMOutput:
+        """Send `body`, read the reply."""
+        connect, wait = self._waits()
+        timeout = sdk.Timeout(wait, connect=connect)
+        with (
+            sdk.Anthropic(
+                **self._credential,
+                base_url=self._endpoint.url,
+                max_retries=0,
+                timeout=timeout,
+                default_headers=IDENTITY,
+                open_telemetry=False,
+                http_client=sdk.DefaultHttpxClient(timeout=timeout, **self._http(call)),
+            ) as client,
+            client.messages.with_streaming_response.create(**body, timeout=timeout) as response,
+        ):
+            output = reply_of(read(response, Blocks(), call))
+        if not call.streams:
+            call.say(output.text or output.final_answer or "")
+        return output
+
+
+# ---- out -----------------------------------------------------------------------------------------------
+
+
+def messages_of(messages: Iterable[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+    """(system text, messages). Turns alternate, and all results of a turn stand first in the next one.
+
+    A system message in the middle becomes text of the user's turn: not every model takes one there.
+    """
+    system: list[str] = []
+    out: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] == "system" and not out:
+            system.append(message["content"])
+            continue
+        role, blocks = _turn(message)
+        if out and out[-1]["role"] == role:
+            out[-1]["content"] += blocks
+        elif blocks:
+            out.append({"role": role, "content": blocks})
+    for turn in out:
+        turn["content"].sort(key=lambda block: turn["role"] == "user" and block["type"] != "tool_result")
+    return "\n\n".join(system), out
+
+
+def _turn(message: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+    content = message["content"]
+    if message["role"] == "tool":
+        result = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": content}
+        return "user", [result]
+    text = [{"type": "text", "text": content}] if content else []  # the API refuses empty ones
+    if message["role"] != "assistant":
+        return "user", text
+    calls = [
+        {
+            "type": "tool_use",
+            "id": call["id"],
+            "name": wire_name(call["name"]),
+            "input": arguments_object(call["arguments"]),
+        }
+        for call in message.get("tool_calls", ())
+    ]
+    kept = own_raw(message, "anthropic")
+    if kept and _seal(kept["blocks"]) == kept["seal"]:
+        places = iter(calls)
+        return "assistant", [
+            next(places) if block["type"] == "tool_use" else block for block in kept["blocks"]
+        ]
+    return "assistant", [*text, *calls]
+
+
+def _seal(blocks: list[dict[str, Any]]) -> str:
+    """A digest of the signed blocks: the service refuses ones in which a secret was replaced."""
+    return canonical_json.digest(
+        canonical_json.encode([block for block in blocks if block["type"] in _THINKING])
+    )
+
+
+# ---- in ------------------------------------------------------------------------------------------------
+
+
+def reply_of(message: dict[str, Any]) -> LLMOutput:
+    """A whole message as LLMOutput. Raises InvalidModelOutput, or Reported for an error in its place."""
+    if message.get("type") == "error" or message.get("error"):
+        raise Reported(message)
+    if not isinstance(message.get("content"), list):
+        raise InvalidModelOutput("the reply has no content")
+    blocks = list_of(message["content"])
+    text = "".join(text_of(block.get("text")) for block in blocks if block.get("type") == "text")
+    wanted = [block for block in blocks if block.get("type") == "tool_use"]
+    finish = finish_of(message.get("stop_reason"), FINISH, bool(wanted))
+    calls = [] if finish == "refusal" else [_call(block) for block in wanted]
+    answered = finish in ("refusal", "length") or text
+    return LLMOutput(
+        text=(text or None) if calls else None,
+        tool_calls=calls,
+        final_answer=None if calls or not answered else text,
+        usage=_usage(message.get("usage")),
+        finish_reason=finish,
+        model=message.get("model"),
+        raw=_raw(blocks) if calls else None,
+    )
+
+
+def _call(block: dict[str, Any]) -> ToolCall:
+    """A call; of a streamed one the arguments are the very text that the model wrote."""
+    name, arguments = block.get("name"), block.get("input")
+    if not isinstance(name, str) or not isinstance(arguments, str | dict):
+        raise InvalidModelOutput("the reply has a tool call without name or input")
+    return ToolCall(name, arguments)
+
+
+def _usage(usage: object) -> dict[str, int] | None:
+    """All input tokens in one number: how many of them came from a cache is no property of the reply."""
+    if not isinstance(usage, dict):
+        return None
+    read = usage.get("input_tokens")
+    for name in ("cache_creation_input_tokens", "cache_read_input_tokens"):
+        cached = usage.get(name) or 0
+        read = read + cached if type(read) is int and type(cached) is int else None
+    return usage_of(read, usage.get("output_tokens"))
+
+
+def _raw(blocks: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The turn's blocks in order if some are signed, and so have to come back as they were."""
+    if not any(block.get("type") in _THINKING for block in blocks):
+        return None
+    kept = []
+    for block in blocks:
+        if block.get("type") == "tool_use":
+            kept.append({"type": "tool_use"})
+        elif block.get("type") == "text" and block.get("text"):
+            kept.append({"type": "text", "text": block["text"]})
+        elif block.get("type") in _THINKING:
+            kept.append(block)
+    try:
+        return {"provider": "anthropic", "blocks": kept, "seal": _seal(kept)}
+    except NotJson:
+        raise InvalidModelOutput("the reply has a thinking block that is no JSON") from None
+
+
+class Blocks:
+    """A streamed message. It is whole with `message_stop`."""
+
+    def __init__(self) -> None:
+        self.begun = self.done = False
+        self._message: dict[str, Any] | None = None
+        self._usage: dict[str, Any] = {}
+        self._stop: object = None
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._parts: dict[tuple[int, str], list[str]] = {}
+
+    def feed(self, event: str, data: str) -> str:
+        """Take the next event; the visible text in it."""
+        value = parsed(data)
+        kind = value.get("type")
+        if kind == "error" or event == "error":
+            raise Reported(value)
+        if kind == "message_start" and isinstance(value.get("message"), dict):
+            self._message = value["message"]
+            self._count(self._message.get("usage"))
+        elif kind == "content_block_start" and isinstance(value.get("content_block"), dict):
+            self.begun = True
+            self._blocks[_index(value)] = block = value["content_block"]
+            return text_of(block.get("text"))
+        elif kind == "content_block_delta" and isinstance(value.get("delta"), dict):
+            self.begun = True
+            return self._add(_index(value), value["delta"])
+        elif kind == "message_delta":
+            self._count(value.get("usage"))
+            if isinstance(value.get("delta"), dict):
+                self._stop = value["delta"].get("stop_reason") or self._stop
+        elif kind == "message_stop":
+            self.done = True
+        return ""
+
+    def _add(self, index: int, delta: dict[str, Any]) -> str:
+        if index not in self._blocks:
+            raise InvalidModelOutput("the reply goes on with a block that it did not begin")
+        if delta.get("type") not in _DELTAS:
+            return ""
+        source, target = _DELTAS[delta["type"]]
+        text = text_of(delta.get(source))
+        self._parts.setdefault((index, target), []).append(text)
+        return text if target == "text" else ""
+
+    def _count(self, usage: object) -> None:
+        """Counts are cumulative, and each event has those that it knows."""
+        if isinstance(usage, dict):
+            self._usage |= {name: count for name, count in usage.items() if count is not None}
+
+    def message(self) -> dict[str, Any]:
+        """The message as it would have come in one piece, calls' inputs as text. Raises Cut."""
+        if not self.done or self._message is None:
+            raise Cut
+        content = []
+        for index, begun in sorted(self._blocks.items()):
+            block = dict(begun)
+            for target in ("text", "thinking", "signature"):
+                if (index, target) in self._parts:
+                    block[target] = text_of(begun.get(target)) + "".join(self._parts[index, target])
+            if written := "".join(self._parts.get((index, "partial_json"), ())):
+                block["input"] = written
+            content.append(block)
+        return self._message | {"content": content, "stop_reason": self._stop, "usage": self._usage}
+
+
+def _index(value: dict[str, Any]) -> int:
+    index = value.get("index")
+    if type(index) is not int:
+        raise InvalidModelOutput("the reply has a block without a place")
+    return index

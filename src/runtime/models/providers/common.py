@@ -1,0 +1,250 @@
+"""What the adapters share: the callable around an SDK, its address and key, and small pieces of mapping."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import ipaddress
+import json
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
+
+from ....fail.errors import InputError, InvalidModelOutput
+from ...core.redaction import PATTERNS
+from ...formats import canonical_json
+from ...formats.canonical_json import NotJson
+from ..types import LLMInput, LLMOutput, ToolSpec
+from .wire import Call, Options
+
+# room for a long reply; a model whose own limit is smaller needs this set
+MAX_OUTPUT_TOKENS: Final = 8192
+CONNECT_S: Final = 10.0
+# shorter values are no secret ("EMPTY", "ollama"): replacing them would tear up ordinary text
+_SHORTEST_SECRET: Final = 8
+_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An address to speak to. `host` is what may be shown; a loopback address is never asked of a proxy."""
+
+    url: str
+    host: str
+    loopback: bool
+    bypass: str  # the pattern by which the HTTP libraries know this host
+
+
+class Adapter:
+    """A live model: `Callable[[LLMInput], LLMOutput]`.
+
+    `identity` names it in a record, `host` is what will be spoken to, `secrets` holds (kind, value) of each
+    credential, for a redactor and for nobody else. It keeps no connection and may be called from any thread.
+
+    A call raises TransientModelError (429, 5xx, a lost connection), TimeoutError, InvalidModelOutput (no
+    reply at all) or ModelError (anything else, and whatever happens once a reply has begun); their texts are
+    ours, without key, query or body. `request` and the module's `reply_of` are the mapping, and are pure.
+    """
+
+    provider: ClassVar[str]
+    package: ClassVar[str]
+
+    def __init__(
+        self, model: str, endpoint: Endpoint, secrets: tuple[tuple[str, str], ...], options: Options
+    ) -> None:
+        self.identity = {
+            "execution_path": "live",
+            "provider": self.provider,
+            "name": model,
+            "script_digest": None,
+        }
+        self.host = endpoint.host
+        self.secrets = tuple(pair for pair in secrets if len(pair[1]) >= _SHORTEST_SECRET)
+        self._model = model
+        self._endpoint = endpoint
+        self._options = options
+
+    def __repr__(self) -> str:
+        return f"<{self.provider} model {self._model!r} at {self.host}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an adapter holds a key and is not written anywhere")
+
+    def __call__(self, asked: LLMInput) -> LLMOutput:
+        """Ask the model once. No attempt is repeated here: retries are the loop's, and recorded."""
+        body = self.request(asked)
+        sdk = importlib.import_module(self.package)
+        call = Call(self._options, self.host)
+        return call.run(lambda: self.converse(sdk, body, call))
+
+    def request(self, asked: LLMInput) -> dict[str, Any]:
+        """The request's body, in the words of the provider's protocol."""
+        raise NotImplementedError
+
+    def converse(self, sdk: Any, body: dict[str, Any], call: Call) -> LLMOutput:
+        """Send `body` through the SDK and read the reply; may raise anything that the SDK raises."""
+        raise NotImplementedError
+
+    def _max_tokens(self, asked: LLMInput) -> int:
+        return max(1, min(asked.max_output_tokens, self._options.max_tokens))
+
+    def _extra(self, asked: LLMInput) -> dict[str, Any]:
+        """What the caller wants sent with a request: it may say how to choose a tool only where there are any."""
+        return {k: v for k, v in self._options.extra.items() if asked.tools or k != "tool_choice"}
+
+    def _http(self, call: Call) -> dict[str, Any]:
+        """Settings of the HTTP client below the SDK: no redirects, the reply watched, no proxy to loopback.
+
+        Apart from that, proxies and certificates are what the SDK takes from the environment.
+        """
+        settings: dict[str, Any] = {"follow_redirects": False, "event_hooks": call.hooks()}
+        if self._endpoint.loopback:
+            settings["mounts"] = {self._endpoint.bypass: None}
+            if self._endpoint.url.startswith("http:"):
+                # trusts nobody, and so has no certificates to load, which takes longer than all the rest
+                settings["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        return settings
+
+    def _waits(self) -> tuple[float, float]:
+        """Seconds to wait for a connection, and for the next bytes."""
+        read = self._options.timeout_s if self._options.stream else self._options.total_s
+        return min(CONNECT_S, self._options.timeout_s), read
+
+
+# a compressed reply could unpack to more than any limit on what is received
+IDENTITY: Final = {"Accept-Encoding": "identity"}
+
+
+# ---- what an adapter is opened with --------------------------------------------------------------------
+
+
+def environment(name: str) -> str | None:
+    """A variable of the environment; an empty one counts as unset."""
+    return os.environ.get(name) or None
+
+
+def need_package(package: str, least: str) -> None:
+    """InputError unless the SDK is installed in version `least` or a later one. It is not imported yet."""
+    try:
+        found = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        problem = f"the package {package!r} is not installed"
+    else:
+        if _numbers(found) >= _numbers(least):
+            return
+        problem = f"the package {package!r} is version {found[:20]}, and {least} or later is needed"
+    raise InputError(problem, remedy='run: pip install "tachograph[live]"')
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"[0-9]{1,9}", version)[:3]]
+
+
+def key(name: str) -> str | None:
+    """A credential from the environment. InputError if it could not be sent as it stands."""
+    value = environment(name)
+    if value is not None and not re.fullmatch(r"[\x21-\x7e]{1,4096}", value):
+        raise InputError(f"{name} holds a character that no key has", remedy="set it again, without spaces")
+    return value
+
+
+def secret(kind: str, value: str) -> tuple[str, str]:
+    """`(kind, value)` where the value looks like a key of that kind, else as an `api_key`."""
+    return (kind if re.fullmatch(PATTERNS[kind], value) else "api_key", value)
+
+
+def header_secrets(name: str) -> tuple[tuple[str, str], ...]:
+    """The credentials in a variable with headers of one's own, `Name: value` a line, as the SDKs read it."""
+    found = []
+    for line in (environment(name) or "").split("\n"):
+        header, colon, value = line.partition(":")
+        if colon and re.search(r"(?i)auth|key|token|secret|cookie|password", header):
+            found += [("api_key", part) for part in value.split() if len(part) >= _SHORTEST_SECRET]
+    return tuple(found)
+
+
+def endpoint(url: str, named: str) -> Endpoint:
+    """A base URL, read strictly; `named` says in an InputError where it came from."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", None
+    if not host or parts.scheme not in ("http", "https") or not re.fullmatch(r"[\x21-\x7e]+", url):
+        raise InputError(f"{named} is no address", remedy="write http://HOST:PORT or https://HOST/PATH")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise InputError(
+            f"{named} holds more than an address", remedy="leave out user, password, query and fragment"
+        )
+    shown = f"[{host}]" if ":" in host else host
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = host == "localhost" or host.endswith(".localhost")
+    where = shown if port is None else f"{shown}:{port}"
+    return Endpoint(url.rstrip("/"), where, loopback, f"all://{shown}")
+
+
+# ---- mapping -------------------------------------------------------------------------------------------
+
+
+def wire_name(name: str) -> str:
+    """A tool's name as the services accept it: a model may have made up one that they refuse to read again."""
+    return _NAME.sub("_", name)[:64] or "_"
+
+
+def arguments_object(text: str) -> dict[str, Any]:
+    """The arguments of an earlier call as an object; what was none is shown to the model as it wrote it."""
+    try:
+        value = canonical_json.parse(text).value()
+    except NotJson:
+        value = None
+    return value if isinstance(value, dict) else {"unparsed": text}
+
+
+def tool_schema(tool: ToolSpec) -> Any:
+    """The JSON Schema of a tool's arguments, every keyword of it."""
+    return json.loads(tool.input_schema)
+
+
+def own_raw(message: dict[str, Any], provider: str) -> dict[str, Any]:
+    """What this provider's adapter left in an earlier reply, or nothing."""
+    raw = message.get("raw")
+    return raw if isinstance(raw, dict) and raw.get("provider") == provider else {}
+
+
+def finish_of(word: object, table: Mapping[str, str], called: bool) -> str:
+    """How a reply ended, in our words: what `table` does not know, or what the calls belie, is `other`."""
+    finish = table.get(word, "other") if isinstance(word, str) else "other"
+    if called:
+        return "tool_calls" if finish == "stop" else finish
+    return "other" if finish == "tool_calls" else finish
+
+
+def usage_of(read: object, written: object) -> dict[str, int] | None:
+    """Token counts, if both are counts."""
+    if type(read) is not int or type(written) is not int:
+        return None
+    return {"input_tokens": read, "output_tokens": written}
+
+
+def text_of(value: object) -> str:
+    """A text of the reply, empty where there is none. InvalidModelOutput for anything else."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InvalidModelOutput("the reply has something else where text belongs")
+    return value
+
+
+def list_of(value: object) -> list[dict[str, Any]]:
+    """A list of objects of the reply, empty where there is none. InvalidModelOutput for anything else."""
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise InvalidModelOutput("the reply has something else where a list of objects belongs")
+    return value

@@ -1,0 +1,287 @@
+"""OpenAI's chat completions, and every service that speaks them.
+
+The address is `base_url`, else OPENAI_BASE_URL, else Azure's (AZURE_OPENAI_ENDPOINT with AZURE_OPENAI_API_KEY,
+its v1 API, the model being a deployment) where OPENAI_API_KEY is unset, else api.openai.com, which alone with
+Azure needs a key. OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS work as the SDK says. Nothing is
+asked for that has a default: no temperature, no seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ....fail.errors import InputError, InvalidModelOutput
+from ...formats import canonical_json
+from ..types import LLMInput, LLMOutput, ToolCall, ToolSpec
+from .common import (
+    IDENTITY,
+    Adapter,
+    Endpoint,
+    arguments_object,
+    endpoint,
+    environment,
+    finish_of,
+    header_secrets,
+    key,
+    list_of,
+    need_package,
+    own_raw,
+    secret,
+    text_of,
+    tool_schema,
+    usage_of,
+    wire_name,
+)
+from .failures import Cut, Reported
+from .wire import Call, Options, parsed, read
+
+NEEDED: Final = "3.0"
+HOME: Final = "https://api.openai.com/v1"
+NO_KEY: Final = "unused"  # a server without keys gets one all the same: the SDK insists
+FINISH: Final = {"stop": "stop", "tool_calls": "tool_calls", "length": "length", "content_filter": "refusal"}
+
+
+def open_adapter(model: str, base_url: str | None, options: Options) -> Adapter:
+    """An adapter for `model`. Raises InputError."""
+    need_package("openai", NEEDED)
+    given, named = (
+        (base_url, "the base URL") if base_url else (environment("OPENAI_BASE_URL"), "OPENAI_BASE_URL")
+    )
+    credential = key("OPENAI_API_KEY")
+    azure = environment("AZURE_OPENAI_ENDPOINT")
+    if given is None and credential is None and azure is not None:
+        target = endpoint(azure, "AZURE_OPENAI_ENDPOINT")
+        target = endpoint(f"{target.url.removesuffix('/openai/v1')}/openai/v1", "AZURE_OPENAI_ENDPOINT")
+        credential = key("AZURE_OPENAI_API_KEY")
+        if credential is None:
+            raise InputError("AZURE_OPENAI_API_KEY is not set", remedy="set it to the resource's key")
+        return OpenAIAdapter(model, target, credential, options, modern=True)
+    target = endpoint(given or HOME, named)
+    own = target.host == "api.openai.com"
+    if own and credential is None:
+        raise InputError(
+            "OPENAI_API_KEY is not set", remedy="set it, or name a server of your own with --base-url"
+        )
+    return OpenAIAdapter(model, target, credential, options, modern=own)
+
+
+class OpenAIAdapter(Adapter):
+    """A model behind chat completions. `modern`: the service is OpenAI's own, which renamed `max_tokens`."""
+
+    provider = "openai"
+    package = "openai"
+
+    def __init__(
+        self, model: str, target: Endpoint, credential: str | None, options: Options, *, modern: bool
+    ) -> None:
+        secrets = header_secrets("OPENAI_CUSTOM_HEADERS")
+        if credential is not None:
+            secrets = (secret("openai_key", credential), *secrets)
+        super().__init__(model, target, secrets, options)
+        self._key = credential or NO_KEY
+        self._limit = "max_completion_tokens" if modern else "max_tokens"
+
+    def request(self, asked: LLMInput) -> dict[str, Any]:
+        """The request's body."""
+        body: dict[str, Any] = {
+            "model": self._model,
+            "messages": messages_of(asked.messages),
+            self._limit: self._max_tokens(asked),
+        }
+        if asked.tools:
+            body["tools"] = tools_of(asked.tools)
+        if self._options.stream:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        if extra := self._extra(asked):
+            body["extra_body"] = extra  # the SDK merges it into the body
+        return body
+
+    def converse(self, sdk: Any, body: dict[str, Any], call: Call) -> LLMOutput:
+        """Send `body`, read the reply."""
+        connect, wait = self._waits()
+        timeout = sdk.Timeout(wait, connect=connect)
+        with (
+            sdk.OpenAI(
+                api_key=self._key,
+                base_url=self._endpoint.url,
+                max_retries=0,
+                timeout=timeout,
+                default_headers=IDENTITY,
+                http_client=sdk.DefaultHttpxClient(timeout=timeout, **self._http(call)),
+            ) as client,
+            client.chat.completions.with_streaming_response.create(**body) as response,
+        ):
+            output = reply_of(read(response, Chunks(), call))
+        if not call.streams:
+            call.say(output.text or output.final_answer or "")
+        return output
+
+
+# ---- out -----------------------------------------------------------------------------------------------
+
+
+def messages_of(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The history in chat completions' words."""
+    return [_message(message) for message in messages]
+
+
+def _message(message: dict[str, Any]) -> dict[str, Any]:
+    role, content = message["role"], message["content"]
+    if role == "tool":
+        return {"role": "tool", "tool_call_id": message["tool_call_id"], "content": content}
+    calls = message.get("tool_calls", ())
+    if role != "assistant" or not calls:
+        return {"role": role, "content": content}
+    raw = own_raw(message, "openai")
+    extra = raw.get("extra_content") or [None] * len(calls)
+    out = {"role": role, "content": content or None, "tool_calls": []}
+    if "reasoning_content" in raw:
+        out["reasoning_content"] = raw["reasoning_content"]
+    for call, signed in zip(calls, extra, strict=False):
+        function = {"name": wire_name(call["name"]), "arguments": _arguments(call["arguments"])}
+        item = {"id": call["id"], "type": "function", "function": function}
+        out["tool_calls"].append(item if signed is None else item | {"extra_content": signed})
+    return out
+
+
+def _arguments(text: str) -> str:
+    return canonical_json.encode(arguments_object(text))
+
+
+def tools_of(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
+    """The tools as functions, their schemas untouched."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool_schema(tool),
+            },
+        }
+        for tool in tools
+    ]
+
+
+# ---- in ------------------------------------------------------------------------------------------------
+
+
+def reply_of(completion: dict[str, Any]) -> LLMOutput:
+    """A whole completion as LLMOutput. Raises InvalidModelOutput, or Reported for an error in its place."""
+    if completion.get("error"):
+        raise Reported(completion)
+    choices = list_of(completion.get("choices"))
+    if not choices or not isinstance(choices[0].get("message"), dict):
+        raise InvalidModelOutput("the reply has no message")
+    message = choices[0]["message"]
+    text, refusal = _text(message.get("content")), text_of(message.get("refusal"))
+    wanted = list_of(message.get("tool_calls"))
+    finish = "refusal" if refusal else finish_of(choices[0].get("finish_reason"), FINISH, bool(wanted))
+    usage = completion.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    calls = [] if finish == "refusal" else [_call(call) for call in wanted]
+    answered = finish in ("refusal", "length") or text
+    return LLMOutput(
+        text=(text or None) if calls else None,
+        tool_calls=calls,
+        final_answer=None if calls or not answered else text or refusal,
+        usage=usage_of(usage.get("prompt_tokens"), usage.get("completion_tokens")),
+        finish_reason=finish,
+        model=completion.get("model"),
+        raw=_raw(message, wanted) if calls else None,
+    )
+
+
+def _text(content: object) -> str:
+    """The visible text; some services send it in parts."""
+    if not isinstance(content, list):
+        return text_of(content)
+    return "".join(text_of(part.get("text")) for part in list_of(content) if part.get("type") == "text")
+
+
+def _call(call: dict[str, Any]) -> ToolCall:
+    function = call.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise InvalidModelOutput("the reply has a tool call without a function's name")
+    arguments = function.get("arguments")
+    return ToolCall(function["name"], arguments if isinstance(arguments, dict) else text_of(arguments))
+
+
+def _raw(message: dict[str, Any], wanted: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """What some services want back with the calls: the reasoning before them, signatures beside them."""
+    raw: dict[str, Any] = {}
+    if reasoning := text_of(message.get("reasoning_content")):
+        raw["reasoning_content"] = reasoning
+    if any(call.get("extra_content") is not None for call in wanted):
+        raw["extra_content"] = [call.get("extra_content") for call in wanted]
+    return {"provider": "openai", **raw} if raw else None
+
+
+class Chunks:
+    """A streamed completion. It is whole with a finish reason and `[DONE]`; neither alone will do."""
+
+    def __init__(self) -> None:
+        self.begun = self.done = False
+        self._finish: object = None
+        self._model: object = None
+        self._usage: object = None
+        self._texts: dict[str, list[str]] = {"content": [], "refusal": [], "reasoning_content": []}
+        self._calls: list[dict[str, Any]] = []
+        self._open: dict[object, dict[str, Any]] = {}
+
+    def feed(self, event: str, data: str) -> str:
+        """Take the next chunk; the visible text in it."""
+        if data.strip() == "[DONE]":
+            self.done = True
+            return ""
+        chunk = parsed(data)
+        if chunk.get("error") or event == "error":
+            raise Reported(chunk)
+        self._model = chunk.get("model") or self._model
+        self._usage = chunk.get("usage") or self._usage
+        said = ""
+        for choice in list_of(chunk.get("choices"))[:1]:
+            self._finish = choice.get("finish_reason") or self._finish
+            delta = choice.get("delta")
+            if isinstance(delta, dict):
+                said += self._take(delta)
+        return said
+
+    def _take(self, delta: dict[str, Any]) -> str:
+        said = {name: _text(delta.get(name)) for name in self._texts}
+        for name, text in said.items():
+            self._texts[name].append(text)
+        calls = list_of(delta.get("tool_calls"))
+        for part in calls:
+            self._take_call(part)
+        self.begun = self.begun or bool(calls or any(said.values()) or delta.get("reasoning"))
+        return said["content"] + said["refusal"]
+
+    def _take_call(self, part: dict[str, Any]) -> None:
+        function = part.get("function")
+        function = function if isinstance(function, dict) else {}
+        index, name, arguments = part.get("index", 0), function.get("name"), function.get("arguments")
+        call = self._open.get(index)
+        # some services number every call 0, and tell them apart by the id alone
+        if call is None or (name and part.get("id") and part["id"] != call["id"]):
+            call = {"id": part.get("id"), "function": {"name": name, "arguments": ""}}
+            self._open[index] = call
+            self._calls.append(call)
+        elif name and not call["function"]["name"]:
+            call["function"]["name"] = name
+        if isinstance(arguments, dict):
+            call["function"]["arguments"] = arguments
+        elif isinstance(call["function"]["arguments"], str):
+            call["function"]["arguments"] += text_of(arguments)
+        if part.get("extra_content") is not None:
+            call["extra_content"] = part["extra_content"]
+
+    def message(self) -> dict[str, Any]:
+        """The completion as it would have come in one piece. Raises Cut."""
+        if not self.done or self._finish is None:
+            raise Cut
+        message: dict[str, Any] = {name: "".join(parts) for name, parts in self._texts.items()}
+        message["tool_calls"] = self._calls
+        choice = {"message": message, "finish_reason": self._finish}
+        return {"choices": [choice], "model": self._model, "usage": self._usage}

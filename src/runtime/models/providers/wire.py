@@ -1,0 +1,243 @@
+"""One call to a service: in time, within bounds, and with what comes as it comes.
+
+The SDK works in a thread of its own, so that nothing in it (a name that does not resolve, headers that
+trickle) outlasts the deadline, and an interrupt reaches the caller at once.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from ....fail.errors import InvalidModelOutput, ModelError
+from ..types import LLMOutput
+from .failures import Answered, Cut, Refused, failure_of, retry_after_ms
+
+MAX_BYTES: Final = 32 * 2**20
+_KEPT_HEADERS: Final = ("retry-after", "retry-after-ms", "date", "x-should-retry")
+_TEXT, _DONE, _FAILED = "text", "done", "failed"
+_UNREAD: Final = (ValueError, InvalidModelOutput)
+_PARTING_S: Final = 0.2  # a worker that is not stuck needs far less to end
+
+
+OnText = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to speak with any provider; `open_model` says what each is."""
+
+    on_text: OnText | None
+    timeout_s: float
+    total_s: float
+    max_tokens: int
+    stream: bool
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Gather(Protocol):
+    """Puts a streamed reply together. `begun`: some of it has come; `done`: the stream said that it is whole."""
+
+    begun: bool
+    done: bool
+
+    def feed(self, event: str, data: str) -> str:
+        """Take the next event; the visible text in it, if any."""
+
+    def message(self) -> dict[str, Any]:
+        """The reply as the service sends one that it does not stream. Raises Cut unless it is whole."""
+
+
+class Call:
+    """A call under way. `run` is the caller's side; `hooks`, `say` and `begun` are for the worker."""
+
+    def __init__(self, options: Options, host: str) -> None:
+        self._options = options
+        self._host = host
+        self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._over = threading.Event()
+        self._connection: socket.socket | None = None
+        self._answered: Answered | None = None
+        self._refused: str | None = None
+        self._received = 0
+        self.begun = False
+        self.streams = False
+
+    def run(self, work: Callable[[], LLMOutput]) -> LLMOutput:
+        """The outcome of `work`, or a failure of ours, by the deadline."""
+        deadline = time.monotonic() + self._options.total_s
+        worker = threading.Thread(target=self._work, args=(work,), name="tachograph-model", daemon=True)
+        worker.start()
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                try:
+                    what, value = self._events.get(timeout=left)
+                except queue.Empty:
+                    break
+                if what == _DONE:
+                    return value  # type: ignore[no-any-return]
+                if what == _FAILED:
+                    raise value
+                self._show(value)
+        finally:
+            self._abandon()
+            worker.join(_PARTING_S)
+        if self.begun:
+            raise ModelError(f"{self._host} broke off in the middle of a reply: out of time")
+        raise TimeoutError(f"{self._host} gave no reply within {self._options.total_s:g} s")
+
+    def _show(self, text: str) -> None:
+        assert self._options.on_text is not None
+        try:
+            self._options.on_text(text)
+        except Exception as error:
+            raise ModelError(f"on_text raised {type(error).__name__}") from error
+
+    def _abandon(self) -> None:
+        """Let the worker end soon, wherever it is; after a finished call this changes nothing."""
+        self._over.set()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _work(self, work: Callable[[], LLMOutput]) -> None:
+        try:
+            self._events.put((_DONE, work()))
+        except BaseException as error:  # noqa: BLE001 - becomes a failure of ours, raised by the caller's side
+            self._events.put((_FAILED, self._failure(error)))
+
+    def _failure(self, error: BaseException) -> Exception:
+        if self._refused is not None:
+            error = Refused(self._refused)
+        elif self._answered is not None and self._received == 0 and isinstance(error, _UNREAD):
+            error = Cut()  # what cannot be read is nothing at all
+        return failure_of(error, self._answered, self._host, self.begun)
+
+    def say(self, text: str) -> None:
+        """Hand visible text on, if anybody listens."""
+        if text and self._options.on_text is not None:
+            # half a surrogate pair is no text that a terminal could show
+            self._events.put((_TEXT, text.encode("utf-8", "replace").decode("utf-8")))
+
+    def hooks(self) -> dict[str, list[Callable[[Any], None]]]:
+        """What the HTTP client calls before a request and after the head of its answer."""
+        return {"request": [self._asking], "response": [self._answering]}
+
+    def _asking(self, request: Any) -> None:
+        request.extensions = {**request.extensions, "trace": self._trace}
+
+    def _trace(self, event: str, info: dict[str, Any]) -> None:
+        """Learn the connection as soon as there is one, so that it can be closed under a worker that waits."""
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            self._connection = info["return_value"].get_extra_info("socket")
+            if self._over.is_set():
+                self._hang_up()
+
+    def _answering(self, response: Any) -> None:
+        headers = response.headers
+        self._answered = Answered(
+            response.status_code,
+            retry_after_ms({name: headers[name] for name in _KEPT_HEADERS if name in headers}, time.time()),
+            headers.get("x-should-retry") != "false",
+        )
+        self.streams = headers.get("content-type", "").split(";")[0].strip().lower() == "text/event-stream"
+        if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+            self._refuse("compressed, which was not asked for")
+        response.stream = _bounded(response.stream, self._count)
+
+    def _count(self, size: int) -> None:
+        self._received += size
+        if self._over.is_set():
+            self._refuse("no longer waited for")
+        if self._received > MAX_BYTES:
+            self._refuse(f"larger than {MAX_BYTES} bytes")
+
+    def _refuse(self, reason: str) -> None:
+        self._refused = reason  # the SDKs wrap what is raised inside them
+        raise Refused(reason)
+
+
+def _bounded(stream: Any, count: Callable[[int], None]) -> Any:
+    """`stream` with its bytes counted as they come. The HTTP libraries want a stream of their own class."""
+    base = next(cls for cls in type(stream).__mro__ if cls.__name__ == "SyncByteStream")
+
+    class Bounded(base):  # type: ignore[misc, valid-type]
+        def __iter__(self) -> Iterator[bytes]:
+            for chunk in stream:
+                count(len(chunk))
+                yield chunk
+
+        def close(self) -> None:
+            stream.close()
+
+    return Bounded()
+
+
+def read(response: Any, gather: Gather, call: Call) -> dict[str, Any]:
+    """The reply behind an SDK's raw response, streamed or in one piece, whatever was asked for."""
+    if not call.streams:
+        return parsed(response.read())
+    for event, data in events(response.iter_bytes()):
+        text = gather.feed(event, data)
+        call.begun = call.begun or gather.begun
+        call.say(text)
+        if gather.done:
+            break
+    return gather.message()
+
+
+def parsed(text: str | bytes) -> dict[str, Any]:
+    """A JSON object of the service. InvalidModelOutput for anything else."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidModelOutput("the reply is no JSON") from None
+    if not isinstance(value, dict):
+        raise InvalidModelOutput("the reply is no JSON object")
+    return value
+
+
+def events(chunks: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+    """The server-sent events in `chunks` as (event, data). One that was cut off is none.
+
+    Lines end at a line feed alone: in JSON text other separators are ordinary characters.
+    """
+    event = ""
+    data: list[str] = []
+    for line in _lines(chunks):
+        if not line:
+            if data:
+                yield event, "\n".join(data)
+            event, data = "", []
+            continue
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "data":
+            data.append(value)
+        elif field == "event":
+            event = value
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    begun: list[bytes] = []
+    for chunk in chunks:
+        *whole, rest = chunk.split(b"\n")
+        for line in whole:
+            begun.append(line)
+            try:
+                yield b"".join(begun).removesuffix(b"\r").decode("utf-8")
+            except UnicodeDecodeError:
+                raise InvalidModelOutput("the reply is no UTF-8") from None
+            begun = []
+        begun.append(rest)

@@ -1,0 +1,131 @@
+"""The stub model: answers from a script, by step, and points into what the run really found.
+
+A script is a list of turns: `{say, calls: [{tool, arguments | arguments_text}], answer, usage, finish_reason}`.
+Inside `arguments` and `answer`, `{$result: N, at: POINTER}` stands for a value of the N-th tool result so far
+(from 0), `{$join: [...]}` for the texts and whole numbers in the list put together. A script that runs out or
+a pointer that dangles is an error: a stub never makes anything up.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...fail.errors import TaskError
+from ..formats import canonical_json
+from .types import LLMInput, LLMOutput, ToolCall
+
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+# what a model is told in the place of the result of a call that was refused
+_DENIAL = {"error", "rule", "reason", "executed", "retryable"}
+_SAID = 300  # characters of a rule and its reason
+# makes an error at a place of the script: (JSON Pointer within the turns, message, remedy)
+Complain = Callable[[str, str, str], TaskError]
+
+
+def _plain_error(pointer: str, message: str, remedy: str) -> TaskError:
+    return TaskError(f"{message} (at {pointer or '/'})", file="<script>", remedy=remedy)
+
+
+class Stub:
+    """A model callable over a script. Indexed by step, so that asking again gives the same reply."""
+
+    def __init__(self, turns: Sequence[dict[str, Any]], complain: Complain = _plain_error) -> None:
+        self._turns = list(turns)
+        self._complain = complain
+        self.identity = {
+            "execution_path": "stub",
+            "provider": "stub",
+            "name": "script",
+            "script_digest": canonical_json.digest(canonical_json.encode(self._turns)),
+        }
+
+    def __call__(self, asked: LLMInput) -> LLMOutput:
+        index = asked.step_index - 1
+        if index >= len(self._turns):
+            raise self._complain(
+                f"/{len(self._turns) - 1}" if self._turns else "",
+                f"the script has {len(self._turns)} turns and turn {index + 1} is asked for",
+                "add a turn, or end the script with an answer",
+            )
+        turn = self._turns[index]
+        where = f"/{index}"
+        calls = []
+        for i, call in enumerate(turn.get("calls", ())):
+            if "arguments_text" in call:
+                calls.append(ToolCall(call["tool"], call["arguments_text"]))
+            else:
+                arguments = self._fill(call.get("arguments", {}), asked, f"{where}/calls/{i}/arguments")
+                calls.append(ToolCall(call["tool"], canonical_json.encode(arguments)))
+        answer = turn.get("answer")
+        if answer is not None:
+            answer = self._fill(answer, asked, f"{where}/answer")
+            if not isinstance(answer, str):
+                raise self._complain(
+                    f"{where}/answer", "the answer is no text", "point at a string or use $join"
+                )
+        return LLMOutput(
+            text=turn.get("say"),
+            tool_calls=calls,
+            final_answer=answer,
+            usage=turn.get("usage"),
+            finish_reason=turn.get("finish_reason", "tool_calls" if calls else "stop"),
+            model="stub",
+        )
+
+    def _fill(self, value: Any, asked: LLMInput, where: str) -> Any:
+        if isinstance(value, list):
+            return [self._fill(item, asked, f"{where}/{i}") for i, item in enumerate(value)]
+        if not isinstance(value, dict):
+            return value
+        if "$result" in value:
+            return self._point(value, asked, where)
+        if "$join" in value:
+            parts = self._fill(value["$join"], asked, f"{where}/$join")
+            if not isinstance(parts, list) or not all(type(part) in (str, int) for part in parts):
+                raise self._complain(where, "$join takes a list of texts and whole numbers", "point at such")
+            return "".join(map(str, parts))
+        return {key: self._fill(item, asked, f"{where}/{key}") for key, item in value.items()}
+
+    def _point(self, value: dict[str, Any], asked: LLMInput, where: str) -> Any:
+        number, pointer = value["$result"], value.get("at", "")
+        results = [message for message in asked.messages if message["role"] == "tool"]
+        if type(number) is not int or not 0 <= number < len(results):
+            raise self._complain(
+                where, f"$result {number} does not exist, there are {len(results)} so far", "count from 0"
+            )
+        here = json.loads(results[number]["content"])
+        try:
+            return _at(here, pointer)
+        except (KeyError, IndexError, ValueError, TypeError):
+            raise self._complain(where, *_nothing_at(pointer, number, here)) from None
+
+
+def _nothing_at(pointer: str, number: int, here: Any) -> tuple[str, str]:
+    """What is wrong with a pointer that finds nothing, and what to do: a refused call has no result."""
+    nothing = f"pointer {pointer!r} finds nothing in result {number}"
+    if isinstance(here, dict) and here.keys() == _DENIAL and here["error"] == "policy_denied":
+        said = f"{here['rule']}: {here['reason']}"
+        return (
+            f"{nothing}, which is a denial by {said[:_SAID]}",
+            "mend the policy, or what the script does then",
+        )
+    return nothing, "look at the recorded result"
+
+
+def _at(here: Any, pointer: str) -> Any:
+    """The value at a JSON Pointer (RFC 6901). Raises KeyError, IndexError, ValueError or TypeError."""
+    first, *tokens = pointer.split("/")
+    if first:
+        raise ValueError("a pointer begins with /")
+    for token in tokens:
+        token = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(here, list):
+            if not _INDEX.fullmatch(token):
+                raise ValueError("no index")
+            here = here[int(token)]
+        else:
+            here = here[token]
+    return here

@@ -1,0 +1,9 @@
+"""The policy and the gate that decides by it. Pure, apart from reading policy files.
+
+- `policy`: the policy as validated data
+- `loading`: read and merge policy files
+- `consistency`: contradictions and dead entries that a JSON Schema cannot see
+- `gate`: decide one call: allow, deny or escalate, with rule and reason
+- `usage`: what a run has used so far, for budgets and cycle detection
+- `explain`: the verdict of every rule on one call
+"""

@@ -1,0 +1,185 @@
+"""What a JSON Schema cannot say of a policy: names that contradict each other, entries that decide nothing.
+
+An entry that is present and inert is refused: whoever reads it believes that it guards something.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from ..formats.escape import shown
+from ..resources.networks import Networks, holds_shut
+from ..resources.url import Entry, Malformed, parse_entry
+from ..schema.schema_errors import did_you_mean
+
+if TYPE_CHECKING:
+    from ..tools.contract import Tool
+    from .policy import Policy
+
+_SHORTEST: Final = {4: 8, 6: 7}  # a wider network names no place any more
+# IPv6 forms that carry an IPv4 address: what is judged is the address inside
+_CARRIERS: Final = tuple(ipaddress.IPv6Network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96"))
+_RELAYED: Final = tuple(ipaddress.IPv6Network(text) for text in ("::/96", "2001::/32", "2002::/16"))
+_OWN: Final = ipaddress.IPv6Network("::/127")  # "any" and loopback look like carriers, and carry nothing
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def check_names(policy: Policy) -> None:
+    """Names of tools that contradict each other. Raises PolicyError."""
+    for name, i in policy.denied.items():
+        if name in policy.allowed:
+            raise policy.error(
+                f"/tool_registry/denied/{i}",
+                f"{name!r} is both allowed and denied",
+                "remove it from one list",
+            )
+    for name, i in policy.approval_for.items():
+        if name not in policy.allowed:
+            raise policy.error(
+                f"/approval/required_for/{i}",
+                f"approval for {name!r} can decide no call, since the tool is not allowed",
+                did_you_mean(name, policy.allowed) or "allow the tool or remove the name",
+            )
+
+
+def check_urls(policy: Policy) -> None:
+    """Entries that cannot be read, and such as another entry covers. Raises PolicyError."""
+    texts = policy.data.get("url_allowlist", ())
+    entries: list[Entry] = []
+    for i, text in enumerate(texts):
+        try:
+            entries.append(parse_entry(text))
+        except Malformed as error:
+            raise policy.error(
+                f"/url_allowlist/{i}",
+                f"no usable entry: {error.reason}",
+                "write scheme://host[:port][/path-prefix]",
+            ) from None
+    first: dict[tuple[str, str, int], dict[str, int]] = {}
+    for i, entry in enumerate(entries):
+        first.setdefault((entry.scheme, entry.host, entry.port), {}).setdefault(entry.prefix, i)
+    for i, entry in enumerate(entries):
+        by = _covering(entry.prefix, i, first[entry.scheme, entry.host, entry.port])
+        if by is not None:
+            raise policy.error(
+                f"/url_allowlist/{i}",
+                f"this entry can decide no call, since {shown(texts[by])} covers it",
+                "remove one of the two",
+            )
+
+
+def _covering(prefix: str, index: int, first: Mapping[str, int]) -> int | None:
+    """The place of another entry that allows whatever this one does; `first` holds its host's prefixes."""
+    if first[prefix] != index:
+        return first[prefix]
+    if len(first) == 1:
+        return None
+    candidates = {"/"}
+    at = prefix.rfind("/")
+    while at > 0:
+        candidates |= {prefix[: at + 1], prefix[:at]}
+        at = prefix.rfind("/", 0, at)
+    return min((first[wider] for wider in candidates - {prefix} if wider in first), default=None)
+
+
+def check_networks(policy: Policy) -> None:
+    """Networks that cannot be read, open everything, or open nothing that was shut. Raises PolicyError."""
+    seen: list[tuple[Network, str]] = []
+    firsts: list[tuple[int, int]] = []  # version and address of each seen, sorted
+    wider: dict[tuple[int, int], set[int]] = {}  # as in Networks
+    for i, text in enumerate(policy.data.get("private_networks", ())):
+        where = f"/private_networks/{i}"
+        try:
+            Networks([text])
+        except Malformed as error:
+            raise policy.error(
+                where, f"no usable network: {error.reason}", "write a CIDR such as 10.1.0.0/16"
+            ) from None
+        network = ipaddress.ip_network(text)
+        problem = _inert(network)
+        if problem is not None:
+            raise policy.error(where, *problem)
+        low, high = int(network.network_address), int(network.broadcast_address)
+        at = bisect_left(firsts, (network.version, low))
+        overlaps = at < len(firsts) and firsts[at] <= (network.version, high)
+        overlaps = overlaps or any(
+            version == network.version and low >> shift in known for (version, shift), known in wider.items()
+        )
+        for other, written in seen if overlaps else ():
+            if network.version == other.version and (_inside(network, other) or _inside(other, network)):
+                raise policy.error(
+                    where,
+                    f"{text!r} and {written!r} name the same addresses",
+                    "remove the narrower of the two",
+                )
+        seen.append((network, text))
+        firsts.insert(at, (network.version, low))
+        shift = network.max_prefixlen - network.prefixlen
+        wider.setdefault((network.version, shift), set()).add(low >> shift)
+
+
+def _inside(one: Network, other: Network) -> bool:
+    return one.subnet_of(other)  # type: ignore[arg-type]  # of one version, see above
+
+
+def _inert(network: Network) -> tuple[str, str] | None:
+    """What is wrong with a network, and what to do; None for one that opens something."""
+    if network.prefixlen < _SHORTEST[network.version]:
+        return (
+            f"a network of /{network.prefixlen} opens everything, the addresses of cloud metadata too",
+            "name the networks that are meant",
+        )
+    if isinstance(network, ipaddress.IPv6Network) and any(network.subnet_of(c) for c in _CARRIERS):
+        return "an IPv4 network written as IPv6 is never asked", "write the IPv4 network, such as 10.1.0.0/16"
+    relayed = isinstance(network, ipaddress.IPv6Network) and any(network.subnet_of(r) for r in _RELAYED)
+    if relayed and not _inside(network, _OWN):
+        return "IPv4-compatible, Teredo and 6to4 addresses are not opened", "name the network that is meant"
+    if not holds_shut(network):
+        return "public addresses are allowed without a network", "remove it"
+    return None
+
+
+def check_uses(policy: Policy, tools: Iterable[Tool]) -> None:
+    """Hosts and mounts that no tool of a run can reach for, allowed or not. Raises PolicyError.
+
+    A tool that the registry shuts out counts: an overlay that takes a tool away stays a policy.
+    """
+    there = list(tools)
+    kinds = {resource.kind for tool in there for resource in tool.resources}
+    effects = {tool.effect for tool in there}
+    if policy.data.get("url_allowlist") and "url" not in kinds and "network" not in effects:
+        raise policy.error(
+            "/url_allowlist",
+            "these entries can decide no call, since no tool takes a URL or reaches the network",
+            "allow such a tool or remove the entries",
+        )
+    if policy.mounts and not ({"path:read", "path:write"} & kinds or {"read", "write"} & effects):
+        raise policy.error(
+            "/sandbox/mounts",
+            "these mounts can decide no call, since no tool takes a path, reads or writes",
+            "allow such a tool or remove the mounts",
+        )
+
+
+def check_addresses(policy: Policy, hosts: Iterable[str]) -> None:
+    """Entries for an address that no connection may be made to. Raises PolicyError.
+
+    `hosts` are answered by folders, and need no connection.
+    """
+    mapped = set(hosts)
+    for i, text in enumerate(policy.data.get("url_allowlist", ())):
+        host = parse_entry(text).host
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            continue
+        if host not in mapped and not policy.networks.allows(host):
+            raise policy.error(
+                f"/url_allowlist/{i}",
+                f"this entry can decide no call, since {host} is no public address and in no private_networks",
+                "name its network there or remove the entry",
+            )

@@ -1,0 +1,145 @@
+"""Why a call was decided as it was: every rule's verdict, the policy line behind it, how far the budgets are used.
+
+The same rules in the same order as `Gate.decide`; what comes after the first objection is not asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..core.effects import Call
+from .gate import ALLOW, ESCALATE, Asked, Counters, Decision, Gate
+
+PASSED: Final = "pass"
+FAILED: Final = "fail"
+ASKS: Final = "asks a person"
+NOT_ASKED: Final = "not asked"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleVerdict:
+    """What one rule said: `pass`, `fail`, `asks a person` or `not asked`; `at` is the policy line behind it."""
+
+    rule_id: str
+    verdict: str
+    reason: str
+    at: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "rule_id": self.rule_id,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "at": self.at,
+            "facts": self.facts,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How far a limit of the policy is used, before the call."""
+
+    name: str
+    used: int
+    limit: int
+    at: str
+
+    def record(self) -> dict[str, Any]:
+        return {"name": self.name, "used": self.used, "limit": self.limit, "at": self.at}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A decision with everything that led to it."""
+
+    decision: Decision
+    rules: tuple[RuleVerdict, ...]
+    budgets: tuple[Budget, ...]
+
+    def record(self) -> dict[str, Any]:
+        return {
+            **self.decision.record(),
+            "rules": [rule.record() for rule in self.rules],
+            "budgets": [budget.record() for budget in self.budgets],
+        }
+
+
+# rule: the place in the policy that it rests on where its verdict names none
+_PLACES: Final = {
+    "tool_registry": "/tool_registry/allowed",
+    "url_allowlist": "/url_allowlist",
+    "sandbox_path": "/sandbox/mounts",
+    "arg_schema": "/arg_schema_enforcement",
+    "cycle_detection": "/cycle_detection/max_repeats",
+    "loop_budget": "/loop_budget",
+    "approval": "/approval/required_for",
+}
+
+
+def explain(gate: Gate, call: Call, counters: Counters) -> Explanation:
+    """Decide a call as `gate.decide` does, and say what every rule made of it. Never raises."""
+    decision = gate.decide(call, counters)
+    rules: list[RuleVerdict] = []
+    over = None
+    asked = gate.asked(call, counters)
+    for name, rule in gate.rules:
+        place = gate.policy.at(_PLACES.get(name, ""))
+        if over is not None:
+            rules.append(RuleVerdict(name, NOT_ASKED, f"{over} spoke first", place))
+            continue
+        try:
+            found = rule(asked)
+        except Exception as error:  # noqa: BLE001 - a rule that breaks denies
+            over = name
+            rules.append(RuleVerdict(name, FAILED, f"the rule broke with {type(error).__name__}", place))
+            continue
+        if found is None:
+            rules.append(RuleVerdict(name, PASSED, _silent(name, asked, gate), place))
+            continue
+        verdict = PASSED if found.decision == ALLOW else ASKS if found.decision == ESCALATE else FAILED
+        rules.append(RuleVerdict(name, verdict, found.reason, found.at, found.facts))
+        over = None if found.decision == ALLOW else name
+    return Explanation(decision, tuple(rules), budgets_of(gate, counters, call))
+
+
+def budgets_of(gate: Gate, counters: Counters, call: Call | None = None) -> tuple[Budget, ...]:
+    """Every limit with what is used of it; with a call, how often it brought the same result."""
+    policy = gate.policy
+    used = {
+        "max_iterations": counters.iterations,
+        "max_tokens": counters.tokens,
+        "max_tool_calls": counters.tool_calls,
+        "max_result_bytes": counters.result_bytes,
+    }
+    found = [
+        Budget(name, used[name], limit, policy.at(f"/loop_budget/{name}"))
+        for name, limit in policy.limits.items()
+    ]
+    if call is not None:
+        repeats = counters.repeats.get(gate.key_of(call), 0)
+        found.append(
+            Budget("max_repeats", repeats, policy.max_repeats, policy.at("/cycle_detection/max_repeats"))
+        )
+    return tuple(found)
+
+
+def _silent(rule: str, asked: Asked, gate: Gate) -> str:
+    """Why a rule that said nothing had nothing to say."""
+    policy = gate.policy
+    if rule in ("url_allowlist", "sandbox_path"):
+        kind = "url" if rule == "url_allowlist" else "path"
+        declared = asked.tool is not None and any(r.kind.startswith(kind) for r in asked.tool.resources)
+        what = "URL" if kind == "url" else "path"
+        return f"no {what} among the arguments" if declared else f"the tool takes no {what}"
+    if rule == "arg_schema":
+        return f"the arguments fit the tool's schema ({'strict' if policy.strict_arguments else 'shape'})"
+    if rule == "cycle_detection":
+        used = asked.counters.repeats.get(gate.key_of(asked.call), 0)
+        return f"brought the same result {used} times, max_repeats is {policy.max_repeats}"
+    if rule == "loop_budget":
+        return f"{asked.counters.tool_calls} of {policy.limits['max_tool_calls']} calls are used"
+    if rule == "approval":
+        return "the tool needs no approval"
+    return "nothing against it"

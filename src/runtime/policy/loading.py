@@ -1,0 +1,101 @@
+"""Read policy files: strictly, with the place of every value, and merged in order."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ...fail.errors import PolicyError
+from ..formats import canonical_json
+from ..formats.json_pointer import escape_pointer
+from ..formats.read_file import NotPlain, read_plain
+from ..formats.shipped_files import relative_to_root
+from ..formats.strict_yaml import Document, YamlError
+from ..formats.strict_yaml import load as load_yaml
+from .policy import Policy
+
+_MAX_BYTES: Final = 1 << 20
+
+
+def load_policy(
+    kind: type[Policy], path: str | Path, overlays: Iterable[str | Path], root: str | Path | None
+) -> Policy:
+    """Read and merge policy files; see `Policy.load`."""
+    base = Path(root) if root is not None else Path()
+    data: dict[str, Any] = {}
+    marks: dict[str, tuple[str, int, int]] = {}
+    values: dict[str, tuple[str, int, int]] = {}
+    files: list[tuple[str, str]] = []
+    sources: dict[str, Path] = {}
+    for source in (Path(path), *map(Path, overlays)):
+        name = relative_to_root(source, base)
+        text = _read(source, name)
+        document = _parse(text, name)
+        part_marks = _named(document.marks, name)
+        if files:
+            _refuse_empty(document.data, part_marks, name)
+        _merge(data, document.data, marks, "")
+        marks.update(part_marks)
+        values = {pointer: place for pointer, place in values.items() if pointer not in part_marks}
+        values.update(_named(document.values, name))
+        files.append((name, canonical_json.digest(text)))
+        sources[f"policy {name}"] = source.absolute()
+    return kind(data, files=files, sources=sources, marks=marks, values=values)
+
+
+def _read(path: Path, name: str) -> bytes:
+    try:
+        return read_plain(path, _MAX_BYTES)
+    except NotPlain:
+        raise PolicyError("is no plain file", file=name, remedy="name a YAML file") from None
+    except FileNotFoundError:
+        raise PolicyError("no such policy file", file=str(path), remedy="name an existing file") from None
+    except OSError as error:
+        raise PolicyError(
+            f"cannot be read ({type(error).__name__})",
+            file=name,
+            remedy="check the file's kind and permission",
+        ) from None
+
+
+def _parse(text: bytes, name: str) -> Document:
+    try:
+        document = load_yaml(text, name, max_bytes=_MAX_BYTES)
+    except YamlError as error:
+        raise PolicyError(error.message, file=name, line=error.line, column=error.column) from None
+    if not isinstance(document.data, dict):
+        raise PolicyError(
+            "a policy is a mapping of sections", file=name, line=1, column=1, remedy="see policy/README.md"
+        )
+    return document
+
+
+def _named(places: Mapping[str, tuple[int, int]], name: str) -> dict[str, tuple[str, int, int]]:
+    return {pointer: (name, line, column) for pointer, (line, column) in places.items()}
+
+
+def _refuse_empty(part: dict[str, Any], marks: dict[str, tuple[str, int, int]], name: str) -> None:
+    """An empty overlay, or an empty section of one, changes nothing and looks as if it did."""
+    for pointer, value in [("", part), *((f"/{escape_pointer(key)}", item) for key, item in part.items())]:
+        if value == {}:
+            _, line, column = marks.get(pointer, (name, 1, 1))
+            what = "an empty section changes nothing" if pointer else "an empty overlay changes nothing"
+            raise PolicyError(what, file=name, line=line, column=column, remedy="fill it or remove it")
+
+
+def _merge(
+    into: dict[str, Any], part: dict[str, Any], marks: dict[str, tuple[str, int, int]], prefix: str
+) -> None:
+    """Merge `part` into `into` and drop the marks of what it replaces."""
+    for key, value in part.items():
+        pointer = f"{prefix}/{escape_pointer(key)}"
+        old = into.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            _merge(old, value, marks, pointer)
+            continue
+        if key in into:
+            for stale in [p for p in marks if p.startswith(pointer + "/")]:
+                del marks[stale]
+        into[key] = copy.deepcopy(value)  # an alias shares its value, an overlay changes one place

@@ -1,0 +1,234 @@
+"""The policy: read strictly, merged, validated, and never defaulted to anything that allows.
+
+Sources are YAML files in the shape of `policy/v1.schema.json`. An absent section allows nothing: without
+`loop_budget` the first step is refused, without `cycle_detection` every call is, without `retry` nothing is
+tried twice. Absent `approval`, `redact` and `private_networks` are empty lists, absent `on_deny` is
+`terminate`, absent `arg_schema_enforcement` is `strict`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from ...fail.errors import PolicyError
+from ..formats import canonical_json
+from ..formats.json_pointer import escape_pointer
+from ..formats.shipped_files import shipped
+from ..resources.networks import Networks
+from ..resources.url import Allowlist
+from ..schema.schema_errors import bounded_validator, did_you_mean, first_problem
+from .consistency import check_names, check_networks, check_urls
+
+SCHEMA_FILE: Final = "policy/v1.schema.json"
+_IN_CODE: Final = "<policy>"
+
+
+class Policy:
+    """A validated policy. Build one with `Policy.load` or `Policy.from_dict`.
+
+    `data` is the merged mapping as written, without defaults; `version` is the first 12 hex digits of the
+    SHA-256 of its canonical JSON; `files` lists (path relative to the root, SHA-256) in the order merged.
+    """
+
+    def __init__(
+        self,
+        data: Mapping[str, Any],
+        *,
+        files: Sequence[tuple[str, str]] = (),
+        sources: Mapping[str, Path] | None = None,
+        marks: Mapping[str, tuple[str, int, int]] | None = None,
+        values: Mapping[str, tuple[str, int, int]] | None = None,
+    ) -> None:
+        self.files = tuple(files)
+        self.sources = dict(sources or {})
+        self._marks = dict(marks or {})
+        self._values = dict(values or {})
+        self._name = files[0][0] if files else _IN_CODE
+        frozen = self._freeze(data)
+        self.data: dict[str, Any] = frozen.value()
+        self.version: str = canonical_json.digest(frozen.text)[:12]
+        _validate(self)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        overlays: Iterable[str | Path] = (),
+        *,
+        root: str | Path | None = None,
+    ) -> Policy:
+        """Read `path` and merge `overlays` over it: mappings merge by key, lists and scalars replace.
+
+        `root` is the folder that recorded paths are relative to (the current folder unless given). Raises
+        PolicyError with file, line and column for anything that is not exactly a policy.
+        """
+        from .loading import load_policy  # the only part of a policy that reads files
+
+        return load_policy(cls, path, overlays, root)
+
+    @classmethod
+    def shipped(cls, overlays: Iterable[str | Path] = ()) -> Policy:
+        """The policy that comes with the package, with overlays merged over it."""
+        return cls.load(shipped("policy/v1.yaml"), overlays, root=shipped("."))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Policy:
+        """A policy from plain data, for code that holds its rules itself. Raises PolicyError."""
+        return cls(data)
+
+    def at(self, pointer: str) -> str:
+        """`file:line` of the key or list entry at a JSON Pointer, or of the nearest one above it that exists.
+
+        Built in code, a policy has no lines: the place is then `<policy>#` and the pointer.
+        """
+        if not self._marks:
+            return f"{self._name}#{pointer}"
+        file, line, _ = self._mark(pointer)
+        return f"{file}:{line}"
+
+    def error(
+        self, pointer: str, message: str, remedy: str | None = None, *, of_value: bool = False
+    ) -> PolicyError:
+        """A PolicyError at the place of `pointer`: of its key, or of the value behind the key."""
+        if not self._marks:
+            return PolicyError(message, file=f"{self._name}#{pointer}", remedy=remedy)
+        file, line, column = self._mark(pointer, of_value)
+        return PolicyError(message, file=file, line=line, column=column, remedy=remedy)
+
+    def _freeze(self, data: Mapping[str, Any]) -> canonical_json.Fragment:
+        if not isinstance(data, Mapping):
+            raise self.error("", "a policy is a mapping of sections", "see policy/README.md")
+        for name, section in data.items():
+            try:
+                canonical_json.freeze({name: section})
+            except canonical_json.NotJson as error:
+                pointer = f"/{escape_pointer(name)}" if isinstance(name, str) else ""
+                raise self.error(pointer, f"no plain data: {error.reason}", "mend the value") from None
+        return canonical_json.freeze(dict(data))
+
+    def _mark(self, pointer: str, of_value: bool = False) -> tuple[str, int, int]:
+        if of_value and pointer in self._marks and pointer in self._values:
+            return self._values[pointer]
+        while pointer and pointer not in self._marks:
+            pointer = pointer.rpartition("/")[0]
+        return self._marks.get(pointer, (self._name, 1, 1))
+
+    def _order(self, pointer: str, of_value: bool) -> tuple[int, int, int]:
+        """Places in the order of the files merged, for sorting."""
+        file, line, column = self._mark(pointer, of_value)
+        return next((i for i, (name, _) in enumerate(self.files) if name == file), 0), line, column
+
+    def section(self, name: str) -> dict[str, Any]:
+        """A mapping of the policy, empty where it is absent."""
+        found = self.data.get(name, {})
+        return found if isinstance(found, dict) else {}
+
+    @cached_property
+    def allowed(self) -> dict[str, int]:
+        """Allowed tool names with their position in the list."""
+        return {name: i for i, name in enumerate(self.section("tool_registry").get("allowed", ()))}
+
+    @cached_property
+    def denied(self) -> dict[str, int]:
+        """Denied tool names with their position in the list."""
+        return {name: i for i, name in enumerate(self.section("tool_registry").get("denied", ()))}
+
+    @cached_property
+    def allowlist(self) -> Allowlist:
+        return Allowlist(self.data.get("url_allowlist", ()))
+
+    @cached_property
+    def networks(self) -> Networks:
+        return Networks(self.data.get("private_networks", ()))
+
+    @cached_property
+    def mounts(self) -> dict[str, str]:
+        """Mount name -> `read` or `write`; a write mount may be read too."""
+        return dict(self.section("sandbox").get("mounts", {}))
+
+    @cached_property
+    def approval_for(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.section("approval").get("required_for", ()))}
+
+    @property
+    def approval_timeout_s(self) -> int:
+        return int(self.section("approval").get("timeout_s", 0))
+
+    @cached_property
+    def limits(self) -> dict[str, int]:
+        """The four budgets; an absent one is 0 and allows nothing."""
+        budget = self.section("loop_budget")
+        names = ("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes")
+        return {name: int(budget.get(name, 0)) for name in names}
+
+    @property
+    def wrap_up(self) -> bool:
+        """Whether the last iteration within the limits is offered without tools."""
+        return bool(self.section("loop_budget").get("wrap_up", False))
+
+    @cached_property
+    def max_repeats(self) -> int:
+        return int(self.section("cycle_detection").get("max_repeats", 0))
+
+    @property
+    def on_deny(self) -> str:
+        return str(self.data.get("on_deny", "terminate"))
+
+    @property
+    def strict_arguments(self) -> bool:
+        return bool(self.data.get("arg_schema_enforcement", "strict") == "strict")
+
+    @property
+    def redact(self) -> tuple[str, ...]:
+        return tuple(self.data.get("redact", ()))
+
+    def check_tools(self, known: Iterable[str]) -> None:
+        """Refuse names that no tool answers to: a rule that can decide no call is a mistake, not a rule."""
+        names = sorted(set(known))
+        for section, key, listed in (
+            ("tool_registry", "allowed", self.allowed),
+            ("tool_registry", "denied", self.denied),
+            ("approval", "required_for", self.approval_for),
+        ):
+            for name, i in listed.items():
+                if name not in names:
+                    raise self.error(
+                        f"/{section}/{key}/{i}",
+                        f"there is no tool named {name!r}, neither here nor among the shipped ones",
+                        did_you_mean(name, names) or "add the tool or remove the name",
+                    )
+
+
+@lru_cache(maxsize=1)
+def _validator() -> Any:
+    try:
+        schema = json.loads(shipped(SCHEMA_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        # without it nothing could be refused
+        raise PolicyError("the meta-schema is missing", file=SCHEMA_FILE, remedy="restore the file") from None
+    return bounded_validator(schema)
+
+
+def meta_schema() -> dict[str, Any]:
+    """The policy's JSON Schema (Draft 2020-12) as plain data."""
+    return dict(_validator().schema)
+
+
+def _validate(policy: Policy) -> None:
+    problem = first_problem(_validator(), policy.data, "the policy", policy._order if policy._marks else None)
+    if problem is not None:
+        raise policy.error(problem.pointer, problem.message, problem.remedy, of_value=problem.of_value)
+    check_names(policy)
+    check_urls(policy)
+    check_networks(policy)
+    retry = policy.section("retry")
+    if retry and retry["backoff_cap_ms"] < retry["backoff_base_ms"]:
+        raise policy.error(
+            "/retry/backoff_cap_ms",
+            "the cap is below the base",
+            "raise backoff_cap_ms or lower backoff_base_ms",
+        )

@@ -1,0 +1,71 @@
+"""What a run has used so far, and when two calls are the same call."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from ..core.effects import Call
+from ..formats import canonical_json
+from ..resources.url import Malformed, parse_url
+from ..schema.schema_walk import Resource
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a run has used so far; the gate reads it, the loop moves it."""
+
+    iterations: int = 0
+    tokens: int = 0
+    tool_calls: int = 0
+    result_bytes: int = 0
+    repeats: dict[bytes, int] = field(default_factory=dict)
+    results: dict[bytes, int] = field(default_factory=dict)
+
+    def count_result(self, call: Call, result: str, key: bytes | None = None) -> None:
+        """Note that `call` brought `result` (canonical text); `key` is its identity, if `Gate.key_of` says another."""
+        key = key or call_key(call)
+        pair = hashlib.sha256(key + result.encode("utf-8")).digest()
+        seen = self.results.get(pair, 0) + 1
+        self.results[pair] = seen
+        self.repeats[key] = max(self.repeats.get(key, 0), seen)
+
+
+def call_key(call: Call) -> bytes:
+    """Identity of a call: tool and canonical arguments."""
+    arguments = call.arguments.text if call.arguments is not None else f"\0{call.raw}"
+    return _key_of(call.name if isinstance(call.name, str) else repr(call.name), arguments)
+
+
+@lru_cache(
+    maxsize=1
+)  # a call's key is asked for three times in a row; more would hold its arguments in memory
+def _key_of(name: str, arguments: str) -> bytes:
+    return hashlib.sha256(f"{name}\0{arguments}".encode("utf-8", "backslashreplace")).digest()
+
+
+def key_with_urls(call: Call, places: tuple[Resource, ...]) -> bytes:
+    """A call's key, the same however its URLs are spelled."""
+    if not places or call.arguments is None:
+        return call_key(call)
+    arguments = call.arguments.value()
+    changed = False
+    for place in places:
+        for pointer, text in place.find(arguments):
+            try:
+                url = parse_url(text).url
+            except Malformed:
+                continue
+            if url != text:
+                _put(arguments, pointer, url)
+                changed = True
+    return _key_of(call.name, canonical_json.encode(arguments)) if changed else call_key(call)
+
+
+def _put(data: Any, pointer: str, value: str) -> None:
+    *way, last = (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
+    for part in way:
+        data = data[int(part)] if isinstance(data, list) else data[part]
+    data[int(last) if isinstance(data, list) else last] = value

@@ -1,0 +1,83 @@
+"""What a single run adds to an agent, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Any, overload
+
+from ..fail.catalog import FINAL_ANSWER
+from .core.clock import Clock
+from .driver.ports import Approve, Inject, Keeper, World
+from .workspace.workspace import Workspace
+
+
+class StepLines(Sequence[dict[str, Any]]):
+    """The step lines of a run, decoded afresh on access."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self._texts = texts
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(index, slice):
+            return [json.loads(text) for text in self._texts[index]]
+        return json.loads(self._texts[index])  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended: `ending` is a terminal reason, `answer` the final answer or None.
+
+    `mode` is the failure mode of the last step, `signum` the signal that interrupted the run; each may be None.
+    """
+
+    ending: str
+    answer: str | None
+    steps: StepLines = field(repr=False)
+    run_id: str
+    mode: str | None = None
+    signum: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.ending == FINAL_ANSWER
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a single run adds to an agent.
+
+    With `world`, effects are performed by that alone: no mount and no host is opened. `around` wraps the live
+    world; `offline` keeps it from reaching any host that no folder answers for. `as_recorded` says that the
+    question comes from a record, and was redacted then. `keeper` writes down what happens as it happens. The
+    run ends when `cancel` is set, or `deadline_s` seconds after its start. `rebased` tells of the inputs that
+    the run began under, where it goes on under others. `approvals` says by which way a person was asked who
+    is not part of the task: `terminal` or `file`.
+    """
+
+    question: str
+    run_id: str
+    seed: int
+    clock: Clock
+    approve: Approve | None = None
+    task: dict[str, str] | None = None
+    prepare: Callable[[Workspace], None] | None = None
+    inject: Inject | None = None
+    world: World | None = None
+    around: Callable[[World], World] | None = None
+    offline: bool = False
+    keeper: Keeper | None = None
+    cancel: Event | None = None
+    deadline_s: float | None = None
+    rebased: tuple[dict[str, Any], ...] = ()
+    as_recorded: bool = False
+    approvals: str | None = None

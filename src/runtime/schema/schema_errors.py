@@ -1,0 +1,215 @@
+"""A file that misses its JSON Schema, told to a person: where, what is wrong, what to write instead.
+
+No sentence of the schema library is passed on; keywords, limits and names are put into words of ours. Text
+from the file stands in a message cut and in ASCII, so that a look-alike letter is seen as what it is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..formats.canonical_json import encode
+from ..formats.escape import shown
+from ..formats.json_pointer import escape_pointer
+
+_LONGEST_SLIP: Final = 200  # a longer word is no slip of the pen, and comparing it is slow
+_MANY: Final = 100  # wrong entries of one mapping that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The first thing wrong in a document, by place. `pointer` is a JSON Pointer into it.
+
+    `of_value` says that the value there is wrong, and not its key or something missing.
+    """
+
+    pointer: str
+    message: str
+    remedy: str
+    of_value: bool
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """`did you mean 'x'?` for the nearest known word, or None."""
+    if len(word) > _LONGEST_SLIP:
+        return None
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"did you mean {shown(near[0])}?" if near else None
+
+
+# ---- validation in bounded time ----------------------------------------------------------------------------
+
+
+def bounded_validator(schema: Mapping[str, Any]) -> Any:
+    """A validator (Draft 2020-12) with the library's verdict, in time that is linear in the data.
+
+    Of what is wrong it tells enough to find the first place: the size of a collection before its entries, the
+    first wrong item of a list, some wrong entries of a mapping.
+    """
+    from jsonschema import Draft202012Validator, validators
+
+    original = Draft202012Validator.VALIDATORS
+    own = {
+        "items": _items,
+        "uniqueItems": _unique_items,
+        "propertyNames": _few(original["propertyNames"]),
+        "additionalProperties": _few(original["additionalProperties"]),
+    }
+    extend: Any = validators.extend
+    return extend(Draft202012Validator, own)(dict(schema))
+
+
+def _too_large(instance: Any, schema: Mapping[str, Any]) -> bool:
+    limit = schema.get("maxProperties" if isinstance(instance, dict) else "maxItems")
+    return limit is not None and len(instance) > limit
+
+
+def _items(validator: Any, items: Any, instance: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
+    if not isinstance(instance, list) or _too_large(instance, schema):
+        return
+    inner = validator.evolve(schema=items)
+    for i, item in enumerate(instance):
+        if not inner.is_valid(item):
+            yield from validator.descend(item, items, path=i)
+            return
+
+
+def _unique_items(validator: Any, unique: Any, instance: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
+    from jsonschema import ValidationError
+
+    judged = unique and isinstance(instance, list) and not _too_large(instance, schema)
+    if judged and _first_repeated(instance) is not None:
+        yield ValidationError("repeated")
+
+
+def _first_repeated(items: list[Any]) -> int | None:
+    """The index of the first item that equals an earlier one; in JSON Schema 1 is 1.0, and not true."""
+    seen: set[Any] = set()
+    for i, item in enumerate(items):
+        key = item if type(item) is str else (encode(item),)
+        if key in seen:
+            return i
+        seen.add(key)
+    return None
+
+
+def _few(keyword: Callable[..., Iterator[Any] | None]) -> Callable[..., Iterator[Any]]:
+    """A keyword of mappings that gives up after many errors."""
+
+    def some(validator: Any, value: Any, instance: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
+        if isinstance(instance, dict) and not _too_large(instance, schema):
+            for _, error in zip(
+                range(_MANY), keyword(validator, value, instance, schema) or (), strict=False
+            ):
+                yield error
+
+    return some
+
+
+# ---- the first problem, in words ---------------------------------------------------------------------------
+
+Place = Callable[[str, bool], Any]
+
+
+def first_problem(validator: Any, data: Any, whole: str, place: Place | None = None) -> Problem | None:
+    """The first problem of `data` by place, or None. `whole` names the document in a sentence.
+
+    `place` gives something that can be ordered for a JSON Pointer and whether its value is meant; without it
+    the order is that of the pointers, indices as numbers.
+    """
+    place = place or (lambda pointer, _of_value: _natural(pointer))
+    found = []
+    for error in validator.iter_errors(data):
+        pointer, of_value = _blamed(error, place)
+        # a key that is lacking may stand there, misspelled
+        order = error.validator == "required", place(pointer, of_value), str(error.validator)
+        found.append((order, pointer, of_value, error))
+    if not found:
+        return None
+    _, pointer, of_value, error = min(found, key=lambda each: each[0])
+    return Problem(pointer, *_explain(error, pointer, whole, validator.schema), of_value)
+
+
+def _natural(pointer: str) -> list[tuple[int, str]]:
+    parts = pointer.split("/")[1:]
+    return [(int(part), "") if re.fullmatch("[0-9]{1,9}", part) else (-1, part) for part in parts]
+
+
+def _blamed(error: Any, place: Place) -> tuple[str, bool]:
+    """What is wrong: a pointer, and whether its value is."""
+    pointer = "".join(f"/{escape_pointer(str(part))}" for part in error.absolute_path)
+    keyword, instance = error.validator, error.instance
+    if keyword == "additionalProperties" and error.validator_value is False:
+        known = error.schema.get("properties", ())
+        unknown = (f"{pointer}/{escape_pointer(key)}" for key in instance if key not in known)
+        return min(unknown, key=lambda each: place(each, False)), False
+    if keyword == "required":
+        return pointer, False
+    if keyword == "uniqueItems":
+        return f"{pointer}/{_first_repeated(instance)}", True
+    if "propertyNames" in error.absolute_schema_path:
+        return f"{pointer}/{escape_pointer(str(instance))}", False
+    return pointer, True
+
+
+def _explain(error: Any, pointer: str, whole: str, root: Mapping[str, Any]) -> tuple[str, str]:
+    """What is wrong and what to do."""
+    where = shown(".".join(map(str, error.absolute_path)))[1:-1] or whole
+    keyword, limit, instance = error.validator, error.validator_value, error.instance
+    if keyword == "additionalProperties" and limit is False:
+        return _unknown_key(error, pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~"), root)
+    if keyword == "required":
+        return f"{where} lacks the key {next(k for k in limit if k not in instance)!r}", "add it"
+    if keyword in ("enum", "const"):
+        choices = [str(c) for c in (limit if keyword == "enum" else [limit])]
+        near = did_you_mean(instance, choices) if isinstance(instance, str) else None
+        return f"{where} must be one of {', '.join(choices)}", near or "choose one of them"
+    if keyword == "type":
+        named = {"object": "mapping", "array": "list"}
+        wanted = " or ".join(named.get(kind, kind) for kind in ([limit] if isinstance(limit, str) else limit))
+        remedy = "quote the value if text is meant" if limit == "string" else "mend the value"
+        return f"{where} must be of type {wanted}, not {_type_name(instance)}", remedy
+    if keyword == "pattern":
+        remedy = "use letters, digits, '-' and '_', starting with a letter; wildcards are not names"
+        return f"{shown(str(instance))} is no valid name", remedy
+    if keyword == "uniqueItems":
+        twice = instance[int(pointer.rpartition("/")[2])]
+        return f"{shown(twice if isinstance(twice, str) else encode(twice))} is listed twice", "remove one"
+    if keyword in ("oneOf", "anyOf"):
+        shapes = ["+".join(option.get("required", ["?"])) for option in limit]
+        return f"{where} has none of the shapes it may have", f"give one of: {', '.join(shapes)}"
+    return f"{where} breaks the limit {keyword}={str(limit)[:60]}", "mend the value"
+
+
+def _unknown_key(error: Any, key: str, root: Mapping[str, Any]) -> tuple[str, str]:
+    known = list(error.schema.get("properties", ()))
+    homes = sorted({f"under {home}" if home else "at the top" for home in _homes(root, root, key, ())})
+    hints = [f"it belongs {' or '.join(homes[:3])}"] if homes else []
+    near = did_you_mean(key, known)
+    if near:
+        hints.append(near)
+    return f"unknown key {shown(key)}", ", or ".join(hints) or f"known keys here: {', '.join(known)}"
+
+
+def _homes(schema: Any, root: Mapping[str, Any], key: str, path: tuple[str, ...]) -> Iterator[str]:
+    """The mappings of a schema that declare a key, each as its keys with dots between."""
+    while isinstance(schema, Mapping) and str(schema.get("$ref", "")).startswith("#/$defs/"):
+        schema = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
+    if not isinstance(schema, Mapping):
+        return
+    properties = schema.get("properties", {})
+    if key in properties:
+        yield ".".join(path)
+    for name, sub in properties.items():
+        yield from _homes(sub, root, key, (*path, name))
+    for sub in (schema.get("items"), schema.get("additionalProperties"), *schema.get("oneOf", ())):
+        yield from _homes(sub, root, key, path)
+
+
+def _type_name(value: Any) -> str:
+    names = {dict: "mapping", list: "list", str: "string", bool: "boolean", int: "integer", float: "number"}
+    return names.get(type(value), "null")

@@ -1,0 +1,6 @@
+"""The tool contract, and tools in a process of their own.
+
+- `contract`: `Tool`: what a tool must have, checked
+- `loader`: load tools from modules, files and names
+- `isolation`: run a tool in a worker process that can be killed when its time is up
+"""

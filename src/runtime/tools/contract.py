@@ -1,0 +1,222 @@
+"""The tool contract: loading plain modules, checking them, and finding the resources in their arguments.
+
+A tool is a plain module that imports nothing of ours:
+
+- `DESCRIPTION` str, for the model
+- `INPUT_SCHEMA`, `OUTPUT_SCHEMA` JSON Schema (Draft 2020-12) of objects with `additionalProperties: false`
+- `EFFECT` one of `pure`, `read`, `write`, `network`; `IDEMPOTENT` bool
+- `TRANSIENT` tuple of builtin exception types that are worth another attempt
+- `run(args: dict, io) -> dict`
+- optional: `TIMEOUT_S` seconds an attempt may take, `ISOLATE` True for a worker process of its own,
+  `probe(args, io) -> "done" | "not_done" | "unknown"`, asked whether an attempt took place whose outcome was lost
+
+A string in `INPUT_SCHEMA` that names a resource says so with `"x-resource": "url"`, `"path:read"` or
+`"path:write"`; one that only looks like a resource says `"x-resource": "none"`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+from ...fail.errors import ToolError
+from ..formats import canonical_json
+from ..schema.quick_schema import Fits, quick
+from ..schema.schema_errors import did_you_mean
+from ..schema.schema_sound import check_sound
+from ..schema.schema_walk import Resource, resources_of
+from ..schema.tool_schema import (
+    first_mismatch,
+    place_beyond,
+    shape,
+    validator,
+    without_extensions,
+    without_unreachable,
+)
+
+EFFECTS: Final = ("pure", "read", "write", "network")
+SHIPPED: Final = ("search", "fetch", "read", "write", "summarize")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a worker makes a tool's module from: its very source, and its names in this process.
+
+    `package` is None for a module that no import made; `run` is what the tool runs here.
+    """
+
+    source: bytes
+    module: str
+    label: str
+    file: str | None
+    package: str | None
+    run: Callable[[dict[str, Any], Any], Any]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A loaded tool. `digest` is the SHA-256 of its module's source, None for one made in code."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any]
+    effect: str
+    idempotent: bool
+    run: Callable[[dict[str, Any], Any], Any]
+    transient: tuple[type[BaseException], ...] = ()
+    digest: str | None = None
+    file: str | None = None
+    timeout_s: float | None = None
+    isolate: bool = False
+    origin: Origin | None = field(default=None, repr=False, compare=False)
+    probe: Callable[[dict[str, Any], Any], Any] | None = None
+    resources: tuple[Resource, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "resources", _check(self))
+
+    @cached_property
+    def schema_digest(self) -> str:
+        """SHA-256 of description, input and output schema in canonical JSON: what model and gate rely on."""
+        return canonical_json.digest(
+            canonical_json.encode([self.description, dict(self.input_schema), dict(self.output_schema)])
+        )
+
+    @cached_property
+    def input_validator(self) -> Any:
+        return validator(self.input_schema)
+
+    @cached_property
+    def shape_validator(self) -> Any:
+        """The input schema without limits on values; types, required and undeclared properties remain."""
+        return validator(shape(self.input_schema))
+
+    @cached_property
+    def output_validator(self) -> Any:
+        return validator(self.output_schema)
+
+    @cached_property
+    def input_fits(self) -> Fits:
+        """A quick yes to arguments that `input_validator` accepts; what it does not accept goes there."""
+        return quick(self.input_schema, _by_library)
+
+    @cached_property
+    def shape_fits(self) -> Fits:
+        return quick(shape(self.input_schema), _by_library)
+
+    @cached_property
+    def output_fits(self) -> Fits:
+        return quick(self.output_schema, _by_library)
+
+    @cached_property
+    def offered_schema(self) -> str:
+        """The input schema as the model sees it, canonical JSON without our `x-` keywords."""
+        return canonical_json.encode(without_extensions(dict(self.input_schema)))
+
+
+def _by_library(schema: Mapping[str, Any]) -> Fits:
+    """What the schema library says of a part of a schema."""
+    kept = validator(schema)
+    return lambda data: first_mismatch(kept, data) is None
+
+
+def _check(tool: Tool) -> tuple[Resource, ...]:
+    label = tool.file or f"tool {tool.name!r}"
+    if not _NAME.match(tool.name):
+        raise ToolError(
+            f"{tool.name[:80]!r} is no tool name", file=label, remedy="use letters, digits, - and _"
+        )
+    if tool.effect not in EFFECTS:
+        raise ToolError(
+            f"EFFECT must be one of {', '.join(EFFECTS)}",
+            file=label,
+            remedy=did_you_mean(tool.effect, EFFECTS) or f"use one of {', '.join(EFFECTS)}",
+        )
+    if not callable(tool.run):
+        raise ToolError("run is no callable", file=label, remedy="give a function run(args, io)")
+    _check_limits(tool, label)
+    for kind in tool.transient:
+        if not (
+            isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ == builtins.__name__
+        ):
+            raise ToolError(
+                "TRANSIENT may hold builtin exception types only", file=label, remedy="mend TRANSIENT"
+            )
+    texts = []
+    for which in ("input_schema", "output_schema"):
+        try:
+            texts.append(_canonical(tool, which))
+        except canonical_json.NotJson as error:
+            big = error.reason == canonical_json.TOO_BIG
+            where = f" at {place_beyond(getattr(tool, which))}" if big else ""
+            raise ToolError(
+                f"{which.upper()} is no JSON: {error.reason}{where}",
+                file=label,
+                remedy="leave it out, no argument is such a number" if big else "mend the schema",
+            ) from None
+    return _check_schemas(*texts, label)
+
+
+def _canonical(tool: Tool, which: str) -> str:
+    """A schema as text. Limits that no number of ours reaches, such as those of 64-bit integers, are left out."""
+    schema = dict(getattr(tool, which))
+    try:
+        return canonical_json.encode(schema)
+    except canonical_json.NotJson as error:
+        if error.reason != canonical_json.TOO_BIG:
+            raise
+    try:
+        text = canonical_json.encode(without_unreachable(schema))
+    except RecursionError:
+        raise canonical_json.NotJson("nested too deeply") from None
+    object.__setattr__(tool, which, json.loads(text))
+    return text
+
+
+def _check_limits(tool: Tool, label: str) -> None:
+    seconds = tool.timeout_s
+    if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds <= 86_400):
+        raise ToolError("TIMEOUT_S is no time of up to a day", file=label, remedy="give seconds, such as 20")
+    if type(tool.isolate) is not bool:
+        raise ToolError("ISOLATE is no bool", file=label, remedy="write ISOLATE = True")
+    if tool.isolate and (tool.origin is None or tool.origin.run is not tool.run):
+        raise ToolError(
+            "cannot run in a worker: its run is of no module",
+            file=label,
+            remedy="load it from a file, or drop ISOLATE",
+        )
+    if tool.probe is not None and not callable(tool.probe):
+        raise ToolError("probe is no callable", file=label, remedy="give a function probe(args, io)")
+
+
+@lru_cache(maxsize=256)
+def _check_schemas(input_schema: str, output_schema: str, label: str) -> tuple[Resource, ...]:
+    """The resources of a tool whose schemas are sound. Kept, since a check of many runs loads the same tools."""
+    from jsonschema import Draft202012Validator
+
+    for which, text in (("INPUT_SCHEMA", input_schema), ("OUTPUT_SCHEMA", output_schema)):
+        schema = json.loads(text)
+        # formats are not asked: which of them the library judges depends on what else is installed
+        error = next(Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(schema), None)
+        if error is not None:
+            place = "/".join(map(str, error.absolute_path))
+            raise ToolError(
+                f"{which} is no valid schema at /{place} ({error.validator})",
+                file=label,
+                remedy="mend the schema",
+            )
+        if schema.get("type") != "object" or schema.get("additionalProperties") is not False:
+            raise ToolError(
+                f"{which} must be an object schema with additionalProperties: false",
+                file=label,
+                remedy="add it",
+            )
+        check_sound(schema, f"{label}: {which}")
+    return resources_of(json.loads(input_schema), f"{label}: INPUT_SCHEMA")

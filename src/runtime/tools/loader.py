@@ -1,0 +1,119 @@
+"""Load tool modules and check them against the contract."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from ...fail.errors import ToolError
+from ..formats import canonical_json
+from ..formats.shipped_files import shipped
+from ..schema.schema_errors import did_you_mean
+from .contract import Origin, Tool
+
+
+def load_module(path: str | Path, *, file: str | None = None) -> Tool:
+    """The tool in a module file; its name is the file's stem. Raises ToolError naming `file` (or the path)."""
+    source = Path(path)
+    label = file or str(path)
+    try:
+        text = source.read_bytes()
+    except OSError as error:
+        raise ToolError(
+            f"cannot be read ({type(error).__name__})", file=label, remedy="name an existing tool module"
+        ) from None
+    module = ModuleType(f"tachograph_tool_{source.stem}")
+    module.__file__ = str(source)
+    try:
+        # compiled from the very bytes that are digested: no cached bytecode, none written
+        exec(_compiled(text, label), module.__dict__)  # noqa: S102 - a trusted tool module
+    except (Exception, SystemExit) as error:
+        line = error.lineno if isinstance(error, SyntaxError) else None
+        raise ToolError(
+            f"importing it raised {type(error).__name__}", file=label, line=line, remedy="mend the module"
+        ) from error
+    return from_module(module, name=source.stem, file=label, source=text)
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: bytes, label: str) -> CodeType:
+    return compile(text, label, "exec", dont_inherit=True)
+
+
+def from_module(
+    module: ModuleType, *, name: str | None = None, file: str | None = None, source: bytes | None = None
+) -> Tool:
+    """The tool in an imported module. Raises ToolError for whatever the contract lacks."""
+    label = file or module.__name__
+    values: dict[str, Any] = {}
+    for attribute, kind in (
+        ("DESCRIPTION", str),
+        ("INPUT_SCHEMA", dict),
+        ("OUTPUT_SCHEMA", dict),
+        ("EFFECT", str),
+        ("IDEMPOTENT", bool),
+        ("TRANSIENT", tuple),
+    ):
+        value = getattr(module, attribute, None)
+        if not isinstance(value, kind):
+            raise ToolError(
+                f"needs {attribute} of type {kind.__name__}", file=label, remedy="see tools/README.md"
+            )
+        values[attribute] = value
+    run = getattr(module, "run", None)
+    if not callable(run):
+        raise ToolError("needs a function run(args, io)", file=label, remedy="see tools/README.md")
+    if source is None:
+        with contextlib.suppress(OSError, TypeError):
+            source = inspect.getsource(module).encode("utf-8")
+    origin = None
+    if source is not None:
+        place = getattr(module, "__file__", None)
+        origin = Origin(source, module.__name__, label, place, module.__package__, run)
+    return Tool(
+        name=name or module.__name__.rpartition(".")[2],
+        description=values["DESCRIPTION"],
+        input_schema=values["INPUT_SCHEMA"],
+        output_schema=values["OUTPUT_SCHEMA"],
+        effect=values["EFFECT"],
+        idempotent=values["IDEMPOTENT"],
+        run=run,
+        transient=values["TRANSIENT"],
+        digest=None if source is None else canonical_json.digest(source),
+        origin=origin,
+        file=label,
+        timeout_s=getattr(module, "TIMEOUT_S", None),
+        isolate=getattr(module, "ISOLATE", False),
+        probe=getattr(module, "probe", None),
+    )
+
+
+def load_named(name: str, folder: Path | None = None, *, label: str = "tools") -> Tool:
+    """The tool `name` from `folder`, by default the shipped one. Raises ToolError."""
+    where = folder or shipped("tools")
+    known = sorted(p.stem for p in where.glob("*.py"))
+    if name not in known:
+        remedy = did_you_mean(name, known) or f"known tools: {', '.join(known)}"
+        raise ToolError(f"there is no tool {name!r}", file=label, remedy=remedy)
+    return load_module(where / f"{name}.py", file=f"{label}/{name}.py")
+
+
+def collect(tools: Iterable[Tool | ModuleType | str]) -> dict[str, Tool]:
+    """Tools by name, from `Tool`s, imported modules and names of shipped tools. Raises ToolError."""
+    out: dict[str, Tool] = {}
+    for item in tools:
+        if isinstance(item, Tool):
+            tool = item
+        elif isinstance(item, str):
+            tool = load_named(item)
+        else:
+            tool = from_module(item)
+        if tool.name in out:
+            raise ToolError(f"two tools are named {tool.name!r}", file=tool.file, remedy="rename one")
+        out[tool.name] = tool
+    return out

@@ -1,0 +1,279 @@
+"""Opening a file below a folder: one component at a time by directory descriptor, following no link.
+
+What is no plain file (links, devices, FIFOs, sockets), what has a second name elsewhere, and what lies on another
+file system is refused by what `fstat` says of the open descriptor, so nothing can change between check and use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ...fail.errors import CorpusError
+
+MAX_FILE_BYTES: Final = 8_000_000
+MAX_LISTED: Final = 100_000
+MAX_DEPTH: Final = 32
+# a folder on the way need not be listed, only passed: that takes no right to read it
+WAY_FLAGS: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_LIST_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_KINDS: Final = {stat.S_IFLNK: "link", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
+
+
+class Refused(Exception):
+    """Something on the way that the walk does not follow; `found` says what."""
+
+    def __init__(self, found: str) -> None:
+        self.found = found
+        super().__init__(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """An open folder, with its owner and file system. Whoever opened it closes `fd`.
+
+    `reads_only` says that the run writes nothing there, `private` that the folder is its own.
+    """
+
+    fd: int
+    device: int
+    inode: int
+    owner: int
+    reads_only: bool = False
+    private: bool = False
+
+
+def open_root(source: Path, what: str, *, reads_only: bool = False, private: bool = False) -> Root:
+    """Open a folder that `what` names in messages. Raises CorpusError."""
+    try:
+        fd = os.open(
+            f"{source}/.", WAY_FLAGS
+        )  # the dot asks for the right to pass, which O_PATH alone does not
+    except (OSError, ValueError) as error:
+        raise CorpusError(
+            f"the folder of {what} cannot be opened ({type(error).__name__})",
+            file=str(source),
+            remedy="name an existing folder that can be read",
+        ) from None
+    info = os.fstat(fd)
+    return Root(fd, info.st_dev, info.st_ino, info.st_uid, reads_only, private)
+
+
+def _step_into(root: Root, parent: int, name: str) -> int:
+    """Open folder `name` below `parent`. A link there is refused, whatever it points to; so is a mount point."""
+    try:
+        fd = os.open(name, WAY_FLAGS | os.O_NOFOLLOW, dir_fd=parent)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise Refused(_KINDS.get(stat.S_IFMT(mode), "device")) from None
+        raise
+    # only folders: an overlay gives its files the devices of its layers
+    if os.fstat(fd).st_dev != root.device:
+        os.close(fd)
+        raise Refused("mount point")
+    return fd
+
+
+def _make_folder(root: Root, parent: int, name: str) -> bool:
+    """Whether this made it: someone else may have meanwhile, and the step into it judges what is there."""
+    try:
+        os.mkdir(name, 0o700 if root.private else 0o777, dir_fd=parent)
+    except FileExistsError:
+        return False
+    if root.private:
+        let_in(name, parent)
+    return True
+
+
+def let_in(folder: str | Path, parent: int | None = None) -> None:
+    """Open a new folder to its owner alone, where the umask has not left it at that."""
+    if stat.S_IMODE(os.stat(folder, dir_fd=parent).st_mode) != 0o700:
+        os.chmod(folder, 0o700, dir_fd=parent)
+
+
+def open_parent(root: Root, parts: Sequence[str], made: list[int] | None = None) -> int:
+    """A descriptor of the folder that holds the last part; the caller closes it.
+
+    With `made`, folders that are missing are made, and their places among the parts added to it.
+    """
+    if not parts or len(parts) > MAX_DEPTH:
+        raise FileNotFoundError("no such file")
+    here = os.dup(root.fd)
+    try:
+        for place, name in enumerate(parts[:-1]):
+            try:
+                below = _step_into(root, here, name)
+            except FileNotFoundError:
+                if made is None:
+                    raise
+                if _make_folder(root, here, name):
+                    made.append(place)
+                below = _step_into(root, here, name)
+            os.close(here)
+            here = below
+    except BaseException:
+        os.close(here)
+        raise
+    return here
+
+
+def _refuse_odd(root: Root, info: os.stat_result) -> None:
+    if stat.S_ISDIR(info.st_mode):
+        raise IsADirectoryError("is a folder")
+    if not stat.S_ISREG(info.st_mode):
+        raise Refused(_KINDS.get(stat.S_IFMT(info.st_mode), "device"))
+    if _is_shared(root, info):
+        raise Refused("hard link")
+
+
+def _is_shared(root: Root, info: os.stat_result) -> bool:
+    """Whether a file's other names count: always where the run writes, else where it is someone else's file."""
+    return info.st_nlink != 1 and not (root.reads_only and info.st_uid == root.owner)
+
+
+def read_file(root: Root, parts: Sequence[str]) -> bytes:
+    """The bytes of a plain file below `root`. Raises Refused or OSError."""
+    parent = open_parent(root, parts)
+    try:
+        try:
+            fd = os.open(parts[-1], _FILE_FLAGS, dir_fd=parent)
+        except OSError:
+            _refuse_odd(root, os.stat(parts[-1], dir_fd=parent, follow_symlinks=False))
+            raise
+    finally:
+        os.close(parent)
+    try:
+        info = os.fstat(fd)
+        _refuse_odd(root, info)
+        # a file can grow meanwhile, state no size, or come in part: what counts is the read that finds nothing
+        data, wanted = b"", info.st_size + 1
+        while piece := os.read(fd, min(wanted, MAX_FILE_BYTES + 1 - len(data))):
+            data, wanted = data + piece, 65536
+    finally:
+        os.close(fd)
+    if len(data) > MAX_FILE_BYTES:
+        raise OSError("file too large")
+    return data
+
+
+def write_file(root: Root, parts: Sequence[str], data: bytes, done: Callable[[], object]) -> None:
+    """Replace a file below `root` as a whole; folders on the way are made. Raises Refused or OSError.
+
+    `done` is called once the file is in place, also where an interrupt comes in that moment. A file that was there
+    keeps its mode. A write that fails leaves no folder behind that it made.
+    """
+    made: list[int] = []
+    try:
+        parent = open_parent(root, parts, made)
+        try:
+            _replace(root, parent, parts[-1], data, done)
+        finally:
+            os.close(parent)
+    except BaseException:
+        _unmake(root, parts, made)
+        raise
+
+
+def _replace(root: Root, parent: int, name: str, data: bytes, done: Callable[[], object]) -> None:
+    mode = 0o600 if root.private else None
+    with contextlib.suppress(FileNotFoundError):  # a new file
+        info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        _refuse_odd(root, info)
+        mode = info.st_mode & 0o777
+    temporary, fd = _new_file(parent, 0o666 if mode is None else mode)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            if mode is not None and stat.S_IMODE(os.fstat(fd).st_mode) != mode:  # the umask took some of it
+                os.fchmod(fd, mode)
+            file.write(data)
+        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except OSError:
+        with contextlib.suppress(OSError):  # what went wrong first is what counts
+            os.unlink(temporary, dir_fd=parent)
+        raise
+    except BaseException:
+        try:
+            os.unlink(temporary, dir_fd=parent)
+        except FileNotFoundError:
+            done()  # an interrupt right after the rename
+        raise
+    done()
+
+
+def _new_file(parent: int, mode: int) -> tuple[str, int]:
+    """A file under a name of its own: another may be at work here, or have been killed at it."""
+    for number in range(MAX_LISTED):
+        name = f".tachograph-{os.getpid()}-{number}.tmp"
+        with contextlib.suppress(FileExistsError):
+            return name, os.open(name, _NEW_FLAGS, mode, dir_fd=parent)
+    raise OSError("no room for a new file")
+
+
+def _unmake(root: Root, parts: Sequence[str], made: Sequence[int]) -> None:
+    """Remove the folders that a failed write made, unless somebody put something there."""
+    for place in reversed(made):
+        with contextlib.suppress(OSError, Refused):
+            parent = open_parent(root, parts[: place + 1])
+            try:
+                os.rmdir(parts[place], dir_fd=parent)
+            finally:
+                os.close(parent)
+
+
+def make_link(root: Root, parts: Sequence[str], to: str) -> None:
+    """Put a symbolic link below `root`; folders on the way are made."""
+    parent = open_parent(root, parts, [])
+    try:
+        os.symlink(to, parts[-1], dir_fd=parent)
+    finally:
+        os.close(parent)
+
+
+def list_files(root: Root) -> list[str]:
+    """Relative paths of the files below `root` that a read does not refuse.
+
+    What cannot be looked into is left out, unless it is `root` itself: then this raises PermissionError.
+    """
+    found: list[str] = []
+    _list(root, os.open(".", _LIST_FLAGS, dir_fd=root.fd), (), found)
+    return found
+
+
+def _list(root: Root, folder: int, prefix: tuple[str, ...], found: list[str]) -> None:
+    """List an open folder, which is closed then, and what is below it."""
+    try:
+        with os.scandir(folder) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+        for entry in listed:
+            if len(found) >= MAX_LISTED:
+                raise OSError("too many files")
+            path = (*prefix, entry.name)
+            # unreadable, gone, or a link by now
+            with contextlib.suppress(PermissionError, FileNotFoundError, NotADirectoryError):
+                if entry.is_dir(follow_symlinks=False):
+                    if len(path) < MAX_DEPTH:
+                        _list_below(root, folder, path, found)
+                elif entry.is_file(follow_symlinks=False) and not _is_shared(
+                    root, entry.stat(follow_symlinks=False)
+                ):
+                    found.append("/".join(path))
+    finally:
+        os.close(folder)
+
+
+def _list_below(root: Root, folder: int, path: tuple[str, ...], found: list[str]) -> None:
+    below = os.open(path[-1], _LIST_FLAGS, dir_fd=folder)
+    if os.fstat(below).st_dev != root.device:
+        os.close(below)
+        return
+    _list(root, below, path, found)

@@ -1,0 +1,255 @@
+"""The `io` handle: all that a tool may do outside its own process."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+from urllib.parse import unquote
+
+from ..formats.canonical_json import digest
+from ..policy.gate import ALLOW, Decision
+from ..resources.mount_path import parse_path
+from ..resources.redirects import REDIRECTS, redirected
+from ..resources.url import Malformed, Target, parse_url
+from .mounts import OpenFolders
+from .safe_open import (
+    MAX_FILE_BYTES,
+    Refused,
+    list_files,
+    read_file,
+    write_file,
+)
+
+MAX_HOPS: Final = 5
+
+
+HTTP_S: Final = 30.0  # for all hops together
+
+
+UNBOUND: Final = "unbound mount"  # found where a policy's mount is bound to no folder in this run
+
+
+_CHARSET: Final = re.compile(r";\s*charset\s*=\s*\"?([^\s\";]{1,40})", re.IGNORECASE)
+
+
+# what a page is decoded with, by the name that it gives; under any other name it is taken for UTF-8
+_CHARSETS: Final = dict(
+    pair.split("=")
+    for pair in (
+        "us-ascii=cp1252 ascii=cp1252 iso-8859-1=cp1252 latin1=cp1252 windows-1252=cp1252 cp1252=cp1252 "
+        "iso-8859-2=iso8859-2 iso-8859-5=iso8859-5 iso-8859-7=iso8859-7 iso-8859-9=cp1254 iso-8859-15=iso8859-15 "
+        "windows-1250=cp1250 windows-1251=cp1251 windows-1253=cp1253 windows-1254=cp1254 windows-1256=cp1256 "
+        "koi8-r=koi8-r koi8-u=koi8-u shift_jis=cp932 windows-31j=cp932 euc-jp=euc-jp big5=big5 euc-kr=cp949 "
+        "gb2312=gb18030 gbk=gb18030 gb18030=gb18030 utf-16=utf-16-le utf-16le=utf-16-le utf-16be=utf-16-be"
+    ).split()
+)
+
+
+_BOMS: Final = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+
+
+Check = dict[str, Any]
+
+
+# decides a fact; the flag says that the caller keeps the fact even where it is allowed
+Late = Callable[[Check, bool], Decision]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResult:
+    """What `io.get` returns. `headers` have lower-case names, `url` is the one that answered."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+    url: str
+
+
+class IO:
+    """One attempt's way out. Raises builtins only; denials are kept, whatever the tool does with them."""
+
+    def __init__(self, folders: OpenFolders, late: Late, key: str) -> None:
+        self._folders = folders
+        self._late = late
+        self.idempotency_key = key
+        self.checks: list[Check] = []
+        self.reads: list[tuple[str, str]] = []
+        self.writes: list[tuple[str, str]] = []
+        self.denied = False
+
+    def read(self, path: str) -> str:
+        """The text of a file `mount/...` (UTF-8, at most 8,000,000 bytes)."""
+        mount, parts = self._resolve(path, "read")
+        try:
+            data = read_file(self._folders.roots[mount], parts)
+        except Refused as refused:
+            raise self._deny_found(path, "read", refused.found) from None
+        self._note_read(self._folders.mounts[mount].label, parts, data)
+        return _decode(data)
+
+    def write(self, path: str, text: str) -> None:
+        """Replace a file `mount/...` as a whole; folders on the way are made."""
+        mount, parts = self._resolve(path, "write")
+        data = text.encode("utf-8")
+        if len(data) > MAX_FILE_BYTES:
+            raise OSError("file too large")
+        # noted by C code, which no interrupt comes in between
+        done = partial(self.writes.append, ("/".join((mount, *parts)), digest(data)))
+        try:
+            write_file(self._folders.roots[mount], parts, data, done)
+        except Refused as refused:
+            raise self._deny_found(path, "write", refused.found) from None
+
+    def list(self, mount: str) -> list[str]:
+        """Sorted mount paths of the plain files of a mount, which is given by its name alone.
+
+        What a read refuses is left out (links, special files, what no path can name), and so are folders that
+        cannot be looked into.
+        """
+        name, parts = self._resolve(f"{mount}/-" if isinstance(mount, str) else mount, "read")
+        if parts != ("-",):
+            raise ValueError("a listing takes the name of a mount")
+        named = []
+        for path in list_files(self._folders.roots[name]):
+            with contextlib.suppress(Malformed):
+                named.append(parse_path(f"{name}/{path}").text)
+        return sorted(named)
+
+    def get(self, url: str) -> HttpResult:
+        """GET a URL, following at most 5 redirects; each target is decided before it is spoken to.
+
+        All hops together have 30 seconds. A redirect without a Location is an answer.
+        """
+        until = None
+        for hop in range(MAX_HOPS + 1):
+            target = self._allowed_target(url, hop)
+            if target.host in self._folders.hosts:
+                status, headers, text = self._from_folder(target)
+            else:
+                until = until or self._deadline()
+                status, headers, text = self._from_network(target, hop, until)
+            location = headers.get("location")
+            if status not in REDIRECTS or location is None:
+                if status == 429 or status >= 500:
+                    raise ConnectionError("the server answered with a transient error")
+                return HttpResult(status, headers, text, target.url)
+            url = redirected(target, location)
+        raise OSError("too many redirects")
+
+    # ---- decisions -------------------------------------------------------------------------------------
+
+    def _ask(self, check: Check, *, keep_allow: bool = False) -> None:
+        """Have a fact decided; keep a denial for the loop and raise it for the tool."""
+        if self.denied:
+            raise PermissionError("denied before")
+        # no record holds half a character, or more of a text than its text; what is written out here has a
+        # backslash, which every rule refuses
+        check = {key: _plain(item) if isinstance(item, str) else item for key, item in check.items()}
+        allowed = self._late(check, keep_allow).decision == ALLOW
+        if not allowed or keep_allow:
+            self.checks.append(check)
+        if not allowed:
+            self.denied = True
+            raise PermissionError(f"denied by {check['rule']}")
+
+    def _resolve(self, path: str, access: str) -> tuple[str, tuple[str, ...]]:
+        if not isinstance(path, str):
+            raise TypeError("a path is a string")
+        self._ask({"rule": "sandbox_path", "path": path, "access": access})
+        found = parse_path(path)
+        if found.mount not in self._folders.roots:
+            raise self._deny_found(path, access, UNBOUND)
+        return found.mount, found.parts
+
+    def _deny_found(self, path: str, access: str, found: str) -> PermissionError:
+        try:
+            self._ask({"rule": "sandbox_path", "path": path, "access": access, "found": found})
+        except PermissionError as error:
+            return error
+        return PermissionError("denied by sandbox_path")
+
+    def _allowed_target(self, url: str, hop: int) -> Target:
+        if not isinstance(url, str):
+            raise TypeError("a URL is a string")
+        self._ask({"rule": "url_allowlist", "target": url, "hop": hop}, keep_allow=hop > 0)
+        return parse_url(url)
+
+    def _address_allowed(self, target: Target, hop: int, address: str) -> bool:
+        try:
+            self._ask({"rule": "url_allowlist", "target": target.url, "hop": hop, "address": address})
+        except PermissionError:
+            return False
+        return True
+
+    # ---- the world -------------------------------------------------------------------------------------
+
+    def _deadline(self) -> float:
+        if self._folders.offline:
+            raise ConnectionRefusedError("this run reaches no host")
+        from . import http  # late, as few runs need it
+
+        return http.later(HTTP_S)
+
+    def _from_network(self, target: Target, hop: int, until: float) -> tuple[int, dict[str, str], str]:
+        from . import http
+
+        try:
+            response = http.get(
+                target.scheme,
+                target.host,
+                target.port,
+                target.path + ("" if target.query is None else f"?{target.query}"),
+                allowed=lambda address: self._address_allowed(target, hop, address),
+                max_bytes=MAX_FILE_BYTES,
+                until=until,
+            )
+        except http.AddressRefused as refused:
+            if not self.denied:  # no plain address, or another peer: refused before a rule was asked
+                self._address_allowed(target, hop, refused.address)
+            raise PermissionError("denied by url_allowlist") from None
+        return response.status, response.headers, _text(response.body, response.headers)
+
+    def _from_folder(self, target: Target) -> tuple[int, dict[str, str], str]:
+        host = self._folders.hosts[target.host]
+        if target.path in host.redirects:
+            octets = host.redirects[target.path].encode("utf-8", "surrogatepass")
+            return 302, {"location": octets.decode("latin-1")}, ""  # as it would come over the wire
+        try:
+            parts = parse_path("folder" + unquote(target.path, errors="strict")).parts
+            data = read_file(self._folders.host_roots[target.host], parts)
+            text = _decode(data)
+        except (Malformed, FileNotFoundError, NotADirectoryError, IsADirectoryError, UnicodeError, Refused):
+            return 404, {"content-type": "text/plain"}, "not found"
+        self._note_read(host.label, parts, data)
+        kind = "text/markdown" if parts[-1].endswith(".md") else "text/plain"
+        return 200, {"content-type": f"{kind}; charset=utf-8"}, text
+
+    def _note_read(self, label: str | None, parts: Sequence[str], data: bytes) -> None:
+        if label is not None:
+            self.reads.append(("/".join((label, *parts)), digest(data)))
+
+
+def _text(body: bytes, headers: Mapping[str, str]) -> str:
+    """A body as text: in the encoding of its byte order mark, else of its charset if we know it, else UTF-8."""
+    for mark, encoding in _BOMS:
+        if body.startswith(mark):
+            return body[len(mark) :].decode(encoding, "replace")
+    said = _CHARSET.search(headers.get("content-type", ""))
+    return body.decode(_CHARSETS.get(said[1].lower(), "utf-8") if said else "utf-8", "replace")
+
+
+def _plain(text: str) -> str:
+    if type(text) is str and text.isascii():
+        return text
+    return str.__str__(text).encode("utf-8", "backslashreplace").decode()
+
+
+def _decode(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise OSError("the file is no UTF-8 text") from None

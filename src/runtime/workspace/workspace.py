@@ -1,0 +1,133 @@
+"""A run's mounts and hosts, and the `io` that is a tool's only way out.
+
+A path is `mount/part/part`, opened by the walk of `walk.py`. No host path enters a message or a record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ...fail.errors import InputError
+from ..resources.mount_path import parse_path
+from ..resources.url import Malformed, parse_host
+from .mount_isolation import check_apart
+from .mounts import Host, Mount, OpenFolders
+from .safe_open import (
+    let_in,
+    make_link,
+    open_root,
+    write_file,
+)
+from .tool_io import IO, Late
+
+
+class Workspace:
+    """The mounts and hosts of one run. Use it as a context manager: private folders go when it closes.
+
+    With `private` they are folders of that place, by mount name, and stay. `guarded` are files, by what messages
+    call them, that no mount for writing may hold. Raises InputError for a host that no URL can name.
+    """
+
+    def __init__(
+        self,
+        mounts: Mapping[str, Mount],
+        hosts: Mapping[str, Host] | None = None,
+        *,
+        private: Path | None = None,
+        offline: bool = False,
+        guarded: Mapping[str, Path] | None = None,
+    ) -> None:
+        check_hosts(hosts or {})
+        self._place = private
+        self._guarded = dict(guarded or {})
+        if private is not None:
+            self._guarded["the run's record"] = private
+        self.open = OpenFolders(dict(mounts), dict(hosts or {}), offline)
+        self._private: list[Path] = []
+
+    def __enter__(self) -> Workspace:
+        try:
+            for name, mount in self.open.mounts.items():
+                own = mount.source is None
+                source = mount.source or self._private_folder(name)
+                reads_only = mount.mode == "read" and not own
+                self.open.roots[name] = open_root(
+                    source, f"mount {name!r}", reads_only=reads_only, private=own
+                )
+            for name, host in self.open.hosts.items():
+                self.open.host_roots[name] = open_root(host.folder, f"host {name!r}", reads_only=True)
+            self._check_apart()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _check_apart(self) -> None:
+        """Refuse a folder for writing that is another's too: what is written there would change that one."""
+        written = {
+            f"mount {name!r}": str(mount.source)
+            for name, mount in self.open.mounts.items()
+            if mount.mode == "write" and mount.source is not None
+        }
+        if not written:
+            return
+        roots = {f"mount {name!r}": root for name, root in self.open.roots.items()}
+        roots |= {f"host {name!r}": root for name, root in self.open.host_roots.items()}
+        check_apart(roots, written, self._guarded)
+
+    def _private_folder(self, name: str) -> Path:
+        if self._place is not None:
+            folder = self._place / name
+            for path in (self._place, folder):
+                path.mkdir(0o700, parents=True, exist_ok=True)
+                let_in(path)
+            return folder
+        folder = Path(tempfile.mkdtemp(prefix="tachograph-"))
+        self._private.append(folder)
+        let_in(folder)
+        return folder
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every descriptor and remove the private folders. May be called twice."""
+        for root in (*self.open.roots.values(), *self.open.host_roots.values()):
+            os.close(root.fd)
+        self.open.roots.clear()
+        self.open.host_roots.clear()
+        for folder in self._private:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._private = []
+
+    def place(self, path: str, text: str) -> None:
+        """Put a file into a private mount before the run starts. Raises Malformed or OSError."""
+        target = parse_path(path)
+        write_file(self.open.roots[target.mount], target.parts, text.encode("utf-8"), lambda: None)
+
+    def place_link(self, path: str, to: str) -> None:
+        """Put a symbolic link into a private mount."""
+        target = parse_path(path)
+        make_link(self.open.roots[target.mount], target.parts, to)
+
+    def io(self, late: Late, key: str) -> IO:
+        """The way out for one attempt. `late` decides facts that are met on the way."""
+        return IO(self.open, late, key)
+
+
+def check_hosts(hosts: Iterable[str]) -> None:
+    """Raise InputError for a name that no URL has for its host: the folder under it would never answer."""
+    for name in hosts:
+        known = None
+        with contextlib.suppress(Malformed):
+            known = parse_host(name)
+        if known is None or known != name:
+            remedy = (
+                "give a host as in a URL, without scheme and port" if known is None else f"write {known!r}"
+            )
+            raise InputError(f"host {name!r} is in no URL", remedy=remedy)

@@ -1,0 +1,5 @@
+"""A new project for `tachograph init`.
+
+- `begin`: write the files and record the first runs, or nothing
+- `files`: the files of a new project
+"""

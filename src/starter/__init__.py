@@ -1,1 +1,0 @@
-"""A new project: the files it begins with."""

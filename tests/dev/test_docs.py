@@ -1,0 +1,146 @@
+"""The generated pages: what catalog and runs give, stale where they are not, and inert."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dev import docs
+from tachograph.fail.catalog import ENDINGS, MODES, happenings, verdict
+from tachograph.fail.errors import InputError
+from tests.evidence.project import (
+    CANONICAL_TRACE,
+    DENIED,
+    FEW,
+    RETRIED,
+    all_runs,
+    copy_inputs,
+    edit_lines,
+    replaced,
+)
+from tests.support import ROOT, TASK, tree
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return copy_inputs(tmp_path / "project", FEW)
+
+
+def rows(text: str, title: str) -> list[list[str]]:
+    """The cells of the first table after a heading."""
+    lines = text.split(f"{title}\n", 1)[1].splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith("|---"))
+    out = []
+    for line in lines[begin + 1 :]:
+        if not line.startswith("| "):
+            break
+        out.append([cell.strip() for cell in line.strip("|").split(" | ")])
+    return out
+
+
+def test_the_committed_pages_are_what_catalog_and_runs_give() -> None:
+    assert docs.stale(ROOT) == []
+
+
+def test_every_run_has_its_row() -> None:
+    for kind, page, title in (
+        ("policy_gates", docs.GATES, "# Policy gates"),
+        ("failure_modes", docs.MODES_PAGE, "## The recorded runs"),
+    ):
+        listed = [re.match(r"\[`(\w+)`\]", row[0]) for row in rows((ROOT / page).read_text(), title)]
+        names = [found[1] for found in listed if found]
+        assert names == [run.name for run in all_runs() if run.parent.name == kind]
+    assert set(docs.pages(ROOT)) == {docs.GATES, docs.MODES_PAGE, docs.CATALOG, docs.README}
+
+
+def test_the_pages_repeat_the_catalog() -> None:
+    text = (ROOT / docs.MODES_PAGE).read_text()
+    assert [row[0].strip("`") for row in rows(text, "# Failure modes")] == list(MODES)
+    assert not [row for row in rows(text, "# Failure modes") if row[2] == "no run"]
+    assert [row[0].strip("`") for row in rows(text, "## Endings")] == list(ENDINGS)
+    happened = rows(text, "## What happens, and what follows")
+    assert [row[0].strip("`") for row in happened] == list(happenings())
+    for what, mode, terminate, inform in happened:
+        for on_deny, said in (("terminate", terminate), ("inform", inform)):
+            found = verdict(what.strip("`"), on_deny)
+            assert mode == (f"`{found.mode}`" if found.mode else "none")
+            assert said == f"`{found.ending}`" if found.ending else "goes on" in said
+
+
+def test_links_lead_somewhere() -> None:
+    for page in (docs.GATES, docs.MODES_PAGE):
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / page).read_text()):
+            assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+@pytest.mark.parametrize("page", [docs.GATES, docs.MODES_PAGE, docs.README])
+def test_a_stale_page_is_named_and_mended(page: str, project: Path) -> None:
+    assert docs.stale(project) == []
+    whole = (project / page).read_text()
+    place = "schema_mismatch`" if page != docs.README else "3 agent_step"
+    replaced(project / page, place, "x`")
+    assert docs.stale(project) == [
+        f"{page}: is not what catalog and runs give; write it with `make evidence-build`"
+    ]
+    others = {name: kept for name, kept in tree(project).items() if name != page}
+    docs.write(project)
+    assert (project / page).read_text() == whole
+    assert {name: kept for name, kept in tree(project).items() if name != page} == others
+
+
+def test_pages_that_are_gone_are_written_anew(project: Path) -> None:
+    shutil.rmtree(project / "docs")
+    (project / docs.README).unlink()
+    assert len(docs.stale(project)) == 2  # a README is nobody's to invent
+    docs.write(project)
+    assert docs.stale(project) == [] and not (project / docs.README).exists()
+
+
+def test_the_readme_is_the_authors_but_for_the_table(project: Path) -> None:
+    text = (project / docs.README).read_text()
+    before, _, rest = text.partition(docs.BEGIN)
+    after = rest.partition(docs.END)[2]
+    (project / docs.README).write_text(f"{before}{docs.BEGIN}anything\n{docs.END}{after}")
+    docs.write(project)
+    assert (project / docs.README).read_text() == text
+    for lost in (docs.BEGIN, docs.END):
+        (project / docs.README).write_text(text.replace(lost, ""))
+        assert docs.stale(project) == []  # without the marks there is no table; the look at the tree says so
+        docs.write(project)
+        assert (project / docs.README).read_text() == text.replace(lost, "")
+
+
+def test_a_title_forges_nothing(project: Path) -> None:
+    task = project / "tasks/policy_gates/pg5_arg_schema.yaml"
+    replaced(task, "Arguments of the wrong shape", "a | b <b> [x](http://x) `c` **d** # e")
+    docs.write(project)
+    for page in (docs.GATES, docs.README):
+        (line,) = [line for line in (project / page).read_text().splitlines() if "pg5_arg_schema" in line]
+        assert line.count(" | ") == (3 if page == docs.GATES else 2)
+        assert "<b>" not in line and "](http" not in line and "**d" not in line
+
+
+@pytest.mark.parametrize("run", [DENIED, RETRIED])
+@pytest.mark.parametrize("key", ["policy_decisions", "tool_results", "failure_mode", "stamps"])
+def test_a_ledger_of_another_shape_is_one_complaint(run: str, key: str, project: Path) -> None:
+    edit_lines(project / run, lambda lines: lines[1].pop(key), chain=True)
+    with pytest.raises(InputError) as caught:
+        docs.pages(project)
+    assert str(caught.value).startswith(f"{run}/state.jsonl: has lines of an unknown shape")
+
+
+def test_a_page_that_is_no_text_is_one_complaint(project: Path) -> None:
+    (project / docs.GATES).write_bytes(b"\xff")
+    with pytest.raises(InputError, match=r"docs/policy-gates\.md: cannot be read \(UnicodeDecodeError\)"):
+        docs.stale(project)
+
+
+def test_what_the_table_says_comes_from_the_ledger_not_from_the_trace(project: Path) -> None:
+    (project / CANONICAL_TRACE).unlink()
+    assert docs.stale(project) == []
+    (project / TASK).unlink()
+    with pytest.raises(InputError, match=f"its scenario {TASK} is gone"):
+        docs.pages(project)

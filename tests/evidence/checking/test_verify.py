@@ -1,0 +1,221 @@
+"""`verify` runs nothing: it names the line and the field that were touched, and says what it cannot see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tachograph.evidence.checking.verify import verify
+from tachograph.evidence.files.rebuild import rebuild
+from tachograph.evidence.recording import index
+from tachograph.runtime.formats import canonical_json
+from tests.evidence.project import (
+    DENIED,
+    FEW,
+    RETRIED,
+    all_runs,
+    copy_inputs,
+    edit_lines,
+    edit_manifest,
+    replaced,
+    tachograph,
+)
+from tests.support import FILES, ROOT
+
+Lines = list[dict[str, Any]]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return copy_inputs(tmp_path / "project", FEW)
+
+
+@pytest.mark.parametrize("run", all_runs(), ids=lambda run: f"{run.parent.name}-{run.name}")
+def test_every_committed_run_is_whole(run: Path) -> None:
+    assert verify(run, ROOT) == []
+
+
+def _verdict(lines: Lines) -> None:
+    lines[1]["policy_decisions"][0]["decision"] = "allow"
+
+
+def _total(lines: Lines) -> None:
+    lines[-1]["totals"]["denials"] = 0
+
+
+EDITS: dict[str, tuple[Callable[[Lines], object], str]] = {
+    "a verdict": (_verdict, "/totals/denials is 1, the lines before it give 0"),
+    "a total": (_total, "/totals/denials is 0, the lines before it give 1"),
+    "an input of the end line": (
+        lambda lines: lines[-1]["inputs"][0].update(sha256="0" * 64),
+        "/inputs/0/sha256 is 0000000000000000000000000000000000000000000000000000000000000000, the lines",
+    ),
+    "an input that is gone": (lambda lines: lines[-1]["inputs"].pop(), "/inputs/6 is nothing, "),
+    "the number of lines": (
+        lambda lines: lines[-1].update(lines=9),
+        "/lines is 9, the lines before it give 3",
+    ),
+    "the run of the end": (lambda lines: lines[-1].update(run_id="x"), "/run_id is x, "),
+    "the tokens of a step": (
+        lambda lines: lines[1]["usage"].update(input_tokens=1),
+        "/totals/input_tokens is 380, the lines before it give 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("chain", [False, True], ids=["chain broken", "chained anew"])
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edited_ledger_is_named_by_line_and_field(name: str, chain: bool, project: Path) -> None:
+    change, field = EDITS[name]
+    edit_lines(project / DENIED, change, chain=chain)
+    found = verify(project / DENIED, project)
+    edited = 2 if name in ("a verdict", "the tokens of a step") else 3
+    if chain:
+        assert found[0].startswith(f"{DENIED}/state.jsonl:3: {field}")
+        assert any(f"{DENIED}/manifest.json: /ledger_head is " in line for line in found)
+    elif edited == 2:
+        assert found[0].startswith(f"{DENIED}/state.jsonl:3: does not follow from the line before")
+    assert f"{DENIED}/state.jsonl: its digest is not the one in manifest.json" in found
+
+
+def test_what_was_written_by_hand_is_no_canonical_line(project: Path) -> None:
+    replaced(project / DENIED / "state.jsonl", '"seed":7', '"seed": 7')
+    assert verify(project / DENIED, project)[0].startswith(
+        f"{DENIED}/state.jsonl:1: is no canonical JSON object; "
+    )
+
+
+@pytest.mark.parametrize("line", [b"null", b"{}", b'{"type":"step"}', b"[" * 9000], ids=repr)
+def test_a_line_of_another_shape_is_named(line: bytes, project: Path) -> None:
+    state = project / DENIED / "state.jsonl"
+    lines = state.read_bytes().split(b"\n")
+    lines[1] = line
+    state.write_bytes(b"\n".join(lines))
+    assert verify(project / DENIED, project)[0].startswith(f"{DENIED}/state.jsonl:2: ")
+
+
+def test_lines_without_their_keys_are_one_complaint(project: Path) -> None:
+    edit_lines(project / DENIED, lambda lines: lines[1].pop("policy_decisions"), chain=True)
+    first = verify(project / DENIED, project)[0]
+    assert first.startswith(f"{DENIED}/state.jsonl: has lines of an unknown shape (KeyError); ")
+    edit_lines(project / RETRIED, lambda lines: lines[1]["stamps"].clear(), chain=True)
+    assert any("unknown shape (ValueError)" in line for line in verify(project / RETRIED, project))
+
+
+@pytest.mark.parametrize(
+    "key", ["timestamp", "wall_clock_seconds", "code", "environment", "seed", "artifacts"]
+)
+def test_no_key_of_the_manifest_may_be_missing(key: str, project: Path) -> None:
+    edit_manifest(project / DENIED, lambda manifest: manifest.pop(key))
+    found = verify(project / DENIED, project)
+    place = f"{DENIED}/manifest.json: "
+    volatile = key not in ("seed", "artifacts")
+    wanted = place + ("is not as it was written" if volatile else f"/{key} is nothing, the ledger gives ")
+    assert any(line.startswith(wanted) for line in found), found
+
+
+@pytest.mark.parametrize("text", ["", "null\n", "[" * 100_000, '{"seed": NaN}\n', "{}\n"])
+def test_a_manifest_that_is_none_is_named(text: str, project: Path) -> None:
+    (project / DENIED / "manifest.json").write_text(text)
+    found = verify(project / DENIED, project)
+    assert f"{DENIED}/manifest.json: is not as it was written" in found
+
+
+def test_hostile_text_is_inert_in_what_is_told(project: Path) -> None:
+    edit_lines(project / DENIED, lambda lines: lines[-1].update({"\x1b[31m\n": "\u202e"}), chain=True)
+    edit_manifest(project / DENIED, lambda manifest: manifest.update({"\x1b[31m\n": "\u202e"}))
+    text = "".join(verify(project / DENIED, project))
+    assert "\\u{1b}[31m" in text
+    assert [character for character in "\x1b\n\u202e" if character in text] == []
+
+
+def test_an_artefact_is_named_by_its_first_line(project: Path) -> None:
+    replaced(project / DENIED / "trace.json", '"llm_call"', '"llm_talk"')
+    found = verify(project / DENIED, project)
+    assert found == [
+        f"{DENIED}/trace.json: its digest is not the one in manifest.json",
+        f"{DENIED}/trace.json:3: is not what the ledger gives",
+    ]
+
+
+def test_runs_outside_a_project_have_no_index(project: Path, tmp_path: Path) -> None:
+    (project / DENIED).rename(tmp_path / "alone")
+    assert verify(tmp_path / "alone", project) == []
+    replaced(tmp_path / "alone" / "run_report.md", "#", "##")
+    assert verify(tmp_path / "alone", project)[0].startswith(str(tmp_path / "alone/run_report.md"))
+
+
+def test_as_json(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out = tachograph(project, capsys, monkeypatch, "verify", "--json")
+    assert (code, json.loads(out)) == (0, {"runs": 3, "problems": []})
+    edit_lines(project / DENIED, _total, chain=True)
+    code, out = tachograph(project, capsys, monkeypatch, "verify", DENIED, "--json")
+    assert code == 1 and json.loads(out)["problems"] == verify(project / DENIED, project)
+
+
+# ---- forgeries that fit together -----------------------------------------------------------------------
+
+
+def _forge(project: Path, run: str) -> None:
+    """Turn the denial into an allow, and make every file of the run follow from that."""
+
+    def change(lines: Lines) -> None:
+        lines[1]["policy_decisions"][0]["decision"] = "allow"
+        lines[-1]["totals"]["denials"] = 0
+
+    edit_lines(project / run, change, chain=True)
+    made = rebuild((project / run / "state.jsonl").read_bytes(), "state.jsonl")
+    for file in FILES[1:3]:
+        (project / run / file).write_bytes(made[file])
+    edit_manifest(project / run, lambda manifest: manifest.update(json.loads(made["manifest.json"])))
+
+
+def test_a_forgery_that_fits_together_is_found_by_the_index(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _forge(project, DENIED)
+    found = verify(project / DENIED, project)
+    assert found == [
+        f"{DENIED}/manifest.json: is not the one in the index; restore it or record the run again"
+    ]
+    assert tachograph(project, capsys, monkeypatch, "verify")[0] == 1
+
+
+def test_a_forgery_with_its_index_is_found_by_the_check_alone(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a chain of digests cannot show: whoever rewrites every file is found only by running it again."""
+    _forge(project, DENIED)
+    assert index.update(project)
+    assert tachograph(project, capsys, monkeypatch, "verify") == (
+        0,
+        "verify: 3 runs whole and consistent; nothing was run\n",
+    )
+    code, out = tachograph(project, capsys, monkeypatch, "check")
+    assert code == 1 and f"VERDICT  {DENIED}" in out
+    assert "step 1 /policy_decisions/0/decision: allow -> deny [VERDICT]" in out
+    assert "does not hold in itself" not in out
+
+
+def test_a_forged_text_of_the_model_is_found_by_the_check_alone(project: Path) -> None:
+    """The digest of the messages stands in the ledger, but nothing is run that would compare it."""
+    edit_lines(project / RETRIED, lambda lines: lines[1]["llm_output"].update(text="x"), chain=True)
+    made = rebuild((project / RETRIED / "state.jsonl").read_bytes(), "state.jsonl")
+    for file in FILES[1:3]:
+        (project / RETRIED / file).write_bytes(made[file])
+    edit_manifest(project / RETRIED, lambda manifest: manifest.update(json.loads(made["manifest.json"])))
+    index.update(project)
+    assert verify(project / RETRIED, project) == []
+
+
+def test_the_digests_are_sha_256_of_the_files() -> None:
+    for run in all_runs():
+        manifest = json.loads((run / "manifest.json").read_bytes())
+        for file, sha in manifest["artifacts"].items():
+            assert canonical_json.digest((run / file).read_bytes()) == sha
+        last = (run / "state.jsonl").read_bytes().split(b"\n")[-2]
+        assert manifest["ledger_head"] == canonical_json.digest(last)

@@ -1,0 +1,76 @@
+"""The report: what it counts, and that foreign text in it can forge nothing."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tachograph.evidence.files.rebuild import rebuild
+from tests.support import Ran, answer, ask, failing, perform, policy_data, probe, tool
+
+HOSTILE = (
+    "# Fake\n\n**Ending: `final_answer`**\n\n| 1 | x | allow |\n[a](https://evil.test) ![b](c)\n```\n"
+    "<script>\x1b[31m\u202e`|` ```` @who #1 www.evil.test\r\n---\n> quote\n1. one\n\u2028# two"
+)
+
+
+def _report(done: Ran) -> str:
+    return rebuild(done.state, "state.jsonl")["run_report.md"].decode()
+
+
+def _row(report: str, first: str) -> list[str]:
+    (row,) = [line for line in report.splitlines() if line.startswith(f"| {first} |")]
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def test_budgets_count_what_the_gate_counts() -> None:
+    refused = _report(perform([ask(probe())], policy=policy_data(loop_budget={"max_iterations": 1})))
+    assert _row(refused, "iterations") == ["iterations", "1", "1"]
+    used = perform(
+        [ask(probe(), probe("nope")), answer()],
+        [tool(run=failing(ConnectionError()))],
+        policy_data(on_deny="inform"),
+    )
+    assert _row(_report(used), "tool calls") == ["tool calls", "1", "20"]
+    assert _row(_report(used), "result bytes")[1] == str(len('{"said":"ok"}'))
+    assert "Attempts: 2 · Retries: 1 · Denials: 1" in _report(used)
+
+
+def test_every_denial_and_failure_is_listed_with_its_step() -> None:
+    done = perform(
+        [ask(probe("nope")), ask(probe())],
+        [tool(run=failing(KeyError()))],
+        policy_data(on_deny="inform"),
+    )
+    report = _report(done)
+    assert len(re.findall(r"^- Step 1, `tool_registry`", report, re.M)) == 1
+    assert len(re.findall(r"^- Step 2, `probe`, attempt 1: .*KeyError", report, re.M)) == 1
+
+
+def _shape(report: str) -> list[str]:
+    """What a forge makes of each line: its block, and for a row the number of its cells."""
+    shape = []
+    for line in report.splitlines():
+        if line.startswith("|"):
+            shape.append(f"row {line.count('|')}")
+        elif found := re.match(r"#+ |- |```|>", line):
+            shape.append(found.group().strip() + (line if line[0] == "#" and "Run" not in line else ""))
+    return shape
+
+
+def test_foreign_text_forges_neither_heading_row_link_nor_fence() -> None:
+    def of(text: str) -> str:
+        replies: list[Any] = [
+            ask(probe(text, path=text), text=text),
+            ask(probe(path=f"../{text}")),
+            answer(text, model=text),
+        ]
+        return _report(perform(replies, policy=policy_data(on_deny="inform")))
+
+    calm, hostile = of("calm"), of(HOSTILE)
+    quoted = len(HOSTILE.replace("\r\n", "\n").split("\n"))
+    assert [s for s in _shape(hostile) if s != ">"] == [s for s in _shape(calm) if s != ">"]
+    assert _shape(hostile).count(">") == _shape(calm).count(">") + quoted - 1
+    assert [c for c in hostile if c != "\n" and not c.isprintable()] == []
+    prose = re.sub(r"(`+).*?\1", "", hostile)
+    assert "](" not in prose and "<script>" not in prose and "![" not in prose

@@ -1,0 +1,335 @@
+"""Arguments made up for witnesses: they fit the schema and name what they are to; where none is found, it is said."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tachograph.fail.errors import ToolError
+from tachograph.review.compare.pattern_samples import texts_of
+from tachograph.review.compare.policy_compare import WIDENING, Comparison, compare_policies
+from tachograph.review.compare.reachability import CAN, CANNOT, UNSURE, Caller
+from tachograph.runtime.policy.gate import Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.schema.patterns import matches, python_pattern
+from tachograph.runtime.schema.tool_schema import first_mismatch
+from tachograph.runtime.tools.contract import Tool
+from tests.support import OUTPUT
+
+Data = dict[str, Any]
+URL = {"type": "string", "x-resource": "url"}
+READ = {"type": "string", "x-resource": "path:read"}
+WRITE = {"type": "string", "x-resource": "path:write"}
+NULL = {"type": "null"}
+
+
+def tool(properties: Data, required: list[str] | None = None, effect: str = "pure", **more: Any) -> Tool:
+    schema = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+        "required": list(properties) if required is None else required,
+        **more,
+    }
+    return Tool("t", "a tool", schema, OUTPUT, effect, True, lambda args, io: {})
+
+
+def policy(**sections: Any) -> Policy:
+    data = {
+        "schema": "policy/v1",
+        "tool_registry": {"allowed": ["t"]},
+        "url_allowlist": ["https://good.test/", "https://deep.test/a/b"],
+        "sandbox": {"mounts": {"books": "read", "box": "write"}},
+        "loop_budget": {
+            "max_iterations": 9,
+            "max_tokens": 9,
+            "max_tool_calls": 9,
+            "max_result_bytes": 99,
+        },
+        "cycle_detection": {"max_repeats": 2},
+        **sections,
+    }
+    return Policy.from_dict({name: value for name, value in data.items() if value is not None})
+
+
+def caller(made: Tool, **sections: Any) -> Caller:
+    return Caller(made, [Gate(policy(**sections), {"t": made})])
+
+
+def compare(made: Tool, old: Policy, new: Policy) -> Comparison:
+    return compare_policies(old, new, {"t": made})
+
+
+def obj(properties: Data, **more: Any) -> Data:
+    return {"type": "object", "additionalProperties": False, "properties": properties, **more}
+
+
+# ---- arguments that fit --------------------------------------------------------------------------------
+
+NODE = obj({"n": {"type": "integer"}, "next": {"$ref": "#/$defs/node"}}, required=["n"])
+CALLABLE: dict[str, Tool] = {
+    "nothing": tool({}),
+    "types": tool({
+        "a": {"type": "integer"}, "b": {"type": "boolean"}, "c": NULL, "d": {"type": ["number", "string"]},
+    }),
+    "bounds": tool({
+        "a": {"type": "integer", "minimum": 17, "exclusiveMaximum": 19, "multipleOf": 2},
+        "b": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        "c": {"type": "number", "minimum": 0.3, "multipleOf": 0.25},
+        "d": {"type": "integer", "maximum": -5},
+    }),
+    "texts": tool({
+        "a": {"type": "string", "minLength": 7, "maxLength": 7, "pattern": "^[a-c]+$"},
+        "b": {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"},
+        "c": {"type": "string", "maxLength": 0},
+        "d": {"type": "string", "pattern": "^(north|south)(?: of .+)?$", "minLength": 6},
+    }),
+    "lists of values": tool({
+        "a": {"enum": [None, "x"]}, "b": {"const": {"k": [1]}}, "c": {"type": "string", "enum": ["u"]},
+    }),
+    "arrays": tool({
+        "a": {"type": "array", "items": {"type": "integer"}, "minItems": 3, "uniqueItems": True},
+        "b": {"type": "array", "prefixItems": [{"type": "string"}, {"type": "boolean"}], "items": False, "minItems": 2},
+        "c": {"type": "array", "items": {"type": "integer"}, "contains": {"minimum": 5}, "minContains": 2},
+    }),
+    "objects": tool({
+        "a": obj({"x": {"type": "integer"}, "y": {"type": "integer"}}, minProperties=1, dependentRequired={"x": ["y"]}),
+        "b": obj({"o": obj({"k": {"type": "string"}}, required=["k"])}, required=["o"]),
+        "c": {"type": "object", "propertyNames": {"enum": ["u", "v"]}, "additionalProperties": {"type": "integer"},
+              "minProperties": 2},
+    }),
+    "choices": tool({
+        "a": {"anyOf": [{"type": "integer", "minimum": 4}, NULL]},
+        "b": {"oneOf": [{"type": "string", "maxLength": 2}, {"type": "string", "minLength": 2}]},
+        "c": {"allOf": [{"type": "integer", "minimum": 3}, {"maximum": 3}]},
+        "d": {"type": "integer", "not": {"maximum": 2}, "minimum": 0},
+    }),
+    "references": tool({"a": {"$ref": "#/$defs/node"}}, **{"$defs": {"node": NODE}}),
+    "conditions": tool({
+        "a": {**obj({"k": {"enum": ["one", "two"]}, "n": {"type": "integer"}}, required=["k"]),
+              "if": {"properties": {"k": {"const": "one"}}}, "then": {"required": ["n"]}},
+    }),
+    "resources": tool({"u": URL, "r": READ, "w": WRITE}),
+    "resources below": tool({
+        "a": {"type": "array", "items": URL, "minItems": 2},
+        "o": obj({"file": READ, "to": {"type": "string", "x-resource": "path:write"}}, required=["file", "to"]),
+    }),
+    "a resource or null": tool({"u": {"anyOf": [URL, NULL]}, "v": {"type": ["string", "null"], "x-resource": "url"}}),
+    "a long resource": tool({"u": {**URL, "minLength": 90}, "r": {**READ, "minLength": 600}}),
+    "a short resource": tool({"u": {**URL, "maxLength": 17}, "r": {**READ, "maxLength": 5}}),
+    "a listed resource": tool({"u": {**URL, "enum": ["https://bad.test/", "https://good.test/x"]}}),
+    "a resource with a pattern": tool({"u": {**URL, "pattern": r"/items/\d+$"}, "r": {**READ, "pattern": r"\.md$"}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLABLE)
+def test_arguments_are_found_that_fit_and_that_the_gate_lets_pass(name: str) -> None:
+    made = CALLABLE[name]
+    for mode in ("strict", "shape"):
+        found = caller(made, arg_schema_enforcement=mode)
+        assert found.state == CAN and found.arguments is not None
+        assert first_mismatch(made.input_validator, found.arguments) is None
+
+
+NEVER: dict[str, tuple[Tool, Data]] = {
+    "no URL": (tool({"u": URL}), {"url_allowlist": []}),
+    "no URL in a list": (tool({"a": {"type": "array", "items": URL, "minItems": 1}}), {"url_allowlist": []}),
+    "no URL below": (tool({"o": obj({"u": URL}, required=["u"])}), {"url_allowlist": None}),
+    "no mount": (tool({"r": READ}), {"sandbox": None}),
+    "no mount to write": (tool({"w": WRITE}), {"sandbox": {"mounts": {"books": "read"}}}),
+    "none of the listed": (tool({"u": {**URL, "enum": ["https://bad.test/", "x"]}}), {}),
+    "none so short": (tool({"u": {**URL, "maxLength": 12}}), {}),
+    "none so long": (tool({"r": {**READ, "minLength": 2000}}), {}),
+}
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_a_tool_that_no_arguments_can_open_is_known_to_be_one(name: str) -> None:
+    made, sections = NEVER[name]
+    assert caller(made, **sections).state == CANNOT
+    none = policy(**{**sections, "tool_registry": {"allowed": []}})
+    assert compare(made, none, policy(**sections)).equal
+
+
+# ---- what could not be found ---------------------------------------------------------------------------
+
+BLIND = tool({"s": {"type": "string", "pattern": "^(?=.*[0-9])(?=.*[A-Z]).{9}$"}, "u": URL}, effect="network")
+
+
+def test_where_no_arguments_are_found_it_is_said_and_only_where_it_matters() -> None:
+    assert caller(BLIND).state == UNSURE
+    assert compare(BLIND, policy(), policy()).equal
+    assert compare(BLIND, policy(url_allowlist=[]), policy(url_allowlist=[])).equal
+    some = policy(url_allowlist=["https://good.test/", "https://deep.test/a/b", "https://more.test/"])
+    for old, new, what in (
+        (policy(), some, "url_allowlist gives it"),
+        (some, policy(), "url_allowlist takes from it"),
+    ):
+        comparison = compare(BLIND, old, new)
+        assert comparison.changes == () and not comparison.equal
+        (untold,) = comparison.untold
+        assert untold.startswith("t: no arguments were found") and what in untold
+
+
+def test_a_pattern_that_no_made_up_url_fits_is_said() -> None:
+    made = tool({"u": {**URL, "pattern": "^https://[a-z.]+/(?=v[0-9]).{3}$|^https://good.test/$"}})
+    comparison = compare(
+        made,
+        policy(),
+        policy(url_allowlist=["https://good.test/", "https://deep.test/a/b", "https://x.test/"]),
+    )
+    assert comparison.changes == () and len(comparison.untold) == 1
+
+
+def test_a_text_that_only_its_list_lets_pass_opens_no_other_entry() -> None:
+    made = tool({"u": {**URL, "enum": ["https://good.test/x", "https://x.test/a/b"]}})
+    old = policy(url_allowlist=["https://good.test/"])
+    comparison = compare(made, old, policy(url_allowlist=["https://good.test/", "https://y.test/"]))
+    assert comparison.equal
+    (change,) = compare(made, old, policy(url_allowlist=["https://good.test/", "https://x.test/a"])).changes
+    assert change.witness.arguments == {"u": "https://x.test/a/b"}
+
+
+@pytest.mark.parametrize(("pattern", "url"), [
+    (r"/items/[0-9]+$", "https://x.test/a/items/0"), (r"^https://x\.", "https://x.test/a"), (r"\?q=\w+$", "https://x.test/a?q="),
+])  # fmt: skip
+def test_an_entry_is_shown_by_a_url_that_the_pattern_asks_for(pattern: str, url: str) -> None:
+    made = tool({"u": {**URL, "pattern": pattern}})
+    found = compare(made, policy(url_allowlist=[]), policy(url_allowlist=["https://x.test/a"]))
+    assert [change.rule for change in found.changes] == ["url_allowlist"]
+    arguments = found.changes[0].witness.arguments
+    assert arguments is not None and arguments["u"].startswith(url)
+
+
+# ---- beyond the limits of a schema ---------------------------------------------------------------------
+
+LIMITED: dict[str, Data] = {
+    "minimum": {"type": "integer", "minimum": 0},
+    "maximum": {"type": "integer", "maximum": 9},
+    "exclusiveMinimum": {"type": "number", "exclusiveMinimum": 0},
+    "exclusiveMaximum": {"type": "number", "exclusiveMaximum": 0.5},
+    "multipleOf": {"type": "integer", "multipleOf": 5},
+    "minLength": {"type": "string", "minLength": 1},
+    "maxLength": {"type": "string", "maxLength": 400},
+    "pattern": {"type": "string", "pattern": "^x+$"},
+    "minItems": {"type": "array", "items": {"type": "integer"}, "minItems": 1},
+    "maxItems": {"type": "array", "items": {"type": "integer"}, "maxItems": 2},
+    "uniqueItems": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
+    "contains": {"type": "array", "items": {"type": "integer"}, "contains": {"const": 7}},
+    "maxContains": {
+        "type": "array",
+        "items": {"type": "integer"},
+        "contains": {"const": 7},
+        "maxContains": 1,
+    },
+    "minProperties": obj({"a": {"type": "integer"}}, minProperties=1),
+    "maxProperties": obj({"a": {"type": "integer"}, "b": {"type": "integer"}}, maxProperties=1),
+    "below": {"type": "array", "items": obj({"n": {"type": "integer", "maximum": 3}})},
+    "in a choice": {"anyOf": [{"type": "integer", "maximum": 3}, NULL]},
+    "in a reference": {"$ref": "#/$defs/few"},
+    "under not": {"type": "integer", "not": {"minimum": 5}},
+    "one of": {"type": "integer", "oneOf": [{"minimum": 5}, {"maximum": 6}]},
+    "a long path": {**READ, "maxLength": 512},
+    "a long URL": {**URL, "maxLength": 4000},
+    "a URL with a pattern": {**URL, "pattern": "x$"},
+}
+BOUNDLESS: dict[str, Data] = {
+    "no limit": {"type": "integer"},
+    "a list": {"enum": [1, 2, "x"]},
+    "a format": {"type": "string", "format": "date"},
+    "a limit that is none": {"type": "string", "minLength": 0, "pattern": ""},
+    "a limit of another type": {"type": "integer", "minLength": 3},
+    "a limit that the list keeps": {"enum": ["a", "bc"], "maxLength": 2},
+    "whole numbers": {"type": "integer", "multipleOf": 1},
+    "as many as there can be": obj({"a": {"type": "integer"}}, maxProperties=1),
+    "as long as a URL may be": {**URL, "minLength": 1, "maxLength": 8192},
+    "as long as a path may be": {**READ, "minLength": 3, "maxLength": 1024},
+    "a choice without limits": {"oneOf": [{"type": "integer"}, {"type": "string"}]},
+}
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_each_limit_can_be_gone_beyond_in_shape_and_in_nothing_else(name: str) -> None:
+    made = tool({"v": LIMITED[name]}, **{"$defs": {"few": {"type": "integer", "maximum": 3}}})
+    comparison = compare(made, policy(), policy(arg_schema_enforcement="shape"))
+    (change,) = comparison.changes
+    assert (change.kind, change.rule, comparison.untold) == (WIDENING, "arg_schema", ())
+    assert first_mismatch(made.input_validator, change.witness.arguments) is not None
+    assert first_mismatch(made.shape_validator, change.witness.arguments) is None
+
+
+@pytest.mark.parametrize("name", BOUNDLESS)
+def test_where_nothing_is_limited_shape_opens_nothing(name: str) -> None:
+    made = tool({"v": BOUNDLESS[name]})
+    assert compare(made, policy(), policy(arg_schema_enforcement="shape")).equal
+
+
+# ---- patterns ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["^[a-z]{3,}$", r"^\d+\.\d+$", "a|b", "^(?:x|yy)*z$", r"^\S+ \S+$", "^[^x]$", "^.{3}$", r"\u00e9"],
+)
+def test_texts_of_a_pattern_match_it(pattern: str) -> None:
+    found = texts_of(pattern)
+    assert found and all(matches(python_pattern(pattern), text) for text in found)
+
+
+def test_texts_of_what_is_no_pattern() -> None:
+    assert texts_of("(") == [] and texts_of("x{5000}") == []
+
+
+# ---- the official suite --------------------------------------------------------------------------------
+
+
+def suite() -> dict[tuple[str, str], list[Data]]:
+    root = os.environ.get("TACHOGRAPH_CORPORA")
+    if not root:
+        pytest.skip("TACHOGRAPH_CORPORA is not set: the JSON Schema test suite is not at hand")
+    groups: dict[tuple[str, str], list[Data]] = {}
+    for line in (Path(root) / "3-schema" / "jsonschema_cases.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        if isinstance(row["schema"], dict):
+            groups.setdefault((row["file"], row["suite"]), []).append(row)
+    return groups
+
+
+def below(schema: Data) -> Tool:
+    """The schema as that of a tool's only argument. Raises ToolError where the loader refuses it."""
+    kept = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "$defs")}
+    return tool({"v": {**kept, "x-resource": "none"}}, **{"$defs": schema.get("$defs", {})})
+
+
+def test_no_schema_of_the_suite_is_passed_over_in_silence() -> None:
+    """Arguments are found wherever the suite has some; what shape alone lets pass is found, or said to be untold."""
+    count: Counter[str] = Counter()
+    missed, silent = [], []
+    for key, rows in suite().items():
+        try:
+            made = below(rows[0]["schema"])
+        except ToolError:
+            continue
+        strict, shaped = policy(), policy(arg_schema_enforcement="shape")
+        fits = [first_mismatch(made.input_validator, {"v": row["data"]}) is None for row in rows]
+        fits_shape = [first_mismatch(made.shape_validator, {"v": row["data"]}) is None for row in rows]
+        comparison = compare(made, strict, shaped)
+        count["loaded"] += 1
+        if any(fits):
+            count["with arguments"] += 1
+            if caller(made).state != CAN:
+                missed.append(key)
+        if any(shape and not whole for whole, shape in zip(fits, fits_shape, strict=True)):
+            count["wider in shape"] += 1
+            count["shown"] += bool(comparison.changes)
+            if comparison.equal:
+                silent.append(key)
+    print(dict(count))
+    assert (missed, silent) == ([], [])
+    assert count["with arguments"] > 200 and count["wider in shape"] > 50
+    assert count["shown"] >= 0.9 * count["wider in shape"]

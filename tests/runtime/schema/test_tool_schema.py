@@ -1,0 +1,423 @@
+"""Data is held against a tool's schema as its author meant it, in bounded time and memory."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from tachograph.fail.errors import ToolError
+from tachograph.runtime.models.types import MAX_VALUES
+from tachograph.runtime.schema.schema_keywords import MAX_UNEVALUATED, identity
+from tachograph.runtime.schema.tool_schema import (
+    MAX_ROUNDS,
+    first_mismatch,
+    shape,
+    validator,
+    without_extensions,
+    without_unreachable,
+)
+from tachograph.runtime.tools.contract import Tool
+
+NONE = {"type": "string", "x-resource": "none"}
+TEXT = {"type": "string"}
+
+
+def closed(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def fits(schema: Any, data: Any) -> bool:
+    return first_mismatch(validator(schema), data) is None
+
+
+# ---- shape -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "loose", "still_wrong"),
+    [
+        ({"type": "integer", "minimum": 1, "maximum": 2}, 99, "x"),
+        ({"type": "string", "maxLength": 1, "pattern": "^a$"}, "bbb", 1),
+        ({"type": "string", "minLength": 2, "enum": ["a"]}, "a", "b"),
+        ({"const": 1}, 1, 2),
+        ({"type": "array", "maxItems": 1, "uniqueItems": True, "items": {"type": "integer"}}, [1, 1], ["x"]),
+        (closed(minimum={"type": "integer", "minimum": 3}), {"minimum": 1}, {"maximum": 1}),
+        ({**closed(a=TEXT), "required": ["a"]}, {"a": ""}, {}),
+        ({"oneOf": [{"minimum": 3}, {"minimum": 2}]}, 1, ...),
+        ({"oneOf": [{"const": "a"}, {"const": "b"}]}, "a", "c"),
+        ({"oneOf": [{"const": "a", "format": "x"}, {"enum": ["a", "b"]}]}, "b", "a"),
+        ({"type": "string", "not": {"pattern": "x"}}, "x", 1),
+        ({"not": TEXT}, 1, "x"),
+        (
+            {
+                "if": {"properties": {"k": {"maximum": 1}}},
+                "then": {"required": ["a"]},
+                "else": {"required": ["b"]},
+            },
+            {"k": 1, "b": 0},
+            {"k": 1},
+        ),
+        ({"if": {"const": "a"}, "then": {"maxLength": 0}, "else": {"type": "null"}}, "a", "b"),
+        ({"dependentRequired": {"enum": ["a"]}}, {"b": 1}, {"enum": 1}),
+        ({"propertyNames": {"enum": ["a"]}}, {"a": 1}, {"b": 1}),
+        ({"propertyNames": {"maxLength": 1}}, {"a": 1}, {"ab": 1}),
+        ({"type": "array", "contains": {"const": 1}, "maxContains": 1}, [1, 1], 1),
+        ({"prefixItems": [True], "contains": TEXT, "unevaluatedItems": False}, [1, "a", "b"], [1, 2]),
+    ],
+)
+def test_shape_drops_limits_of_values_and_nothing_else(schema: Any, loose: Any, still_wrong: Any) -> None:
+    assert fits(shape(schema), loose)
+    assert still_wrong is ... or not fits(shape(schema), still_wrong)
+
+
+LEAF = st.sampled_from(
+    [
+        {}, {"type": "integer"}, {"type": "string"}, {"minimum": 1}, {"const": "a"}, {"enum": [0, "a"]},
+        {"pattern": "^a$"}, {"minLength": 2}, {"type": "array", "maxItems": 1}, {"required": ["a"]},
+        {"$ref": "#/$defs/d"}, {"unevaluatedItems": False}, {"unevaluatedProperties": False},
+        {"uniqueItems": True},
+    ]
+)  # fmt: skip
+NAMES = st.sampled_from(["a", "b", "minimum"])
+
+
+def _compound(inner: Any) -> Any:
+    return st.one_of(
+        st.builds(lambda s: {"not": s}, inner),
+        st.builds(lambda s, t: {"oneOf": [s, t]}, inner, inner),
+        st.builds(lambda s, t: {"anyOf": [s, t]}, inner, inner),
+        st.builds(lambda s, t: {"allOf": [s, t], "oneOf": [t, s]}, inner, inner),
+        st.builds(lambda i, t, e: {"if": i, "then": t, "else": e}, inner, inner, inner),
+        st.builds(lambda i, t: {"if": i, "then": t}, inner, inner),
+        st.builds(lambda s: {"items": s, "contains": s}, inner),
+        st.builds(lambda s, t: {"prefixItems": [t], "contains": s, "unevaluatedItems": False}, inner, inner),
+        st.builds(lambda s, t: {"allOf": [s], "anyOf": [t, s], "unevaluatedProperties": False}, inner, inner),
+        st.builds(lambda s: {"propertyNames": s}, inner),
+        st.builds(
+            lambda n, s, o: {"properties": {n: s}, "additionalProperties": o},
+            NAMES,
+            inner,
+            st.booleans() | inner,
+        ),
+    )
+
+
+SCHEMAS = st.recursive(LEAF, _compound, max_leaves=6)
+VALUES = st.recursive(
+    st.sampled_from([0, 1, "a", "aa", "b", None, True]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2),
+    max_leaves=4,
+)
+SHARED = st.sampled_from([{"minimum": 1}, {"type": "string"}, {"const": "a"}, {"maxLength": 1}])
+
+
+@given(SCHEMAS, SHARED, VALUES)
+def test_what_fits_a_schema_fits_its_shape(schema: dict[str, Any], d: dict[str, Any], value: Any) -> None:
+    whole = {**schema, "$defs": {"d": d}}
+    if fits(whole, value):
+        assert fits(shape(whole), value)
+
+
+@given(SCHEMAS)
+def test_shape_is_idempotent_and_leaves_the_schema_alone(schema: dict[str, Any]) -> None:
+    before = json.dumps(schema)
+    assert shape(shape(schema)) == shape(schema)
+    assert json.dumps(schema) == before
+
+
+@pytest.mark.parametrize("keyword", ["not", "oneOf", "if", "contains"])
+def test_shape_takes_no_longer_for_each_level(keyword: str) -> None:
+    schema: dict[str, Any] = {"type": "string", "maxLength": 3}
+    for _ in range(100):
+        more = {"oneOf": [schema, {"type": "null"}], "if": schema}.get(keyword, schema)
+        schema = {keyword: more, "then": TEXT} if keyword == "if" else {keyword: more}
+    before = time.perf_counter()
+    shape(schema)
+    assert time.perf_counter() - before < 1
+
+
+# ---- what the model is shown, and what no number of ours reaches -------------------------------------------
+
+
+def test_extensions_are_left_out_and_names_are_not() -> None:
+    schema = closed(
+        **{"x-id": {**NONE, "x-note": 1}, "b": {"enum": [{"x-y": 1}], "x-z": 2, "example": {"x-e": 1}}}
+    )
+    assert without_extensions(schema) == closed(
+        **{"x-id": TEXT, "b": {"enum": [{"x-y": 1}], "example": {"x-e": 1}}}
+    )
+
+
+BIG = 2**63
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"type": "integer", "minimum": -BIG, "maximum": BIG - 1}, {"type": "integer", "maximum": 2**53},
+        {"type": "number", "exclusiveMinimum": -1.7976931348623157e308, "exclusiveMaximum": 1.7976931348623157e308},
+        {"type": "array", "items": {"type": "integer", "maximum": 9.223372036854776e18}, "maxItems": BIG},
+    ],
+)  # fmt: skip
+def test_limits_beyond_every_number_of_ours_load_and_judge_nothing(limits: dict[str, Any]) -> None:
+    tool = Tool("t", "", closed(n=limits), closed(n=limits), "read", True, lambda args, io: {})
+    plain = without_unreachable(closed(n=limits))
+    assert "7" not in json.dumps(plain) and tool.input_schema == plain == tool.output_schema
+    for number in (0, 2**53 - 1, 1 - 2**53, 0.5):
+        data = {"n": [number] if limits["type"] == "array" else number}
+        assert fits(tool.input_schema, data) == Draft202012Validator(closed(n=limits)).is_valid(data)
+    assert json.loads(tool.offered_schema) == plain and len(tool.schema_digest) == 64
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"minimum": BIG},
+        {"maximum": -BIG},
+        {"const": BIG},
+        {"enum": [BIG]},
+        {"default": BIG},
+        {"multipleOf": 1e300},
+    ],
+)
+def test_other_numbers_beyond_are_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(ToolError) as refused:
+        Tool("t", "", closed(n={"type": "integer", **limits}), closed(), "read", True, lambda args, io: {})
+    assert f"2^53 at /properties/n/{next(iter(limits))}" in refused.value.message
+    assert "leave it out" in str(refused.value.remedy)
+
+
+def test_a_limit_within_is_left_as_it_is() -> None:
+    schema = closed(
+        maximum={"type": "integer", "maximum": 2**53 - 1}, b={"default": {"maximum": 1}, "minimum": 5}
+    )
+    assert without_unreachable(schema) == schema
+
+
+# ---- mismatches --------------------------------------------------------------------------------------------
+
+
+def mismatch(schema: Any, data: Any) -> tuple[str, str, str] | None:
+    found = first_mismatch(validator(schema), data)
+    return None if found is None else (found.pointer, found.keyword, found.limit)
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "expected"),
+    [
+        (closed(a=TEXT), {}, None),
+        ({"required": ["b", "a"]}, {}, ("", "required", "a,b")),
+        (closed(a=TEXT), {"z": 1, "y": 2}, ("", "additionalProperties", "y,z")),
+        ({**closed(), "patternProperties": {"^p": {}}}, {"p": 1, "q": 1}, ("", "additionalProperties", "q")),
+        (closed(a={"type": ["string", "null"]}), {"a": 1}, ("/a", "type", "string,null")),
+        (closed(a={"enum": ["x", None, True, 1]}), {"a": 2}, ("/a", "enum", "x,null,true,1")),
+        (closed(a={"const": True}), {"a": 2}, ("/a", "const", "true")),
+        (closed(a={"minimum": 1e-7}), {"a": 0}, ("/a", "minimum", "1e-7")),
+        (closed(a={"pattern": r"^\d$"}), {"a": "x"}, ("/a", "pattern", r"^\d$")),
+        (closed(**{"a/b": {"items": {"type": "null"}}}), {"a/b": [None, 1]}, ("/a~1b/1", "type", "null")),
+        ({"not": {}}, 1, ("", "not", "")),
+        ({"anyOf": [{"type": "null"}, {"items": TEXT}]}, [1], ("", "anyOf", "")),
+        ({"oneOf": [{"type": "integer"}, {"minimum": 1}]}, 1, ("", "oneOf", "")),
+        ({"uniqueItems": True}, [1, 1.0], ("", "uniqueItems", "true")),
+        ({"uniqueItems": True}, [[{"a": 1}], [{"a": 1.0}]], ("", "uniqueItems", "true")),
+        ({"uniqueItems": True}, [1, True, 0, False, None, "1", [1], [True], {"a": 0}, {"a": False}], None),
+        ({"minItems": 2}, [], ("", "minItems", "2")),
+        ({"properties": {"a": False}}, {"a": 1}, ("", "false", "")),
+    ],
+)
+def test_a_mismatch_is_pointer_keyword_limit(schema: Any, data: Any, expected: Any) -> None:
+    assert mismatch(schema, data) == expected
+
+
+def test_the_first_mismatch_does_not_depend_on_the_order_of_errors() -> None:
+    class Backwards:
+        rounds = False
+
+        def __init__(self, seed: int) -> None:
+            self.seed = seed
+
+        def iter_errors(self, data: Any) -> Any:
+            errors = list(validator(schema).iter_errors(data))
+            random.Random(self.seed).shuffle(errors)
+            return errors
+
+    schema = {
+        "required": ["x", "y"],
+        "allOf": [{"minProperties": 9}, {"minProperties": 8}, {"required": ["z"]}],
+        "properties": {
+            "b": {"type": "string", "minimum": 3},
+            "a": {"allOf": [{"minimum": 5}, {"minimum": 4}]},
+        },
+    }
+    data = {"b": 1, "a": 1}
+    assert {first_mismatch(Backwards(seed), data) for seed in range(20)} == {  # type: ignore[arg-type]
+        first_mismatch(validator(schema), data)
+    }
+    assert mismatch({"properties": schema["properties"]}, data) == ("/a", "minimum", "4")
+
+
+@given(VALUES, SCHEMAS)
+def test_a_schemas_key_order_does_not_matter(value: Any, schema: dict[str, Any]) -> None:
+    def turned(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: turned(part[key]) for key in reversed(part)}
+        return part
+
+    whole = {**schema, "$defs": {"d": {"minimum": 1}}}
+    assert mismatch(whole, value) == mismatch(turned(whole), value)
+
+
+def test_a_remote_reference_is_never_fetched() -> None:
+    opened: list[object] = []
+
+    def seen(event: str, arguments: object) -> None:
+        if watching and event.startswith(("socket.", "urllib.")):
+            opened.append((event, arguments))
+
+    watching = True
+    sys.addaudithook(seen)
+    try:
+        broken = validator(closed(x={"$ref": "http://127.0.0.1:9/s.json"}))
+        with pytest.raises(Exception, match=r"s\.json"):
+            first_mismatch(broken, {"x": 1})
+    finally:
+        watching = False
+    assert opened == []
+
+
+# ---- keywords of ours --------------------------------------------------------------------------------------
+
+
+@given(VALUES, SCHEMAS)
+def test_the_verdict_is_that_of_the_library(value: Any, schema: dict[str, Any]) -> None:
+    whole = {**schema, "$defs": {"d": {"minimum": 1}}}
+    assert fits(whole, value) == Draft202012Validator(whole).is_valid(value)
+
+
+ITEMS = st.recursive(
+    st.sampled_from([None, True, False, 0, 1, 1.0, 0.0, -0.0, 1.5, "", "1", "true"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2),
+    max_leaves=3,
+)
+
+
+@given(ITEMS, ITEMS)
+def test_items_are_the_same_where_the_library_calls_them_equal(one: Any, two: Any) -> None:
+    same = Draft202012Validator({"const": one}).is_valid(two)
+    assert (identity(one) == identity(two)) == same
+    assert fits({"uniqueItems": True}, [one, two]) is not same
+    assert fits({"uniqueItems": False}, [one, two])
+
+
+@pytest.mark.parametrize(
+    ("divisor", "number", "divides"),
+    [
+        (0.01, 19.99, True), (0.01, 19.995, False), (0.1, 0.3, True), (0.1, 1, True), (3, 9, True),
+        (3, 10, False), (2, 3.5, False), (0.5, 2**53 - 1, True), (1e-8, 12391239123, True),
+        (0.123456789, 1e300, False), (1.5, 4.5, True), (1e-300, 1e300, True), (7, 0, True),
+        (0.01, -19.99, True),
+    ],
+)  # fmt: skip
+def test_multiples_are_those_of_the_numbers_as_they_are_written(
+    divisor: Any, number: Any, divides: bool
+) -> None:
+    assert fits({"multipleOf": divisor}, number) is divides
+    assert fits({"multipleOf": divisor}, True)
+
+
+def test_patterns_are_tried_one_by_one() -> None:
+    # joined into one, the second would be read as part of the first
+    named = {**closed(), "patternProperties": {"^(a)$|^(b)$": {"type": "integer"}, "^c": {}}}
+    assert (
+        fits(named, {"a": 1, "b": 2, "cc": None})
+        and not fits(named, {"bb": 1})
+        and not fits(named, {"a": "x"})
+    )
+    # written differently, read alike
+    alike = {**closed(), "patternProperties": {r"^\d$": {"minimum": 3}, "^[0-9]$": {"maximum": 5}}}
+    assert fits(alike, {"1": 4}) and not fits(alike, {"1": 2}) and not fits(alike, {"1": 6})
+    rest = {"patternProperties": {"^a": {}}, "additionalProperties": {"type": "integer"}}
+    assert fits(rest, {"a": "x", "b": 1}) and not fits(rest, {"a": "x", "b": "x"})
+
+
+def test_a_text_beyond_a_patterns_reach_does_not_fit() -> None:
+    mail = r"^[^@]+@[^@]+\.[^@]+$"
+    assert fits({"pattern": mail}, "a@" + "b" * 4000 + ".c")
+    assert mismatch({"pattern": mail}, "a@" + "b" * 5000 + ".c") == ("", "pattern", mail)
+    assert fits({"pattern": r"^[^\x00]*$"}, "a" * 1_000_000)
+    keys = {"patternProperties": {mail: {"type": "integer"}}}
+    assert mismatch(keys, {"a@" + "b" * 5000 + ".c": "x"}) == ("", "patternProperties", "")
+
+
+def test_a_schema_that_holds_itself_goes_down_some_levels() -> None:
+    tree = {**closed(kids={"type": "array", "items": {"$ref": "#"}}, any={"x-resource": "none"})}
+
+    def nested(levels: int) -> Any:
+        data: dict[str, Any] = {}
+        for _ in range(levels // 2):
+            data = {"kids": [data]}
+        return data
+
+    assert fits(tree, nested(MAX_ROUNDS)) and mismatch(tree, nested(MAX_ROUNDS + 2)) == (
+        "",
+        "depth",
+        str(MAX_ROUNDS),
+    )
+    flat = {
+        **closed(kids={"x-resource": "none"}, n={"$ref": "#/$defs/n"}),
+        "$defs": {"n": {"type": "integer"}},
+    }
+    assert fits(flat, nested(120))
+
+
+SLOW: dict[str, tuple[Any, Any]] = {
+    "unique objects": (
+        {"type": "array", "uniqueItems": True},
+        [{"k": i, "l": [i]} for i in range(MAX_VALUES // 4)],
+    ),
+    "unique, of two types": ({"uniqueItems": True}, [x for i in range(MAX_VALUES // 2) for x in (i, str(i))]),
+    "each item wrong": ({"items": TEXT}, [1] * MAX_VALUES),
+    "each item wrong in a choice": ({"anyOf": [{"items": TEXT}, {"type": "null"}]}, [1] * MAX_VALUES),
+    "each item wrong in one of": (
+        {"oneOf": [{"items": TEXT}, {"items": {"type": "null"}}]},
+        [1] * MAX_VALUES,
+    ),
+    "undeclared keys": (closed(a=TEXT), {f"k{i}": 1 for i in range(MAX_VALUES)}),
+    "unevaluated items": (
+        {"contains": {"type": "integer"}, "unevaluatedItems": False},
+        [1] * (MAX_UNEVALUATED + 1),
+    ),
+    "unevaluated items, some": (
+        {"contains": {"type": "integer"}, "unevaluatedItems": False},
+        [1] * MAX_UNEVALUATED + ["x"],
+    ),
+    "unevaluated keys": (
+        {"patternProperties": {"^k": {}}, "unevaluatedProperties": False},
+        {f"k{i}": 1 for i in range(MAX_VALUES)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_time_and_memory_stay_bounded(name: str) -> None:
+    schema, data = SLOW[name]
+    judge = validator(schema)
+    before = time.perf_counter()
+    found = first_mismatch(judge, data)
+    assert time.perf_counter() - before < 5
+    assert (found is None) == name.startswith("unique")
+    if name.startswith("each"):
+        tracemalloc.start()
+        first_mismatch(judge, data)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < 3_000_000
