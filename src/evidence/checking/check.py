@@ -42,7 +42,7 @@ from ..recording.recorded import (
 )
 from ..tasks.expect import differences
 from ..tasks.task import Task, build, load_task
-from . import cause, replay
+from . import replay
 from .compare import BROKEN, Findings, compare_files, hold_against_itself, in_words
 from .verify import verify
 
@@ -211,14 +211,6 @@ def runs_below(root: Path) -> list[Path]:
     """
     kinds = folders_in(root / "runs")
     return sorted(run for kind in kinds for run in folders_in(kind) if run.suffix not in UNFINISHED)
-
-
-def likely_cause(drifted: Sequence[Findings]) -> str | None:
-    """The inputs that moved, in words, those of the gravest drift first; the code or a hand where none did.
-
-    None where nothing is known of a cause.
-    """
-    return cause.in_words(cause.causes(drifted))
 
 
 def by_gravity(drifted: Sequence[Findings]) -> list[Findings]:

@@ -21,7 +21,6 @@ from ...runtime.policy.explain import (
     Budget,
     Explanation,
     RuleVerdict,
-    explain,
 )
 from ...runtime.policy.gate import Counters, Gate
 from ...runtime.policy.policy import Policy
@@ -36,11 +35,6 @@ _EXAMPLE: Final = '{"tool": "fetch", "arguments": {"url": "https://corpus.test/o
 _JSON_FILE: Final = "give a JSON file, or -"
 _MOST: Final = 16 << 20
 USED: Final = ("iterations", "tokens", "tool_calls", "result_bytes", "repeats")
-
-
-def decide_file(place: str, policy: Policy, root: Path) -> Explanation:
-    """Decide a call read from a file, see `read_file`. Raises InputError."""
-    return explain(*read_file(place, policy, root))
 
 
 def read_file(place: str, policy: Policy, root: Path) -> tuple[Gate, Call, Counters]:

@@ -230,16 +230,13 @@ class Allowlist:
         """Raises Malformed with `index`, the place of the first bad entry."""
         self._origins: dict[tuple[str, str, int], dict[str, int]] = {}
         self._longest = 0
-        self._shadowed: list[tuple[int, int]] = []
         for index, text in enumerate(entries):
             try:
                 entry = parse_entry(text)
             except Malformed as error:
                 raise Malformed(error.reason, index) from None
             prefixes = self._origins.setdefault((entry.scheme, entry.host, entry.port), {})
-            first = prefixes.setdefault(entry.prefix, index)
-            if first != index:
-                self._shadowed.append((index, first))
+            prefixes.setdefault(entry.prefix, index)
             self._longest = max(self._longest, len(entry.prefix))
 
     def match(self, target: Target) -> int | None:
@@ -262,10 +259,3 @@ class Allowlist:
     def knows(self, target: Target) -> bool:
         """Whether any entry is of the target's scheme, host and port."""
         return (target.scheme, target.host, target.port) in self._origins
-
-    def shadowed(self) -> list[tuple[int, int]]:
-        """(i, j): entry i decides no call, since entry j, an earlier one, reads the same.
-
-        A broader entry shadows nothing: the longer prefix decides the calls it covers.
-        """
-        return list(self._shadowed)

@@ -44,7 +44,6 @@ class Root:
 
     fd: int
     device: int
-    inode: int
     owner: int
     reads_only: bool = False
     private: bool = False
@@ -63,7 +62,7 @@ def open_root(source: Path, what: str, *, reads_only: bool = False, private: boo
             remedy="name an existing folder that can be read",
         ) from None
     info = os.fstat(fd)
-    return Root(fd, info.st_dev, info.st_ino, info.st_uid, reads_only, private)
+    return Root(fd, info.st_dev, info.st_uid, reads_only, private)
 
 
 def _step_into(root: Root, parent: int, name: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from ..formats.canonical_json import digest
-from ..policy.gate import ALLOW, Decision
+from ..policy.gate import ALLOW, UNBOUND, Decision
 from ..resources.mount_path import parse_path
 from ..resources.redirects import REDIRECTS, redirected
 from ..resources.url import Malformed, Target, parse_url
@@ -28,9 +28,6 @@ MAX_HOPS: Final = 5
 
 
 HTTP_S: Final = 30.0  # for all hops together
-
-
-UNBOUND: Final = "unbound mount"  # found where a policy's mount is bound to no folder in this run
 
 
 _CHARSET: Final = re.compile(r";\s*charset\s*=\s*\"?([^\s\";]{1,40})", re.IGNORECASE)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tachograph.evidence.checking.check import examine, likely_cause
+from tachograph.evidence.checking.cause import causes, in_words
+from tachograph.evidence.checking.check import examine
 from tachograph.evidence.checking.drift import compare
 from tachograph.evidence.files.json_diff import CLASSES
 from tests.evidence.project import DENIED, RETRIED, copy_inputs, replaced, tachograph
@@ -209,7 +210,7 @@ def test_a_change_is_classed_and_led_back_to_its_cause(
     gravest = found.drift.gravest
     assert gravest.kind == change.kind and gravest.pointer == (change.gravest or pointer)
     assert list(found.moved) == [change.file]
-    cause = likely_cause([found])
+    cause = in_words(causes([found]))
     assert cause == f"{change.file} moved (1 of them)"
     accept = None if found.missed else f'tachograph accept {change.run} --reason "..."'
     code, out = tachograph(project, capsys, monkeypatch, "check", change.run)

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tachograph.evidence.checking.check import by_gravity, examine, likely_cause
+from tachograph.evidence.checking.cause import causes, in_words
+from tachograph.evidence.checking.check import by_gravity, examine
 from tachograph.evidence.checking.compare import BROKEN, Findings
 from tachograph.evidence.checking.drift import Divergence, class_of, compare, counted
 from tachograph.evidence.files.json_diff import ABSENT, CLASSES, differences
@@ -169,7 +170,7 @@ def test_one_byte_of_a_ledger(
     assert any(f"first difference: {first}" in line for line in found.lines)
     assert any(line.startswith("the record does not hold in itself: ") for line in found.lines)
     assert found.tampered and found.accept is None
-    assert likely_cause([found]) == "the record was edited by hand (1 of them)"
+    assert in_words(causes([found])) == "the record was edited by hand (1 of them)"
 
 
 def test_a_ledger_in_other_bytes(project: Path) -> None:

@@ -208,18 +208,6 @@ def test_plain_paths_are_under_their_prefix(path: str) -> None:
         assert PREFIXES.match(parse_url(url)) == 0
 
 
-def test_shadowed() -> None:
-    entries = [
-        "https://a.test",
-        "A.TEST",
-        "https://a.test/x",
-        "https://a.test:443/",
-        "http://a.test",
-        "https://a.test/x",
-    ]
-    assert Allowlist(entries).shadowed() == [(1, 0), (3, 0), (5, 2)]
-
-
 SEGMENTS = st.lists(st.sampled_from(["a", "b", "ab", ""]), max_size=5).map(
     lambda parts: "/" + "/".join(parts)
 )
