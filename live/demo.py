@@ -42,7 +42,7 @@ OPTIONS: Final = (
     "repeat_last_n=200",
 )
 # the README's table names the run's spans
-PAGES: Final = "from pathlib import Path; from tachograph.evidence import docs; docs.write(Path())"
+PAGES: Final = "from pathlib import Path; from dev import docs; docs.write(Path())"
 # the demo speaks to nobody but its own server, with nobody's key
 FOREIGN: Final = ("OPENAI_", "AZURE_OPENAI_", "ANTHROPIC_", "OLLAMA_")
 

@@ -60,7 +60,7 @@ def test_nothing_but_the_package_goes_into_site_packages(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"tachograph"}
     for wanted in (
         "tachograph/py.typed",
-        "tachograph/evidence/task.v1.schema.json",
+        "tachograph/evidence/tasks/task.v1.schema.json",
         "tachograph/_shipped/policy/v1.yaml",
         "tachograph/_shipped/policy/v1.schema.json",
         "tachograph/_shipped/tools/search.py",

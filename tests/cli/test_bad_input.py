@@ -177,7 +177,7 @@ def test_an_error_that_is_not_of_the_output_names_its_file(say: Say, monkeypatch
     def fail(_options: Any) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO), "some/file")
 
-    monkeypatch.setattr(command_line.verbs.looking, "show", fail)
+    monkeypatch.setattr(command_line.commands.show, "show", fail)
     code, out, err = say("show", RUN)
     assert (code, out) == (2, "") and err.startswith("tachograph: some/file: Input/output error; ")
 

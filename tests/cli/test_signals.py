@@ -101,7 +101,9 @@ WAYS = [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)]
 # ---- init ----------------------------------------------------------------------------------------------
 
 RECORDING = "from tachograph.scaffold import begin\naround(begin, '_record', here)\n"
-IN_A_RUN = "from tachograph.runtime.driver.driver import LiveWorld\naround(LiveWorld, '_perform', here)\n"
+IN_A_RUN = (
+    "from tachograph.runtime.driver.live_executor import LiveWorld\naround(LiveWorld, '_perform', here)\n"
+)
 MOVING = """
 from tachograph.scaffold import begin
 done = []
@@ -156,7 +158,7 @@ def test_init_clears_what_a_killed_one_left_and_no_other(
 
 ACCEPT = ("accept", "--all", "--reason", "so", "--jobs", "1")
 WRITTEN = """
-from tachograph.review import accept
+from tachograph.review.drift import accept
 around(accept, "_written", briefly)
 """
 # between two runs that are put in place
@@ -228,7 +230,7 @@ def test_accept_puts_right_what_a_killed_one_left(
 # ---- a run, and work on all cores ----------------------------------------------------------------------
 
 IN_A_TOOL = """
-from tachograph.runtime.driver.driver import LiveWorld
+from tachograph.runtime.driver.live_executor import LiveWorld
 around(LiveWorld, '_run', here)
 """
 # where the run must not be torn: the next effect hears of it
@@ -242,7 +244,7 @@ def waits():
 around(Writer, "line", waits)
 """
 MANY = """
-from tachograph.evidence import check
+from tachograph.evidence.checking import check
 main_pid, real = os.getpid(), check.examine
 def examine(folder, **more):
     if os.getpid() != main_pid:
@@ -279,7 +281,7 @@ def test_workers_end_with_their_command(signum: int, ignores: bool) -> None:
 
 FORKS = """
 import signal
-from tachograph.cli.commands import looking
+from tachograph.cli.commands import show
 def forks():
     ours, theirs = os.pipe()
     child = os.fork()
@@ -290,7 +292,7 @@ def forks():
     os.read(ours, 2)
     os.kill(child, signal.SIGTERM)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-around(looking, "version", forks)
+around(show, "version", forks)
 """
 
 

@@ -19,7 +19,7 @@ from tachograph.runtime.core.effects import Answer, AskHuman, Call
 from tachograph.runtime.formats.canonical_json import freeze
 from tachograph.runtime.policy.policy import Policy
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 POLICY = Policy.load(ROOT / "policy/v1.yaml", [ROOT / "policy/overlays/approve_write.yaml"], root=ROOT)
 _RUN = (sys.executable, "-m", "tachograph", "run", "tasks/policy_gates/approval_given.yaml")
 AT = POLICY.at("/approval/required_for/0")

@@ -145,6 +145,6 @@ def test_a_bisect_whose_reader_left_says_nothing_of_the_commit(
     def leave(_options: Any) -> int:
         raise BrokenPipeError
 
-    monkeypatch.setattr(command_line.verbs.checking, "_checked", leave)
+    monkeypatch.setattr(command_line.commands.check, "_checked", leave)
     monkeypatch.setattr(command_line, "_drop_output", lambda: None)
     assert say("check", "--bisect") == (1, "", "")

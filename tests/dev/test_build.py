@@ -231,7 +231,7 @@ def test_a_stale_run_is_named_by_the_pages(make: Make, project: Path) -> None:
 
 _BUILD = """
 import sys, time
-from tachograph.evidence import build
+from dev import build
 from tachograph.runtime.core.clock import VirtualClock
 spend = VirtualClock.spend
 def slowly(self, what):

@@ -77,6 +77,7 @@ def code_with(tmp_path: Path, file: str, old: str, new: str) -> Path:
     place = tmp_path / "code"
     for folder in ("policy", "tools"):
         shutil.copytree(ROOT / folder, place / folder)
+    shutil.copytree(ROOT / "dev", place / "dev", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "src", place / "tachograph", ignore=shutil.ignore_patterns("__pycache__"))
     replaced(place / "tachograph" / file, old, new)
     return place
@@ -98,7 +99,7 @@ def test_a_changed_gate_is_a_verdict(project: Path, tmp_path: Path) -> None:
     gate = "grant = None\n        for _, rule in self.rules:"
     code_place = code_with(
         tmp_path,
-        "runtime/gate.py",
+        "runtime/policy/gate.py",
         gate,
         'if call.name == "fetch":\n            return self._broken(ValueError())\n        ' + gate,
     )
@@ -112,7 +113,9 @@ def test_a_changed_gate_is_a_verdict(project: Path, tmp_path: Path) -> None:
 
 @NO_GIT
 def test_lesser_changes_are_counted_and_pass(project: Path, tmp_path: Path) -> None:
-    code_place = code_with(tmp_path, "runtime/gate.py", 'f"argument {printable', 'f"the argument {printable')
+    code_place = code_with(
+        tmp_path, "runtime/policy/gate.py", 'f"argument {printable', 'f"the argument {printable'
+    )
     code, lines, err = regress(project, code=code_place)
     assert (code, lines, err) == (
         0,

@@ -348,7 +348,7 @@ def test_the_command_exits_as_it_says(kind: str, project: Path) -> None:
 # ---- smoke-runtime -------------------------------------------------------------------------------------
 
 
-PARTS = ("loop", "gate", "retry")
+PARTS = {"loop": "loop/test_loop.py", "gate": "policy/test_gate.py", "retry": "loop/test_retry.py"}
 GREEN = "def test_it():\n    pass\n"
 
 
@@ -369,13 +369,13 @@ def _smoke_runtime(place: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("state", ["empty", "gone", "failing"])
 def test_smoke_runtime_fails_without_any_of_its_tests(state: str, part: str, tmp_path: Path) -> None:
     folder = tmp_path / "tests" / "runtime"
-    folder.mkdir(parents=True)
-    for name in PARTS:
-        (folder / f"test_{name}.py").write_text(GREEN)
+    for file in PARTS.values():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(GREEN)
     done = _smoke_runtime(tmp_path)
     assert done.returncode == 0, done.stdout
     assert done.stdout.splitlines()[-1] == "smoke-runtime: loop, gate and retry pass"
-    broken = folder / f"test_{part}.py"
+    broken = folder / PARTS[part]
     if state == "gone":
         broken.unlink()
     else:
@@ -385,5 +385,5 @@ def test_smoke_runtime_fails_without_any_of_its_tests(state: str, part: str, tmp
 
 
 def test_the_tests_that_smoke_runtime_names_are_there() -> None:
-    for part in PARTS:
-        assert (ROOT / f"tests/runtime/test_{part}.py").is_file()
+    for file in PARTS.values():
+        assert (ROOT / "tests/runtime" / file).is_file()

@@ -121,18 +121,5 @@ def _do(options: argparse.Namespace, root: Path, changes: list[Any], left: dict[
             else "accept: no run drifted, so there is nothing to accept"
         )
     else:
-        print(f"accept: {counted(len(changes), 'run')} recorded anew; {ACCEPTED} says why{_stale(root)}")
+        print(f"accept: {counted(len(changes), 'run')} recorded anew; {ACCEPTED} says why")
     return 1 if left else 0
-
-
-def _stale(root: Path) -> str:
-    """A word on pages that are written from the runs, where a project has them and they are no longer right."""
-    from dev import docs
-
-    if not (root / docs.GATES).is_file():
-        return ""
-    try:
-        stale = docs.stale(root)
-    except InputError:
-        return ""
-    return "; `make evidence-build` writes the pages that tell of them" if stale else ""

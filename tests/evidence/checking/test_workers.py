@@ -216,8 +216,8 @@ def test_two_processes_find_what_one_finds(
 
 _SLEEPERS = """
 import os, sys, time
-from tachograph import cli
-from tachograph.evidence import check
+from tachograph.cli import main as cli
+from tachograph.evidence.checking import check
 here, real = os.getpid(), check.examine
 def examine(folder, root=None):
     if os.getpid() != here:

@@ -33,7 +33,7 @@ from tachograph.runtime.policy.gate import Decision, Gate
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.tools import isolation as worker
 from tachograph.runtime.tools.isolation import WorkerDied, deadline, run_isolated
-from tachograph.runtime.workspace import workspace
+from tachograph.runtime.workspace import tool_io
 from tachograph.runtime.workspace.mounts import Host, Mount
 from tachograph.runtime.workspace.tool_io import IO
 from tachograph.runtime.workspace.workspace import Workspace
@@ -616,7 +616,7 @@ def test_an_alarm_that_was_set_before_is_kept() -> None:
 
 
 def test_io_is_never_torn(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, whole = workspace.read_file, []
+    real, whole = tool_io.read_file, []
 
     def slow(*arguments: Any) -> bytes:
         until = time.monotonic() + 0.3
@@ -625,7 +625,7 @@ def test_io_is_never_torn(space: Space, monkeypatch: pytest.MonkeyPatch) -> None
         whole.append(1)
         return real(*arguments)
 
-    monkeypatch.setattr(workspace, "read_file", slow)
+    monkeypatch.setattr(tool_io, "read_file", slow)
     out = space.out()
     assert type(late_after(0.05, lambda: (out.read("books/a.md"), time.sleep(9)))) is TimeoutError
     assert whole == [1] and len(out.reads) == 1

@@ -25,8 +25,7 @@ from tachograph.runtime.policy.gate import ALLOW, DENY, Decision, Gate
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.resources.url import MAX_URL, Malformed
 from tachograph.runtime.tools.contract import Tool
-from tachograph.runtime.workspace import http
-from tachograph.runtime.workspace import workspace as workspaces
+from tachograph.runtime.workspace import http, tool_io
 from tachograph.runtime.workspace.mounts import Host, Mount
 from tachograph.runtime.workspace.safe_open import MAX_DEPTH, MAX_FILE_BYTES
 from tachograph.runtime.workspace.tool_io import IO, MAX_HOPS
@@ -689,7 +688,7 @@ def test_a_run_that_reaches_no_host_asks_none(net: Net) -> None:
 
 
 def test_all_hops_together_have_one_deadline(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspaces, "HTTP_S", 0.4)
+    monkeypatch.setattr(tool_io, "HTTP_S", 0.4)
     net.slow = 0.15
     net.answers = {f"/{i}": moved(b"/%d" % (i + 1)) for i in range(9)}
     began = time.monotonic()
@@ -766,7 +765,7 @@ def test_a_page_is_read_in_its_own_encoding(net: Net, body: bytes, kind: str, te
 
 
 def test_every_charset_that_is_known_is_one_of_python() -> None:
-    for encoding in workspaces._CHARSETS.values():
+    for encoding in tool_io._CHARSETS.values():
         assert isinstance(b"a b".decode(encoding, "replace"), str)
 
 
