@@ -131,7 +131,7 @@ def leak_files(lab: Lab) -> Iterator[str]:
     lab.scene.clear()
     code = """
 import os
-from tachograph import cli
+from tachograph.cli import main as cli
 def count():
     return len(os.listdir("/proc/self/fd"))
 numbers = []
