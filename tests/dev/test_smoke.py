@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -358,7 +359,7 @@ def _smoke_runtime(place: Path) -> subprocess.CompletedProcess[str]:
     recipe = re.search(r"^smoke-runtime:.*\n((?:\t.*\n)+)", text, re.M)
     assert recipe is not None
     lines = [line.strip().removeprefix("@") for line in recipe[1].splitlines()]
-    script = "\n".join(lines).replace("$(PY)", sys.executable).replace("$$", "$")
+    script = "\n".join(lines).replace("$(PY)", shlex.quote(sys.executable)).replace("$$", "$")
     command = ["bash", "-e", "-c", script]
     return subprocess.run(
         command, cwd=place, env=environment(), capture_output=True, text=True, timeout=60, check=False

@@ -11,7 +11,7 @@ import pytest
 from tests.faults.breaks import of_the_record, told
 from tests.faults.kills import converge
 from tests.faults.lab import Fault, Lab, Point, lab
-from tests.faults.registry import FAULTS
+from tests.faults.run import FAULTS  # which imports all modules that register faults
 from tests.faults.scene import ONCE, RUN
 from tests.faults.signals import stopped
 
@@ -83,7 +83,7 @@ def test_a_signal_leaves_a_whole_record(one: Lab) -> None:
         one.scene.clear()
         one.scene.hold.touch()
         done = one.run(send=[{"when": str(one.scene.held), "signal": number}])
-        assert done.code == code and done.seconds < 10
+        assert done.code == code and done.seconds < 60, "it hangs"
         stopped(one.scene.rejected)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ project = sessions.project
 
 LONG = Turn("I look at what the corpus has to say.", (("search", '{"query": "recorder fails"}'),))
 QUICK = "retry: {max_retries: 2, backoff_base_ms: 4, backoff_cap_ms: 40}\n"
-BOUND_S = 8
 
 # what a server does -> (failure mode, how often it is asked); for each of the three where they differ
 KINDS: dict[str, tuple[Reply, str]] = {
@@ -64,11 +62,9 @@ def test_a_fault_ends_the_run_classified(
     impatient(monkeypatch, 0.2, 0.8)
     project.overlay(QUICK)
     reply, mode, count = played(kind, provider)
-    begun = time.monotonic()
     with Server([SEARCH, *[reply] * 5]) as server:
         said = project.run(server, provider)
         asked = len(server.requests) - 1
-    assert time.monotonic() - begun < BOUND_S
     lines = project.lines()
     assert (said.code, lines[-1]["terminal_reason"], lines[-1]["failure_mode"]) == (
         1,
@@ -156,9 +152,7 @@ def test_no_retry_where_the_policy_has_none(project: Project, provider: str) -> 
 def test_a_run_that_waits_can_be_told_to_end(project: Project) -> None:
     pytest.importorskip("openai")
     project.overlay("retry: {max_retries: 5, backoff_base_ms: 400, backoff_cap_ms: 400}\n")
-    begun = time.monotonic()
     with Server([Status(503)] * 9) as server:
         said = project.run(server, "openai", "--timeout", "0.6")
-    assert time.monotonic() - begun < 4
     assert said.code == 1 and project.lines()[-1]["failure_mode"] == "timeout"
     project.proven()

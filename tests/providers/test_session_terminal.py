@@ -22,7 +22,7 @@ from tests.support import ROOT, environment
 
 project = sessions.project
 
-BOUND_S = 20
+BOUND_S = 60
 TEXT = "I look at whatever the corpus\x1b[2J has.\nSecond line of it."
 GATED = b'"ver"'  # texts come in pieces of three
 

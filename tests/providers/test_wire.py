@@ -66,11 +66,16 @@ def test_nothing_is_left_running() -> None:
 
 
 def test_the_deadline_holds_whatever_the_work_does() -> None:
-    released = threading.Event()
-    begun = time.monotonic()
+    released, finished = threading.Event(), []
+
+    def work() -> LLMOutput:
+        released.wait(30)
+        finished.append(True)
+        return OUTPUT
+
     with pytest.raises(TimeoutError, match=r"^host.test gave no reply within 0.3 s$") as caught:
-        call().run(lambda: (released.wait(5), OUTPUT)[1])
-    assert time.monotonic() - begun < 1
+        call().run(work)
+    assert not finished
     assert caught.value.__context__ is None
     released.set()
 
@@ -92,15 +97,22 @@ def test_the_deadline_holds_against_a_trickle() -> None:
 
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_is_not_kept_waiting() -> None:
-    begun = time.monotonic()
+    released, finished = threading.Event(), []
+
+    def work() -> LLMOutput:
+        released.wait(30)
+        finished.append(True)
+        return OUTPUT
+
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            call(total_s=5).run(lambda: (time.sleep(1), OUTPUT)[1])
+            call(total_s=60).run(work)
+        assert not finished
     finally:
         timer.cancel()
-    assert time.monotonic() - begun < 0.8
+        released.set()
 
 
 def test_an_interrupt_raised_while_text_is_shown_passes_through() -> None:

@@ -181,8 +181,8 @@ def test_retry_after_is_kept(form):
 )
 def test_nobody_waits_longer_than_the_time_allows(said):
     with Http(reply(503, retry_after=said)) as collector:
-        why, seconds = refused(collector.endpoint, timeout_s=20)
-        assert seconds < 10 and "asked to wait" in why and "after one try" in why
+        why, seconds = refused(collector.endpoint, timeout_s=100)
+        assert seconds < 60 and "asked to wait" in why and "after one try" in why
         assert len(collector.bodies) == 1
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -158,7 +159,7 @@ def test_a_worker_that_is_gone_is_an_error_and_no_hang(how: str, tmp_path: Path)
         # something that a tool left behind holds the worker's end of the pipe
         if how == "from outside" and number == 19 and os.fork() == 0:
             left.write_text(str(os.getpid()))
-            time.sleep(20)
+            time.sleep(180)
             os._exit(0)
         return number
 
@@ -168,7 +169,7 @@ def test_a_worker_that_is_gone_is_an_error_and_no_hang(how: str, tmp_path: Path)
     text = str(caught.value)
     said = "ended with exit code 9" if how == "left" else "was ended by signal 9"
     assert text.startswith("runs/20: ") and said in text and "--jobs 1" in text and "\n" not in text
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 90, "it waited for what was left behind"
     assert _children() == []
     if left.exists():
         os.kill(int(left.read_text()), signal.SIGKILL)
@@ -296,7 +297,7 @@ def test_workers_leave_when_their_parent_is_killed() -> None:
 
 def test_closed_streams_do_no_harm(tmp_path: Path) -> None:
     project = copy_inputs(tmp_path / "project", [*FEW, *_MORE])
-    command = f"{sys.executable} -m tachograph check --jobs 2 --json"
+    command = f"{shlex.quote(sys.executable)} -m tachograph check --jobs 2 --json"
     env = environment({"PYTHONPATH": str(ROOT)})
     for closed in ("<&-", "<&- 2>&-", "2>&-"):
         done = subprocess.run(

@@ -269,7 +269,7 @@ YAML_LIKE = st.text(" \n-:?[]{},&*!|>'\"%@`#ab1~<=\t\r", max_size=120).map(str.e
 @settings(QUIET, max_examples=600)
 @given(ANY_BYTES | YAML_LIKE)
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         document = load(data, "f.yaml")
     except YamlError as error:
@@ -277,7 +277,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         assert error.message.isascii() and error.message.isprintable()
     else:
         json.dumps(document.data, allow_nan=False)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def _visible(text: str) -> bool:
@@ -358,12 +358,12 @@ BOMBS: list[tuple[str, bytes]] = [
 
 @pytest.mark.parametrize(("name", "data"), BOMBS, ids=[name for name, _ in BOMBS])
 def test_bombs_end_soon(name: str, data: bytes) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         load(data, "f.yaml")
     except YamlError as error:
         assert len(error.message) < 160
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_the_edges_of_the_bounds_are_read() -> None:

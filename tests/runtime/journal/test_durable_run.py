@@ -202,10 +202,11 @@ def test_a_probe_without_a_clear_answer_leaves_the_doubt(tmp_path: Path, answer:
 
 
 def test_a_probe_that_hangs_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = _in_doubt(tmp_path, "book")
+    case, finished = _in_doubt(tmp_path, "book"), []
 
     def says(_key: str) -> Any:
         time.sleep(30)
+        finished.append(True)
 
     case.world.probe_says = says
     made = case.world.tool
@@ -216,10 +217,9 @@ def test_a_probe_that_hangs_is_cut_off(tmp_path: Path, monkeypatch: pytest.Monke
         return tool
 
     monkeypatch.setattr(case.world, "tool", limited)
-    begun = time.monotonic()
     with pytest.raises(EffectInDoubt):
         case.go_on()
-    assert time.monotonic() - begun < 5
+    assert not finished
 
 
 # ---- what tools wrote --------------------------------------------------------------------------------------

@@ -235,11 +235,11 @@ def test_a_long_allowlist_and_a_long_path_cost_little() -> None:
         [f"https://a.test/p{i}/q" for i in range(20_000)] + [f"https://h{i}.test" for i in range(20_000)]
     )
     target = parse_url("https://a.test" + "/x" * 4000)
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(100):
         assert many.match(target) is None
     assert many.match(parse_url("https://a.test/p19999/q/r")) == 19_999
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 # ---- properties --------------------------------------------------------------------------------------------

@@ -216,12 +216,12 @@ def test_a_text_that_is_too_long_for_a_pattern_does_not_match() -> None:
 
 
 def test_judging_a_pattern_takes_no_longer_than_using_it() -> None:
-    before = time.perf_counter()
+    before = time.process_time()
     with pytest.raises(BadPattern):
         python_pattern("^(" + "|".join(f"word{i}" for i in range(150)) + ")+$")
     with pytest.raises(BadPattern):
         python_pattern("a{60}" * 100)
-    assert time.perf_counter() - before < 10
+    assert time.process_time() - before < 10
 
 
 def _bomb(draw: random.Random, depth: int) -> str:

@@ -236,9 +236,9 @@ ARRAY = {"type": "array", "items": AGAIN}
     ids=lambda schema: str(schema)[-60:],
 )  # fmt: skip
 def test_a_schema_whose_parts_meet_too_often_is_refused(schema: dict[str, Any]) -> None:
-    before = time.perf_counter()
+    before = time.process_time()
     assert "10,000" in refused(schema).message
-    assert time.perf_counter() - before < 5
+    assert time.process_time() - before < 5
 
 
 @pytest.mark.parametrize(

