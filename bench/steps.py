@@ -25,7 +25,7 @@ from runs import READ, Runs, corpus, name
 from tachograph import Tool
 from tachograph.evidence.files import writer
 from tachograph.evidence.files.report import Report
-from tachograph.runtime.driver import driver
+from tachograph.runtime.driver import live_executor
 from tachograph.runtime.formats.canonical_json import encode
 from tachograph.runtime.journal import ledger
 from tachograph.runtime.models import types as llm
@@ -157,10 +157,10 @@ def _writes(file: str) -> Callable[..., bool]:
 
 
 _WATCHED = {
-    "model: the reply read strictly": Watched(driver, "read_reply"),
+    "model: the reply read strictly": Watched(live_executor, "read_reply"),
     "gate: the decision": Watched(Gate, "decide"),
     "tool: run, with its I/O and late decisions": Watched(READ, "run"),
-    "tool: the result frozen": Watched(driver.LiveWorld, "_read_result"),
+    "tool: the result frozen": Watched(live_executor.LiveWorld, "_read_result"),
     "tool: the result held against its schema": Watched(READ, "output_fits"),
     "history: what the model will read": Watched(llm.History, "add"),
     "ledger: the line encoded and chained": Watched(ledger.Ledger, "append"),

@@ -4,6 +4,7 @@ every record must satisfy whatever happened in the run.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -240,6 +241,7 @@ def well_formed(state: bytes) -> tuple[list[dict[str, Any]], list[Span]]:
     """The lines and spans of a ledger that is sound in itself; fails where it is not."""
     lines = list(ledgers.read(state, "state.jsonl"))
     spans = spans_of(lines)
+    _no_floats(state)
     rebuild(state, "state.jsonl")
     _endings(lines)
     _totals(lines)
@@ -247,6 +249,27 @@ def well_formed(state: bytes) -> tuple[list[dict[str, Any]], list[Span]]:
     _tree(spans)
     _governed(lines, spans)
     return lines, spans
+
+
+def _no_floats(state: bytes) -> None:
+    """A step line is encoded without a look at floats, which have more than one spelling: it holds none of ours.
+
+    What a model or a tool gave may hold some; it is encoded strictly before it enters a line.
+    """
+
+    def refuse(text: str) -> float:
+        raise AssertionError(f"a float in a step line: {text}")
+
+    for line in state.splitlines()[1:-1]:
+        step = json.loads(line)
+        (step["llm_output"] or {}).pop("raw", None)
+        for call in step["intended_tool_calls"]:
+            call.pop("arguments", None)
+        for result in step["tool_results"]:
+            result.pop("result", None)
+            for attempt in result["attempts"]:
+                attempt.pop("returned", None)
+        json.loads(json.dumps(step), parse_float=refuse)
 
 
 def _endings(lines: list[dict[str, Any]]) -> None:

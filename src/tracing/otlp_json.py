@@ -74,7 +74,10 @@ class TraceWriter:
         write(HEAD.encode())
 
     def add(self, spans: Iterable[Span]) -> None:
-        text = ",\n".join([span_text(span) for span in spans])
+        self.add_text(",\n".join([span_text(span) for span in spans]))
+
+    def add_text(self, text: str) -> None:
+        """Write spans that are encoded already."""
         self._write((text if self._first else ",\n" + text).encode("utf-8"))
         self._first = False
 

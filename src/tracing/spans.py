@@ -61,18 +61,22 @@ class Projector:
         self._run = run_line
         self._run_id: str = run_line["run_id"]
         self._policy_version: str = run_line["policy"]["version"]
-        self._zero = epoch_ns(run_line["clock"]["start"])
+        self.zero = epoch_ns(run_line["clock"]["start"])
         self._first: int | None = None
         self.trace_id = trace_id_of(self._run_id)
         self._root_id = span_id_of(self.trace_id, "run")
+
+    def begin(self, stamp: int) -> None:
+        """Take note of the run's first stamp, where the root span begins; later ones are ignored."""
+        if self._first is None:
+            self._first = stamp
 
     def step(self, line: Line) -> list[Span]:
         """The spans of a step, the step's own first."""
         stamps = line["stamps"]
         index = line["step_index"]
         begin = min([pair[0] for pair in stamps.values()])
-        if self._first is None:
-            self._first = begin
+        self.begin(begin)
         step = _Step(self, line, f"s{index}")
         mode = line["failure_mode"]
         attributes: dict[str, Value] = {"agent.step_index": index, "openinference.span.kind": "CHAIN"}
@@ -138,8 +142,8 @@ class Projector:
             span_id,
             parent,
             kind,
-            self._zero + times[0],
-            self._zero + times[1],
+            self.zero + times[0],
+            self.zero + times[1],
             attributes,
             error,
         )

@@ -14,6 +14,7 @@ from ...runtime.formats import canonical_json
 from ...runtime.run_config import Setting
 from ...tracing.otlp_json import TraceWriter
 from ...tracing.spans import Projector, Span
+from ...tracing.step_template import StepTemplates
 from . import manifest as manifests
 from .manifest import MANIFEST, REPORT, STATE, TRACE
 from .report import Report
@@ -63,6 +64,7 @@ class Writer:
         )
         self._trace = TraceWriter(self._trace_file.write)
         self._projector: Projector | None = None
+        self._templates: StepTemplates | None = None
         self._report: Report | None = None
         self._report_text = ""
         self._run_line: Line = {}
@@ -78,11 +80,12 @@ class Writer:
         if line["type"] == "run":
             self._run_line = line
             self._projector = Projector(line)
+            self._templates = StepTemplates(self._projector)
             self._report = Report(line)
             return
         assert self._projector is not None and self._report is not None
         if line["type"] == "step":
-            self._spans(self._projector.step(line))
+            self._step(line)
             self._report.step(line)
         else:
             self._end_line = line
@@ -90,6 +93,16 @@ class Writer:
             self._spans([self._projector.end(line)])
             self._trace.close()
             self._report_text = self._report.end(line)
+
+    def _step(self, line: Line) -> None:
+        assert self._projector is not None and self._templates is not None
+        rendered = self._templates.render(line)
+        if rendered is None:
+            self._spans(self._projector.step(line))
+        else:
+            text, names = rendered
+            self._trace.add_text(text)
+            self.tally.span_counts.update(names)
 
     def _spans(self, spans: list[Span]) -> None:
         self._trace.add(spans)

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from json.encoder import encode_basestring as _quote
 from typing import Any, Final
 
+import orjson
+
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 MAX_DEPTH: Final = 128
 # a record holds foreign data some levels down, and is read back as strictly as it was written
@@ -67,6 +69,32 @@ def encode(value: Any) -> str:
     Integral floats become integers, so that 1 and 1.0 are one. Raises NotJson for anything else.
     """
     return _checked(_emit(value, 0))
+
+
+_TRUSTED: Final = (
+    orjson.OPT_SORT_KEYS
+    | orjson.OPT_STRICT_INTEGER
+    | orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+)
+
+
+def encode_trusted(value: Any) -> str:
+    """Return the canonical text of data that this package made: the same as `encode`, several times faster.
+
+    Such data has ASCII keys, no floats and foreign values in Fragments only; a test holds the lines of all runs to
+    that. What the fast encoder refuses is put to `encode`, which says why.
+    """
+    try:
+        return orjson.dumps(value, _fragment, _TRUSTED).decode()
+    except orjson.JSONEncodeError:
+        return encode(value)
+
+
+def _fragment(value: Any) -> Any:
+    if type(value) is Fragment:
+        return orjson.Fragment(value.text.encode())
+    raise TypeError
 
 
 def freeze(value: Any, *, most: int | None = None) -> Fragment:

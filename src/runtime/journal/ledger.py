@@ -29,7 +29,9 @@ class Ledger:
     def append(self, line: Line) -> str:
         """Chain one line; returns its text without LF."""
         line["prev"] = self.head
-        text = canonical_json.encode(line)
+        # a step is made of our own data; the run line holds what users and models say of themselves
+        trusted = line["type"] == "step"
+        text = canonical_json.encode_trusted(line) if trusted else canonical_json.encode(line)
         self.head = canonical_json.digest(text)
         self.lines += 1
         return text

@@ -21,6 +21,7 @@ from tachograph.runtime.formats.canonical_json import (
     Fragment,
     NotJson,
     encode,
+    encode_trusted,
     freeze,
     parse,
 )
@@ -291,3 +292,24 @@ def test_map_strings_reaches_keys_and_leaves() -> None:
     assert canonical_json.map_strings({"a": ["b", 1, None, {"c": True}]}, str.upper) == {
         "A": ["B", 1, None, {"C": True}]
     }
+
+
+TRUSTED = st.recursive(
+    st.none() | st.booleans() | st.integers(-MAX_SAFE_INTEGER, MAX_SAFE_INTEGER) | TEXT | TEXT.map(freeze),
+    lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner) | st.tuples(inner, inner),
+    max_leaves=20,
+)
+
+
+@given(TRUSTED)
+def test_the_fast_encoder_gives_the_same_text(value: Any) -> None:
+    assert encode_trusted(value) == encode(value)
+
+
+@pytest.mark.parametrize("value", [2**53, -(2**53), "\ud800", {1: 2}, {"a": {3}}, [b"x"], [object()]])
+def test_the_fast_encoder_refuses_what_the_other_refuses(value: Any) -> None:
+    with pytest.raises(NotJson) as slow:
+        encode(value)
+    with pytest.raises(NotJson) as fast:
+        encode_trusted(value)
+    assert fast.value.reason == slow.value.reason
