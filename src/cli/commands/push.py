@@ -65,12 +65,11 @@ def push(options: argparse.Namespace) -> int:
             try:
                 receipt = sender.send(trace.spans, trace.document)
             except NotDelivered as error:
-                problem = f"{near(folder)}: not delivered to {sender.shown}: {error.why}"
+                problem = f"{near(folder)}: not delivered to {sender.shown}: {error}"
                 break
             sent.append({"run": near(folder), "trace_id": trace.trace_id, **receipt._asdict()})
             if not options.json:
                 _say(sent[-1], paint)
-    sender.close()
     bad = problem is not None or any(item["rejected"] for item in sent)
     if options.json:
         data = {"endpoint": sender.shown, "protocol": sender.protocol, "moved": options.now}
