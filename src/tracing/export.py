@@ -58,11 +58,8 @@ class Connection:
 
     def __init__(self, target: Target, protocol: str, timeout_s: float, headers: Headers | None) -> None:
         self._headers = headers
-        self._document: bytes | None = None
-        self._accepted: Accepted | None = None
-        self._problem: NotDelivered | None = None
-        self._absent = 0
         self._protocol = protocol
+        self._begin(None)
         self._quiet = _QuietLibraries()
         make = self._grpc_exporter if target.grpc else self._http_exporter
         self._exporter = make(target.url, timeout_s)
@@ -73,13 +70,19 @@ class Connection:
 
         With http/json, `document` is sent, the same spans as OTLP/JSON. Raises NotDelivered.
         """
-        self._document, self._accepted, self._problem, self._absent = document, None, None, 0
+        self._begin(document)
         done = False
         with suppress(NotDelivered):
             done = self._exporter.export(sdk_spans(spans)).name == "SUCCESS"
         if done and self._accepted is not None:
             return self._accepted
         raise self._problem or NotDelivered("it was not sent")
+
+    def _begin(self, document: bytes | None) -> None:
+        self._document = document
+        self._accepted: Accepted | None = None
+        self._problem: NotDelivered | None = None
+        self._absent = 0
 
     def close(self, wait_s: float = 1.0) -> None:
         """Shut the exporter down, in a thread: some releases wait there for the request under way."""
@@ -128,7 +131,7 @@ class Connection:
         connection, headers, json_kind = self, self._headers, self._protocol == JSON
 
         class Session(requests.Session):
-            def request(self, method: Any, url: Any, **options: Any) -> requests.Response:
+            def request(self, *args: Any, **options: Any) -> requests.Response:
                 if headers is not None:  # the exporter has put what its variables say among its own
                     kind = "application/json" if json_kind else "application/x-protobuf"
                     self.headers.clear()
@@ -139,7 +142,7 @@ class Connection:
                 if json_kind:
                     options["data"] = connection._document
                 try:
-                    response = super().request(method, url, **options, stream=True)
+                    response = super().request(*args, **(options | {"stream": True}))
                     with response:
                         data = response.raw.read(MAX_ANSWER, decode_content=True)
                 except requests.exceptions.SSLError as error:

@@ -23,9 +23,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from tachograph.fail.errors import InputError
 from tachograph.tracing import push
-from tachograph.tracing.export import read_answer, read_error, sdk_spans
+from tachograph.tracing.export import NotDelivered, read_answer, read_error, sdk_spans
 from tachograph.tracing.otlp_json import document, span_text
-from tachograph.tracing.push import NotDelivered, Sender, batches
+from tachograph.tracing.push import Sender, batches
 from tachograph.tracing.spans import Span, spans_of
 from tests.runtime.workspace.test_http import made_certificate
 

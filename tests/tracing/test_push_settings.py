@@ -11,8 +11,9 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tachograph.fail.errors import InputError
+from tachograph.tracing.export import NotDelivered
 from tachograph.tracing.otlp_json import document
-from tachograph.tracing.push import NotDelivered, Sender
+from tachograph.tracing.push import Sender
 from tachograph.tracing.spans import spans_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -47,7 +47,8 @@ def add(commands: Any, verb: Verb) -> None:
 def push(options: argparse.Namespace) -> int:
     """Send the traces of recorded runs; all are verified before the first is sent."""
     from ...evidence.sending.push import check_run, trace_of
-    from ...tracing.push import NotDelivered, Sender, now_ns
+    from ...tracing.export import NotDelivered
+    from ...tracing.push import Sender, now_ns
 
     headers = [_header(text) for text in options.header]
     sender = Sender(options.endpoint, protocol=options.protocol, headers=headers, timeout_s=options.timeout)
