@@ -87,7 +87,7 @@ class History:
         self.bytes = 0
 
     def add(self, message: dict[str, Any]) -> None:
-        text = canonical_json.encode(message)
+        text = canonical_json.encode_trusted(message)
         data = text.encode("utf-8")
         self.texts.append(text)
         self.bytes += len(data)
