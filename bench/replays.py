@@ -11,7 +11,7 @@ from measure import Case, Row, take_turns
 from tachograph import Agent, Policy, Stub, VirtualClock
 from tachograph.evidence.files.writer import Writer
 from tachograph.runtime.journal import ledger
-from tachograph.runtime.journal.cassette import RecordedClock, RecordedWorld, Tape
+from tachograph.runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
 
 STEPS = 200
 
@@ -45,7 +45,7 @@ def _agent() -> Agent:
 def _made(agent: Agent) -> bytes:
     writer = Writer(None)
     agent.execute(
-        agent.setting("q", run_id="bench", clock=VirtualClock()), on_line=writer.line, keep_steps=False
+        agent.configure_run("q", run_id="bench", clock=VirtualClock()), on_line=writer.line, keep_steps=False
     )
     writer.finish()
     return writer.contents()["state.jsonl"]
@@ -54,14 +54,14 @@ def _made(agent: Agent) -> bytes:
 def _replayed(agent: Agent, state: bytes) -> None:
     """What `tachograph replay` does, from the bytes of a ledger to the four files in memory."""
     lines = list(ledger.read(state, "state.jsonl"))
-    tape, clock = Tape.of(lines[1:-1]), RecordedClock.of(lines)
-    setting = agent.setting("q", run_id="bench", clock=clock)
+    cassette, clock = Cassette.of(lines[1:-1]), RecordedClock.of(lines)
+    config = agent.configure_run("q", run_id="bench", clock=clock)
     writer = Writer(None)
     agent.execute(
-        replace(setting, world=RecordedWorld(tape, clock), as_recorded=True),
+        replace(config, executor=ReplayExecutor(cassette, clock), as_recorded=True),
         on_line=writer.line,
         keep_steps=False,
     )
     writer.finish()
-    assert json.loads(state.split(b"\n", 1)[0])["run_id"] == "bench" and tape.left() is None
+    assert json.loads(state.split(b"\n", 1)[0])["run_id"] == "bench" and cassette.unused() is None
     assert writer.contents()["state.jsonl"] == state

@@ -32,10 +32,10 @@ from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.recorded import open_record
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.runtime.driver.driver import drive
-from tachograph.runtime.journal.cassette import RecordedClock, RecordedWorld, Tape
+from tachograph.runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
 from tachograph.runtime.loop.loop import run_loop
 from tachograph.runtime.loop.retry import Schedule
-from tachograph.runtime.loop.state import Run
+from tachograph.runtime.loop.state import RunSpec
 from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.tools.contract import Tool
 from tachograph.runtime.tools.loader import load_named
@@ -172,6 +172,6 @@ def _tape(lines: list[dict[str, Any]], policy: Policy, tools: dict[str, Tool]) -
     run = lines[0]
     gate, schedule = Gate(policy, tools), Schedule.of(policy.section("retry"))
     clock = RecordedClock.of(lines)
-    world = RecordedWorld(Tape.of(lines[1:-1], what_if=True), clock)
-    loop = run_loop(Run(run["run_id"], run["question"], run["seed"], gate, schedule, ()))
-    drive(loop, world, clock, lambda _line: None, lambda _item, _outcome: None)
+    executor = ReplayExecutor(Cassette.of(lines[1:-1], counterfactual=True), clock)
+    loop = run_loop(RunSpec(run["run_id"], run["question"], run["seed"], gate, schedule, ()))
+    drive(loop, executor, clock, lambda _line: None, lambda _item, _outcome: None)

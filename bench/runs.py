@@ -127,6 +127,6 @@ class Runs:
         """One run of `steps` steps as four files; returns their folder."""
         out = self._folder / f"run-{next(self._fresh)}"
         agent = self.agent(steps)
-        result = record_run(agent, agent.setting("How far?", run_id="bench", clock=VirtualClock()), out)
+        result = record_run(agent, agent.configure_run("How far?", run_id="bench", clock=VirtualClock()), out)
         assert result.ok, result
         return out

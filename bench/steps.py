@@ -160,7 +160,7 @@ _WATCHED = {
     "model: the reply read strictly": Watched(live_executor, "read_reply"),
     "gate: the decision": Watched(Gate, "decide"),
     "tool: run, with its I/O and late decisions": Watched(READ, "run"),
-    "tool: the result frozen": Watched(live_executor.LiveWorld, "_read_result"),
+    "tool: the result frozen": Watched(live_executor.LiveExecutor, "_read_result"),
     "tool: the result held against its schema": Watched(READ, "output_fits"),
     "history: what the model will read": Watched(llm.History, "add"),
     "ledger: the line encoded and chained": Watched(ledger.Ledger, "append"),

@@ -12,7 +12,7 @@ from tachograph.evidence.recording.index import UNSCRIPTED
 from tachograph.evidence.tasks.task import load_task
 from tachograph.fail.catalog import ENDINGS, MODES, happenings, verdict
 from tachograph.fail.errors import InputError, RecordError
-from tachograph.runtime.journal import ledger as ledgers
+from tachograph.runtime.journal import ledger
 from tachograph.tracing.spans import spans_of
 
 Line = dict[str, Any]
@@ -83,7 +83,7 @@ def _runs(root: Path, kind: str) -> list[tuple[str, str, list[Line]]]:
                 remedy="restore it or remove the run",
             )
         task = load_task(root / file, root=root)
-        lines = list(ledgers.read(state.read_bytes(), name))
+        lines = list(ledger.read(state.read_bytes(), name))
         try:
             spans_of(lines)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:

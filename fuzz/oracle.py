@@ -95,7 +95,7 @@ def sound(decision: object, *, total: bool = True) -> Decision:
         wanted is None or sections[int(line) - 1] in wanted,
         f"{decision.rule_id} rests on {decision.at}, a line of {sections[int(line) - 1]}",
     )
-    encode(decision.record())
+    encode(decision.to_dict())
     return decision
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .runtime.agent import Agent
     from .runtime.core.clock import SystemClock, VirtualClock
     from .runtime.core.effects import Answer, AskHuman, AskModel, Call, Decided, Invoke, Outcome, Wait
-    from .runtime.driver.ports import Notice
+    from .runtime.driver.ports import RunEvent
     from .runtime.models.scripted import Stub
     from .runtime.models.types import LLMInput, LLMOutput, ToolCall, ToolSpec
     from .runtime.policy.gate import Counters, Decision, decide
@@ -70,13 +70,13 @@ __all__ = [
     "LLMOutput",
     "ModelError",
     "Mount",
-    "Notice",
     "Outcome",
     "OutputError",
     "Policy",
     "PolicyError",
     "RecordError",
     "ReplayError",
+    "RunEvent",
     "RunResult",
     "Stub",
     "Suspended",
@@ -111,7 +111,7 @@ _NAMES = {
     "runtime.core.clock": "SystemClock VirtualClock",
     "runtime.core.effects": "Answer AskHuman AskModel Call Decided Invoke Outcome Wait",
     "runtime.policy.gate": "Counters Decision decide",
-    "runtime.driver.ports": "Notice",
+    "runtime.driver.ports": "RunEvent",
     "runtime.models.types": "LLMInput LLMOutput ToolCall ToolSpec",
     "runtime.policy.policy": "Policy",
     "runtime.run_config": "RunResult",

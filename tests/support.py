@@ -20,8 +20,8 @@ from tachograph.fail.catalog import ENDINGS, MODES
 from tachograph.runtime.agent import Agent
 from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.core.effects import AskHuman
-from tachograph.runtime.journal import ledger as ledgers
-from tachograph.runtime.journal.cassette import RecordedClock, RecordedWorld, Tape
+from tachograph.runtime.journal import ledger
+from tachograph.runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
 from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.run_config import RunResult
@@ -207,11 +207,11 @@ def perform(
         hosts=hosts,
     )
     before(agent)
-    setting = agent.setting(
+    config = agent.configure_run(
         "What now?", run_id="test-run", seed=seed, approve=approve, clock=clock or VirtualClock()
     )
     texts: list[str] = []
-    result = agent.execute(setting, listeners=listeners, on_line=lambda _line, text: texts.append(text))
+    result = agent.execute(config, listeners=listeners, on_line=lambda _line, text: texts.append(text))
     state = "".join(f"{text}\n" for text in texts).encode()
     ran = Ran(result, state, model if isinstance(model, Script) else None)
     assert replay_of(agent, ran.lines) == texts
@@ -221,16 +221,16 @@ def perform(
 def replay_of(agent: Agent, lines: list[dict[str, Any]]) -> list[str]:
     """The ledger that a run gives when every effect is answered from its ledger."""
     clock = RecordedClock.of(lines)
-    tape = Tape.of(lines[1:-1])
-    setting = agent.setting(
+    cassette = Cassette.of(lines[1:-1])
+    config = agent.configure_run(
         lines[0]["question"], run_id=lines[0]["run_id"], seed=lines[0]["seed"], clock=clock
     )
     texts: list[str] = []
     agent.execute(
-        replace(setting, world=RecordedWorld(tape, clock), as_recorded=True),
+        replace(config, executor=ReplayExecutor(cassette, clock), as_recorded=True),
         on_line=lambda _line, text: texts.append(text),
     )
-    assert tape.left() is None
+    assert cassette.unused() is None
     return texts
 
 
@@ -239,7 +239,7 @@ def replay_of(agent: Agent, lines: list[dict[str, Any]]) -> list[str]:
 
 def well_formed(state: bytes) -> tuple[list[dict[str, Any]], list[Span]]:
     """The lines and spans of a ledger that is sound in itself; fails where it is not."""
-    lines = list(ledgers.read(state, "state.jsonl"))
+    lines = list(ledger.read(state, "state.jsonl"))
     spans = spans_of(lines)
     _no_floats(state)
     rebuild(state, "state.jsonl")
@@ -287,10 +287,10 @@ def _endings(lines: list[dict[str, Any]]) -> None:
 
 
 def _totals(lines: list[dict[str, Any]]) -> None:
-    totals = ledgers.Totals()
+    totals = ledger.Totals()
     for step in lines[1:-1]:
         totals.add(step)
-    assert totals.record() == lines[-1]["totals"]
+    assert totals.to_dict() == lines[-1]["totals"]
 
 
 def _stamps(lines: list[dict[str, Any]]) -> None:

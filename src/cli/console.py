@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 from ..evidence.files.report import visible
 from ..fail.errors import ModelError
 from ..runtime.core.effects import AskHuman, AskModel, Decided, Invoke, Wait
-from ..runtime.driver.ports import Notice
+from ..runtime.driver.ports import RunEvent
 
 _COLOURS = {"green": "32", "red": "31", "yellow": "33", "bold": "1", "dim": "2"}
 Paint = Callable[[str, str], str]
@@ -82,7 +82,7 @@ class Progress:
         self.redact: Callable[[str], str] = str
         self._unshown = ""
 
-    def __call__(self, notice: Notice) -> None:
+    def __call__(self, notice: RunEvent) -> None:
         if notice.what == "line" and notice.line is not None:
             self._line(notice.line)
         elif isinstance(notice.item, Decided):
@@ -138,7 +138,7 @@ class Progress:
         said = self._paint(decision.decision.ljust(8), colour)
         self._print(f"       {said} {decision.rule_id}  {self._paint(clip(decision.at, 200), 'dim')}{why}")
 
-    def _performed(self, notice: Notice) -> None:
+    def _performed(self, notice: RunEvent) -> None:
         item, outcome = notice.item, notice.outcome
         assert outcome is not None
         if isinstance(item, Invoke | AskModel):

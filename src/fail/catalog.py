@@ -70,7 +70,7 @@ RULES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Classification:
     """What follows: `mode` is None where nothing failed, `ending` is None where the run goes on."""
 
     mode: str | None
@@ -107,7 +107,7 @@ def happenings() -> tuple[str, ...]:
     return tuple(_TABLE)
 
 
-def verdict(what: str, on_deny: str) -> Verdict:
+def verdict(what: str, on_deny: str) -> Classification:
     """The mode and ending of a happening under a policy's `on_deny` (`terminate` or `inform`)."""
     mode, terminate, inform = _TABLE[what]
-    return Verdict(mode, inform if on_deny == "inform" else terminate)
+    return Classification(mode, inform if on_deny == "inform" else terminate)

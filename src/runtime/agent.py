@@ -25,20 +25,20 @@ from .core.effects import Ending
 from .core.redaction import Redactor
 from .core.run_ids import new_run_id
 from .driver.driver import drive
-from .driver.interrupts import Interrupts, leaving
-from .driver.listeners import Tell
-from .driver.live_executor import LiveWorld
-from .driver.ports import Approve, Inject, Listener, Stop, World
+from .driver.interrupts import Interrupts, exit_for
+from .driver.listeners import ListenerHub
+from .driver.live_executor import LiveExecutor
+from .driver.ports import Approve, Executor, Inject, Listener, Stop
 from .formats import canonical_json
-from .journal import ledger as ledgers
 from .journal.cassette import RecordedClock
+from .journal.ledger import SCHEMA, Ledger, Totals, end_line
 from .loop.loop import run_loop
 from .loop.retry import Schedule
-from .loop.state import Run
+from .loop.state import RunSpec
 from .models.types import Model, ToolSpec
 from .policy.gate import Gate
 from .policy.policy import Policy
-from .run_config import RunResult, Setting, StepLines
+from .run_config import RunConfig, RunResult, StepLines
 from .tools.contract import SHIPPED, Tool
 from .tools.loader import collect
 from .workspace.mounts import Host, Mount
@@ -118,14 +118,14 @@ class Agent:
         with a whole ledger and is raised again then. Raises OutputError where `ledger` exists already or
         cannot be written.
         """
-        setting = self.setting(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
+        config = self.configure_run(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
         with Interrupts() as interrupts, _writing(ledger) as on_line:
-            result = self.execute(setting, listeners=listeners, on_line=on_line, interrupts=interrupts)
+            result = self.execute(config, listeners=listeners, on_line=on_line, interrupts=interrupts)
         if result.mode == "interrupted":
-            raise leaving(result.signum)
+            raise exit_for(result.signum)
         return result
 
-    def setting(
+    def configure_run(
         self,
         question: str,
         *,
@@ -136,7 +136,7 @@ class Agent:
         task: dict[str, str] | None = None,
         prepare: Callable[[Workspace], None] | None = None,
         inject: Inject | None = None,
-    ) -> Setting:
+    ) -> RunConfig:
         """The defaults of a run, filled in. Raises InputError for what no run can be made with."""
         if run_id is not None and not _RUN_ID.fullmatch(run_id if isinstance(run_id, str) else ""):
             raise InputError(
@@ -148,13 +148,13 @@ class Agent:
             raise InputError("approve is no callable", remedy="give a function that gets an AskHuman")
         if clock is None:
             clock = VirtualClock() if self.identity["execution_path"] == "stub" else SystemClock()
-        return Setting(
+        return RunConfig(
             question, run_id or new_run_id("run", seed), seed, clock, approve, task, prepare, inject
         )
 
     def execute(
         self,
-        setting: Setting,
+        config: RunConfig,
         *,
         listeners: Iterable[Listener] = (),
         on_line: Callable[[dict[str, Any], str], object] | None = None,
@@ -168,93 +168,99 @@ class Agent:
         """
         interrupts = interrupts or Interrupts()
         redactor = self.redactor()
-        question = _text(setting.question)
-        if not setting.as_recorded:
+        question = _text(config.question)
+        if not config.as_recorded:
             question = redactor(question)
-        if setting.keeper is not None:
-            redactor.gave_out(setting.keeper.secrets)
-        book = ledgers.Ledger()
-        tell = Tell(listeners, interrupts)
-        totals = ledgers.Totals()
+        if config.durable_run is not None:
+            redactor.restore_counters(config.durable_run.secrets)
+        ledger = Ledger()
+        hub = ListenerHub(listeners, interrupts)
+        totals = Totals()
         texts: list[str] = []
 
         def put(line: dict[str, Any]) -> None:
-            text = book.append(line)
+            text = ledger.append(line)
             if line["type"] == "step":
                 totals.add(line)
                 if keep_steps:
                     texts.append(text)
             if on_line is not None:
                 on_line(line, text)
-            tell.line(text)
+            hub.on_line(text)
 
-        run_line = self.run_line(setting, question)
-        _check_line(run_line, None if setting.as_recorded else redactor)
-        if setting.keeper is not None:
-            setting.keeper.begin(run_line)
-        with self._world(setting, redactor, interrupts) as world:
+        run_line = self.run_line(config, question)
+        _check_line(run_line, None if config.as_recorded else redactor)
+        if config.durable_run is not None:
+            config.durable_run.begin(run_line)
+        with self._executor(config, redactor, interrupts) as executor:
             put(run_line)
-            run = Run(
-                setting.run_id,
+            run = RunSpec(
+                config.run_id,
                 question,
-                setting.seed,
+                config.seed,
                 self.gate,
                 Schedule.of(self.policy.section("retry")),
                 self._specs,
             )
-            note = None if setting.keeper is None else setting.keeper.note
+            on_outcome = None if config.durable_run is None else config.durable_run.on_outcome
             ending: Ending = drive(
-                run_loop(run), world, setting.clock, put, tell.heard, note=note, stop=_stop(setting)
+                run_loop(run),
+                executor,
+                config.clock,
+                put,
+                hub.on_event,
+                on_outcome=on_outcome,
+                stop=_stop(config),
             )
-        put(ledgers.end_line(run_line, totals, ending, book.lines + 1, setting.clock.stamp()))
+        put(end_line(run_line, totals, ending, ledger.lines + 1, config.clock.stamp()))
         steps = StepLines(texts)
-        return RunResult(ending.reason, ending.answer, steps, setting.run_id, ending.mode, interrupts.signum)
+        return RunResult(ending.reason, ending.answer, steps, config.run_id, ending.mode, interrupts.signum)
 
     @contextlib.contextmanager
-    def _world(self, setting: Setting, redactor: Redactor, interrupts: Interrupts) -> Iterator[World]:
+    def _executor(self, config: RunConfig, redactor: Redactor, interrupts: Interrupts) -> Iterator[Executor]:
         """What performs the effects of a run."""
-        if setting.world is not None:
-            yield setting.world
+        if config.executor is not None:
+            yield config.executor
             return
-        keeper = setting.keeper
-        private = None if keeper is None else keeper.private
+        durable_run = config.durable_run
+        private = None if durable_run is None else durable_run.private
         guarded = self.policy.sources
         with Workspace(
-            self.mounts, self.hosts, private=private, offline=setting.offline, guarded=guarded
+            self.mounts, self.hosts, private=private, offline=config.offline, guarded=guarded
         ) as workspace:
-            if setting.prepare is not None and (keeper is None or not keeper.is_prepared):
-                setting.prepare(workspace)
-            if keeper is not None:
-                keeper.prepared()
-            live: World = LiveWorld(
+            if config.prepare is not None and (durable_run is None or not durable_run.is_prepared):
+                config.prepare(workspace)
+            if durable_run is not None:
+                durable_run.prepared()
+            live: Executor = LiveExecutor(
                 self.llm,
                 self.gate,
                 workspace,
-                setting.clock,
+                config.clock,
                 redactor,
-                setting.approve,
-                setting.inject,
+                config.approve,
+                config.inject,
                 interrupts,
             )
-            if keeper is not None:
-                live = keeper.around(live, self.gate, workspace)
-            yield live if setting.around is None else setting.around(live)
+            if durable_run is not None:
+                live = durable_run.around(live, self.gate, workspace)
+            yield live if config.around is None else config.around(live)
 
     def redactor(self) -> Redactor:
         """What takes secrets out of all that enters a run: a fresh one for each run."""
         return Redactor(self.policy.redact, getattr(self.llm, "secrets", ()))
 
-    def run_line(self, setting: Setting, question: str) -> dict[str, Any]:
+    def run_line(self, config: RunConfig, question: str) -> dict[str, Any]:
         """The ledger's first line: everything that decides how the run goes, save the outcomes."""
         policy = self.policy
         line: dict[str, Any] = {
             "type": "run",
-            "schema": ledgers.SCHEMA,
-            "run_id": setting.run_id,
-            "task": setting.task,
+            "schema": SCHEMA,
+            "run_id": config.run_id,
+            "task": config.task,
             "question": question,
-            "seed": setting.seed,
-            "clock": {"kind": setting.clock.kind, "start": setting.clock.start},
+            "seed": config.seed,
+            "clock": {"kind": config.clock.kind, "start": config.clock.start},
             "model": self.identity,
             "policy": {
                 "version": policy.version,
@@ -282,19 +288,19 @@ class Agent:
                 for name, host in self.hosts.items()
             },
         }
-        if setting.deadline_s is not None:
-            line["deadline_ms"] = int(setting.deadline_s * 1000)
-        if setting.approvals is not None:
-            line["approvals"] = setting.approvals
-        if setting.rebased:
-            line["rebased"] = list(setting.rebased)
+        if config.deadline_s is not None:
+            line["deadline_ms"] = int(config.deadline_s * 1000)
+        if config.approvals is not None:
+            line["approvals"] = config.approvals
+        if config.rebased:
+            line["rebased"] = list(config.rebased)
         return line
 
 
-def _stop(setting: Setting) -> Stop | None:
+def _stop(config: RunConfig) -> Stop | None:
     """What ends a run between two effects: its deadline on its own clock, or code."""
-    cancel, seconds = setting.cancel, setting.deadline_s
-    answered = isinstance(setting.clock, RecordedClock) and not setting.clock.goes_on
+    cancel, seconds = config.cancel, config.deadline_s
+    answered = isinstance(config.clock, RecordedClock) and not config.clock.continues
     if answered or (cancel is None and seconds is None):
         return None  # in a record stands what stopped the run
 

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from ..fail.catalog import FINAL_ANSWER
 from .core.clock import Clock
-from .driver.ports import Approve, Inject, Keeper, World
+from .driver.ports import Approve, DurabilityPort, Executor, Inject
 from .workspace.workspace import Workspace
 
 
@@ -53,12 +53,12 @@ class RunResult:
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunConfig:
     """What a single run adds to an agent.
 
     With `world`, effects are performed by that alone: no mount and no host is opened. `around` wraps the live
     world; `offline` keeps it from reaching any host that no folder answers for. `as_recorded` says that the
-    question comes from a record, and was redacted then. `keeper` writes down what happens as it happens. The
+    question comes from a record, and was redacted then. `durable_run` writes down what happens as it happens. The
     run ends when `cancel` is set, or `deadline_s` seconds after its start. `rebased` tells of the inputs that
     the run began under, where it goes on under others. `approvals` says by which way a person was asked who
     is not part of the task: `terminal` or `file`.
@@ -72,10 +72,10 @@ class Setting:
     task: dict[str, str] | None = None
     prepare: Callable[[Workspace], None] | None = None
     inject: Inject | None = None
-    world: World | None = None
-    around: Callable[[World], World] | None = None
+    executor: Executor | None = None
+    around: Callable[[Executor], Executor] | None = None
     offline: bool = False
-    keeper: Keeper | None = None
+    durable_run: DurabilityPort | None = None
     cancel: Event | None = None
     deadline_s: float | None = None
     rebased: tuple[dict[str, Any], ...] = ()

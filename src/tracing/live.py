@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Self
 
-from ..runtime.driver.ports import Notice
 from .endpoint import GRPC, HTTP, target
 from .export import Connection, NotDelivered, load_exporter
 from .spans import Projector, Span
@@ -58,7 +57,7 @@ class LiveExport:
         self._worker = threading.Thread(target=self._work, name="tachograph-export", daemon=True)
         self._worker.start()
 
-    def __call__(self, notice: Notice) -> None:
+    def __call__(self, notice: RunEvent) -> None:
         """Take note of a ledger line; returns at once."""
         line = notice.line
         if notice.what != "line" or line is None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..fail.errors import RecordError
-from ..runtime.core.outcome_codec import data_of
+from ..runtime.core.outcome_codec import outcome_to_dict
 from ..runtime.formats import canonical_json
 from ..runtime.journal.journal import read_journal
 
@@ -36,7 +36,7 @@ def lines_of_journal(data: bytes, file: str, name: str) -> tuple[list[Line], lis
     left.append(f"go on with `tachograph resume {name.removesuffix('.partial')}`")
     lines = [found.begin["run"]]
     for index, step in sorted(found.steps.items()):
-        outcomes = {at: _plain(data_of(outcome)) for at, outcome in step.outcomes.items()}
+        outcomes = {at: _plain(outcome_to_dict(outcome)) for at, outcome in step.outcomes.items()}
         lines.append(_step(index, step.input, outcomes))
     return lines, left
 

@@ -16,10 +16,9 @@ from typing import Any, Final
 from ..evidence.files.manifest import STATE
 from ..evidence.recording.recorded import project_of, relative_name
 from ..fail.errors import RecordError
-from ..pages.wording import json_text
 from ..runtime.core.clock import epoch_ns
 from ..runtime.formats.read_file import read_plain
-from ..runtime.journal import ledger as ledgers
+from ..runtime.journal import ledger
 from ..runtime.journal.journal import JOURNAL
 from ..runtime.models.types import NOTICES
 from ..tracing.spans import Projector, Span, span_id_of
@@ -35,14 +34,6 @@ BUDGETS: Final = (
     ("tool calls", "max_tool_calls"),
     ("result bytes", "max_result_bytes"),
 )
-_STATUS: Final = {
-    "ok": "result",
-    "denied": "no result: denied",
-    "failed": "no result: failed",
-    "not_reached": "not reached: the run ended before",
-    "cancelled": "no result: cancelled",
-    "unfinished": "no result yet",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +62,7 @@ class Call:
     attempts: list[Line]
     status: str
     result: Any
-    message_to_model: Line | None
-
-    @property
-    def arguments_line(self) -> str:
-        """The arguments on one line."""
-        return (self.text or "") if self.arguments is None else json_text(self.arguments)
-
-    @property
-    def status_words(self) -> str:
-        """The status as the heading of the result."""
-        return _STATUS.get(self.status, self.status)
+    told: Line | None
 
     @property
     def verdict(self) -> str:
@@ -188,7 +169,7 @@ def run_of(folder: Path, root: Path | None = None, name: str | None = None) -> R
     if journal:
         lines, left = lines_of_journal(data, file, shown)
     else:
-        lines = list(ledgers.read(data, file))
+        lines = list(ledger.read(data, file))
     with of_known_shape(file):
         return _run(shown, lines, hashlib.sha256(data).hexdigest(), left, base)
 
@@ -199,14 +180,14 @@ def of_known_shape(file: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
-        raise ledgers.unknown_shape(file, error) from error
+        raise ledger.unknown_shape(file, error) from error
 
 
 def _run(name: str, lines: list[Line], digest: str, left: list[str], base: Path) -> Run:
     run = lines[0]
     end = lines[-1] if lines[-1]["type"] == "end" else None
     tree = _Tree(run)
-    totals = ledgers.Totals()
+    totals = ledger.Totals()
     asked = 0
     steps = []
     for line in lines[1 : None if end is None else -1]:
@@ -256,7 +237,7 @@ def _calls(line: Line) -> list[Call]:
                 attempts=result["attempts"],
                 status=result["status"],
                 result=result["result"],
-                message_to_model=result.get("told"),
+                told=result.get("told"),
             )
         )
     return out

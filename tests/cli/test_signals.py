@@ -101,9 +101,7 @@ WAYS = [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)]
 # ---- init ----------------------------------------------------------------------------------------------
 
 RECORDING = "from tachograph.scaffold import begin\naround(begin, '_record', here)\n"
-IN_A_RUN = (
-    "from tachograph.runtime.driver.live_executor import LiveWorld\naround(LiveWorld, '_perform', here)\n"
-)
+IN_A_RUN = "from tachograph.runtime.driver.live_executor import LiveExecutor\naround(LiveExecutor, '_perform', here)\n"
 MOVING = """
 from tachograph.scaffold import begin
 done = []
@@ -230,8 +228,8 @@ def test_accept_puts_right_what_a_killed_one_left(
 # ---- a run, and work on all cores ----------------------------------------------------------------------
 
 IN_A_TOOL = """
-from tachograph.runtime.driver.live_executor import LiveWorld
-around(LiveWorld, '_run', here)
+from tachograph.runtime.driver.live_executor import LiveExecutor
+around(LiveExecutor, '_run', here)
 """
 # where the run must not be torn: the next effect hears of it
 IN_THE_LEDGER = """

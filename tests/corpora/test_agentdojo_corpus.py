@@ -65,7 +65,7 @@ def _replay(gate: Gate, rows: list[dict[str, Any]]) -> list[Decision]:
     for row in rows:
         call = read_call(f"tc_{row['step']}_0", row["tool"], json.dumps(_arguments(row)), Redactor([]))
         found = gate.decide(call, counters)
-        encode(found.record())
+        encode(found.to_dict())
         out.append(found)
         if found.decision == "allow":
             counters.tool_calls += 1

@@ -86,7 +86,7 @@ def test_shared_corpus() -> None:
         try:
             call = read_call("tc_1_0", row["tool"], _text(row), Redactor([]))
             found = gate.decide(call, Counters())
-            encode([found.record(), call.record() if isinstance(call.name, str) else None])
+            encode([found.to_dict(), call.to_dict() if isinstance(call.name, str) else None])
         except Exception as error:  # noqa: BLE001 - the corpus looks for whatever is raised
             count["raises"] += 1
             misses.append((row["id"], repr(error)))

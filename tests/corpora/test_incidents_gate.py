@@ -71,7 +71,7 @@ def test_a_malformed_message_ends_in_a_record_and_the_next_run_is_served(inciden
     )
     for name, reply in MALFORMED.items():
         replies[:] = [reply, answer("told")]
-        files, tally = derive(agent, agent.setting("What now?", run_id="one", clock=VirtualClock()))
+        files, tally = derive(agent, agent.configure_run("What now?", run_id="one", clock=VirtualClock()))
         refused = "llm_invalid_output" in tally.modes or b'"decision":"deny"' in files["state.jsonl"]
         assert refused and b'"attempts":[{' not in files["state.jsonl"], name
         replies[:] = [ask(probe()), answer("served")]
@@ -215,7 +215,7 @@ def test_a_tool_that_was_swapped_shows_in_the_record(incident: str, tmp_path: Pa
         (tmp_path / "write.py").write_text(text)
         swapped = load_module(tmp_path / "write.py", file="tools/write.py")
         agent = Agent(Script([answer()]), [swapped], policy)
-        files, _ = derive(agent, agent.setting("What now?", run_id="one"))
+        files, _ = derive(agent, agent.configure_run("What now?", run_id="one"))
         inputs = {item["path"]: item["sha256"] for item in json.loads(files["manifest.json"])["inputs"]}
         seen.add(inputs["tools/write.py"])
     assert len(seen) == len(texts)

@@ -327,11 +327,11 @@ def test_a_run_that_rewrites_its_own_policy_file_is_held_to_the_old_one(incident
 
     agent = agent_of(policy)
     with pytest.raises(CorpusError, match=r"holds policy policy\.yaml"):
-        agent.execute(agent.setting("What now?"))
+        agent.execute(agent.configure_run("What now?"))
     # read from elsewhere, and then again put where the model writes
     policy = Policy.from_dict(policy.data)
     agent = agent_of(policy)
-    agent.execute(agent.setting("What now?"), on_line=lambda line, _: texts.append(line))
+    agent.execute(agent.configure_run("What now?"), on_line=lambda line, _: texts.append(line))
     decisions = [d for line in texts[1:-1] for d in line["policy_decisions"]]
     assert [(d["decision"], d["rule_id"]) for d in decisions] == [
         ("allow", "sandbox_path"),

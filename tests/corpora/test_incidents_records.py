@@ -18,7 +18,7 @@ from tachograph.evidence.files.rebuild import rebuild
 from tachograph.evidence.queries.show import show
 from tachograph.fail.errors import RecordError
 from tachograph.runtime.formats.canonical_json import digest, encode
-from tachograph.runtime.journal import ledger as ledgers
+from tachograph.runtime.journal import ledger
 from tachograph.runtime.tools.contract import Tool
 from tachograph.runtime.tools.loader import load_named
 from tachograph.runtime.workspace.mounts import Mount
@@ -179,7 +179,7 @@ def test_there_is_one_encoding_and_nothing_to_fall_back_on(incident: str, tmp_pa
     whole = perform([answer()]).state.split(b"\n")[:-1]
     fields = [json.loads(line) for line in whole]
     loose = [encode({**line, "prev": "PREV"}).encode() for line in fields]
-    assert list(ledgers.read(_chained(loose), "state.jsonl")) == fields
+    assert list(ledger.read(_chained(loose), "state.jsonl")) == fields
     hostile = {
         "a pickle": pickled,
         "a pickle in a line": loose[0].replace(b"What now?", pickled.replace(b"\n", b"\x0b")),

@@ -140,13 +140,13 @@ class _Ran:
         self.text = text
         self.file = self._put_file(books)
         agent = Agent(Script(_script(text)), _tools(text), policy, mounts={"books": Mount(books, "books")})
-        setting = agent.setting(
+        config = agent.configure_run(
             text, run_id="test-run", clock=VirtualClock(), approve=lambda _: Answer("allow", text, text)
         )
         screen = io.StringIO()
         writer = Writer(None)
         self.result = agent.execute(
-            setting, on_line=writer.line, listeners=[Progress(screen, lambda text, _: text, 100)]
+            config, on_line=writer.line, listeners=[Progress(screen, lambda text, _: text, 100)]
         )
         self.manifest = manifests.render(writer.finish())
         files = writer.contents()

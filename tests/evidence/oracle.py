@@ -1,4 +1,4 @@
-"""Decides the decisions of a ledger again, by the gate and with counters of its own: no loop, no tape, no driver."""
+"""Decides the decisions of a ledger again, by the gate and with counters of its own: no loop, no driver."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tachograph import Policy
 from tachograph.fail.catalog import verdict
-from tachograph.runtime.core.outcome_codec import call_of, fault_of
+from tachograph.runtime.core.outcome_codec import call_from_dict, fault_from_dict
 from tachograph.runtime.formats.canonical_json import encode
 from tachograph.runtime.loop.retry import may_repeat
 from tachograph.runtime.policy.gate import Counters, Gate
@@ -59,7 +59,7 @@ class Oracle:
     def _call(
         self, step: Line, number: int, data: Line, entries: dict[str, Line]
     ) -> Iterator[tuple[Any, ...] | None]:
-        index, call, result = step["step_index"], call_of(data), step["tool_results"][number]
+        index, call, result = step["step_index"], call_from_dict(data), step["tool_results"][number]
         yield from self._one(
             index, f"d{number}", entries, self.gate.decide(call, self.used), f"h{number}" in step["stamps"]
         )
@@ -128,7 +128,9 @@ class Oracle:
         again = [item["attempt"] for item in attempts if "backoff_ms" in item]
         last = attempts[-1] if attempts else {}
         given_up = (
-            "fault" in last and "backoff_ms" not in last and may_repeat(fault_of(last["fault"]), steady)
+            "fault" in last
+            and "backoff_ms" not in last
+            and may_repeat(fault_from_dict(last["fault"]), steady)
         )
         return any(number > most for number in again) or (given_up and last["attempt"] <= most)
 

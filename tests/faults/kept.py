@@ -1,6 +1,6 @@
 """Kept runs in this very process, with deaths that are only played: fast enough to be had by the hundred.
 
-A death is `Leave`, which nothing of ours and no tool's failure stops; the disk keeps what the model of it says.
+A death is `ForceQuit`, which nothing of ours and no tool's failure stops; the disk keeps what the model of it says.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tachograph.evidence.files.manifest import MANIFEST, read, stable
 from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.resume import Resuming
 from tachograph.runtime.core.clock import VirtualClock
-from tachograph.runtime.driver.interrupts import Leave
+from tachograph.runtime.driver.interrupts import ForceQuit
 from tachograph.runtime.journal import journal as journals
 from tachograph.runtime.models.scripted import Stub
 from tachograph.runtime.models.types import LLMOutput, ToolCall
-from tachograph.runtime.run_config import RunResult, Setting
+from tachograph.runtime.run_config import RunConfig, RunResult
 from tachograph.runtime.tools.contract import Tool
 from tests.support import INPUT, OUTPUT, policy_data
 
@@ -58,7 +58,7 @@ class Disk:
     def _met(self, name: str) -> None:
         self.calls.append(name)
         if len(self.calls) == self.dies_at:
-            raise Leave
+            raise ForceQuit
 
     def write(self, fd: int, data: bytes) -> int:
         self._met("write")
@@ -124,7 +124,7 @@ class World:
     def _die(self, key: str, when: str) -> None:
         if self.dies_in == (key, when):
             self.dies_in = None
-            raise Leave
+            raise ForceQuit
 
 
 class Case:
@@ -160,22 +160,22 @@ class Case:
             turns.append({"say": f"{n}", "calls": calls})
         return [*turns, {"answer": "done"}]
 
-    def setting(self, agent: Agent, **more: Any) -> Setting:
-        return agent.setting("What now?", run_id="kept", clock=VirtualClock(), **more)
+    def config(self, agent: Agent, **more: Any) -> RunConfig:
+        return agent.configure_run("What now?", run_id="kept", clock=VirtualClock(), **more)
 
     def begin(self, disk: Disk | None = None, durability: str = "effect") -> RunResult | None:
         """Run it; None where it died."""
         agent = self.agent()
         return self._living(
-            lambda: record_run(agent, self.setting(agent), self.out, durability=durability), disk
+            lambda: record_run(agent, self.config(agent), self.out, durability=durability), disk
         )
 
     def go_on(self, said: dict[str, str] | None = None, disk: Disk | None = None) -> RunResult | None:
         """Resume it; None where it died again."""
         agent = self.agent()
 
-        def again(_run: dict[str, Any]) -> tuple[Agent, Setting]:
-            return agent, self.setting(agent)
+        def again(_run: dict[str, Any]) -> tuple[Agent, RunConfig]:
+            return agent, self.config(agent)
 
         return self._living(lambda: Resuming(self.out, said or {}, False).go(again), disk)
 
@@ -183,7 +183,7 @@ class Case:
         with disk or Disk():
             try:
                 return act()
-            except (KeyboardInterrupt, Leave):  # what is made of Leave where it was a signal
+            except (KeyboardInterrupt, ForceQuit):  # what is made of ForceQuit where it was a signal
                 return None
 
 

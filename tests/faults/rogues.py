@@ -107,8 +107,8 @@ def performed(rogue: Rogue, place: Path, *, isolate: bool = False, live: bool = 
             policy_data(tool_registry={"allowed": ["rogue"]}, loop_budget={"max_result_bytes": 10**6})
         ),
     )
-    setting = agent.setting("q", run_id="r", clock=SystemClock() if live else None)
-    result = record_run(agent, setting, place / "run", durability="effect")
+    config = agent.configure_run("q", run_id="r", clock=SystemClock() if live else None)
+    result = record_run(agent, config, place / "run", durability="effect")
     assert result.mode == rogue.mode_in(isolate), (result, (place / "run/state.jsonl").read_text()[-2000:])
     lines, _ = well_formed((place / "run" / "state.jsonl").read_bytes())
     assert verify(place / "run", place) == []

@@ -15,7 +15,7 @@ import yaml
 
 from tachograph.evidence.checking.replay import replayed
 from tachograph.evidence.checking.verify import verify
-from tachograph.evidence.files import manifest as manifests
+from tachograph.evidence.files import manifest
 from tests.support import FILES, well_formed
 
 TASK = "tasks/faults/ten.yaml"
@@ -190,7 +190,7 @@ class Scene:
         """The four files, the manifest without its volatile keys; fails where there are others or none."""
         there = {path.name: path.read_bytes() for path in self.run.iterdir()}
         assert sorted(there) == sorted(FILES), sorted(there)
-        there["manifest.json"] = manifests.stable(manifests.read(there["manifest.json"])).encode()
+        there["manifest.json"] = manifest.stable(manifest.read(there["manifest.json"])).encode()
         return there
 
     def sound(self) -> None:

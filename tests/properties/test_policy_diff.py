@@ -220,4 +220,4 @@ def rewritings(draw: Any) -> tuple[Data, Data]:
 def test_the_same_policy_written_otherwise_is_equal(pair: tuple[Data, Data], turned: bool) -> None:
     one, other = reversed(pair) if turned else pair
     *_, comparison = compared(one, other)
-    assert comparison.equal, comparison.record()
+    assert comparison.equal, comparison.to_dict()

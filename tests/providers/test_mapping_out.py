@@ -161,7 +161,7 @@ def thinking_turn(thinking: str = "first this") -> tuple[LLMOutput, dict[str, An
         {"type": "tool_use", "id": "toolu_random", "name": "search", "input": '{"query":"sleep"}'},
     ]
     output = anthropic.reply_of({"content": blocks, "stop_reason": "tool_use"})
-    reply = read_reply(output, 1, Redactor(["email"]).of_model())
+    reply = read_reply(output, 1, Redactor(["email"]).for_model_output())
     assert reply.raw is not None and reply.problem is None
     message = {"role": "assistant", "content": "I look.", "tool_calls": CALLS[:1], "raw": reply.raw.value()}
     return output, message

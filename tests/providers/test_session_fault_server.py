@@ -18,7 +18,7 @@ from tachograph.evidence.checking.check import examine
 from tachograph.evidence.checking.replay import replayed
 from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.tasks.task import build, load_task
-from tachograph.runtime.journal import ledger as ledgers
+from tachograph.runtime.journal import ledger
 from tachograph.runtime.journal.ledger import Line
 from tests.evidence.project import replaced
 from tests.providers.asking import PROVIDERS, opened
@@ -93,7 +93,7 @@ def runs(home: Path) -> Runs:
 
 
 def lines_of(folder: Path) -> list[Line]:
-    return list(ledgers.read((folder / "state.jsonl").read_bytes(), "state.jsonl"))
+    return list(ledger.read((folder / "state.jsonl").read_bytes(), "state.jsonl"))
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

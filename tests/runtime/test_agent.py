@@ -15,7 +15,7 @@ from tachograph.fail.errors import InputError, OutputError, PolicyError, ToolErr
 from tachograph.runtime.agent import Agent
 from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.core.effects import Decided
-from tachograph.runtime.driver.ports import Notice
+from tachograph.runtime.driver.ports import RunEvent
 from tachograph.runtime.models.scripted import Stub
 from tachograph.runtime.models.types import LLMInput, LLMOutput
 from tachograph.runtime.policy.policy import Policy
@@ -90,7 +90,7 @@ def test_ctrl_c_in_any_effect_leaves_a_whole_ledger_and_is_raised_again(
 def test_ctrl_c_between_effects_waits_for_the_next_one(tmp_path: Path, when: str, by: str) -> None:
     done: list[str] = []
 
-    def listener(notice: Notice) -> None:
+    def listener(notice: RunEvent) -> None:
         what = notice.line["type"] if notice.line is not None else notice.what
         if what == when and not done:
             done.append(what)
@@ -107,7 +107,7 @@ def test_ctrl_c_between_effects_waits_for_the_next_one(tmp_path: Path, when: str
 
 
 def test_ctrl_c_after_the_last_effect_leaves_the_run_as_it_ended(tmp_path: Path) -> None:
-    def listener(notice: Notice) -> None:
+    def listener(notice: RunEvent) -> None:
         if notice.line is not None and notice.line["type"] == "end":
             _interrupt()
 
@@ -145,7 +145,7 @@ def _spoil(value: Any) -> None:
         value.append("spoiled")
 
 
-def _spoiler(notice: Notice) -> None:
+def _spoiler(notice: RunEvent) -> None:
     _spoil(notice.line)
     if isinstance(notice.item, Decided):
         _spoil(notice.item.decision.facts)
@@ -165,16 +165,16 @@ def test_a_run_does_not_depend_on_who_listens() -> None:
         policy = policy_data(on_deny="inform")
         return perform(list(REPLIES), [tool(run=run)], policy, listeners=listeners).state
 
-    heard: list[Notice] = []
+    heard: list[RunEvent] = []
     assert once() == once(heard.append) == once(_spoiler, heard.append)
     assert {notice.what for notice in heard} == {"line", "decided", "performed"}
 
 
 def test_a_listener_that_raises_is_dropped_with_a_warning_and_the_others_stay() -> None:
     calls: list[str] = []
-    heard: list[Notice] = []
+    heard: list[RunEvent] = []
 
-    def broken(notice: Notice) -> None:
+    def broken(notice: RunEvent) -> None:
         calls.append(notice.what)
         raise ZeroDivisionError
 
@@ -185,7 +185,7 @@ def test_a_listener_that_raises_is_dropped_with_a_warning_and_the_others_stay() 
 
 
 def test_a_listener_cannot_break_a_run_where_warnings_are_errors() -> None:
-    def broken(notice: Notice) -> None:
+    def broken(notice: RunEvent) -> None:
         raise OSError
 
     with warnings.catch_warnings():

@@ -105,14 +105,14 @@ def record(case: Case, listener: Callable[[Any], None]) -> bytes:
         POLICY,
         hosts={"good.test": Host(ROOT / "data", "data", {"/here": scene.location})},
     )
-    setting = agent.setting(
+    config = agent.configure_run(
         scene.question,
         run_id="test-run",
         approve=lambda asked: scene.person if scene.person is not None else True,
         clock=VirtualClock(),
     )
     lines: list[str] = []
-    agent.execute(setting, listeners=[listener], on_line=lambda _line, text: lines.append(text))
+    agent.execute(config, listeners=[listener], on_line=lambda _line, text: lines.append(text))
     return "".join(f"{line}\n" for line in lines).encode()
 
 

@@ -23,7 +23,7 @@ GATE = Gate(Policy.from_dict(policy_data()), {"probe": tool()})
 def read(text: str) -> Call:
     """A call with these arguments; it can be decided and recorded whatever the text is."""
     call = read_call("tc_1_0", "probe", text, Redactor([]))
-    canonical_json.encode(call.record())
+    canonical_json.encode(call.to_dict())
     decision = GATE.decide(call, Counters())
     assert decision.rule_id != "gate_error"
     refused = (decision.decision, decision.rule_id, decision.facts.get("keyword")) == (

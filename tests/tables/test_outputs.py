@@ -175,7 +175,7 @@ def test_a_run_is_called_by_a_plain_name() -> None:
         text for name in output_texts.TEXTS for text in islice(output_texts.TEXTS[name](), 0, None, 9)
     ):
         try:
-            AGENT.setting("What now?", run_id=text)
+            AGENT.configure_run("What now?", run_id=text)
         except InputError as refused:
             if not str(refused).isprintable():
                 found.append(text)

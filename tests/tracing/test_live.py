@@ -15,7 +15,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
 from tachograph.fail.errors import InputError
-from tachograph.runtime.driver.ports import Notice
+from tachograph.runtime.driver.ports import RunEvent
 from tachograph.tracing import live
 from tachograph.tracing.endpoint import target
 from tachograph.tracing.export import sdk_spans
@@ -45,7 +45,7 @@ def plain_environment(monkeypatch):
 
 def feed(export, kind="stub"):
     for line in receivers.lines(kind):
-        export(Notice("line", line=line))
+        export(RunEvent("line", line=line))
 
 
 def expected(*kinds):
@@ -88,12 +88,12 @@ def test_spans_leave_while_the_run_is_under_way():
     with receivers.GrpcReceiver() as collector:
         export = LiveExport(collector.endpoint)
         for line in before:
-            export(Notice("line", line=line))
+            export(RunEvent("line", line=line))
         limit = time.monotonic() + 30
         while not collector.requests and time.monotonic() < limit:
             time.sleep(0.02)
         assert len(receivers.canonical(*collector.requests)) == len(expected("stub")) - 1
-        export(Notice("line", line=end))
+        export(RunEvent("line", line=end))
         assert export.close() is True
         assert receivers.canonical(*collector.requests) == expected("stub")
 
@@ -101,8 +101,8 @@ def test_spans_leave_while_the_run_is_under_way():
 def test_one_export_serves_several_runs_and_ignores_other_notices():
     with receivers.HttpReceiver() as collector:
         with LiveExport(collector.endpoint) as export:
-            export(Notice("decided"))
-            export(Notice("line", line=receivers.lines()[1]))  # a step of no known run
+            export(RunEvent("decided"))
+            export(RunEvent("line", line=receivers.lines()[1]))  # a step of no known run
             feed(export, "stub")
             feed(export, "live")
         assert export.close() is True
@@ -179,7 +179,7 @@ def test_endpoints_as_the_exporters_take_them(endpoint, protocol, wanted):
 RUN = """
 import json, sys, time
 endpoint, path = sys.argv[1:]
-from tachograph.runtime.driver.listeners import Notice
+from tachograph.runtime.driver.listeners import RunEvent
 from tachograph.tracing.endpoint import target
 from tachograph.tracing.live import LiveExport
 heavy = {"grpc", "google", "requests", "urllib3", "opentelemetry"}
@@ -189,7 +189,7 @@ with open(path, encoding="utf-8") as file:
 said = []
 export = LiveExport(endpoint, on_problem=said.append)
 for line in lines:
-    export(Notice("line", line=line))
+    export(RunEvent("line", line=line))
     time.sleep(0.15)
 done = export.close()
 import opentelemetry.trace, opentelemetry.metrics._internal

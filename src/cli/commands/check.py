@@ -101,7 +101,7 @@ def _checked(options: argparse.Namespace) -> int:
 
         write_file(Path(options.html), page(told), ours=MARK, what="page of a check")
     if options.json:
-        print(json.dumps(told.record(), sort_keys=True))
+        print(json.dumps(told.to_dict(), sort_keys=True))
     else:
         _say_drift(options, told, root, folders)
     return 0 if told.ok else SKIP if options.bisect and not told.judged else 1
@@ -231,7 +231,7 @@ def _other_policy(options: argparse.Namespace, root: Path, folders: Sequence[Pat
         options, lambda folder: under(folder, policy, root=root), folders, "replay", counted_too
     )
     if options.json:
-        print(json.dumps([item.record() for item in found], sort_keys=True))
+        print(json.dumps([item.to_dict() for item in found], sort_keys=True))
         return 0 if all(item.is_same for item in found) else 1
     paint = painter(sys.stdout, options.no_color)
     for item in found:

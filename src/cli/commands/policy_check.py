@@ -106,7 +106,7 @@ def policy_decide(options: argparse.Namespace) -> int:
     asked = read_file(options.call, policy, root_of(options))
     found, why = explain(*asked), why_decided(*asked, root_of(options))
     if options.json:
-        print(json.dumps({**found.record(), "why": None if why is None else why.record()}, sort_keys=True))
+        print(json.dumps({**found.to_dict(), "why": None if why is None else why.to_dict()}, sort_keys=True))
     else:
         paint = painter(sys.stdout, options.no_color)
         print(text_of(found, paint))

@@ -86,7 +86,7 @@ def policy_diff(options: argparse.Namespace) -> int:
             ) as tell:
                 plan = replace(plan, runs=ask_runs(folders, old, new, root, tell=tell, jobs=options.jobs))
     if options.json:
-        print(json.dumps({**plan.record(), "exit": plan.code}, sort_keys=True))
+        print(json.dumps({**plan.to_dict(), "exit": plan.code}, sort_keys=True))
     elif options.markdown:
         print(markdown_of(plan), end="")
     else:

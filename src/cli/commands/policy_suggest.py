@@ -50,7 +50,7 @@ def policy_suggest(options: argparse.Namespace) -> int:
     if out is not None:
         write_new(out, text)
     if options.json:
-        print(json.dumps({**found.record(), "text": text}, sort_keys=True))
+        print(json.dumps({**found.to_dict(), "text": text}, sort_keys=True))
     elif out is None:
         print(text, end="")
     return 0 if found.proof.whole else 1

@@ -110,7 +110,7 @@ def policy_test(options: argparse.Namespace) -> int:
             {
                 "file": suite.file,
                 "policy": {"version": policy.version, "files": [path for path, _ in policy.files]},
-                "tests": [result.record() for result in some],
+                "tests": [result.to_dict() for result in some],
             }
             for suite, policy, some in ran
         ]
@@ -150,7 +150,7 @@ def policy_coverage(options: argparse.Namespace) -> int:
     )
     progress.clear()
     if options.json:
-        print(json.dumps(found.record(), sort_keys=True))
+        print(json.dumps(found.to_dict(), sort_keys=True))
     else:
         _tell_coverage(found, painter(sys.stdout, options.no_color))
     return 0 if found.percent >= options.min else 1

@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
         approve = _approver(options, agent.policy, way)
         setting = replace(setting, approve=approve, approvals=way)
     if progress is not None:
-        progress.redact = agent.redactor().of_model()
+        progress.redact = agent.redactor().for_model_output()
     if model is not None and not options.replace:
         spare(out, setting.run_id, "--replace")
     # what a task expects was written for its script, where it has one, and for its own answers
@@ -181,7 +181,9 @@ def _model(options: argparse.Namespace, spec: str | None, progress: Progress | N
         extra=extra,
     )
     if progress is not None:
-        progress.redact = Redactor((), model.secrets).of_model()  # a run adds the kinds that its policy names
+        progress.redact = Redactor(
+            (), model.secrets
+        ).for_model_output()  # a run adds the kinds that its policy names
     if extra:
         model.identity = {**model.identity, "options": extra}
     print(f"tachograph: the model {clip(spec, 100)} is asked at {clip(model.host, 200)}", file=sys.stderr)

@@ -65,7 +65,7 @@ def _show_two(options: argparse.Namespace, one: Path, other: Path) -> int:
     # what runs were set up with differs more often than not, and is told by what they did
     drift = compare(left.lines[1:], right.lines[1:])
     if options.json:
-        first = None if drift.first is None else drift.first.record()
+        first = None if drift.first is None else drift.first.to_dict()
         data = {"runs": [left.name, right.name], "first": first, "classes": dict(drift.counts)}
         print(json.dumps({**data, "same_setup": left.run == right.run}, sort_keys=True))
     elif sys.stdout.isatty() and _can_draw(sys.stdout):

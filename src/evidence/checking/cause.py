@@ -50,7 +50,7 @@ class Cause:
     classes: tuple[str, ...]
     alone: bool
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {"what": self.what, "runs": list(self.runs), "classes": list(self.classes)}
 

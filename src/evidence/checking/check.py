@@ -20,7 +20,7 @@ from ...runtime.driver.ports import Approve
 from ...runtime.formats.canonical_json import digest
 from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.cassette import outcomes_of
-from ...runtime.run_config import Setting
+from ...runtime.run_config import RunConfig
 from ...tracing.spans import spans_of
 from ..files import manifest as manifests
 from ..files.json_diff import CLASSES
@@ -66,14 +66,14 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
             task_path = task_of(folder, base, name)
             there = run_files(folder, name)
             task = load_task(base / task_path, root=base)
-            agent, setting = build(task)
-            setting = _as_recorded(setting, there[STATE])
-            made, tally = derive(agent, setting)
+            agent, config = build(task)
+            config = _as_recorded(config, there[STATE])
+            made, tally = derive(agent, config)
             if was_stopped(task, tally.modes):
                 raise KeyboardInterrupt
             compare_files(found, there, made, name)
             # what a task expects was written for its own answers
-            missed = differences(task.expected, tally) if setting.approvals is None else []
+            missed = differences(task.expected, tally) if config.approvals is None else []
     except (InputError, OutputError) as error:
         found.judged = False
         found.lines.append(str(error))
@@ -154,7 +154,7 @@ def _made_by(manifest: bytes) -> str | None:
         return None
 
 
-def _as_recorded(setting: Setting, state: bytes) -> Setting:
+def _as_recorded(config: RunConfig, state: bytes) -> RunConfig:
     """A run's setting with what whoever ran the task gave beside it: a deadline, a person who was asked.
 
     What these did to the run is what a check makes again; a person is not asked twice.
@@ -162,11 +162,11 @@ def _as_recorded(setting: Setting, state: bytes) -> Setting:
     first = _lines(state[: state.find(b"\n") + 1])
     run = first[0] if first else {}
     deadline, asked = run.get("deadline_ms"), run.get("approvals")
-    if setting.deadline_s is None and type(deadline) is int:
-        setting = replace(setting, deadline_s=deadline / 1000)
+    if config.deadline_s is None and type(deadline) is int:
+        config = replace(config, deadline_s=deadline / 1000)
     if isinstance(asked, str):
-        setting = replace(setting, approvals=asked, approve=_said_then(_lines(state)[1:-1]))
-    return setting
+        config = replace(config, approvals=asked, approve=_said_then(_lines(state)[1:-1]))
+    return config
 
 
 def _lines(state: bytes) -> list[dict[str, Any]]:

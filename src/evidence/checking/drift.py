@@ -78,7 +78,7 @@ class Divergence:
     kind: str
     sides: tuple[Any, Any] = field(default=(None, None), repr=False, compare=False)
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As plain data, values shortened."""
         before, after = _side_by_side(self.before, self.after)
         return {

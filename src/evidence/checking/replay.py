@@ -17,13 +17,13 @@ from typing import Any, Final
 from ...fail.errors import InputError, OutputError, ReplayError
 from ...runtime.agent import Agent
 from ...runtime.core.effects import Effect, Invoke, Outcome
-from ...runtime.driver.ports import Stamps, World
+from ...runtime.driver.ports import Executor, Stamps
 from ...runtime.formats import canonical_json
-from ...runtime.journal import ledger as ledgers
-from ...runtime.journal.cassette import RecordedClock, RecordedWorld, Tape
+from ...runtime.journal import ledger
+from ...runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
 from ...runtime.resources.url import Malformed, parse_url
-from ...runtime.run_config import RunResult, Setting
-from ..files import manifest as manifests
+from ...runtime.run_config import RunConfig, RunResult
+from ..files import manifest
 from ..files.manifest import MANIFEST, STATE
 from ..files.report import visible
 from ..files.writer import Writer
@@ -42,11 +42,13 @@ def replay(agent: Agent, folder: str | Path) -> RunResult:
     recorded = open_record(Path(folder))
     run = recorded.run
     clock = RecordedClock.of(recorded.lines)
-    tape = Tape.of(recorded.lines[1:-1])
-    world = RecordedWorld(tape, clock)
-    setting = Setting(run["question"], run["run_id"], run["seed"], clock, world=world, as_recorded=True)
-    result = agent.execute(setting)
-    _all_used(tape)
+    cassette = Cassette.of(recorded.lines[1:-1])
+    executor = ReplayExecutor(cassette, clock)
+    config = RunConfig(
+        run["question"], run["run_id"], run["seed"], clock, executor=executor, as_recorded=True
+    )
+    result = agent.execute(config)
+    _all_used(cassette)
     return result
 
 
@@ -55,11 +57,11 @@ def replayed(folder: Path, *, root: Path | None = None) -> Findings:
     found = Findings(_name_of(folder, root))
     try:
         recorded = open_record(folder, root)
-        agent, setting = revive(recorded)
-        tape = Tape.of(recorded.lines[1:-1])
-        clock = setting.clock
+        agent, config = revive(recorded)
+        cassette = Cassette.of(recorded.lines[1:-1])
+        clock = config.clock
         assert isinstance(clock, RecordedClock)
-        _make(found, recorded, agent, replace(setting, world=RecordedWorld(tape, clock)), tape)
+        _make(found, recorded, agent, replace(config, executor=ReplayExecutor(cassette, clock)), cassette)
     except (InputError, OutputError) as error:
         found.lines.append(str(error))
     return found
@@ -68,15 +70,15 @@ def replayed(folder: Path, *, root: Path | None = None) -> Findings:
 def checked(recorded: Recorded) -> Findings:
     """Make a live run again as CI does: tools work; model, people and network answer from the record."""
     found = Findings(recorded.name)
-    agent, setting = revive(recorded)
-    tape = Tape.of(recorded.lines[1:-1])
-    clock = setting.clock
+    agent, config = revive(recorded)
+    cassette = Cassette.of(recorded.lines[1:-1])
+    clock = config.clock
     assert isinstance(clock, RecordedClock)
 
-    def around(live: World) -> World:
-        return _ToolsAgain(live, tape, agent, clock)
+    def around(live: Executor) -> Executor:
+        return ReexecutingTools(live, cassette, agent, clock)
 
-    _make(found, recorded, agent, replace(setting, around=around, offline=True), tape)
+    _make(found, recorded, agent, replace(config, around=around, offline=True), cassette)
     if found.lines and (found.moved or found.kind != BROKEN):
         found.accept = _anew(recorded)
     return found
@@ -101,7 +103,7 @@ def _name_of(folder: Path, root: Path | None) -> str:
     return relative_name(folder, root if root is not None else Path.cwd())
 
 
-def _make(found: Findings, recorded: Recorded, agent: Agent, setting: Setting, tape: Tape) -> None:
+def _make(found: Findings, recorded: Recorded, agent: Agent, config: RunConfig, cassette: Cassette) -> None:
     writer = Writer(None)
     made: list[str] = []
 
@@ -110,8 +112,8 @@ def _make(found: Findings, recorded: Recorded, agent: Agent, setting: Setting, t
         writer.line(data, text)
 
     try:
-        agent.execute(setting, on_line=line, keep_steps=False)
-        _all_used(tape)
+        agent.execute(config, on_line=line, keep_steps=False)
+        _all_used(cassette)
     except ReplayError as error:
         found.lines.append(str(error))
         note_drift(found, recorded.lines[: len(made)], [json.loads(text) for text in made])
@@ -120,9 +122,9 @@ def _make(found: Findings, recorded: Recorded, agent: Agent, setting: Setting, t
         return
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         # what a record of ours says of its model, or of an outcome, has another shape
-        raise ledgers.unknown_shape(f"{recorded.name}/{STATE}", error) from error
+        raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
     stable = writer.finish()
-    files = {**writer.contents(), MANIFEST: manifests.stable(stable).encode("utf-8")}
+    files = {**writer.contents(), MANIFEST: manifest.stable(stable).encode("utf-8")}
     compare_files(found, recorded.files, files, recorded.name)
 
 
@@ -143,30 +145,30 @@ def _digests(end: Line) -> Iterator[tuple[str, str]]:
             yield str(item["path"]), str(item["sha256"])
 
 
-def _all_used(tape: Tape) -> None:
-    left = tape.left()
+def _all_used(cassette: Cassette) -> None:
+    left = cassette.unused()
     if left is not None:
         raise ReplayError(0, f"a recorded outcome was not asked for: {left}")
 
 
-class _ToolsAgain:
-    """Tools work again; what cannot or must not be had again comes from the tape."""
+class ReexecutingTools:
+    """Tools work again; what cannot or must not be had again comes from the cassette."""
 
-    def __init__(self, live: World, tape: Tape, agent: Agent, clock: RecordedClock) -> None:
+    def __init__(self, live: Executor, cassette: Cassette, agent: Agent, clock: RecordedClock) -> None:
         self._live = live
-        self._tape = tape
-        self._recorded = RecordedWorld(tape, clock)
+        self._cassette = cassette
+        self._recorded = ReplayExecutor(cassette, clock)
         self._agent = agent
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
         if not isinstance(effect, Invoke) or self._is_of_the_world(effect):
             return self._recorded.perform(effect, stamps)
-        then = self._tape.take(effect)
+        then = self._cassette.take(effect)
         return _with_its_secrets(then, self._live.perform(effect, stamps))
 
     def _is_of_the_world(self, effect: Invoke) -> bool:
         """Whether an attempt reached for the network, or was cut off by time or by a person."""
-        outcome = self._tape.look(effect)
+        outcome = self._cassette.look(effect)
         if not isinstance(outcome, Outcome) or (
             outcome.fault is not None and outcome.fault.kind == "timeout"
         ):

@@ -13,9 +13,9 @@ from typing import Any
 
 from ...fail.errors import RecordError
 from ...runtime.core.effects import question_digest
-from ...runtime.core.outcome_codec import call_of
+from ...runtime.core.outcome_codec import call_from_dict
 from ...runtime.formats import canonical_json
-from ...runtime.journal import ledger as ledgers
+from ...runtime.journal import ledger
 from ..files import manifest as manifests
 from ..files.json_diff import differences
 from ..files.manifest import MANIFEST, REPORT, STATE, TRACE
@@ -53,31 +53,31 @@ def verify(folder: Path, root: Path) -> list[str]:
 
 def _totals(state: bytes, name: str) -> list[str]:
     """The end line against the lines before it."""
-    lines = list(ledgers.read(state, name))
-    totals = ledgers.Totals()
+    lines = list(ledger.read(state, name))
+    totals = ledger.Totals()
     try:
         for line in lines[1:-1]:
             totals.add(line)
         end = lines[-1]
-        wanted = ledgers.end_line(lines[0], totals, _Ending(end), len(lines), end["stamp"])
+        wanted = ledger.end_line(lines[0], totals, _Ending(end), len(lines), end["stamp"])
         wanted["prev"] = end["prev"]
         return [
             f"{name}:{len(lines)}: {visible(pointer)} is {shorten(a)}, the lines before it give {shorten(b)}"
             for pointer, a, b in differences(end, wanted)
         ]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ledgers.unknown_shape(name, error) from error
+        raise ledger.unknown_shape(name, error) from error
 
 
 def _approvals(state: bytes, name: str) -> list[str]:
     """Whether each person's answer was given to the call that it stands at, under a policy of the run."""
-    lines = list(ledgers.read(state, name))
+    lines = list(ledger.read(state, name))
     out = []
     try:
         run = lines[0]
         versions = [run["policy"]["version"], *(item["policy"]["version"] for item in run.get("rebased", ()))]
         for number, line in enumerate(lines[1:-1], start=2):
-            calls = {call["id"]: call_of(call) for call in line["intended_tool_calls"]}
+            calls = {call["id"]: call_from_dict(call) for call in line["intended_tool_calls"]}
             for entry in line["policy_decisions"]:
                 if "approval" not in entry:
                     continue
@@ -85,7 +85,7 @@ def _approvals(state: bytes, name: str) -> list[str]:
                 if entry["approval"]["digest"] not in [question_digest(call, item) for item in versions]:
                     out.append(f"{place}: the approval of {call.id} was given to another call or policy")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ledgers.unknown_shape(name, error) from error
+        raise ledger.unknown_shape(name, error) from error
     return out
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...fail.errors import RecordError
 from ...runtime.formats import canonical_json
-from ...runtime.journal import ledger as ledgers
+from ...runtime.journal import ledger
 from ...tracing.otlp_json import document
 from ...tracing.spans import spans_of
 from . import manifest as manifests
@@ -48,7 +48,7 @@ def rebuild(state: bytes, name: str) -> dict[str, bytes]:
     Raises RecordError where the ledger is none.
     """
     try:
-        lines = list(ledgers.read(state, name))
+        lines = list(ledger.read(state, name))
         trace = document(spans_of(lines))
         report = Report(lines[0])
         for line in lines[1:-1]:

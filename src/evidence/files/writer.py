@@ -11,11 +11,11 @@ from typing import Any, BinaryIO, Final
 
 from ...runtime.agent import Agent
 from ...runtime.formats import canonical_json
-from ...runtime.run_config import Setting
+from ...runtime.run_config import RunConfig
 from ...tracing.otlp_json import TraceWriter
 from ...tracing.spans import Projector, Span
 from ...tracing.step_template import StepTemplates
-from . import manifest as manifests
+from . import manifest
 from .manifest import MANIFEST, REPORT, STATE, TRACE
 from .report import Report
 from .tally import Tally
@@ -116,7 +116,7 @@ class Writer:
             TRACE: self._trace_file.close(),
             REPORT: self._report_file.close(),
         }
-        return manifests.build(self._run_line, self._end_line, self._head, artifacts)
+        return manifest.build(self._run_line, self._end_line, self._head, artifacts)
 
     def close(self) -> None:
         """Let go of the files, finished or not."""
@@ -132,12 +132,12 @@ class Writer:
         }
 
 
-def derive(agent: Agent, setting: Setting) -> tuple[dict[str, bytes], Tally]:
+def derive(agent: Agent, config: RunConfig) -> tuple[dict[str, bytes], Tally]:
     """Perform a run and return its four files, with what it amounts to; nothing is written.
 
     The manifest is canonical and without its volatile keys.
     """
     writer = Writer(None)
-    agent.execute(setting, on_line=writer.line, keep_steps=False)
+    agent.execute(config, on_line=writer.line, keep_steps=False)
     stable = writer.finish()
-    return {**writer.contents(), MANIFEST: manifests.stable(stable).encode("utf-8")}, writer.tally
+    return {**writer.contents(), MANIFEST: manifest.stable(stable).encode("utf-8")}, writer.tally

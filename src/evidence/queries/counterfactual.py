@@ -22,11 +22,11 @@ from ...fail.errors import InputError, RecordError, ReplayError
 from ...runtime.core.effects import Decided, Effect, Ending, Event, Invoke, Outcome
 from ...runtime.driver.driver import drive
 from ...runtime.formats.shipped_files import shipped
-from ...runtime.journal import ledger as ledgers
-from ...runtime.journal.cassette import RecordedClock, RecordedWorld, Tape
+from ...runtime.journal import ledger
+from ...runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
 from ...runtime.loop.loop import run_loop
 from ...runtime.loop.retry import Schedule
-from ...runtime.loop.state import Run
+from ...runtime.loop.state import RunSpec
 from ...runtime.policy.gate import ALLOW, ESCALATE, Decision, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
@@ -54,7 +54,7 @@ class Flip:
     before: Line | None
     after: Line | None
 
-    def record(self) -> Line:
+    def to_dict(self) -> Line:
         return {
             "kind": self.kind,
             "step": self.step,
@@ -87,13 +87,13 @@ class Counterfactual:
     def is_same(self) -> bool:
         return self.flip is None and self.why is None and self.untold is None
 
-    def record(self) -> Line:
+    def to_dict(self) -> Line:
         return {
             "run": self.run,
             "recorded_version": self.recorded_version,
             "version": self.version,
             "same": self.same,
-            "frontier": None if self.flip is None else self.flip.record(),
+            "frontier": None if self.flip is None else self.flip.to_dict(),
             "why": self.why,
             "untold": self.untold,
             "behind": self.behind,
@@ -163,7 +163,7 @@ def _opened(folder: Path, root: Path | None) -> _Record:
     except OSError as error:
         remedy = "name the folder of one run, such as runs/canonical/v1"
         raise RecordError(f"cannot be read ({type(error).__name__})", file=place, remedy=remedy) from None
-    return _Record(name, base, list(ledgers.read(text, place)))
+    return _Record(name, base, list(ledger.read(text, place)))
 
 
 class _Frontier(BaseException):
@@ -181,7 +181,7 @@ def _asked(
     try:
         return _followed(recorded, policy, exactly, {} if made is None else made)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ledgers.unknown_shape(f"{recorded.name}/{STATE}", error) from error
+        raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
 
 
 def _followed(
@@ -200,13 +200,13 @@ def _followed(
         found.behind = len(decisions)
         return found
     comparing = _Comparing(found, decisions, len(steps), exactly, made)
-    clock, tape = RecordedClock.of(recorded.lines), Tape.of(steps, what_if=True)
+    clock, cassette = RecordedClock.of(recorded.lines), Cassette.of(steps, counterfactual=True)
     gate = _Watched(policy, tools, comparing)
     schedule = Schedule.of(policy.section("retry"))
-    loop = run_loop(Run(run["run_id"], run["question"], run["seed"], gate, schedule, ()))
+    loop = run_loop(RunSpec(run["run_id"], run["question"], run["seed"], gate, schedule, ()))
     try:
-        ending = drive(loop, RecordedWorld(tape, clock), clock, comparing.line, comparing.heard)
-        found.why = comparing.left_over(ending, end, tape.left())
+        ending = drive(loop, ReplayExecutor(cassette, clock), clock, comparing.line, comparing.heard)
+        found.why = comparing.left_over(ending, end, cassette.unused())
     except _Frontier:
         pass
     except ReplayError as error:
@@ -292,7 +292,7 @@ class _Comparing:
         """A decision as the gate makes it; what a person makes of an escalation is not the policy's."""
         if isinstance(item, Decided):
             tool = item.call.name if item.call is not None else None
-            self._compare(item.position, item.decision.record(), tool)
+            self._compare(item.position, item.decision.to_dict(), tool)
         elif isinstance(item, Invoke):
             self._attempt, self._checks = item, 0
 
@@ -313,7 +313,7 @@ class _Comparing:
         assert self._attempt
         position = f"{self._attempt.position}.c{self._checks}"
         self._checks += 1
-        self._compare(position, decision.record(), self._attempt.call.name)
+        self._compare(position, decision.to_dict(), self._attempt.call.name)
 
     def result(self, decision: Decision | None) -> None:
         """The size of a result was judged; an objection is heard of, none is not."""

@@ -116,7 +116,7 @@ _COLOURS: Final = {PASSED: "green", FAILED: "red", ASKS: "yellow", NOT_ASKED: "d
 
 def text_of(found: Explanation, paint: Paint, indent: str = "") -> str:
     """An explanation as lines of text: the decision, a table of rules, a table of budgets."""
-    lines = [decision_line(found.decision.record(), paint), "", *rule_lines(found.rules, paint), ""]
+    lines = [decision_line(found.decision.to_dict(), paint), "", *rule_lines(found.rules, paint), ""]
     lines += budget_lines(found.budgets)
     return "\n".join(f"{indent}{line}".rstrip() for line in lines)
 

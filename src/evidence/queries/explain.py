@@ -10,7 +10,7 @@ from typing import Any
 
 from ...fail.errors import InputError, RecordError, ReplayError
 from ...runtime.core.effects import Call
-from ...runtime.journal.cassette import RecordedClock, RecordedWorld, Tape
+from ...runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
 from ...runtime.policy.explain import Budget, Explanation, budgets_of, explain
 from ...runtime.policy.gate import Counters, Decision, Gate
 from ..files.report import visible
@@ -65,7 +65,7 @@ def explain_run(folder: Path, *, root: Path | None = None) -> Explained:
     recorded = open_record(folder, root)
     found = Explained(recorded)
     try:
-        agent, setting = revive(recorded)
+        agent, config = revive(recorded)
     except InputError as error:
         found.notes.append(f"only what was recorded can be told: {error}")
         return found
@@ -76,10 +76,10 @@ def explain_run(folder: Path, *, root: Path | None = None) -> Explained:
         )
     found.gate = agent.gate
     agent.gate = _Telling(agent.gate, found)
-    clock = setting.clock
+    clock = config.clock
     assert isinstance(clock, RecordedClock)
     try:
-        agent.execute(replace(setting, world=RecordedWorld(Tape.of(recorded.lines[1:-1]), clock)))
+        agent.execute(replace(config, executor=ReplayExecutor(Cassette.of(recorded.lines[1:-1]), clock)))
     except ReplayError as error:
         found.notes.append(f"the replay ends early: {error}")
     return found
@@ -104,7 +104,7 @@ def as_data(found: Explained, step: int | None) -> Line:
         "steps": [
             {
                 "step_index": line["step_index"],
-                "budgets": [budget.record() for budget in _budgets_before(found, line["step_index"])],
+                "budgets": [budget.to_dict() for budget in _budgets_before(found, line["step_index"])],
                 "decisions": [
                     {
                         "recorded": decision,
@@ -120,7 +120,7 @@ def as_data(found: Explained, step: int | None) -> Line:
 
 
 def _record(found: Explanation | None, decision: Mapping[str, Any]) -> Line | None:
-    return found.record() if found is not None and decision["phase"] == "proposal" else None
+    return found.to_dict() if found is not None and decision["phase"] == "proposal" else None
 
 
 def _budgets_before(found: Explained, step: int) -> tuple[Budget, ...]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from ...fail.errors import RecordError
 from ...runtime.core.clock import MS
-from ...runtime.core.outcome_codec import data_of
+from ...runtime.core.outcome_codec import outcome_to_dict
 from ...runtime.formats import canonical_json
-from ...runtime.journal import ledger as ledgers
+from ...runtime.journal import ledger
 from ...runtime.journal.journal import JOURNAL, read_journal
 from ..checking.drift import counted
 from ..files.manifest import STATE
@@ -34,13 +34,13 @@ def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
             file=name,
             remedy="name the folder of a recorded run",
         ) from None
-    lines = list(ledgers.read(data, name))
+    lines = list(ledger.read(data, name))
     if as_json:
         return json.dumps(lines, sort_keys=True)
     try:
         return _text(lines, paint)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ledgers.unknown_shape(name, error) from error
+        raise ledger.unknown_shape(name, error) from error
 
 
 def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
@@ -50,7 +50,7 @@ def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
     if found is None:
         raise RecordError("holds nothing: the run died before it began", file=name, remedy="run it again")
     done = [
-        {"step": index, "at": at, "outcome": data_of(outcome)}
+        {"step": index, "at": at, "outcome": outcome_to_dict(outcome)}
         for index, step in sorted(found.steps.items())
         for at, outcome in step.outcomes.items()
     ]

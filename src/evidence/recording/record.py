@@ -19,14 +19,14 @@ from ...fail.catalog import ENDINGS
 from ...fail.errors import ExpectationError, InputError, Interrupted, OutputError, Suspended
 from ...runtime.agent import Agent
 from ...runtime.core.clock import Clock, stopwatch
-from ...runtime.driver.interrupts import Interrupts, leaving
+from ...runtime.driver.interrupts import Interrupts, exit_for
 from ...runtime.driver.ports import Approve, Listener
 from ...runtime.formats import canonical_json
 from ...runtime.formats.shipped_files import package_digest
-from ...runtime.journal.durable_run import Keeping
+from ...runtime.journal.durable_run import DurableRun
 from ...runtime.journal.journal import DURABILITY, JOURNAL, Journal
-from ...runtime.run_config import RunResult, Setting
-from ..files import manifest as manifests
+from ...runtime.run_config import RunConfig, RunResult
+from ..files import manifest
 from ..files.folder import MOUNTS, Folder
 from ..files.manifest import MANIFEST, SEAL
 from ..files.writer import Writer
@@ -62,21 +62,21 @@ def record(
     the same spans live. Raises OutputError where `out` cannot be used. Ctrl-C leaves a whole record and is
     raised again.
     """
-    setting = agent.setting(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
-    setting = dataclasses.replace(setting, cancel=cancel, deadline_s=deadline_s)
+    config = agent.configure_run(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
+    config = dataclasses.replace(config, cancel=cancel, deadline_s=deadline_s)
     if not replace:
-        spare(Path(out), setting.run_id, "replace=True")
+        spare(Path(out), config.run_id, "replace=True")
     with live_export(otlp) as extra:
-        result = record_run(agent, setting, Path(out), listeners=(*listeners, *extra), durability=durability)
+        result = record_run(agent, config, Path(out), listeners=(*listeners, *extra), durability=durability)
     if result.mode == "interrupted":
-        raise leaving(result.signum)
+        raise exit_for(result.signum)
     return result
 
 
 def spare(out: Path, run_id: str, remedy: str) -> None:
     """Refuse to replace a record that cannot be made again, or is of another run."""
     try:
-        there = manifests.read((out / MANIFEST).read_bytes())
+        there = manifest.read((out / MANIFEST).read_bytes())
         name, again = there["run_id"], there["model"]["execution_path"] == "stub"
     except FileNotFoundError:
         return
@@ -107,7 +107,7 @@ def live_export(
 
 def record_run(
     agent: Agent,
-    setting: Setting,
+    config: RunConfig,
     out: Path,
     *,
     root: Path | None = None,
@@ -122,17 +122,19 @@ def record_run(
     ExpectationError says so, with Interrupted as its cause where the run was. Bad input leaves nothing
     behind, and neither does a full disk where the run can be made again; a run that cannot is Suspended.
     """
-    durable = durability or ("off" if setting.clock.kind == "virtual" else "effect")
+    durable = durability or ("off" if config.clock.kind == "virtual" else "effect")
     if durable not in DURABILITY:
         raise InputError(f"durability {durable!r} is unknown", remedy=f"one of {', '.join(DURABILITY)}")
     making = Making(root or out.parent, listeners, expected or {}, rejected, durable)
     with Interrupts() as interrupts, Folder(out) as folder:
         if durable == "off":
-            return making.make(agent, setting, folder, interrupts)
+            return making.make(agent, config, folder, interrupts)
         with contextlib.closing(Journal(folder.partial / JOURNAL, durable)) as journal:
             about = {**package(), "durability": durable}
-            keeper = Keeping(journal, folder.partial / MOUNTS, about, setting.clock)
-            return making.make(agent, dataclasses.replace(setting, keeper=keeper), folder, interrupts)
+            durable_run = DurableRun(journal, folder.partial / MOUNTS, about, config.clock)
+            return making.make(
+                agent, dataclasses.replace(config, durable_run=durable_run), folder, interrupts
+            )
 
 
 def package() -> Line:
@@ -150,14 +152,14 @@ class Making:
     rejected: Path | None
     durability: str
 
-    def make(self, agent: Agent, setting: Setting, folder: Folder, interrupts: Interrupts) -> RunResult:
+    def make(self, agent: Agent, config: RunConfig, folder: Folder, interrupts: Interrupts) -> RunResult:
         """Perform a run under the lock of its folder and put its files in place."""
         begun = stopwatch()
-        resumed = isinstance(setting.keeper, Keeping) and setting.keeper.goes_on
+        resumed = isinstance(config.durable_run, DurableRun) and config.durable_run.is_resumed
         try:
             with contextlib.closing(Writer(folder.partial)) as writer:
                 result = agent.execute(
-                    setting,
+                    config,
                     listeners=self.listeners,
                     on_line=writer.line,
                     keep_steps=False,
@@ -166,11 +168,13 @@ class Making:
                 stable = writer.finish()
             self._put(folder, result, stable, differences(self.expected, writer.tally), stopwatch() - begun)
         except InputError:
-            if not resumed and not (isinstance(setting.keeper, Keeping) and setting.keeper.has_noted):
+            if not resumed and not (
+                isinstance(config.durable_run, DurableRun) and config.durable_run.has_noted
+            ):
                 folder.discard()
             raise
         except OSError as error:
-            raise self._lost(error, folder, setting) from error
+            raise self._lost(error, folder, config) from error
         return result
 
     def _put(
@@ -179,22 +183,22 @@ class Making:
         if not missed and _same_in_place(folder.out, stable):
             folder.discard()
             return
-        whole = {**stable, **manifests.volatile(self.root, seconds, self.durability)}
-        (folder.partial / MANIFEST).write_bytes(manifests.render(whole))
+        whole = {**stable, **manifest.volatile(self.root, seconds, self.durability)}
+        (folder.partial / MANIFEST).write_bytes(manifest.render(whole))
         if missed:
             kept = folder.keep_as(self.rejected) if self.rejected is not None else folder.partial
             cause = Interrupted(result.signum or SIGINT) if result.mode == "interrupted" else None
             raise ExpectationError(missed, str(kept)) from cause
         folder.finish()
 
-    def _lost(self, error: OSError, folder: Folder, setting: Setting) -> Exception:
-        if setting.keeper is not None:
+    def _lost(self, error: OSError, folder: Folder, config: RunConfig) -> Exception:
+        if config.durable_run is not None:
             return Suspended(
                 f"{folder.shown}: cannot be written down ({type(error).__name__}); make room and go on with "
                 f"`tachograph resume {folder.shown}`"
             )
         kept_in = f"what was written is in {folder.partial}"
-        if setting.clock.kind == "virtual":
+        if config.clock.kind == "virtual":
             folder.discard()
             kept_in = "make room or name another place"
         return OutputError(
@@ -206,11 +210,11 @@ def _same_in_place(out: Path, stable: Line) -> bool:
     """Whether `out` holds this very run: its manifest says so and its files have the digests it names."""
     try:
         data = (out / MANIFEST).read_bytes()
-        there = manifests.read(data)
-        if manifests.stable(there) != manifests.stable(stable):
+        there = manifest.read(data)
+        if manifest.stable(there) != manifest.stable(stable):
             return False
         names = sorted(path.name for path in out.iterdir() if path.name != SEAL)
-        return names == sorted(manifests.FILES) and all(
+        return names == sorted(manifest.FILES) and all(
             canonical_json.digest((out / name).read_bytes()) == sha
             for name, sha in stable["artifacts"].items()
         )

@@ -13,11 +13,11 @@ from ...fail.errors import InputError, RecordError, ReplayError
 from ...runtime.agent import Agent
 from ...runtime.core.redaction import Redactor
 from ...runtime.formats.shipped_files import project_root, shipped
-from ...runtime.journal import ledger as ledgers
+from ...runtime.journal import ledger
 from ...runtime.journal.cassette import RecordedClock
 from ...runtime.models.types import LLMInput, LLMOutput, Model
 from ...runtime.policy.policy import Policy
-from ...runtime.run_config import Setting
+from ...runtime.run_config import RunConfig
 from ...runtime.tools.contract import Tool
 from ...runtime.tools.loader import load_named
 from ...runtime.workspace.mounts import Host, Mount
@@ -62,10 +62,10 @@ def open_record(folder: Path, root: Path | None = None) -> Recorded:
     base = project_of(folder, root)
     name = relative_name(folder, base)
     files = run_files(folder, name)
-    return Recorded(name, folder, base, files, list(ledgers.read(files[STATE], f"{name}/{STATE}")))
+    return Recorded(name, folder, base, files, list(ledger.read(files[STATE], f"{name}/{STATE}")))
 
 
-def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Setting]:
+def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, RunConfig]:
     """The agent of a record, its model aside, and the setting of its run, on the record's own clock.
 
     From its task where it has one, else from the files that its ledger names. `policy` takes the place of
@@ -74,12 +74,12 @@ def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Set
     run = recorded.run
     try:
         model = RecordedModel(run["model"])
-        agent, setting = agent_of(run, recorded.folder, recorded.base, model=model, policy=policy)
-        question = _question(run["question"], setting.question, Redactor(agent.policy.redact))
+        agent, config = agent_of(run, recorded.folder, recorded.base, model=model, policy=policy)
+        question = _question(run["question"], config.question, Redactor(agent.policy.redact))
         clock = RecordedClock.of(recorded.lines)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ledgers.unknown_shape(f"{recorded.name}/{STATE}", error) from error
-    again = replace(setting, run_id=run["run_id"], question=question, clock=clock, seed=run["seed"])
+        raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
+    again = replace(config, run_id=run["run_id"], question=question, clock=clock, seed=run["seed"])
     deadline = run.get("deadline_ms")
     seconds = None if deadline is None else deadline / 1000
     rebased = tuple(run.get("rebased", ()))
@@ -89,7 +89,7 @@ def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Set
 
 def agent_of(
     run: Line, folder: Path, base: Path, *, model: Model | None = None, policy: Policy | None = None
-) -> tuple[Agent, Setting]:
+) -> tuple[Agent, RunConfig]:
     """The agent that a run line tells of, and the setting of its run.
 
     From its task where it has one, whose script is the model unless `model` is given, else from the files
@@ -115,7 +115,7 @@ def agent_of(
             for name, item in run["hosts"].items()
         },
     )
-    return agent, agent.setting(run["question"], seed=run["seed"], run_id=run["run_id"])
+    return agent, agent.configure_run(run["question"], seed=run["seed"], run_id=run["run_id"])
 
 
 def _bound(run: Line) -> list[tuple[str, Line]]:

@@ -14,14 +14,14 @@ from typing import Any, Final
 from ...fail.errors import InputError, RecordError, ReplayError
 from ...runtime.agent import Agent
 from ...runtime.core.clock import Clock, SystemClock, VirtualClock
-from ...runtime.driver.interrupts import Interrupts, leaving
+from ...runtime.driver.interrupts import Interrupts, exit_for
 from ...runtime.driver.ports import Approve, Listener
 from ...runtime.journal.cassette import RecordedClock
-from ...runtime.journal.durable_run import DONE, NOT_DONE, Keeping
+from ...runtime.journal.durable_run import DONE, NOT_DONE, DurableRun
 from ...runtime.journal.journal import JOURNAL, Journal, Journaled, read_journal
 from ...runtime.models.types import Model
 from ...runtime.policy.policy import Policy
-from ...runtime.run_config import RunResult, Setting, StepLines
+from ...runtime.run_config import RunConfig, RunResult, StepLines
 from ..files.folder import MOUNTS, Folder
 from ..files.json_diff import differences
 from ..files.manifest import STATE
@@ -58,16 +58,16 @@ def resume(
     """
     going = Resuming(Path(out), {**dict.fromkeys(done, DONE), **dict.fromkeys(not_done, NOT_DONE)}, rebase)
 
-    def same(run: Line) -> tuple[Agent, Setting]:
+    def same(run: Line) -> tuple[Agent, RunConfig]:
         own = clock or (VirtualClock() if run["clock"]["kind"] == "virtual" else SystemClock())
-        setting = agent.setting(
+        config = agent.configure_run(
             run["question"], seed=run["seed"], run_id=run["run_id"], approve=approve, clock=own
         )
-        return agent, replace(setting, as_recorded=True)
+        return agent, replace(config, as_recorded=True)
 
     result = going.go(same, listeners=listeners)
     if result.mode == "interrupted":
-        raise leaving(result.signum)
+        raise exit_for(result.signum)
     return result
 
 
@@ -87,16 +87,16 @@ def resume_folder(
     `file`, None for the answers of its task).
     """
 
-    def again(run: Line) -> tuple[Agent, Setting]:
+    def again(run: Line) -> tuple[Agent, RunConfig]:
         base = project_of(out, root) if run["task"] is None else _base(out, run, root)
         live = run["model"]["execution_path"] != "stub"
         model = open_model(run["model"]) if live and open_model is not None else None
-        agent, setting = agent_of(run, out, base, model=model)
+        agent, config = agent_of(run, out, base, model=model)
         way = run.get("approvals")
         approve = None if approver is None else approver(agent.policy, way)
         if way is not None:
-            setting = replace(setting, approvals=way, approve=approve)
-        return agent, setting
+            config = replace(config, approvals=way, approve=approve)
+        return agent, config
 
     return Resuming(out, said, rebase).go(
         again, listeners=listeners, wanted=lambda run: _wanted(out, run, root)
@@ -133,7 +133,7 @@ class Resuming:
 
     def go(
         self,
-        again: Callable[[Line], tuple[Agent, Setting]],
+        again: Callable[[Line], tuple[Agent, RunConfig]],
         *,
         listeners: Iterable[Listener] = (),
         wanted: Callable[[Line], Wanted] = lambda _run: ({}, None),
@@ -152,17 +152,17 @@ class Resuming:
             if found.torn:
                 _LOG.warning("tachograph: %s: its last %d bytes are torn and were cut off", name, found.torn)
             self._check_said(found, name)
-            agent, setting = again(self._latest(found)["run"])
-            setting, changed = self._settle(found, agent, setting, name)
+            agent, config = again(self._latest(found)["run"])
+            config, changed = self._settle(found, agent, config, name)
             durable = str(found.begin["package"].get("durability", "effect"))
             with contextlib.closing(
                 Journal(folder.partial / JOURNAL, durable, found.chain, found.size)
             ) as journal:
-                keeper = Keeping(
+                durable_run = DurableRun(
                     journal,
                     folder.partial / MOUNTS,
                     {**package(), "durability": durable},
-                    setting.clock,
+                    config.clock,
                     before=found,
                     said=self._said,
                     rebase=changed,
@@ -170,7 +170,7 @@ class Resuming:
                 expected, rejected = wanted(found.begin["run"])
                 making = Making(project_of(self._out, None), listeners, expected, rejected, durable)
                 try:
-                    return making.make(agent, replace(setting, keeper=keeper), folder, interrupts)
+                    return making.make(agent, replace(config, durable_run=durable_run), folder, interrupts)
                 except ReplayError as error:
                     raise RecordError(
                         f"does not answer the run: {error}", file=name, remedy="go back to the inputs it had"
@@ -186,15 +186,15 @@ class Resuming:
     def _latest(self, found: Journaled) -> Line:
         return found.rebased[-1] if found.rebased else found.begin
 
-    def _settle(self, found: Journaled, agent: Agent, setting: Setting, name: str) -> tuple[Setting, bool]:
+    def _settle(self, found: Journaled, agent: Agent, config: RunConfig, name: str) -> tuple[RunConfig, bool]:
         """The setting to go on with, and whether its inputs are others than the journal's."""
         latest = self._latest(found)
         run = found.begin["run"]
         seconds = run["deadline_ms"] / 1000 if "deadline_ms" in run else None
-        setting = replace(setting, run_id=run["run_id"], seed=run["seed"], deadline_s=seconds)
-        setting = replace(setting, clock=_clock(setting.clock, found))
-        plain = setting.question
-        now = agent.run_line(setting, plain if setting.as_recorded else agent.redactor()(plain))
+        config = replace(config, run_id=run["run_id"], seed=run["seed"], deadline_s=seconds)
+        config = replace(config, clock=_clock(config.clock, found))
+        plain = config.question
+        now = agent.run_line(config, plain if config.as_recorded else agent.redactor()(plain))
         changed = [
             f"{key}{visible(pointer)}"
             for key in _INPUTS
@@ -212,7 +212,7 @@ class Resuming:
         earlier = [entry["run"] for entry in (found.begin, *found.rebased)]
         past = earlier if changed else earlier[:-1]
         rebased = tuple({key: line[key] for key in ("policy", "tools", "task")} for line in past)
-        return replace(setting, rebased=rebased), bool(changed)
+        return replace(config, rebased=rebased), bool(changed)
 
 
 def _result_in(folder: Path) -> RunResult:
@@ -229,7 +229,7 @@ def _clock(clock: Clock, found: Journaled) -> RecordedClock:
     then: Clock = clock
     if isinstance(clock, VirtualClock):
         if found.stamps:
-            clock.go_on(last)
+            clock.continue_after(last)
     else:
         then = SystemClock(start, last)
     return RecordedClock(clock.kind, start, found.stamps, then)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...fail.errors import RecordError
-from ...runtime.journal import ledger as ledgers
+from ...runtime.journal import ledger
 from ...tracing.content import moved, with_content
 from ...tracing.spans import Line, Span, spans_of
 from ..checking.verify import verify
@@ -48,12 +48,12 @@ def trace_of(folder: Path, root: Path, *, content: bool = False, end_ns: int | N
     name = relative_name(folder, root)
     files = run_files(folder, name)
     try:
-        lines: list[Line] = list(ledgers.read(files[STATE], f"{name}/{STATE}"))
+        lines: list[Line] = list(ledger.read(files[STATE], f"{name}/{STATE}"))
         spans = spans_of(lines)
         if content:
             spans = with_content(lines, spans)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ledgers.unknown_shape(f"{name}/{STATE}", error) from error
+        raise ledger.unknown_shape(f"{name}/{STATE}", error) from error
     if end_ns is not None:
         spans = moved(spans, end_ns)
     return Trace(name, spans, None if content or end_ns is not None else files[TRACE])

@@ -31,7 +31,7 @@ from ...runtime.policy.consistency import check_addresses
 from ...runtime.policy.policy import Policy
 from ...runtime.resources.mount_path import parse_path
 from ...runtime.resources.url import Malformed
-from ...runtime.run_config import Setting
+from ...runtime.run_config import RunConfig
 from ...runtime.schema.schema_errors import bounded_validator, did_you_mean, first_problem
 from ...runtime.tools.loader import load_named
 from ...runtime.workspace.mounts import Host, Mount
@@ -166,7 +166,7 @@ def _check_meaning(task: Task) -> None:
             )
 
 
-def build(task: Task, *, model: Model | None = None, policy: Policy | None = None) -> tuple[Agent, Setting]:
+def build(task: Task, *, model: Model | None = None, policy: Policy | None = None) -> tuple[Agent, RunConfig]:
     """The agent of a task and the setting of its run. Raises InputError where something does not fit.
 
     `model` stands in for the task's script: the run is on the system clock then, under a new id, and meets
@@ -199,7 +199,7 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
     check_addresses(policy, hosts)
     about = {"id": task.id, "path": task.file, "sha256": task.digest}
     if model is not None:
-        live = agent.setting(
+        live = agent.configure_run(
             data["question"],
             seed=task.seed,
             run_id=new_run_id(task.id, task.seed),
@@ -210,7 +210,7 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
         return agent, replace(live, deadline_s=data.get("deadline_s"))
     times = data.get("clock", {})
     clock = VirtualClock(times.get("start", DEFAULT_START), times.get("costs_ms"))
-    setting = agent.setting(
+    config = agent.configure_run(
         data["question"],
         seed=task.seed,
         run_id=task.run_id,
@@ -220,7 +220,7 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
         prepare=lambda workspace: _prepare(task, workspace),
         inject=faults_of(task, clock),
     )
-    return agent, replace(setting, deadline_s=data.get("deadline_s"))
+    return agent, replace(config, deadline_s=data.get("deadline_s"))
 
 
 def _mount(task: Task, name: str, policy: Policy, stands_in: bool) -> Mount:

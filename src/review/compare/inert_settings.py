@@ -19,7 +19,7 @@ class Setting:
     at: str
     note: str = ""
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "before": self.before,

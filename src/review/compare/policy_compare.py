@@ -37,13 +37,13 @@ class Change:
     at: str
     witness: Witness
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
             "rule": self.rule,
             "what": self.what,
             "at": self.at,
-            "witness": self.witness.record(),
+            "witness": self.witness.to_dict(),
         }
 
 
@@ -65,11 +65,11 @@ class Comparison:
         """Whether NEW lets anything through that OLD does not."""
         return any(change.kind == WIDENING for change in self.changes)
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "equal": self.equal,
-            "changes": [change.record() for change in self.changes],
-            "settings": [setting.record() for setting in self.settings],
+            "changes": [change.to_dict() for change in self.changes],
+            "settings": [setting.to_dict() for setting in self.settings],
             "untold": list(self.untold),
         }
 

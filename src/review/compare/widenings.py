@@ -62,7 +62,7 @@ class Openings:
         witness = witnessed(self.old, self.new, event)
         less, more = (witness.before, witness.after) if self.widening else (witness.after, witness.before)
         if RANK[more["decision"]] >= RANK[less["decision"]]:
-            raise RuntimeError(f"no witness of a change of {rule}: {witness.record()}")
+            raise RuntimeError(f"no witness of a change of {rule}: {witness.to_dict()}")
         return Opening(rule, what, (gate or self.more).policy.at(pointer), witness)
 
     def may(self, names: Iterable[str], what: str) -> str:

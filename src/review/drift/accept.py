@@ -19,8 +19,7 @@ from ...evidence.checking.cause import causes_of
 from ...evidence.checking.check import by_gravity
 from ...evidence.checking.compare import Findings
 from ...evidence.checking.drift import counted
-from ...evidence.files import accepted
-from ...evidence.files import manifest as manifests
+from ...evidence.files import accepted, manifest
 from ...evidence.files.folder import Folder, Held
 from ...evidence.files.manifest import FILES, MANIFEST
 from ...evidence.files.report import visible
@@ -88,7 +87,7 @@ def change(found: Findings, folder: Path, root: Path, reason: str, seconds: floa
         "cause": causes_of(found),
         "class": found.kind,
         "classes": dict(found.drift.counts) if found.drift is not None else {},
-        "first": first.record() if first is not None else None,
+        "first": first.to_dict() if first is not None else None,
         "inputs": [
             {"path": path, "before": before, "after": after}
             for path, (before, after) in found.digests.items()
@@ -197,8 +196,8 @@ def _written(stack: contextlib.ExitStack, one: Change, root: Path) -> Folder:
     folder.discard()
     made = one.found.made
     assert made is not None
-    whole = {**json.loads(made[MANIFEST]), **manifests.volatile(root, one.seconds)}
-    files = {**made, MANIFEST: manifests.render(whole)}
+    whole = {**json.loads(made[MANIFEST]), **manifest.volatile(root, one.seconds)}
+    files = {**made, MANIFEST: manifest.render(whole)}
     try:
         for name in FILES:
             with (folder.partial / name).open("xb") as file:
@@ -215,5 +214,5 @@ def _written(stack: contextlib.ExitStack, one: Change, root: Path) -> Folder:
 def sealed(changes: Sequence[Change]) -> Iterator[str]:
     """Runs that have a seal, which is of what they were."""
     for one in changes:
-        if (one.folder / manifests.SEAL).exists():
+        if (one.folder / manifest.SEAL).exists():
             yield one.found.run

@@ -50,7 +50,7 @@ class Part:
     rows: tuple[Row, ...]
     facts: tuple[tuple[str, str], ...]
 
-    def record(self) -> Line:
+    def to_dict(self) -> Line:
         """As plain data."""
         return {
             "line": self.line,
@@ -77,7 +77,7 @@ class Shift:
         """`policy/v1.yaml:7 -> :6`."""
         return f"{self.then} -> :{self.now.rpartition(':')[2]}"
 
-    def record(self) -> Line:
+    def to_dict(self) -> Line:
         """As plain data."""
         return {"then": self.then, "now": self.now, "text": self.text}
 
@@ -107,20 +107,20 @@ class Story:
         """What comes behind the first difference, by class: `3 EFFECT, 1 ANSWER`; empty where nothing does."""
         return ", ".join(f"{self.behind[name]} {name}" for name in CLASSES if self.behind[name])
 
-    def record(self) -> Line:
+    def to_dict(self) -> Line:
         """As plain data."""
         return {
             "run": self.run,
             "class": self.kind,
             "causes": list(self.causes),
-            "first": self.first.record() if self.first else None,
-            "gravest": self.grave.record() if self.grave else None,
+            "first": self.first.to_dict() if self.first else None,
+            "gravest": self.grave.to_dict() if self.grave else None,
             "downstream": dict(self.behind),
             "notes": list(self.notes),
             "edited_by_hand": self.tampered,
             "made_again": self.judged,
             "accept": self.accept,
-            "lines_moved": [shift.record() for shift in self.shifts],
+            "lines_moved": [shift.to_dict() for shift in self.shifts],
         }
 
 
@@ -200,15 +200,15 @@ class Review:
         every = {shift: None for story in self.shifted for shift in story.shifts}
         return tuple(sorted(every, key=lambda shift: _order(shift.then)))
 
-    def record(self) -> Line:
+    def to_dict(self) -> Line:
         """As plain data."""
         return {
             "runs": self.total,
             "cause": in_words(self.causes),
-            "causes": [cause.record() for cause in self.causes],
+            "causes": [cause.to_dict() for cause in self.causes],
             "drifted": {story.run: list(story.lines) for story in self.stories},
-            "first": {story.run: story.first.record() for story in self.stories if story.first is not None},
-            "findings": [story.record() for story in self.stories],
+            "first": {story.run: story.first.to_dict() for story in self.stories if story.first is not None},
+            "findings": [story.to_dict() for story in self.stories],
             "classes": {story.run: story.kind for story in self.stories},
             "accept": {story.run: story.accept for story in self.stories},
             "accept_all": self.accept,
@@ -289,7 +289,7 @@ def _left(found: Findings) -> str | None:
 
 
 def _part(found: Findings, item: Divergence, told: str, root: Path) -> Part:
-    side = item.record()
+    side = item.to_dict()
     return Part(
         item.line,
         item.step,

@@ -64,10 +64,10 @@ class Told:
     def why(self) -> str | None:
         return None if self.found is None else self.found.untold or self.found.why
 
-    def record(self) -> Line:
+    def to_dict(self) -> Line:
         if self.found is None:
             return {"run": self.run}
-        return {**self.found.record(), "run": self.run}
+        return {**self.found.to_dict(), "run": self.run}
 
 
 @dataclass
@@ -146,10 +146,10 @@ class Plan:
             return None
         return "whether anything else is widened cannot be told; that counts as if it were"
 
-    def record(self) -> Line:
+    def to_dict(self) -> Line:
         runs = None
         if self.runs is not None:
-            runs = {name: [told.record() for told in self.by_group[name]] for name in GROUPS}
+            runs = {name: [told.to_dict() for told in self.by_group[name]] for name in GROUPS}
         return {
             "old": {"policy": self.old, "version": self.versions[0]},
             "new": {"policy": self.new, "version": self.versions[1]},
@@ -157,7 +157,7 @@ class Plan:
             "equal": self.is_equal,
             "widens": self.widens,
             "untold": self.is_untold,
-            "policies": self.comparison.record(),
+            "policies": self.comparison.to_dict(),
             "runs": runs,
         }
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 from ...evidence.files.manifest import STATE
 from ...evidence.recording.recorded import Recorded
 from ...runtime.core.effects import Call
-from ...runtime.core.outcome_codec import call_of
-from ...runtime.journal import ledger as ledgers
+from ...runtime.core.outcome_codec import call_from_dict
+from ...runtime.journal import ledger
 from ...runtime.journal.ledger import text_of
 from ...runtime.policy.gate import Decision, Gate
 from ...runtime.policy.policy import Policy
@@ -70,7 +70,7 @@ def questions(recorded: Recorded, tools: Mapping[str, Tool]) -> list[Asked]:
     try:
         return list(asked_in(recorded.lines[1:-1], tools))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ledgers.unknown_shape(f"{recorded.name}/{STATE}", error) from error
+        raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
 
 
 def asked_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[Asked]:
@@ -94,7 +94,11 @@ def asked_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[Asked
             entry = entries.get(f"d{number}")
             if entry is not None:
                 yield from _of_call(
-                    Asked(index, f"d{number}", Question(), call_of(said), entry), result, entries, used, gate
+                    Asked(index, f"d{number}", Question(), call_from_dict(said), entry),
+                    result,
+                    entries,
+                    used,
+                    gate,
                 )
 
 

@@ -45,7 +45,7 @@ class Witness:
     before: dict[str, Any]
     after: dict[str, Any]
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "tool": self.tool,
             "arguments": self.arguments,
@@ -96,6 +96,6 @@ def witnessed(old: Gate, new: Gate, event: Event) -> Witness:
         used={name: count for name, count in event.used.items() if count},
         late=event.late,
         result_bytes=event.result_bytes,
-        before=decide_event(old, event, call).record(),
-        after=decide_event(new, event, call).record(),
+        before=decide_event(old, event, call).to_dict(),
+        after=decide_event(new, event, call).to_dict(),
     )

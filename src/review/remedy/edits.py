@@ -33,7 +33,7 @@ class Edit:
     at: str
     text: str
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "pointer": self.pointer,
             "op": self.op,
@@ -122,4 +122,4 @@ def _plain(value: Any) -> str:
 
 def records(edits: Iterable[Edit]) -> list[Mapping[str, Any]]:
     """Edits as plain data."""
-    return [item.record() for item in edits]
+    return [item.to_dict() for item in edits]

@@ -45,12 +45,12 @@ class Opened:
     at: str
     witness: Witness | None
 
-    def record(self) -> Line:
+    def to_dict(self) -> Line:
         return {
             "rule": self.rule,
             "what": self.what,
             "at": self.at,
-            "witness": None if self.witness is None else self.witness.record(),
+            "witness": None if self.witness is None else self.witness.to_dict(),
         }
 
 
@@ -62,12 +62,12 @@ class Why:
     opens: tuple[Opened, ...] = ()
     untold: tuple[str, ...] = ()
 
-    def record(self) -> Line:
+    def to_dict(self) -> Line:
         return {
             "edits": records(self.smallest.edits),
             "why_not": self.smallest.why_not,
             "remark": self.smallest.remark,
-            "opens": [item.record() for item in self.opens],
+            "opens": [item.to_dict() for item in self.opens],
             "untold": list(self.untold),
         }
 
@@ -258,7 +258,7 @@ def add_why(explained: Explained, step: int | None, paint: Paint) -> None:
         return
     asked = [item for item in questions(explained.recorded, gate.tools) if step in (None, item.step)]
     for place, found in why_of_run(gate.policy, gate.tools, asked).items():
-        explained.more[place] = found.record(), lines_of(found, paint)
+        explained.more[place] = found.to_dict(), lines_of(found, paint)
 
 
 def lines_of(found: Why, paint: Paint) -> list[str]:

@@ -75,14 +75,14 @@ class Proof:
             )
         return found
 
-    def record(self) -> Line:
+    def to_dict(self) -> Line:
         keys = ("step", "position", "what", "why")
         return {
             "asked": self.asked,
             "pass": self.pass_now,
             "refused": [dict(zip(keys, item, strict=True)) for item in self.refused],
             "begins": self.begins,
-            "replayed": self.replayed.record(),
+            "replayed": self.replayed.to_dict(),
         }
 
 
@@ -100,7 +100,7 @@ class Suggestion:
     proof: Proof
     edits: tuple[Edit, ...] | None = None
 
-    def record(self) -> Line:
+    def to_dict(self) -> Line:
         return {
             "run": self.run,
             "run_id": self.run_id,
@@ -110,8 +110,8 @@ class Suggestion:
             "text": self.text,
             "widened": list(self.widened),
             "notes": list(self.notes),
-            "proof": self.proof.record(),
-            "edits": None if self.edits is None else [item.record() for item in self.edits],
+            "proof": self.proof.to_dict(),
+            "edits": None if self.edits is None else [item.to_dict() for item in self.edits],
         }
 
 

@@ -14,9 +14,9 @@ from ...evidence.queries.decide import call_of, counters_of
 from ...fail.catalog import verdict
 from ...runtime.core.effects import Fault, Outcome, Wait
 from ...runtime.core.redaction import Redactor
-from ...runtime.loop.attempts import patiently
+from ...runtime.loop.attempts import with_retries
 from ...runtime.loop.retry import Schedule
-from ...runtime.loop.state import Run, State, Step
+from ...runtime.loop.state import RunSpec, RunState, StepBuilder
 from ...runtime.models.types import ToolSpec
 from ...runtime.policy.gate import ALLOW, ESCALATE, Counters, Decision, Gate
 
@@ -63,12 +63,12 @@ class Found:
     at: str
     more: Mapping[str, Any] = field(default_factory=dict)
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {"expect": self.expect, "at": self.at, **self.more}
 
     def differs(self, wanted: Mapping[str, Any]) -> bool:
         """Whether anything that a test expects is otherwise."""
-        told = self.record()
+        told = self.to_dict()
         return any(not _same(key, told.get(key), value) for key, value in wanted.items())
 
 
@@ -132,10 +132,10 @@ def _of_step(counters: Counters, gate: Gate) -> Found:
     return Found(found.expect, found.at, {**found.more, "tools": bool(offered)})
 
 
-def _state(gate: Gate) -> State:
+def _state(gate: Gate) -> RunState:
     """A run of one tool that has not begun."""
     schedule = Schedule.of(gate.policy.section("retry"))
-    return State(Run("test", "", 0, gate, schedule, (ToolSpec("tool", "", "{}"),)))
+    return RunState(RunSpec("test", "", 0, gate, schedule, (ToolSpec("tool", "", "{}"),)))
 
 
 def _patience(asked: Mapping[str, int], gate: Gate) -> Found:
@@ -143,8 +143,8 @@ def _patience(asked: Mapping[str, int], gate: Gate) -> Found:
     attempt, after = asked["attempt"], asked.get("retry_after_ms")
     state = _state(gate)
     fault = Outcome(fault=Fault("ConnectionError", "transient", retry_after_ms=after))
-    performed = patiently(
-        Step(state),
+    performed = with_retries(
+        StepBuilder(state),
         lambda number: Wait(1, 0, number, 0),
         [],
         index=0,

@@ -53,7 +53,7 @@ class Verdict:
     policy: Mapping[str, Any] | None = None
     suggestion: Mapping[str, Any] | None = None
 
-    def record(self) -> Line:
+    def to_dict(self) -> Line:
         told = {"file": self.file, "line": self.line, "what": self.what, "outcome": self.outcome}
         if self.outcome == UNGUARDED:
             return {**told, "policy": self.policy, "suggestion": self.suggestion}
@@ -84,7 +84,7 @@ class Coverage:
     def percent(self) -> float:
         return 100 * self.noticed / self.counted if self.counted else 100.0
 
-    def record(self) -> Line:
+    def to_dict(self) -> Line:
         return {
             "counted": self.counted,
             "noticed": self.noticed,
@@ -94,7 +94,7 @@ class Coverage:
             "tests": self.tests,
             "runs": self.runs,
             "set_aside": [{"run": run, "why": why} for run, why in self.aside],
-            "changes": [verdict.record() for verdict in self.verdicts],
+            "changes": [verdict.to_dict() for verdict in self.verdicts],
         }
 
 

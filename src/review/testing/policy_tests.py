@@ -66,18 +66,18 @@ class Result:
         """What was expected and what came, in one line; empty where they are the same."""
         if self.ok:
             return ""
-        wanted, found = self.case.wanted, self.found.record()
+        wanted, found = self.case.wanted, self.found.to_dict()
         keys = [key for key in _EXPECTED if key in wanted and key not in ("expect", "rule", "at")]
         got = {key: found.get(key) for key in ("expect", "rule", *keys)}
         return f"expected {_words(wanted)}, got {_words(got)} ({visible(self.found.at)})"
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.case.name,
             "line": self.case.line,
             "ok": self.ok,
             "expected": dict(self.case.wanted),
-            "found": self.found.record(),
+            "found": self.found.to_dict(),
         }
 
 

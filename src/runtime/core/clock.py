@@ -46,7 +46,7 @@ class VirtualClock:
         self._now = 0
         self._last = -1
 
-    def go_on(self, last: int) -> None:
+    def continue_after(self, last: int) -> None:
         """Continue after `last`, the stamp of an effect that is over."""
         self._now = self._last = last
 

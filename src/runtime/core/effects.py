@@ -26,7 +26,7 @@ class Call:
     raw: str | None = None
     problem: str | None = None
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = {"id": self.id, "name": self.name, "arguments": self.arguments}
         if self.arguments is None:
             out["arguments_text"] = self.raw
@@ -61,7 +61,7 @@ class Fault:
     nothing_happened: bool = False
     retry_after_ms: int | None = None
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = {"exception": self.exception, "kind": self.kind}
         if self.nothing_happened:
             out["nothing_happened"] = True
@@ -88,7 +88,7 @@ class Answer:
 class Outcome:
     """What came of an effect. At most one of `reply`, `result`, `answer`, `fault`, `invalid` is set.
 
-    `returned_bytes` is the size of a result that a record did not keep; `unseen` says that the effect took
+    `returned_bytes` is the size of a result that a record did not keep; `result_lost` says that the effect took
     place but its result was lost. `checks` are the facts that the I/O
     met and asked the rules about, `reads` and `writes` are (mount path, SHA-256) in order.
     """
@@ -99,7 +99,7 @@ class Outcome:
     fault: Fault | None = None
     invalid: str | None = None
     returned_bytes: int | None = None
-    unseen: bool = False
+    result_lost: bool = False
     checks: tuple[dict[str, Any], ...] = ()
     reads: tuple[tuple[str, str], ...] = ()
     writes: tuple[tuple[str, str], ...] = ()
@@ -114,7 +114,7 @@ class AskModel:
     input: Any
     digest: str
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """What the ledger says of the input."""
         return {
             "messages": len(self.input.messages),

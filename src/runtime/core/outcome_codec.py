@@ -1,4 +1,4 @@
-"""Outcomes as plain data and back: what a journal writes of an effect, and what a tape gives again."""
+"""Outcomes as plain data and back: what a journal writes of an effect, and what a cassette gives again."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .effects import Answer, Call, Fault, Outcome, Reply
 Data = dict[str, Any]
 
 
-def data_of(outcome: Outcome | Cancelled) -> Data:
+def outcome_to_dict(outcome: Outcome | Cancelled) -> Data:
     """An outcome as JSON data, without what is empty."""
     if isinstance(outcome, Cancelled):
-        return {"stopped": stop_word(outcome)}
+        return {"stopped": stop_reason(outcome)}
     out: Data = {}
     if outcome.reply is not None:
         out["reply"] = _reply_data(outcome.reply)
@@ -27,11 +27,11 @@ def data_of(outcome: Outcome | Cancelled) -> Data:
         said = outcome.answer
         out["answer"] = {"answer": said.answer, "by": said.by, "why": said.why, "digest": said.digest}
     if outcome.fault is not None:
-        out["fault"] = outcome.fault.record()
+        out["fault"] = outcome.fault.to_dict()
     for name in ("invalid", "returned_bytes"):
         if getattr(outcome, name) is not None:
             out[name] = getattr(outcome, name)
-    if outcome.unseen:
+    if outcome.result_lost:
         out["unseen"] = True
     if outcome.checks:
         out["checks"] = list(outcome.checks)
@@ -41,36 +41,36 @@ def data_of(outcome: Outcome | Cancelled) -> Data:
     return out
 
 
-def outcome_of(data: Mapping[str, Any]) -> Outcome | Cancelled:
-    """The reverse of `data_of`. Raises KeyError, TypeError or ValueError for data of another shape."""
+def outcome_from_dict(data: Mapping[str, Any]) -> Outcome | Cancelled:
+    """The reverse of `outcome_to_dict`. Raises KeyError, TypeError or ValueError for data of another shape."""
     if "stopped" in data:
-        return stop_of(data["stopped"])
+        return stop_from_reason(data["stopped"])
     return Outcome(
         reply=_reply_of(data["reply"]) if "reply" in data else None,
         result=canonical_json.freeze(data["result"]) if "result" in data else None,
-        answer=answer_of(data["answer"]) if "answer" in data else None,
-        fault=fault_of(data["fault"]) if "fault" in data else None,
+        answer=answer_from_dict(data["answer"]) if "answer" in data else None,
+        fault=fault_from_dict(data["fault"]) if "fault" in data else None,
         invalid=data.get("invalid"),
         returned_bytes=data.get("returned_bytes"),
-        unseen=data.get("unseen", False),
+        result_lost=data.get("unseen", False),
         checks=tuple(data.get("checks", ())),
-        reads=pairs_of(data, "reads"),
-        writes=pairs_of(data, "writes"),
+        reads=pairs_from_dict(data, "reads"),
+        writes=pairs_from_dict(data, "writes"),
     )
 
 
 # ---- what stops a run ------------------------------------------------------------------------------------
 
 
-def stop_word(stop: Cancelled) -> str:
+def stop_reason(stop: Cancelled) -> str:
     """What stopped a run, in the ledger's word: cancelled, interrupted or deadline."""
     if isinstance(stop, DeadlineExceeded):
         return "deadline"
     return "interrupted" if isinstance(stop, Interrupted) else "cancelled"
 
 
-def stop_of(word: str) -> Cancelled:
-    """The reverse of `stop_word`."""
+def stop_from_reason(word: str) -> Cancelled:
+    """The reverse of `stop_reason`."""
     if word == "deadline":
         return DeadlineExceeded("as recorded")
     return Interrupted(signal.SIGINT) if word == "interrupted" else Cancelled("as recorded")
@@ -79,31 +79,31 @@ def stop_of(word: str) -> Cancelled:
 # ---- parts -----------------------------------------------------------------------------------------------
 
 
-def fault_of(data: Mapping[str, Any]) -> Fault:
+def fault_from_dict(data: Mapping[str, Any]) -> Fault:
     """A fault from its record."""
     return Fault(
         data["exception"], data["kind"], data.get("nothing_happened", False), data.get("retry_after_ms")
     )
 
 
-def answer_of(data: Mapping[str, Any]) -> Answer:
+def answer_from_dict(data: Mapping[str, Any]) -> Answer:
     """A person's answer from its record; one that does not say to what it was given fits no question."""
     return Answer(data["answer"], data["by"], data["why"], data.get("digest", ""))
 
 
-def call_of(data: Mapping[str, Any]) -> Call:
+def call_from_dict(data: Mapping[str, Any]) -> Call:
     """A call from its record."""
     arguments = data["arguments"]
     frozen: Fragment | None = canonical_json.freeze(arguments) if arguments is not None else None
     return Call(data["id"], data["name"], frozen, data.get("arguments_text"), data.get("problem"))
 
 
-def reply_of(said: Mapping[str, Any], calls: list[Mapping[str, Any]]) -> Reply:
+def reply_from_dict(said: Mapping[str, Any], calls: list[Mapping[str, Any]]) -> Reply:
     """A reply from a ledger's `llm_output` and `intended_tool_calls`."""
     usage = said["usage"]
     return Reply(
         text=said["text"],
-        calls=tuple(call_of(call) for call in calls),
+        calls=tuple(call_from_dict(call) for call in calls),
         final_answer=said["final_answer"],
         finish_reason=said["finish_reason"],
         model=said["model"],
@@ -113,12 +113,12 @@ def reply_of(said: Mapping[str, Any], calls: list[Mapping[str, Any]]) -> Reply:
     )
 
 
-def pairs_of(data: Mapping[str, Any], name: str) -> tuple[tuple[str, str], ...]:
+def pairs_from_dict(data: Mapping[str, Any], name: str) -> tuple[tuple[str, str], ...]:
     """The (path, digest) pairs under `name`; none where it is absent."""
     return tuple((path, digest) for path, digest in data.get(name, ()))
 
 
-def reply_data(reply: Reply) -> Data:
+def reply_to_dict(reply: Reply) -> Data:
     """A reply as a ledger's `llm_output`: without its calls."""
     return {
         "text": reply.text,
@@ -132,8 +132,8 @@ def reply_data(reply: Reply) -> Data:
 
 
 def _reply_data(reply: Reply) -> Data:
-    return {**reply_data(reply), "calls": [call.record() for call in reply.calls]}
+    return {**reply_to_dict(reply), "calls": [call.to_dict() for call in reply.calls]}
 
 
 def _reply_of(data: Mapping[str, Any]) -> Reply:
-    return reply_of(data, data["calls"])
+    return reply_from_dict(data, data["calls"])

@@ -44,7 +44,7 @@ class Redactor:
         self._pattern = re.compile("|".join(parts)) if parts else None
 
     @property
-    def is_idle(self) -> bool:
+    def is_noop(self) -> bool:
         """Whether there is nothing to look for."""
         return self._pattern is None
 
@@ -59,12 +59,12 @@ class Redactor:
         match = self._pattern.search(text) if self._pattern is not None else None
         return None if match is None else self._known.get(match.group()) or str(match.lastgroup)
 
-    def gave_out(self, counts: Mapping[str, int]) -> None:
+    def restore_counters(self, counts: Mapping[str, int]) -> None:
         """Count on from the numbers that a run has given out before; what they stood for is not known any more."""
         for kind, count in counts.items():
             self._counts[kind] = max(count, self._counts.get(kind, 0))
 
-    def of_model(self) -> Redactor:
+    def for_model_output(self) -> Redactor:
         """The same redactor for what a model says: it has read placeholders, and may repeat those given out."""
         return _Repeating(self)
 
@@ -89,7 +89,7 @@ class Redactor:
 _LOOKS_LIKE: Final = re.compile(r"<secret:(?:([a-z_]+):([1-9][0-9]*)>)?")
 
 
-def given_out(text: str) -> dict[str, int]:
+def placeholder_counts(text: str) -> dict[str, int]:
     """The highest number of each kind of placeholder in a text."""
     found: dict[str, int] = {}
     for match in _LOOKS_LIKE.finditer(text):

@@ -1,6 +1,6 @@
 """The driver: performs the loop's effects, stamps them, and hands each step on as one line.
 
-`drive` knows no world. A *world* performs effects: `LiveWorld` with a model, tools and a clock; a replay
+`drive` knows no world. A *world* performs effects: `LiveExecutor` with a model, tools and a clock; a replay
 answers from a record instead.
 """
 
@@ -18,23 +18,23 @@ from ..core.effects import (
     Outcome,
     StepEnded,
 )
-from ..loop.state import Steps
-from .ports import Heard, Note, Stamps, Stop, World
+from ..loop.state import RunGenerator
+from .ports import Executor, OnEvent, OnOutcome, Stamps, Stop
 
 
 def drive(
-    loop: Steps,
-    world: World,
+    loop: RunGenerator,
+    executor: Executor,
     clock: Clock,
     on_step: Callable[[dict[str, Any]], None],
-    heard: Heard,
+    on_event: OnEvent,
     *,
-    note: Note | None = None,
+    on_outcome: OnOutcome | None = None,
     stop: Stop | None = None,
 ) -> Ending:
     """Run a loop to its ending.
 
-    `on_step` gets each step's line with its stamps, in order; `heard` every decision and every effect with
+    `on_step` gets each step's line with its stamps, in order; `on_event` every decision and every effect with
     its outcome as soon as it has one.
     """
     stamps: Stamps = {}
@@ -51,17 +51,17 @@ def drive(
             if isinstance(item, Decided):
                 clock.spend("decision")
                 stamps[item.position] = [begun, clock.stamp()]
-                heard(item, None)
+                on_event(item, None)
                 item = next(loop)
                 continue
-            outcome = _performed(world, item, stamps, stop(begun) if stop is not None else None)
+            outcome = _performed(executor, item, stamps, stop(begun) if stop is not None else None)
             stamps[item.position] = [begun, clock.stamp()]
-            if note is not None:
-                note(item, outcome, stamps)
+            if on_outcome is not None:
+                on_outcome(item, outcome, stamps)
             if isinstance(outcome, Cancelled):
                 item = loop.throw(outcome)
                 continue
-            heard(item, outcome)
+            on_event(item, outcome)
             item = loop.send(outcome)
     except StopIteration as stop:
         ending: Ending = stop.value
@@ -69,11 +69,11 @@ def drive(
 
 
 def _performed(
-    world: World, effect: Effect, stamps: Stamps, stopped: Cancelled | None
+    executor: Executor, effect: Effect, stamps: Stamps, stopped: Cancelled | None
 ) -> Outcome | Cancelled:
     if stopped is not None:
         return stopped
     try:
-        return world.perform(effect, stamps)
+        return executor.perform(effect, stamps)
     except Cancelled as cancelled:
         return cancelled

@@ -13,11 +13,11 @@ from ..core.effects import (
 )
 
 
-class Leave(BaseException):
+class ForceQuit(BaseException):
     """A second signal: nothing more is waited for. What is durable by then stays so."""
 
 
-def leaving(signum: int | None) -> BaseException:
+def exit_for(signum: int | None) -> BaseException:
     """What a caller gets once a signal ended a run: KeyboardInterrupt, or SystemExit(143) for SIGTERM."""
     return SystemExit(128 + signal.SIGTERM) if signum == signal.SIGTERM else KeyboardInterrupt()
 
@@ -47,8 +47,8 @@ class Interrupts:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._give_back()
-        if kind is Leave or (self._pending and kind is None):
-            raise leaving(self.signum) from None
+        if kind is ForceQuit or (self._pending and kind is None):
+            raise exit_for(self.signum) from None
 
     def _give_back(self) -> None:
         for signum, handler in self._before.items():
@@ -60,16 +60,16 @@ class Interrupts:
         self.signum = signum
         if again:
             self._give_back()
-            raise Leave
-        self.hold()
+            raise ForceQuit
+        self.defer()
         if self._open:
-            self.deliver()
+            self.raise_pending()
 
-    def hold(self) -> None:
+    def defer(self) -> None:
         """Keep an interrupt for the next effect."""
         self._pending = True
 
-    def deliver(self) -> None:
+    def raise_pending(self) -> None:
         """Raise KeyboardInterrupt if one is kept, once."""
         if self._pending:
             self._pending = self._open = False
@@ -80,7 +80,7 @@ class Interrupts:
         self._open = True
         pid = os.getpid()
         try:
-            self.deliver()
+            self.raise_pending()
             found = foreign()
             if os.getpid() != pid:
                 os._exit(70)  # a child that foreign code forked: the run and its files are not its own

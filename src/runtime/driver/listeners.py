@@ -11,34 +11,34 @@ from dataclasses import replace
 
 from ..core.effects import Decided, Effect, Event, Outcome
 from .interrupts import Interrupts
-from .ports import Listener, Notice
+from .ports import Listener, RunEvent
 
 
-class Tell:
+class ListenerHub:
     """Passes notices on. A listener that fails is dropped with a warning: watching a run cannot break it."""
 
     def __init__(self, listeners: Iterable[Listener], interrupts: Interrupts) -> None:
         self._listeners = list(listeners)
         self._interrupts = interrupts
 
-    def _tell(self, notice: Notice) -> None:
+    def _send(self, notice: RunEvent) -> None:
         for listener in list(self._listeners):
             try:
                 listener(notice)
             except KeyboardInterrupt:
-                self._interrupts.hold()
+                self._interrupts.defer()
             except Exception as error:  # noqa: BLE001 - foreign code
                 self._listeners.remove(listener)
                 # not even where warnings are errors does watching break the run
                 with contextlib.suppress(Warning):
                     warnings.warn(f"a listener raised {type(error).__name__} and was dropped", stacklevel=2)
 
-    def line(self, text: str) -> None:
+    def on_line(self, text: str) -> None:
         """A ledger line; the listeners share a copy of their own, decoded."""
         if self._listeners:
-            self._tell(Notice("line", line=json.loads(text), text=text))
+            self._send(RunEvent("line", line=json.loads(text), text=text))
 
-    def heard(self, item: Effect | Event, outcome: Outcome | None) -> None:
+    def on_event(self, item: Effect | Event, outcome: Outcome | None) -> None:
         """A decision, or an effect with its outcome; what could be changed in them is a copy."""
         if not self._listeners:
             return
@@ -46,4 +46,4 @@ class Tell:
             item = replace(item, decision=copy.deepcopy(item.decision))
         if outcome is not None and outcome.checks:
             outcome = replace(outcome, checks=copy.deepcopy(outcome.checks))
-        self._tell(Notice("decided" if outcome is None else "performed", item=item, outcome=outcome))
+        self._send(RunEvent("decided" if outcome is None else "performed", item=item, outcome=outcome))

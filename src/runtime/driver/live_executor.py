@@ -24,13 +24,13 @@ from ..core.effects import (
 from ..core.redaction import Redactor
 from ..formats import canonical_json
 from ..formats.canonical_json import NotJson
-from ..loop.retry import fault_of
+from ..loop.retry import fault_from_error
 from ..models.types import Model, read_reply
 from ..policy.gate import ALLOW, Decision, Gate
 from ..tools.contract import Tool
 from ..workspace.tool_io import IO
 from ..workspace.workspace import Workspace
-from .interrupts import Interrupts, Leave
+from .interrupts import ForceQuit, Interrupts
 from .ports import Approve, Inject, Stamps
 
 # what foreign code raised, with its text and traceback: for the one who develops it, never for a record
@@ -41,7 +41,7 @@ def _straight(_effect: Effect, _io: IO | None, real: Callable[[], Any]) -> Any:
     return real()
 
 
-class LiveWorld:
+class LiveExecutor:
     """The real thing: a model callable, tools over a workspace, a clock, a person."""
 
     def __init__(
@@ -84,7 +84,7 @@ class LiveWorld:
     def _ask_model(self, effect: AskModel) -> Outcome:
         try:
             output = self._call(effect, None, lambda: self._model(effect.input))
-        except (InputError, Cancelled, KeyboardInterrupt, Leave):
+        except (InputError, Cancelled, KeyboardInterrupt, ForceQuit):
             raise  # a script's mistake is its author's, not the model's
         except InvalidModelOutput:
             return Outcome(
@@ -95,7 +95,7 @@ class LiveWorld:
             return Outcome(fault=self._fault(error, (ConnectionError,)))
         finally:
             self._clock.spend("model")
-        return Outcome(reply=read_reply(output, effect.step, self._redact.of_model()))
+        return Outcome(reply=read_reply(output, effect.step, self._redact.for_model_output()))
 
     def _invoke(self, effect: Invoke, stamps: Stamps) -> Outcome:
         tool = self._tools[effect.call.name]
@@ -117,7 +117,7 @@ class LiveWorld:
         fault = result = invalid = None
         try:
             returned = self._call(effect, io, lambda: self._run(tool, arguments, io))
-        except (KeyboardInterrupt, Cancelled, Leave):
+        except (KeyboardInterrupt, Cancelled, ForceQuit):
             raise
         except NotJson as error:  # of a worker, which reads the result
             invalid = error.reason
@@ -147,7 +147,7 @@ class LiveWorld:
         something that no rule accepts.
         """
         decision = self._gate.decide_late(check)
-        if self._redact.is_idle:
+        if self._redact.is_noop:
             return decision, check
         shown = {key: self._redact(item) if isinstance(item, str) else item for key, item in check.items()}
         if shown != check:
@@ -158,7 +158,7 @@ class LiveWorld:
         return decision, check
 
     def _fault(self, error: BaseException, transient: Sequence[type[BaseException]]) -> Fault:
-        fault = fault_of(error, transient)
+        fault = fault_from_error(error, transient)
         return replace(fault, exception=self._redact(fault.exception))
 
     def _run(self, tool: Tool, arguments: dict[str, Any], io: IO) -> Any:
@@ -168,7 +168,7 @@ class LiveWorld:
 
         if tool.isolate:
             return run_isolated(tool, arguments, io, tool.timeout_s, interrupts=self._interrupts)
-        with deadline(tool.timeout_s, Leave):
+        with deadline(tool.timeout_s, ForceQuit):
             return tool.run(arguments, io)
 
     def _read_result(self, returned: Any) -> tuple[canonical_json.Fragment | None, str | None]:

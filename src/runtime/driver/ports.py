@@ -22,25 +22,25 @@ from ..workspace.workspace import Workspace
 Stamps = dict[str, list[int]]
 
 
-class World(Protocol):
+class Executor(Protocol):
     """Performs one effect. May add stamps for what happened inside it."""
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
         """The outcome of `effect`; raises Cancelled where the run is to stop."""
 
 
-Heard = Callable[[Effect | Event, Outcome | None], None]
+OnEvent = Callable[[Effect | Event, Outcome | None], None]
 
 
 # gets an effect, what came of it and the stamps of its step so far, before anything else is done
-Note = Callable[[Effect, Outcome | Cancelled, Stamps], None]
+OnOutcome = Callable[[Effect, Outcome | Cancelled, Stamps], None]
 
 
 # gets the stamp at which an effect would begin; what it returns stops the run there
 Stop = Callable[[int], Cancelled | None]
 
 
-class Keeper(Protocol):
+class DurabilityPort(Protocol):
     """Writes down what happens as it happens, so that a run that dies can be gone on with.
 
     `private` is the folder for a run's private mounts, None for fresh ones; `is_prepared` says that they
@@ -57,10 +57,10 @@ class Keeper(Protocol):
     def prepared(self) -> None:
         """The private mounts are set up."""
 
-    def around(self, live: World, gate: Gate, workspace: Workspace) -> World:
+    def around(self, live: Executor, gate: Gate, workspace: Workspace) -> Executor:
         """The world that performs the effects; what was performed before is not performed again."""
 
-    def note(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
+    def on_outcome(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
         """An effect has its outcome; nothing else was done since."""
 
 
@@ -73,7 +73,7 @@ Inject = Callable[[Effect, IO | None, Callable[[], Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class RunEvent:
     """What a listener hears.
 
     `what` is `line` (a ledger line was written: `line`, `text`), `decided` (the gate spoke: `item`) or
@@ -87,4 +87,4 @@ class Notice:
     outcome: Outcome | None = None
 
 
-Listener = Callable[[Notice], None]
+Listener = Callable[[RunEvent], None]

@@ -1,6 +1,6 @@
-"""A record as a tape: the outcome of every effect, read back from step lines and given again by position.
+"""A record as a cassette: the outcome of every effect, read back from step lines and given again by position.
 
-Whoever answers a run from a tape gets the same run. An effect that the tape does not hold, or that asks for
+Whoever answers a run from a cassette gets the same run. An effect that the cassette does not hold, or that asks for
 something else than was asked then, is a ReplayError that names the place.
 """
 
@@ -13,7 +13,13 @@ from typing import Any
 from ...fail.errors import Cancelled, ReplayError
 from ..core.clock import Clock
 from ..core.effects import AskHuman, AskModel, Effect, Invoke, Outcome, Wait
-from ..core.outcome_codec import answer_of, fault_of, pairs_of, reply_of, stop_of
+from ..core.outcome_codec import (
+    answer_from_dict,
+    fault_from_dict,
+    pairs_from_dict,
+    reply_from_dict,
+    stop_from_reason,
+)
 from ..driver.ports import Stamps
 from ..formats import canonical_json
 
@@ -34,7 +40,7 @@ class RecordedClock:
         self._then = then
 
     @property
-    def goes_on(self) -> bool:
+    def continues(self) -> bool:
         """Whether there is a clock behind the recorded stamps."""
         return self._then is not None
 
@@ -64,41 +70,43 @@ class RecordedClock:
 
 
 @dataclass
-class TapeStep:
-    """What a tape holds of one step: outcomes by position, the model's input, decisions within attempts."""
+class CassetteStep:
+    """What a cassette holds of one step: outcomes by position, the model's input, decisions within attempts."""
 
     outcomes: dict[str, Outcome | Cancelled] = field(default_factory=dict)
     input: Line | None = None
     late: dict[str, int] = field(default_factory=dict)
 
 
-class Tape:
+class Cassette:
     """The outcomes of a run by (step, position), each to be taken once and in order.
 
-    `what_if` says that the run goes under another policy: a model's input may differ in how much the model
+    `counterfactual` says that the run goes under another policy: a model's input may differ in how much the model
     may say, and what a person said under the recorded policy is taken for an answer.
     """
 
-    def __init__(self, steps: Mapping[int, TapeStep], *, what_if: bool = False) -> None:
+    def __init__(self, steps: Mapping[int, CassetteStep], *, counterfactual: bool = False) -> None:
         self._steps = dict(steps)
-        self._what_if = what_if
-        self._compared = ("messages", "digest", *(() if what_if else ("max_output_tokens",)))
-        self._now = TapeStep()
+        self._counterfactual = counterfactual
+        self._compared = ("messages", "digest", *(() if counterfactual else ("max_output_tokens",)))
+        self._now = CassetteStep()
         self._index = 0
 
     @classmethod
-    def of(cls, lines: Iterable[Line], *, what_if: bool = False) -> Tape:
-        """The tape of a ledger's step lines."""
+    def of(cls, lines: Iterable[Line], *, counterfactual: bool = False) -> Cassette:
+        """The cassette of a ledger's step lines."""
         return cls(
             {
-                line["step_index"]: TapeStep(outcomes_of(line), line["llm_input"], late_of(line["stamps"]))
+                line["step_index"]: CassetteStep(
+                    outcomes_of(line), line["llm_input"], late_of(line["stamps"])
+                )
                 for line in lines
             },
-            what_if=what_if,
+            counterfactual=counterfactual,
         )
 
     def look(self, effect: Effect) -> Outcome | Cancelled | None:
-        """What the tape holds for an effect; None for nothing."""
+        """What the cassette holds for an effect; None for nothing."""
         self._turn(effect.step)
         return self._now.outcomes.get(effect.position)
 
@@ -111,12 +119,12 @@ class Tape:
             raise ReplayError(effect.step, f"{_words(effect)} is not in the record", effect.position)
         if isinstance(outcome, Cancelled):
             raise outcome
-        if self._what_if and isinstance(effect, AskHuman) and outcome.answer is not None:
+        if self._counterfactual and isinstance(effect, AskHuman) and outcome.answer is not None:
             return replace(outcome, answer=replace(outcome.answer, digest=effect.digest))
         return outcome
 
     def drop(self, effect: Effect) -> None:
-        """Forget what the tape holds for an effect."""
+        """Forget what the cassette holds for an effect."""
         self._turn(effect.step)
         self._now.outcomes.pop(effect.position, None)
 
@@ -125,7 +133,7 @@ class Tape:
         self._turn(effect.step)
         return self._now.late.get(effect.position, 0)
 
-    def left(self) -> str | None:
+    def unused(self) -> str | None:
         """What nobody asked for: a position in words, or None where all was used."""
         if self._now.outcomes:
             return f"step {self._index}: {min(self._now.outcomes)}"
@@ -139,14 +147,14 @@ class Tape:
             first = min(self._now.outcomes)
             raise ReplayError(self._index, f"recorded {first} of step {self._index} was not asked for")
         self._index = step
-        self._now = self._steps.get(step, TapeStep())
+        self._now = self._steps.get(step, CassetteStep())
 
     def _compare(self, effect: Effect) -> None:
         """What is asked against what was asked then."""
         then = self._now.input
         if then is None or not isinstance(effect, AskModel):
             return
-        now = effect.record()
+        now = effect.to_dict()
         for key in self._compared:
             if then[key] != now[key]:
                 words = {"digest": "the messages differ", "messages": "the number of messages differs"}
@@ -164,17 +172,17 @@ def _words(effect: Effect) -> str:
     return f"a person's answer to call {effect.index}"
 
 
-class RecordedWorld:
-    """Performs nothing: every outcome comes from the tape."""
+class ReplayExecutor:
+    """Performs nothing: every outcome comes from the cassette."""
 
-    def __init__(self, tape: Tape, clock: Clock) -> None:
-        self._tape = tape
+    def __init__(self, cassette: Cassette, clock: Clock) -> None:
+        self._cassette = cassette
         self._clock = clock
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
-        for number in range(self._tape.late_decisions(effect)):
+        for number in range(self._cassette.late_decisions(effect)):
             stamps[f"{effect.position}.c{number}"] = [self._clock.stamp(), self._clock.stamp()]
-        return self._tape.take(effect)
+        return self._cassette.take(effect)
 
 
 # ---- a step line as outcomes -----------------------------------------------------------------------------
@@ -194,13 +202,13 @@ def outcomes_of(step: Line) -> dict[str, Outcome | Cancelled]:
                 found[f"w{index}.{entry['attempt']}"] = Outcome()
     for decision in step["policy_decisions"]:
         if "approval" in decision:
-            answer = answer_of(decision["approval"])
+            answer = answer_from_dict(decision["approval"])
             answer = replace(answer, digest=answer.digest or "")  # null fits no question either
             found[f"h{decision['position'][1:]}"] = Outcome(answer=answer)
     if "stopped" in step:
         # the effect during which it was stopped is the last that was begun
         effects = {at: pair[0] for at, pair in step["stamps"].items() if at[0] in "miwh" and ".c" not in at}
-        found[max(effects, key=lambda at: effects[at])] = stop_of(step["stopped"])
+        found[max(effects, key=lambda at: effects[at])] = stop_from_reason(step["stopped"])
     return found
 
 
@@ -216,9 +224,9 @@ def late_of(stamps: Iterable[str]) -> dict[str, int]:
 
 def _of_model(step: Line, entry: Line) -> Outcome:
     if "fault" in entry:
-        return Outcome(fault=fault_of(entry["fault"]))
+        return Outcome(fault=fault_from_dict(entry["fault"]))
     said = step["llm_output"]
-    return Outcome() if said is None else Outcome(reply=reply_of(said, step["intended_tool_calls"]))
+    return Outcome() if said is None else Outcome(reply=reply_from_dict(said, step["intended_tool_calls"]))
 
 
 def _of_tool(result: Line, entry: Line) -> Outcome:
@@ -229,11 +237,11 @@ def _of_tool(result: Line, entry: Line) -> Outcome:
         given = canonical_json.freeze(result["result"])
     return Outcome(
         result=given,
-        fault=fault_of(entry["fault"]) if "fault" in entry else None,
+        fault=fault_from_dict(entry["fault"]) if "fault" in entry else None,
         invalid=entry.get("invalid"),
         returned_bytes=entry.get("returned_bytes"),
-        unseen=entry.get("unseen", False),
+        result_lost=entry.get("unseen", False),
         checks=tuple(entry.get("checks", ())),
-        reads=pairs_of(entry, "reads"),
-        writes=pairs_of(entry, "writes"),
+        reads=pairs_from_dict(entry, "reads"),
+        writes=pairs_from_dict(entry, "writes"),
     )

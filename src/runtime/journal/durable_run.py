@@ -15,14 +15,14 @@ from typing import Any, Final
 
 from ...fail.errors import Cancelled, EffectInDoubt, ReplayError
 from ..core.effects import AskHuman, AskModel, Effect, Invoke, Outcome
-from ..driver.interrupts import Leave
-from ..driver.ports import Stamps, World
+from ..driver.interrupts import ForceQuit
+from ..driver.ports import Executor, Stamps
 from ..policy.gate import Gate
 from ..resources.mount_path import parse_path
 from ..resources.url import Malformed
 from ..tools.contract import Tool
 from ..workspace.workspace import Workspace
-from .cassette import RecordedWorld, Tape
+from .cassette import Cassette, ReplayExecutor
 from .journal import SCHEMA, Entry, Journal, Journaled
 
 DONE: Final = "done"
@@ -30,11 +30,11 @@ NOT_DONE: Final = "not_done"
 UNKNOWN: Final = "unknown"
 
 
-class Keeping:
+class DurableRun:
     """Keeps a run in a journal. With `before`, what an earlier process left, it goes on from there.
 
     `said` is what a person says of effects in doubt: call id -> `done` or `not_done`. `clock` is the run's,
-    which stamps what the tape answers. `rebase` says that it goes on under other inputs than before.
+    which stamps what the cassette answers. `rebase` says that it goes on under other inputs than before.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Keeping:
         self._rebase = rebase
         self._rebased: Entry | None = None  # to be written before the first thing that is done under it
         self._said = dict(said or {})
-        self._tape: Tape = before.tape if before is not None else Tape({})
+        self._cassette: Cassette = before.cassette if before is not None else Cassette({})
         self._known = (
             {(s, at) for s, step in before.steps.items() for at in step.outcomes} if before else set()
         )
@@ -70,7 +70,7 @@ class Keeping:
         self._told = 0
 
     @property
-    def goes_on(self) -> bool:
+    def is_resumed(self) -> bool:
         """Whether an earlier process began the run."""
         return self._before is not None
 
@@ -91,10 +91,10 @@ class Keeping:
                 _sync(self.private.parent)
         self._journal.write({"type": "prepared"})
 
-    def around(self, live: World, gate: Gate, workspace: Workspace) -> World:
-        return _Kept(live, gate, workspace, self)
+    def around(self, live: Executor, gate: Gate, workspace: Workspace) -> Executor:
+        return JournaledExecutor(live, gate, workspace, self)
 
-    def note(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
+    def on_outcome(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
         before: Stamps = {}
         if effect.step != self._step:
             before = self._untold()  # decisions after the last effect of the step before
@@ -125,14 +125,14 @@ class Keeping:
 
     def answer(self, effect: Effect, stamps: Stamps) -> Outcome | None:
         """What the journal says of an effect; None once it says no more. Raises ReplayError, Cancelled."""
-        known = self._tape.look(effect)
+        known = self._cassette.look(effect)
         if isinstance(effect, AskHuman) and isinstance(known, Outcome) and not _answers(known, effect):
-            self._tape.drop(effect)  # it goes on under other inputs: the person is asked again
+            self._cassette.drop(effect)  # it goes on under other inputs: the person is asked again
             self._known.discard((effect.step, effect.position))
             return None
         if known is not None:
-            return RecordedWorld(self._tape, self._clock).perform(effect, stamps)
-        left = self._tape.left()
+            return ReplayExecutor(self._cassette, self._clock).perform(effect, stamps)
+        left = self._cassette.unused()
         if left is not None:
             raise ReplayError(
                 effect.step,
@@ -164,7 +164,7 @@ class Keeping:
                     os.sync()  # its name holds a secret, and is not known here
         self._written = {}
 
-    def settle(self, effect: Invoke, tool: Tool, probe: Callable[[], str]) -> Outcome | None:
+    def resolve_in_doubt(self, effect: Invoke, tool: Tool, probe: Callable[[], str]) -> Outcome | None:
         """Before an effect is performed: note the intent where it must not be repeated, settle a doubt."""
         if tool.effect == "pure" or tool.idempotent:
             return None
@@ -172,7 +172,7 @@ class Keeping:
         if doubt is not None:
             said = self._said.get(effect.call.id) or probe()
             if said == DONE:
-                return Outcome(unseen=True)
+                return Outcome(result_lost=True)
             if said != NOT_DONE:
                 raise in_doubt(doubt)
             self._doubt = None
@@ -204,29 +204,29 @@ def _sync(*places: Path) -> None:
             os.close(fd)
 
 
-class _Kept:
+class JournaledExecutor:
     """The world of a kept run: the journal answers first."""
 
-    def __init__(self, live: World, gate: Gate, workspace: Workspace, keeping: Keeping) -> None:
+    def __init__(self, live: Executor, gate: Gate, workspace: Workspace, durable_run: DurableRun) -> None:
         self._live = live
         self._gate = gate
         self._workspace = workspace
-        self._keeping = keeping
+        self._durable_run = durable_run
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
-        known = self._keeping.answer(effect, stamps)
+        known = self._durable_run.answer(effect, stamps)
         if known is not None:
             return known
         if isinstance(effect, AskModel):
-            self._keeping.step_begins(self._workspace)
+            self._durable_run.step_begins(self._workspace)
         if isinstance(effect, Invoke):
             tool = self._gate.tools[effect.call.name]
-            settled = self._keeping.settle(effect, tool, lambda: self._probe(effect, tool))
+            settled = self._durable_run.resolve_in_doubt(effect, tool, lambda: self._probe(effect, tool))
             if settled is not None:
                 return settled
         outcome = self._live.perform(effect, stamps)
         if outcome.writes:
-            self._keeping.wrote((path for path, _ in outcome.writes), self._workspace)
+            self._durable_run.wrote((path for path, _ in outcome.writes), self._workspace)
         return outcome
 
     def _probe(self, effect: Invoke, tool: Tool) -> str:
@@ -241,9 +241,9 @@ class _Kept:
             if tool.isolate:
                 said = run_isolated(tool, arguments, io, tool.timeout_s, name="probe")
             else:
-                with deadline(tool.timeout_s, Leave):
+                with deadline(tool.timeout_s, ForceQuit):
                     said = tool.probe(arguments, io)
-        except (KeyboardInterrupt, Leave):
+        except (KeyboardInterrupt, ForceQuit):
             raise
         except BaseException:  # noqa: BLE001 - foreign code: no answer
             return UNKNOWN

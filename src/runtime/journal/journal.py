@@ -23,11 +23,11 @@ from typing import Any, Final
 
 from ...fail.errors import Cancelled, OutputError, RecordError, Suspended
 from ..core.effects import AskModel, Effect, Outcome
-from ..core.outcome_codec import data_of, outcome_of
-from ..core.redaction import given_out
+from ..core.outcome_codec import outcome_from_dict, outcome_to_dict
+from ..core.redaction import placeholder_counts
 from ..driver.ports import Stamps
 from ..formats import canonical_json
-from .cassette import Tape, TapeStep, late_of
+from .cassette import Cassette, CassetteStep, late_of
 
 SCHEMA: Final = "journal/v1"
 JOURNAL: Final = "journal.jsonl"
@@ -107,12 +107,12 @@ class Journal:
             "step": effect.step,
             "at": effect.position,
             "stamps": stamps,
-            "outcome": data_of(outcome),
+            "outcome": outcome_to_dict(outcome),
         }
         if before:
             entry["before"] = before
         if isinstance(effect, AskModel):
-            entry["input"] = effect.record()
+            entry["input"] = effect.to_dict()
         self.write(entry, sync=self.is_each)
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class Journaled:
     size: int
     chain: str
     torn: int
-    steps: dict[int, TapeStep] = field(default_factory=dict)
+    steps: dict[int, CassetteStep] = field(default_factory=dict)
     stamps: list[int] = field(default_factory=list)
     is_prepared: bool = False
     rebased: list[Entry] = field(default_factory=list)
@@ -166,11 +166,11 @@ class Journaled:
     secrets: dict[str, int] = field(default_factory=dict)
 
     @property
-    def tape(self) -> Tape:
+    def cassette(self) -> Cassette:
         """The outcomes, to be taken once."""
-        return Tape(
+        return Cassette(
             {
-                index: TapeStep(dict(step.outcomes), step.input, dict(step.late))
+                index: CassetteStep(dict(step.outcomes), step.input, dict(step.late))
                 for index, step in self.steps.items()
             }
         )
@@ -221,7 +221,7 @@ def read_journal(data: bytes, name: str) -> Journaled | None:
         )
     if found is not None:
         found.size, found.chain, found.torn = size, chain, len(data) - size
-        found.secrets = given_out(data[:size].decode("utf-8", "replace"))
+        found.secrets = placeholder_counts(data[:size].decode("utf-8", "replace"))
     return found
 
 
@@ -275,8 +275,8 @@ def _take(found: Journaled | None, entry: Entry, name: str, number: int) -> Jour
 
 
 def _take_outcome(found: Journaled, entry: Mapping[str, Any]) -> None:
-    step = found.steps.setdefault(entry["step"], TapeStep())
-    step.outcomes[entry["at"]] = outcome_of(entry["outcome"])
+    step = found.steps.setdefault(entry["step"], CassetteStep())
+    step.outcomes[entry["at"]] = outcome_from_dict(entry["outcome"])
     step.late.update(late_of(entry["stamps"]))
     if "input" in entry and step.input is None:
         step.input = entry["input"]

@@ -65,7 +65,7 @@ class Totals:
         """Files that tools read: path -> SHA-256 as first read."""
         return dict(self._inputs)
 
-    def record(self) -> dict[str, int]:
+    def to_dict(self) -> dict[str, int]:
         return {
             "steps": self.steps,
             "tool_calls": self.tool_calls,
@@ -98,7 +98,7 @@ def end_line(run_line: Line, totals: Totals, ending: Any, lines: int, stamp: int
         "terminal_reason": ending.reason,
         "final_answer": ending.answer,
         "failure_mode": ending.mode,
-        "totals": totals.record(),
+        "totals": totals.to_dict(),
         "inputs": [{"path": path, "sha256": inputs[path]} for path in sorted(inputs)],
         "lines": lines,
         "stamp": stamp,

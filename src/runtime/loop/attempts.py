@@ -8,11 +8,11 @@ from typing import Any
 from ...fail.errors import Cancelled
 from ..core.effects import Effect, Event, Fault, Outcome, Wait
 from .retry import may_repeat
-from .state import Step
+from .state import StepBuilder
 
 
-def patiently(
-    step: Step,
+def with_retries(
+    step: StepBuilder,
     effect: Callable[[int], Effect],
     attempts: list[dict[str, Any]],
     *,
@@ -43,7 +43,7 @@ def patiently(
                 "success" if what in ("ok", "unseen") else "denied" if what.startswith("deny:") else "failed"
             )
             return outcome, what
-        step.note_error(wanted.position, fault.record())
+        step.note_error(wanted.position, fault.to_dict())
         if attempt > run.schedule.max_retries or not may_repeat(fault, idempotent):
             what = _given_up(fault, attempt)
             entry["outcome"] = "exhausted" if what == "exhausted" else "failed"
@@ -63,11 +63,11 @@ def _given_up(fault: Fault, attempt: int) -> str:
     return "exhausted"
 
 
-def _entry(step: Step, attempt: int, outcome: Outcome) -> dict[str, Any]:
+def _entry(step: StepBuilder, attempt: int, outcome: Outcome) -> dict[str, Any]:
     """An attempt as the ledger keeps it: with all that a replay needs of it."""
     entry: dict[str, Any] = {"attempt": attempt, "outcome": None}
     if outcome.fault is not None:
-        entry["fault"] = outcome.fault.record()
+        entry["fault"] = outcome.fault.to_dict()
     if outcome.invalid is not None:
         entry["invalid"] = outcome.invalid
     if outcome.checks:

@@ -11,37 +11,37 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
-from ...fail.catalog import Verdict
+from ...fail.catalog import Classification
 from ...fail.errors import Cancelled
 from ..core.effects import AskModel, Decided, Effect, Ending, Event, Outcome, Reply, StepEnded
-from ..core.outcome_codec import reply_data, stop_word
+from ..core.outcome_codec import reply_to_dict, stop_reason
 from ..models.types import MAX_CONTINUATIONS, NOTICES, LLMInput
-from .attempts import patiently
-from .state import GO_ON, Part, Run, State, Step, Steps
-from .tool_calls import take_calls
+from .attempts import with_retries
+from .state import CONTINUE, RunGenerator, RunSpec, RunState, StepBuilder, StepGenerator
+from .tool_calls import process_tool_calls
 
 
-def run_loop(run: Run) -> Steps:
+def run_loop(run: RunSpec) -> RunGenerator:
     """One question from start to ending."""
-    state = State(run)
+    state = RunState(run)
     ending = None
     while ending is None:
         ending = yield from _step(state)
     return ending
 
 
-def _step(state: State) -> Generator[Effect | Event, Outcome, Ending | None]:
+def _step(state: RunState) -> Generator[Effect | Event, Outcome, Ending | None]:
     state.index += 1
-    step = Step(state)
+    step = StepBuilder(state)
     try:
         found = yield from _refused(step)
         if found is None:
             found = yield from _ask(step)
         reply = step.reply
         if found.ending is None and reply is not None:
-            found = yield from take_calls(step, reply.calls)
+            found = yield from process_tool_calls(step, reply.calls)
     except Cancelled as cancelled:
-        step.record["stopped"] = stop_word(cancelled)
+        step.record["stopped"] = stop_reason(cancelled)
         found = state.verdict(step.record["stopped"])
     step.close(found)
     yield StepEnded(state.index, step.record)
@@ -51,7 +51,7 @@ def _step(state: State) -> Generator[Effect | Event, Outcome, Ending | None]:
     return Ending(found.ending, answer, found.mode)
 
 
-def _refused(step: Step) -> Generator[Effect | Event, Outcome, Verdict | None]:
+def _refused(step: StepBuilder) -> Generator[Effect | Event, Outcome, Classification | None]:
     """The budgets are asked before the model is; a refused step is a step with one decision."""
     state = step.state
     decision = state.run.gate.decide_step(state.counters)
@@ -59,14 +59,14 @@ def _refused(step: Step) -> Generator[Effect | Event, Outcome, Verdict | None]:
         return None
     event = Decided(step.index, None, None, decision)
     step.record["policy_decisions"].append(
-        {"position": event.position, "phase": "step", "id": None, **decision.record()}
+        {"position": event.position, "phase": "step", "id": None, **decision.to_dict()}
     )
     yield event
     return state.verdict(f"deny:{decision.rule_id}")
 
 
-def _ask(step: Step) -> Part:
-    """Ask the model, patiently, and read what it said."""
+def _ask(step: StepBuilder) -> StepGenerator:
+    """Ask the model, with_retries, and read what it said."""
     state = step.state
     left = max(state.run.gate.policy.limits["max_tokens"] - state.counters.tokens, 0)
     notice, specs = state.notice()
@@ -76,9 +76,9 @@ def _ask(step: Step) -> Part:
     messages = state.history.window()
     asked = LLMInput(state.run.run_id, step.index, messages, specs, left)
     first = AskModel(step.index, 1, asked, state.history.digest)
-    step.record["llm_input"] = first.record()
+    step.record["llm_input"] = first.to_dict()
     state.counters.iterations += 1
-    outcome, what = yield from patiently(
+    outcome, what = yield from with_retries(
         step,
         lambda attempt: first if attempt == 1 else replace(first, attempt=attempt),
         step.record["llm_attempts"],
@@ -97,25 +97,25 @@ def _ask(step: Step) -> Part:
     return _answered(step, reply)
 
 
-def _answered(step: Step, reply: Reply) -> Verdict:
+def _answered(step: StepBuilder, reply: Reply) -> Classification:
     """What a usable reply amounts to: an answer, a piece of one, or calls to go on with."""
     state = step.state
     if reply.final_answer is None:
         state.pieces = []
-        return GO_ON
+        return CONTINUE
     cut_off = reply.finish_reason == "length"
     if cut_off and len(state.pieces) == MAX_CONTINUATIONS:
         step.note_error("m", {"problem": "an answer that was cut off again and again"})
         return state.verdict("llm_invalid_output")
     state.pieces.append(reply.final_answer)
-    return GO_ON if cut_off else state.verdict("answered")
+    return CONTINUE if cut_off else state.verdict("answered")
 
 
 def _judge_reply(outcome: Outcome) -> str:
     return "ok" if outcome.reply is not None and outcome.reply.problem is None else "llm_invalid_output"
 
 
-def _note_reply(step: Step, reply: Reply) -> None:
+def _note_reply(step: StepBuilder, reply: Reply) -> None:
     state = step.state
     said = [call.arguments.text if call.arguments else call.raw or "" for call in reply.calls]
     spoken = sum(len(t.encode("utf-8")) for t in (reply.text or "", reply.final_answer or "", *said))
@@ -125,8 +125,8 @@ def _note_reply(step: Step, reply: Reply) -> None:
     estimated = used != told
     state.counters.tokens += sum(used)
     step.record["usage"] = {"input_tokens": used[0], "output_tokens": used[1], "estimated": estimated}
-    step.record["llm_output"] = reply_data(reply)
-    step.record["intended_tool_calls"] = [call.record() for call in reply.calls]
+    step.record["llm_output"] = reply_to_dict(reply)
+    step.record["intended_tool_calls"] = [call.to_dict() for call in reply.calls]
     step.pending = list(reply.calls)
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or reply.final_answer or ""}
     if reply.calls:

@@ -39,7 +39,7 @@ class Schedule:
         return min((self.base_ms << (attempt - 1)) * (800 + draw) // 1000, self.cap_ms)
 
 
-def fault_of(error: BaseException, transient: Sequence[type[BaseException]] = ()) -> Fault:
+def fault_from_error(error: BaseException, transient: Sequence[type[BaseException]] = ()) -> Fault:
     """An exception as a Fault: its class name and how far it may be repeated. Its text goes nowhere."""
     name = type(error).__name__
     retry_after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None

@@ -6,20 +6,20 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...fail.catalog import Verdict, verdict
+from ...fail.catalog import Classification, verdict
 from ..core.effects import Call, Effect, Ending, Event, Outcome, Reply
 from ..models.types import History, ToolSpec
 from ..policy.gate import Counters, Decision, Gate
 from .retry import Schedule
 
-Steps = Generator[Effect | Event, Outcome, Ending]
-Part = Generator[Effect | Event, Outcome, Verdict]
+RunGenerator = Generator[Effect | Event, Outcome, Ending]
+StepGenerator = Generator[Effect | Event, Outcome, Classification]
 
-GO_ON: Final = Verdict(None, None)
+CONTINUE: Final = Classification(None, None)
 
 
 @dataclass(frozen=True)
-class Run:
+class RunSpec:
     """Everything that decides how a run goes, save the outcomes."""
 
     run_id: str
@@ -34,10 +34,10 @@ class Run:
         return self.gate.policy.on_deny
 
 
-class State:
+class RunState:
     """What a run carries from step to step."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunSpec) -> None:
         self.run = run
         self.index = 0
         self.counters = Counters()
@@ -49,7 +49,7 @@ class State:
         # key of a refused call -> the decision that refused it
         self.refused: dict[bytes, dict[str, Any]] = {}
 
-    def verdict(self, what: str) -> Verdict:
+    def verdict(self, what: str) -> Classification:
         return verdict(what, self.run.on_deny)
 
     def notice(self) -> tuple[str | None, tuple[ToolSpec, ...]]:
@@ -68,10 +68,10 @@ class State:
         self.history.add({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": content})
 
 
-class Step:
+class StepBuilder:
     """One step under way: its ledger line grows here, without stamps."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: RunState) -> None:
         self.state = state
         self.index = state.index
         self.reply: Reply | None = None
@@ -97,7 +97,7 @@ class Step:
     def note_error(self, position: str, what: dict[str, Any]) -> None:
         self.record["errors"].append({"position": position, **what})
 
-    def close(self, found: Verdict) -> None:
+    def close(self, found: Classification) -> None:
         for call in self.pending:
             self.record["tool_results"].append(
                 {"id": call.id, "name": call.name, "status": "not_reached", "result": None, "attempts": []}

@@ -10,13 +10,13 @@ from ..core.effects import Answer, AskHuman, Call, Decided, Effect, Event, Invok
 from ..formats import canonical_json
 from ..policy.gate import ALLOW, DENY, ESCALATE, Decision
 from ..schema.tool_schema import first_mismatch
-from .attempts import patiently
-from .state import GO_ON, Part, Step
+from .attempts import with_retries
+from .state import CONTINUE, StepBuilder, StepGenerator
 
 
-def take_calls(step: Step, calls: tuple[Call, ...]) -> Part:
+def process_tool_calls(step: StepBuilder, calls: tuple[Call, ...]) -> StepGenerator:
     """Calls in the order proposed: each is decided and performed before the next is decided."""
-    found = GO_ON
+    found = CONTINUE
     for index, call in enumerate(calls):
         found = yield from _take(step, index, call)
         if found.mode is not None:
@@ -26,7 +26,7 @@ def take_calls(step: Step, calls: tuple[Call, ...]) -> Part:
     return found
 
 
-def _take(step: Step, index: int, call: Call) -> Part:
+def _take(step: StepBuilder, index: int, call: Call) -> StepGenerator:
     """One call: decided, and then performed or refused."""
     state, gate = step.state, step.state.run.gate
     decision, what = yield from _decide(step, index, call)
@@ -42,7 +42,7 @@ def _take(step: Step, index: int, call: Call) -> Part:
     if decision.decision == ALLOW:
         what = yield from _perform(step, index, call, result)
     if what in ("ok", "recovered"):
-        return state.verdict("recovered") if what == "recovered" else GO_ON
+        return state.verdict("recovered") if what == "recovered" else CONTINUE
     told_apart = call.arguments is not None or call.raw is not None
     if told_apart and what.startswith(("deny:", "approval:")):
         state.refused[gate.key_of(call)] = step.record["policy_decisions"][-1]
@@ -61,7 +61,9 @@ def _take(step: Step, index: int, call: Call) -> Part:
     return found
 
 
-def _decide(step: Step, index: int, call: Call) -> Generator[Effect | Event, Outcome, tuple[Decision, str]]:
+def _decide(
+    step: StepBuilder, index: int, call: Call
+) -> Generator[Effect | Event, Outcome, tuple[Decision, str]]:
     """Ask the gate and, where it escalates, a person. Returns the final decision and what happened."""
     state = step.state
     gate = state.run.gate
@@ -72,7 +74,7 @@ def _decide(step: Step, index: int, call: Call) -> Generator[Effect | Event, Out
         reason = "this call was refused before"
         decision = Decision(DENY, before["rule_id"], reason, before["at"], before["facts"])
     event = Decided(step.index, index, call, decision)
-    entry = {"position": event.position, "phase": "proposal", "id": call.id, **decision.record()}
+    entry = {"position": event.position, "phase": "proposal", "id": call.id, **decision.to_dict()}
     step.record["policy_decisions"].append(entry)
     yield event
     again = before is not None and decision.rule_id not in ("cycle_detection", "loop_budget", "gate_error")
@@ -102,13 +104,13 @@ def _decide(step: Step, index: int, call: Call) -> Generator[Effect | Event, Out
     words = {"allow": "given", "deny": "refused"}.get(answer.answer, "no answer in time")
     reason = f"{decision.reason}: {words}" + (" to another call or policy" if other else "")
     final = Decision(ALLOW if granted else DENY, "approval", reason, decision.at, decision.facts)
-    entry.update(final.record())
+    entry.update(final.to_dict())
     entry["approval"] = {"answer": answer.answer, "by": answer.by, "why": answer.why, "digest": subject}
     return final, "approval:refused"
 
 
 def _perform(
-    step: Step, index: int, call: Call, result: dict[str, Any]
+    step: StepBuilder, index: int, call: Call, result: dict[str, Any]
 ) -> Generator[Effect | Event, Outcome, str]:
     """Execute an allowed call until it succeeds, is denied late, or may not be tried again."""
     state = step.state
@@ -116,7 +118,7 @@ def _perform(
     state.counters.tool_calls += 1
     key = f"{state.run.run_id}/{step.index}/{index}"
     result["status"] = "cancelled"  # unless something else comes of it
-    outcome, what = yield from patiently(
+    outcome, what = yield from with_retries(
         step,
         lambda attempt: Invoke(step.index, index, attempt, call, key),
         result["attempts"],
@@ -143,7 +145,7 @@ def _perform(
         denial, result["attempts"][-1]["returned_bytes"] = step.oversized
         event = Decided(step.index, index, call, denial, late=True)
         step.record["policy_decisions"].append(
-            {"position": event.position, "phase": "execution", "id": call.id, **denial.record()}
+            {"position": event.position, "phase": "execution", "id": call.id, **denial.to_dict()}
         )
         yield event
     result["status"] = (
@@ -156,7 +158,7 @@ def _size(result: canonical_json.Fragment) -> int:
     return len(result.text) if result.text.isascii() else len(result.text.encode("utf-8"))
 
 
-def _judge_result(step: Step, index: int, call: Call, outcome: Outcome) -> str:
+def _judge_result(step: StepBuilder, index: int, call: Call, outcome: Outcome) -> str:
     """What an attempt without an exception amounts to. Late facts are decided here, again and in order."""
     state = step.state
     attempt = len(step.record["tool_results"][-1]["attempts"]) + 1
@@ -167,14 +169,14 @@ def _judge_result(step: Step, index: int, call: Call, outcome: Outcome) -> str:
                 "position": f"i{index}.{attempt}.c{number}",
                 "phase": "execution",
                 "id": call.id,
-                **decision.record(),
+                **decision.to_dict(),
             }
         )
         if decision.decision != ALLOW:
             return f"deny:{decision.rule_id}"
     if outcome.fault is not None:
         return "fault"
-    if outcome.unseen:
+    if outcome.result_lost:
         return "unseen"
     size = outcome.returned_bytes if outcome.result is None else _size(outcome.result)
     if size is not None:

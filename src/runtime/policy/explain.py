@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..core.effects import Call
-from .gate import ALLOW, ESCALATE, Asked, Counters, Decision, Gate
+from .gate import ALLOW, ESCALATE, Counters, Decision, Gate, GateRequest
 
 PASSED: Final = "pass"
 FAILED: Final = "fail"
@@ -27,7 +27,7 @@ class RuleVerdict:
     at: str
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "rule_id": self.rule_id,
             "verdict": self.verdict,
@@ -46,7 +46,7 @@ class Budget:
     limit: int
     at: str
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "used": self.used, "limit": self.limit, "at": self.at}
 
 
@@ -58,11 +58,11 @@ class Explanation:
     rules: tuple[RuleVerdict, ...]
     budgets: tuple[Budget, ...]
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
-            **self.decision.record(),
-            "rules": [rule.record() for rule in self.rules],
-            "budgets": [budget.record() for budget in self.budgets],
+            **self.decision.to_dict(),
+            "rules": [rule.to_dict() for rule in self.rules],
+            "budgets": [budget.to_dict() for budget in self.budgets],
         }
 
 
@@ -83,7 +83,7 @@ def explain(gate: Gate, call: Call, counters: Counters) -> Explanation:
     decision = gate.decide(call, counters)
     rules: list[RuleVerdict] = []
     over = None
-    asked = gate.asked(call, counters)
+    asked = gate.request_for(call, counters)
     for name, rule in gate.rules:
         place = gate.policy.at(_PLACES.get(name, ""))
         if over is not None:
@@ -125,7 +125,7 @@ def budgets_of(gate: Gate, counters: Counters, call: Call | None = None) -> tupl
     return tuple(found)
 
 
-def _silent(rule: str, asked: Asked, gate: Gate) -> str:
+def _silent(rule: str, asked: GateRequest, gate: Gate) -> str:
     """Why a rule that said nothing had nothing to say."""
     policy = gate.policy
     if rule in ("url_allowlist", "sandbox_path"):

@@ -41,7 +41,7 @@ class Decision:
     at: str
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def record(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "decision": self.decision,
             "rule_id": self.rule_id,
@@ -57,7 +57,7 @@ def decide(call: Call, policy: Policy, counters: Counters, tools: Mapping[str, T
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GateRequest:
     """What a rule is asked about. `tool` is None for a call of a tool that is not part of the run."""
 
     call: Call
@@ -66,7 +66,7 @@ class Asked:
     arguments: Any
 
 
-Rule = Callable[[Asked], Decision | None]
+Rule = Callable[[GateRequest], Decision | None]
 
 
 class Gate:
@@ -148,14 +148,14 @@ class Gate:
             self._keyed = (call, key)
         return key
 
-    def asked(self, call: Call, counters: Counters) -> Asked:
+    def request_for(self, call: Call, counters: Counters) -> GateRequest:
         """A call as the rules see it."""
         arguments = call.arguments.value() if call.arguments is not None else None
         tool = self.tools.get(call.name) if type(call.name) is str else None
-        return Asked(call, counters, tool, arguments)
+        return GateRequest(call, counters, tool, arguments)
 
     def _decide(self, call: Call, counters: Counters) -> Decision:
-        asked = self.asked(call, counters)
+        asked = self.request_for(call, counters)
         grant = None
         for _, rule in self.rules:
             found = rule(asked)
@@ -167,7 +167,7 @@ class Gate:
             raise RuntimeError("no rule granted the call")
         return grant
 
-    def _tool_registry(self, asked: Asked) -> Decision:
+    def _tool_registry(self, asked: GateRequest) -> Decision:
         policy, name = self.policy, asked.call.name
         if type(name) is not str or not name.isascii():
             # no policy holds such a name; it may be of a kind that no record can hold either
@@ -186,13 +186,13 @@ class Gate:
         place = policy.at(f"/tool_registry/allowed/{policy.allowed[name]}")
         return Decision(ALLOW, "tool_registry", f"tool {printable(name)} is allowed", place)
 
-    def _url_allowlist(self, asked: Asked) -> Decision | None:
+    def _url_allowlist(self, asked: GateRequest) -> Decision | None:
         return self._resources(asked, "url")
 
-    def _sandbox_path(self, asked: Asked) -> Decision | None:
+    def _sandbox_path(self, asked: GateRequest) -> Decision | None:
         return self._resources(asked, "path")
 
-    def _resources(self, asked: Asked, kind: str) -> Decision | None:
+    def _resources(self, asked: GateRequest, kind: str) -> Decision | None:
         """The first denial among the resources of a kind, else the last grant, else None."""
         assert asked.tool is not None
         grant = None
@@ -258,7 +258,7 @@ class Gate:
             )
         return Decision(ALLOW, "sandbox_path", f"mount {printable(path.mount)} allows {access}", place, facts)
 
-    def _arg_schema(self, asked: Asked) -> Decision | None:
+    def _arg_schema(self, asked: GateRequest) -> Decision | None:
         tool, arguments = asked.tool, asked.arguments
         assert tool is not None
         if not isinstance(arguments, dict):
@@ -279,7 +279,7 @@ class Gate:
         place = self.policy.at("/arg_schema_enforcement")
         return Decision(DENY, "arg_schema", reason, place, facts)
 
-    def _cycle(self, asked: Asked) -> Decision | None:
+    def _cycle(self, asked: GateRequest) -> Decision | None:
         limit = self.policy.max_repeats
         used = asked.counters.repeats.get(self.key_of(asked.call), 0)
         if used < limit:
@@ -290,7 +290,7 @@ class Gate:
             DENY, "cycle_detection", reason, self.policy.at("/cycle_detection/max_repeats"), facts
         )
 
-    def _call_budget(self, asked: Asked) -> Decision | None:
+    def _call_budget(self, asked: GateRequest) -> Decision | None:
         limits, counters = self.policy.limits, asked.counters
         if counters.tool_calls >= limits["max_tool_calls"]:
             return self._over_budget("max_tool_calls", counters.tool_calls, limits["max_tool_calls"])
@@ -298,7 +298,7 @@ class Gate:
             return self._over_budget("max_result_bytes", counters.result_bytes, limits["max_result_bytes"])
         return None
 
-    def _approval(self, asked: Asked) -> Decision | None:
+    def _approval(self, asked: GateRequest) -> Decision | None:
         policy, name = self.policy, asked.call.name
         if name not in policy.approval_for:
             return None

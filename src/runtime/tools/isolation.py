@@ -59,7 +59,7 @@ def run_isolated(
     Raises what it raised: a builtin, or a stand-in with the name and the builtin bases of its class (also
     for a KeyboardInterrupt, which is the tool's own). Raises NotJson for a result without canonical form or
     of more than 8,000,000 characters, TimeoutError after `timeout_s` seconds, start included, WorkerDied.
-    Cancelled and KeyboardInterrupt raised here, or by `interrupts.deliver()`, which is called ten times a
+    Cancelled and KeyboardInterrupt raised here, or by `interrupts.raise_pending()`, which is called ten times a
     second, end the worker and pass. The time of an `io` call counts, but none is torn.
     """
     made, path = tool.origin, [os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)]
@@ -204,7 +204,7 @@ class _Worker:
             if found:
                 raise WorkerDied("ended without a result")
             if self._interrupts is not None:
-                self._interrupts.deliver()
+                self._interrupts.raise_pending()
 
     def end(self) -> None:
         """End and reap all of the worker; a WorkerDied under way is told how the tool's process ended."""

@@ -204,7 +204,7 @@ def test_a_change_is_classed_and_led_back_to_its_cause(
     first = found.drift.first
     step, pointer, before, after = change.first
     assert (first.step, first.pointer) == (step, pointer)
-    told = first.record()
+    told = first.to_dict()
     assert told["before"].startswith(before) and told["after"].startswith(after)
     assert told["before"] != told["after"]
     gravest = found.drift.gravest

@@ -18,13 +18,13 @@ from tachograph.evidence.checking.check import by_gravity, examine
 from tachograph.evidence.checking.compare import BROKEN, Findings
 from tachograph.evidence.checking.drift import Divergence, class_of, compare, counted
 from tachograph.evidence.files.json_diff import ABSENT, CLASSES, differences
-from tachograph.runtime.journal import ledger as ledgers
+from tachograph.runtime.journal import ledger
 from tests.evidence.project import DENIED, all_runs, copy_inputs, edit_lines
 from tests.support import CANONICAL, ROOT
 
 
 def _lines(run: str | Path) -> list[dict[str, Any]]:
-    return list(ledgers.read((Path(run) / "state.jsonl").read_bytes(), "state.jsonl"))
+    return list(ledger.read((Path(run) / "state.jsonl").read_bytes(), "state.jsonl"))
 
 
 @pytest.mark.parametrize("run", all_runs(), ids=lambda run: run.name)
@@ -96,7 +96,7 @@ def test_comparing_is_total_and_sees_every_difference(
     if drift.gravest is not None and drift.first is not None:
         assert drift.gravest.kind == drift.kind
         assert CLASSES.index(drift.first.kind) >= CLASSES.index(drift.gravest.kind)
-        assert "\n" not in str(drift.first) and drift.first.record()
+        assert "\n" not in str(drift.first) and drift.first.to_dict()
 
 
 def _equal(a: Any, b: Any) -> bool:

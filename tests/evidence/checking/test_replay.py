@@ -18,7 +18,7 @@ from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.recorded import RecordedModel, is_live
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.fail.errors import RecordError, ReplayError
-from tachograph.runtime.driver.live_executor import LiveWorld
+from tachograph.runtime.driver.live_executor import LiveExecutor
 from tests.evidence.project import FEW, all_runs, copy_inputs, edit_lines
 from tests.evidence.project import tachograph as command
 from tests.support import ROOT, policy_data, tool
@@ -31,7 +31,7 @@ def nothing_is_performed(monkeypatch: pytest.MonkeyPatch) -> None:
     def performs(*_: object) -> None:
         raise AssertionError("a replay performed something")
 
-    monkeypatch.setattr(LiveWorld, "perform", performs)
+    monkeypatch.setattr(LiveExecutor, "perform", performs)
     monkeypatch.setattr(RecordedModel, "__call__", performs)
 
 
@@ -85,13 +85,13 @@ def test_a_live_run_is_its_own_cassette(live: Path) -> None:
 
 def test_a_check_of_a_live_run_lets_tools_work_again(live: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    real = LiveWorld.perform
+    real = LiveExecutor.perform
 
-    def perform(self: LiveWorld, effect: Any, stamps: Any) -> Any:
+    def perform(self: LiveExecutor, effect: Any, stamps: Any) -> Any:
         seen.append(effect.call.name)
         return real(self, effect, stamps)
 
-    monkeypatch.setattr(LiveWorld, "perform", perform)
+    monkeypatch.setattr(LiveExecutor, "perform", perform)
     assert examine(live / "runs/live/v1", root=live).ok
     assert seen == ["read", "write", "fetch"]  # the host is mapped to a folder
 

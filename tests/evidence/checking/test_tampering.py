@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tachograph.evidence.checking.check import examine, runs_below
 from tachograph.evidence.checking.compare import Findings
-from tachograph.evidence.files import manifest as manifests
+from tachograph.evidence.files import manifest
 from tachograph.runtime.formats import canonical_json
 from tests.support import CANONICAL, FILES, ROOT, TASK, cli, copy_project
 
@@ -108,8 +108,8 @@ def _volatile_only(text: bytes) -> bool:
         there = json.loads(text)
         return (
             there.keys() == MANIFEST.keys()
-            and manifests.render(there) == text
-            and manifests.stable(there) == manifests.stable(MANIFEST)
+            and manifest.render(there) == text
+            and manifest.stable(there) == manifest.stable(MANIFEST)
         )
     except (ValueError, AttributeError):
         return False
@@ -123,8 +123,8 @@ def _leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path]
 
 
-STABLE = [path for path in _leaves(MANIFEST) if path[0] not in manifests.VOLATILE]
-VOLATILE = [path for path in _leaves(MANIFEST) if path[0] in manifests.VOLATILE]
+STABLE = [path for path in _leaves(MANIFEST) if path[0] not in manifest.VOLATILE]
+VOLATILE = [path for path in _leaves(MANIFEST) if path[0] in manifest.VOLATILE]
 
 
 def _with(path: tuple[Any, ...], change: Callable[[Any], Any]) -> bytes:
@@ -133,7 +133,7 @@ def _with(path: tuple[Any, ...], change: Callable[[Any], Any]) -> bytes:
     for key in path[:-1]:
         here = here[key]
     here[path[-1]] = change(here[path[-1]])
-    return manifests.render(copy)
+    return manifest.render(copy)
 
 
 def _other(value: Any) -> Any:
@@ -155,7 +155,7 @@ def test_volatile_values_may_differ(run: Path, path: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("key", sorted(MANIFEST))
 def test_no_key_of_the_manifest_may_be_missing(run: Path, key: str) -> None:
     less = {name: value for name, value in MANIFEST.items() if name != key}
-    (run / "manifest.json").write_bytes(manifests.render(less))
+    (run / "manifest.json").write_bytes(manifest.render(less))
     _drifted(run, "manifest.json")
 
 
@@ -170,10 +170,10 @@ def test_no_key_of_the_manifest_may_be_missing(run: Path, key: str) -> None:
         b"\xff\xfe",
         b'{"inputs": 3}',
         b"[" * 100_000,
-        manifests.render({**MANIFEST, "seed": 10**20}),
-        manifests.render({**MANIFEST, "inputs": 3}),
-        manifests.render({**MANIFEST, "inputs": ["x"]}),
-        manifests.render({**MANIFEST, "more": 1}),
+        manifest.render({**MANIFEST, "seed": 10**20}),
+        manifest.render({**MANIFEST, "inputs": 3}),
+        manifest.render({**MANIFEST, "inputs": ["x"]}),
+        manifest.render({**MANIFEST, "more": 1}),
         BYTES["manifest.json"].replace(b"\n", b"\r\n"),
         BYTES["manifest.json"] + b"\n",
         json.dumps(MANIFEST).encode(),

@@ -190,7 +190,7 @@ def test_findings_with_drift_arrive_as_they_are() -> None:
     for there in others:
         assert there == here and there.drift is not None and there.drift.first is not None
         # a mark is told apart by being that very object, and is `nothing` to a reader
-        assert there.drift.first.record() == here.drift.first.record()
+        assert there.drift.first.to_dict() == here.drift.first.to_dict()
         assert str(there.drift.first) == str(here.drift.first) and "nothing" in str(there.drift.first)
         assert there.drift.gravest is not None and there.drift.gravest.after is drift.ABSENT
 

@@ -16,7 +16,7 @@ from tachograph.evidence.queries import counterfactual
 from tachograph.evidence.queries.counterfactual import against, under
 from tachograph.evidence.recording.recorded import RecordedModel
 from tachograph.fail.errors import RecordError
-from tachograph.runtime.driver.live_executor import LiveWorld
+from tachograph.runtime.driver.live_executor import LiveExecutor
 from tachograph.runtime.models.scripted import Stub
 from tachograph.runtime.tools.contract import Tool
 from tests.evidence.oracle import Oracle
@@ -66,7 +66,7 @@ def nothing_is_performed(monkeypatch: pytest.MonkeyPatch) -> None:
     def performs(*_: object, **__: object) -> None:
         raise AssertionError("something was performed")
 
-    for where, name in ((LiveWorld, "perform"), (RecordedModel, "__call__"), (Stub, "__call__")):
+    for where, name in ((LiveExecutor, "perform"), (RecordedModel, "__call__"), (Stub, "__call__")):
         monkeypatch.setattr(where, name, performs)
     monkeypatch.setattr("tachograph.runtime.workspace.workspace.Workspace.__init__", performs)
     monkeypatch.setattr(counterfactual, "_loaded", _inert(counterfactual._loaded, performs))

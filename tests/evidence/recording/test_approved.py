@@ -18,7 +18,7 @@ from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.resume import resume_folder
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.runtime.core.effects import Answer, AskHuman, AskModel
-from tachograph.runtime.driver.interrupts import Leave
+from tachograph.runtime.driver.interrupts import ForceQuit
 from tachograph.runtime.policy.policy import Policy
 from tests.evidence.project import copy_inputs, edit_lines, replaced
 
@@ -114,7 +114,7 @@ def test_gone_on_with_under_another_policy_the_person_is_asked_again(project: Pa
 
     def dies(effect: Any, io: Any, real: Callable[[], Any]) -> Any:
         if not isinstance(effect, AskModel):
-            raise Leave  # after the answer, before the tool
+            raise ForceQuit  # after the answer, before the tool
         return real()
 
     out = project / "mine/run"
@@ -125,7 +125,7 @@ def test_gone_on_with_under_another_policy_the_person_is_asked_again(project: Pa
         return True
 
     setting = replace(setting, inject=dies, approve=allow, approvals="file")
-    with pytest.raises((KeyboardInterrupt, Leave)):
+    with pytest.raises((KeyboardInterrupt, ForceQuit)):
         record_run(agent, setting, out, root=project, durability="effect")
     replaced(project / OVERLAY, "timeout_s: 60", "timeout_s: 61")
     result = resume_folder(
@@ -144,12 +144,12 @@ def test_gone_on_with_under_the_same_policy_nobody_is_asked_again(project: Path)
 
     def dies(effect: Any, io: Any, real: Callable[[], Any]) -> Any:
         if not isinstance(effect, AskModel):
-            raise Leave
+            raise ForceQuit
         return real()
 
     out = project / "mine/run"
     setting = replace(setting, inject=dies, approve=lambda _: True, approvals="file")
-    with pytest.raises((KeyboardInterrupt, Leave)):
+    with pytest.raises((KeyboardInterrupt, ForceQuit)):
         record_run(agent, setting, out, root=project, durability="effect")
 
     def never(_: AskHuman) -> bool:

@@ -20,7 +20,7 @@ from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.resume import resume_folder
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.fail.errors import InputError, RecordError
-from tachograph.runtime.driver.interrupts import Leave
+from tachograph.runtime.driver.interrupts import ForceQuit
 from tests.faults.kept import Case, Disk, stable_files
 from tests.faults.scene import ONCE, RUN, TASK, Scene
 from tests.support import FILES, well_formed
@@ -48,10 +48,10 @@ def _die(scene: Scene, step: int = 5) -> None:
 
     def dies(effect: Any, io: Any, real: Callable[[], Any]) -> Any:
         if io is None and effect.step == step:
-            raise Leave
+            raise ForceQuit
         return setting.inject(effect, io, real) if setting.inject is not None else real()
 
-    with pytest.raises((KeyboardInterrupt, Leave)):
+    with pytest.raises((KeyboardInterrupt, ForceQuit)):
         record_run(agent, replace(setting, inject=dies), scene.run, root=scene.root, durability="effect")
 
 
@@ -134,10 +134,10 @@ def test_a_call_in_doubt_waits_for_a_person(
     def dies(effect: Any, io: Any, real: Callable[[], Any]) -> Any:
         found = real()
         if io is not None and effect.call.name == ONCE[0]:
-            raise Leave  # after the deed
+            raise ForceQuit  # after the deed
         return found
 
-    with pytest.raises((KeyboardInterrupt, Leave)):
+    with pytest.raises((KeyboardInterrupt, ForceQuit)):
         record_run(agent, replace(setting, inject=dies), scene.run, root=scene.root, durability="effect")
     assert scene.deeds() == {"faults-ten-s3/3/0": 1}
     for _ in range(2):
@@ -230,7 +230,7 @@ def test_a_rebased_run_can_die_and_be_rebased_again(scene: Scene) -> None:
     _die(scene)
     for number, limit in enumerate((39, 38)):
         _edit(scene.root / "policy/v1.yaml", f"max_tool_calls: {limit + 1}", f"max_tool_calls: {limit}")
-        with Disk(12), pytest.raises((KeyboardInterrupt, Leave)):
+        with Disk(12), pytest.raises((KeyboardInterrupt, ForceQuit)):
             resume_folder(scene.run, said={}, rebase=True, root=scene.root)
         entries = [json.loads(text)["entry"]["type"] for text in scene.journal.read_bytes().splitlines()]
         assert entries.count("rebased") == number + 1
@@ -274,11 +274,11 @@ def test_the_deadline_of_a_run_stays_its_deadline(tmp_path: Path) -> None:
     for name, at in (("whole", None), ("dead", 13)):
         case = Case(tmp_path / name, STEPS)
         agent = case.agent()
-        setting = replace(case.setting(agent), deadline_s=0.5)
+        setting = replace(case.config(agent), deadline_s=0.5)
         with Disk(at):
             try:
                 record_run(agent, setting, case.out, durability="effect")
-            except (KeyboardInterrupt, Leave):
+            except (KeyboardInterrupt, ForceQuit):
                 assert case.go_on() is not None
         files.append(stable_files(case.out))
     assert files[0] == files[1]
@@ -295,7 +295,7 @@ def test_code_cancels_a_kept_run(tmp_path: Path) -> None:
         if notice.what == "line" and notice.line["type"] == "step":
             cancel.set()
 
-    setting = replace(case.setting(agent), cancel=cancel)
+    setting = replace(case.config(agent), cancel=cancel)
     result = record_run(agent, setting, case.out, listeners=[listener], durability="effect")
     assert (result.ending, result.mode, result.signum) == ("cancelled", "cancelled", None)
     assert replay(agent, case.out).mode == "cancelled"

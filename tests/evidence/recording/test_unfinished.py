@@ -21,7 +21,7 @@ from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.resume import Resuming, resume
 from tachograph.fail.errors import EffectInDoubt, OutputError, RecordError
 from tachograph.runtime.core import clock as clocks
-from tachograph.runtime.driver.interrupts import Leave
+from tachograph.runtime.driver.interrupts import ForceQuit
 from tests.faults.kept import Case, Disk, stable_files
 from tests.support import FILES, policy_data, tool, well_formed
 
@@ -47,7 +47,7 @@ def _finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
 
     def dies(parent: Path) -> Any:
         if (case.partial / "manifest.json").exists():
-            raise Leave
+            raise ForceQuit
         return swapping(parent)
 
     with monkeypatch.context() as patch:
@@ -93,7 +93,7 @@ def test_a_run_that_was_not_kept_is_not_gone_on_with(tmp_path: Path, monkeypatch
     """It may have missed what it was expected to be; and it can be made again."""
     case = Case(tmp_path, STEPS)
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "finish", lambda self: (_ for _ in ()).throw(Leave()))
+        patch.setattr(Folder, "finish", lambda self: (_ for _ in ()).throw(ForceQuit()))
         assert case.begin(durability="off") is None
     assert sorted(path.name for path in case.partial.iterdir()) == sorted(FILES)
     with pytest.raises(OutputError, match="no unfinished run"):
@@ -139,7 +139,7 @@ def test_a_folder_that_changes_hands_meanwhile_takes_nothing_with_it(tmp_path: P
 
         agent = case.agent()
         with pytest.raises(OutputError, match="was moved, removed or replaced"):
-            record_run(agent, case.setting(agent), case.out, listeners=[listener], durability="effect")
+            record_run(agent, case.config(agent), case.out, listeners=[listener], durability="effect")
         assert list(other.iterdir()) == [] and not case.out.exists()
 
 
@@ -158,7 +158,7 @@ class Live:
         self.asked += 1
         if asked.step_index == self.dies_at:
             self.dies_at = 0
-            raise Leave
+            raise ForceQuit
         if asked.step_index == 4:
             return LLMOutput(final_answer="done")
         return LLMOutput(tool_calls=[ToolCall("probe", {"n": asked.step_index})])
@@ -181,7 +181,7 @@ def _lines(folder: Path) -> list[dict[str, Any]]:
 def _live(place: Path, dies_at: int, **options: Any) -> Live:
     live = Live()
     live.dies_at = dies_at
-    with pytest.raises((KeyboardInterrupt, Leave)) if dies_at else pytest.MonkeyPatch.context():
+    with pytest.raises((KeyboardInterrupt, ForceQuit)) if dies_at else pytest.MonkeyPatch.context():
         records.record(
             live.agent(**options.pop("sections", {})), "What now?", place, run_id="live", **options
         )
@@ -241,15 +241,15 @@ def test_an_agent_with_other_tools_is_refused(tmp_path: Path) -> None:
 def test_a_call_in_doubt_of_a_live_run(tmp_path: Path) -> None:
     live = Live()
     agent = live.agent()
-    setting = agent.setting("What now?", run_id="live")
+    config = agent.configure_run("What now?", run_id="live")
 
     def dies(effect: Any, io: Any, real: Callable[[], Any]) -> Any:
         if io is not None and effect.step == 2:
-            raise Leave  # before the deed
+            raise ForceQuit  # before the deed
         return real()
 
-    with pytest.raises((KeyboardInterrupt, Leave)):
-        record_run(agent, replace(setting, inject=dies), tmp_path / "run")
+    with pytest.raises((KeyboardInterrupt, ForceQuit)):
+        record_run(agent, replace(config, inject=dies), tmp_path / "run")
     with pytest.raises(EffectInDoubt):
         resume(agent, tmp_path / "run")
     assert resume(agent, tmp_path / "run", not_done=["tc_2_0"]).ok

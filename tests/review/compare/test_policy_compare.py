@@ -79,7 +79,7 @@ def test_a_url_entry_is_a_widening_with_a_url_to_try() -> None:
     change = there_and_back(data(), data(url_allowlist=["https://corpus.test/", "http://x.test:81/a/"]))
     assert (change.rule, change.what) == ("url_allowlist", "fetch may reach http://x.test:81/a/")
     assert change.at == "<policy>#/url_allowlist/1"
-    assert change.witness.record() == {
+    assert change.witness.to_dict() == {
         "tool": "fetch",
         "arguments": {"url": "http://x.test:81/a/"},
         "used": {},
@@ -360,7 +360,7 @@ def test_equal_policies_are_called_equal(name: str) -> None:
     one, other = SAME[name]
     for pair in ((one, other), (other, one), (one, one)):
         comparison = compare(*pair)
-        assert comparison.equal, comparison.record()
+        assert comparison.equal, comparison.to_dict()
 
 
 def test_overlays_against_one_file(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_network_that_opens_only_a_form_which_carries_addresses(
 
 
 def test_a_record_is_plain_data() -> None:
-    record = compare(data(), data(url_allowlist=[], redact=["jwt"])).record()
+    record = compare(data(), data(url_allowlist=[], redact=["jwt"])).to_dict()
     assert encode(record) and set(record) == {"equal", "changes", "settings", "untold"}
 
 

@@ -66,7 +66,7 @@ def _wrong(told: Review) -> list[str]:
     shown = list(lines(told, lambda text, _colour: text))
     folded = list(lines(told, lambda text, _colour: text, 80))
     made, text, notes = page(told), summary(told), commands(told)
-    data = json.dumps(told.record(), sort_keys=True)
+    data = json.dumps(told.to_dict(), sort_keys=True)
     tree = Tree(made)
     ours = re.sub(r"</?details>|</?summary>", "", text)
     wrong = {

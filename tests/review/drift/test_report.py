@@ -92,7 +92,7 @@ def test_runs_in_which_only_policy_lines_moved_are_one_block(project: Path) -> N
     text = summary(found)
     assert "TEXT in 6 runs, in which only" in text and "| class |" not in text
     assert '- `policy/v1.yaml:7 -> :8`: `- "https://corpus.test/"`' in text
-    data = found.record()
+    data = found.to_dict()
     assert sorted(data["classes"]) == sorted(f"runs/{name}" for name in RUNS)
     moved = {item["run"]: item["lines_moved"] for item in data["findings"]}
     then = {"then": f"{POLICY}:13", "now": f"{POLICY}:14", "text": "arg_schema_enforcement: strict"}
@@ -157,7 +157,7 @@ def test_how_many_runs_are_accepted_and_why_not_the_others(project: Path) -> Non
     *_, before, last = lines(found, plain)
     assert (before, last) == (said, 'accept it: tachograph accept --all --reason "..."')
     assert f"<p>{said}.</p>" in page(found) and f"{said[0].upper()}{said[1:]}." in summary(found)
-    assert found.record()["accept_takes"] == said
+    assert found.to_dict()["accept_takes"] == said
     assert [story.run for story in found.stories if story.left is None] == [DENIED]
     replaced(project / denied[0], denied[2], denied[1])
     replaced(project / MINUTES[0], *MINUTES[1:])
@@ -174,7 +174,7 @@ def test_nothing_is_offered_where_accepted_changes_do_not_hold(project: Path) ->
         assert last.startswith(f"nothing can be accepted: {ACCEPTED}:1: is ") and found.accept is None
         for told in (page(found), summary(found), "\n".join(commands(found))):
             assert "tachograph accept" not in told
-        assert set(found.record()["accept"].values()) == {None}
+        assert set(found.to_dict()["accept"].values()) == {None}
 
 
 def test_a_script_that_points_into_a_denial_is_told_so(project: Path) -> None:

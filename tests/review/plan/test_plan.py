@@ -14,7 +14,7 @@ from tachograph import Policy
 from tachograph.cli import main as cli
 from tachograph.evidence.queries.counterfactual import under
 from tachograph.evidence.recording.recorded import RecordedModel
-from tachograph.runtime.driver.live_executor import LiveWorld
+from tachograph.runtime.driver.live_executor import LiveExecutor
 from tachograph.runtime.models.scripted import Stub
 from tachograph.runtime.tools import loader as tools
 from tests.evidence.project import FEW, all_runs, copy_inputs, edit_lines, replaced
@@ -33,7 +33,7 @@ def nothing_is_performed(monkeypatch: pytest.MonkeyPatch) -> None:
     def performs(*_: object, **__: object) -> None:
         raise AssertionError("something was performed")
 
-    for where, name in ((LiveWorld, "perform"), (RecordedModel, "__call__"), (Stub, "__call__")):
+    for where, name in ((LiveExecutor, "perform"), (RecordedModel, "__call__"), (Stub, "__call__")):
         monkeypatch.setattr(where, name, performs)
     monkeypatch.setattr("tachograph.runtime.workspace.workspace.Workspace.__init__", performs)
     real = tools.Tool.__post_init__
@@ -114,7 +114,7 @@ def test_every_recorded_run_is_told_of(
             "why": found.why,
         }
         if found.flip is not None:
-            flip, theirs = found.flip.record(), item["frontier"]
+            flip, theirs = found.flip.to_dict(), item["frontier"]
             then, now = flip.pop("before"), theirs.pop("before")
             assert theirs == flip and flip["step"] and flip["position"], run
             for key in ("decision", "rule_id", "at"):

@@ -143,7 +143,7 @@ def test_of_thousands_of_entries_a_few_are_shown_and_the_others_counted(kind: st
     assert f"and 1800 more {named}, --json has all" in piped and len(piped) < 65_000
     text = markdown_of(plan)
     assert len(text) < 65_000 and len(text.encode()) < 65_000 and "more, `--json` has all" in text
-    assert len(plan.record()["policies"]["changes"]) == 2000
+    assert len(plan.to_dict()["policies"]["changes"]) == 2000
 
 
 def test_all_are_shown_where_there_are_few() -> None:

@@ -43,7 +43,7 @@ def steps_of(folder: Path) -> list[Data]:
 def test_a_ledger_tells_what_the_loop_had_counted_at_each_question(folder: Path) -> None:
     """The counts read from the lines are those that the loop's own gate was given."""
     from tachograph.evidence.recording.recorded import open_record, revive
-    from tachograph.runtime.journal.cassette import RecordedClock, RecordedWorld, Tape
+    from tachograph.runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
 
     recorded = open_record(folder, ROOT)
     agent, setting = revive(recorded)
@@ -68,7 +68,7 @@ def test_a_ledger_tells_what_the_loop_had_counted_at_each_question(folder: Path)
 
     agent.gate = Listening(agent.gate.policy, agent.gate.tools)
     assert isinstance(setting.clock, RecordedClock)
-    agent.execute(replace(setting, world=RecordedWorld(Tape.of(recorded.lines[1:-1]), setting.clock)))
+    agent.execute(replace(setting, executor=ReplayExecutor(Cassette.of(recorded.lines[1:-1]), setting.clock)))
     told: list[tuple[Any, ...]] = []
     for item in asked_in(recorded.lines[1:-1], agent.gate.tools):
         question = item.question
@@ -168,7 +168,7 @@ def test_nothing_in_the_draft_can_go(folder: Path) -> None:
     case = Material(folder, ROOT)
     needs = case.needs()
     whole = case.proof(Policy.from_dict(needs.data), needs.extra, {})
-    told = {**whole.replayed.record(), "version": ""}
+    told = {**whole.replayed.to_dict(), "version": ""}
     for what, less in narrowed(needs.data):
         policy = Policy.from_dict(less)
         proof = case.proof(policy, needs.extra, {})
@@ -176,7 +176,7 @@ def test_nothing_in_the_draft_can_go(folder: Path) -> None:
             continue  # a mount that the run binds
         if what.startswith("mount sandbox") and starts_without(case, policy):
             continue
-        same = proof.refused == whole.refused and {**proof.replayed.record(), "version": ""} == told
+        same = proof.refused == whole.refused and {**proof.replayed.to_dict(), "version": ""} == told
         if same and what == "max_tokens":
             same = not spoken_beyond(folder, policy.limits["max_tokens"])
         if same and what == "max_iterations":

@@ -67,7 +67,7 @@ def test_without_tests_for_an_overlay_its_lines_are_listed() -> None:
 
 def test_several_processes_say_what_one_does() -> None:
     one = cover(ROOT, TESTS[:2], ROOT / "runs/loop", jobs=1)
-    assert cover(ROOT, TESTS[:2], ROOT / "runs/loop", jobs=2).record() == one.record()
+    assert cover(ROOT, TESTS[:2], ROOT / "runs/loop", jobs=2).to_dict() == one.to_dict()
 
 
 def test_overlays_that_are_named_are_looked_at_together() -> None:

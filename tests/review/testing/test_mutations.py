@@ -141,7 +141,7 @@ def test_every_entry_is_changed_and_nothing_else_is(data: dict[str, Any]) -> Non
             continue
         gate = Gate(changed, {**made_up_tools(change.made_up), **TOOLS})
         for question in change.probes:
-            assert answer(question, gate).record().get("rule") != "gate_error"
+            assert answer(question, gate).to_dict().get("rule") != "gate_error"
 
 
 def test_the_changes_of_a_policy_are_these() -> None:

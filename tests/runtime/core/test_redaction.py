@@ -223,7 +223,7 @@ def test_a_token_behind_a_word_and_a_dash_is_found() -> None:
 def test_a_model_may_repeat_the_placeholders_that_were_given_out_and_forge_none() -> None:
     redactor = Redactor(["email"])
     assert redactor("a@b.example and c@d.example") == "<secret:email:1> and <secret:email:2>"
-    model = redactor.of_model()
+    model = redactor.for_model_output()
     assert model("I saw <secret:email:2>.") == "I saw <secret:email:2>."
     for forged in ("<secret:email:3>", "<secret:email:01>", "<secret:jwt:1>", "<secret:", "<secret:email:1"):
         assert model(forged) == forged.replace("<secret:", "<secret::")

@@ -120,7 +120,7 @@ def test_secrets_of_every_way_in_become_placeholders() -> None:
 
 def test_an_interrupt_is_raised_once_in_foreign_code_and_kept_elsewhere() -> None:
     interrupts = Interrupts()
-    interrupts.hold()
+    interrupts.defer()
     with pytest.raises(KeyboardInterrupt):
         interrupts.around(Outcome)
     assert interrupts.around(Outcome) == Outcome()

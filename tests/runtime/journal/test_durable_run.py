@@ -16,10 +16,10 @@ from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.resume import Resuming
 from tachograph.fail.errors import EffectInDoubt, RecordError
 from tachograph.runtime.core.clock import VirtualClock
-from tachograph.runtime.driver.interrupts import Leave
+from tachograph.runtime.driver.interrupts import ForceQuit
 from tachograph.runtime.journal import durable_run as keepings
 from tachograph.runtime.journal.journal import read_journal
-from tachograph.runtime.run_config import Setting
+from tachograph.runtime.run_config import RunConfig
 from tachograph.runtime.tools.contract import Tool
 from tests.faults.kept import Case, Disk
 
@@ -160,18 +160,18 @@ def test_a_person_is_believed_before_a_probe(tmp_path: Path) -> None:
 def test_a_run_whose_time_is_over_does_not_forget_a_doubt(tmp_path: Path) -> None:
     case, times = Case(tmp_path, [["pay"]]), []
     agent = case.agent()
-    made = replace(case.setting(agent), deadline_s=60)
+    made = replace(case.config(agent), deadline_s=60)
     case.world.dies_in = ("kept/1/0", "after")
-    with pytest.raises((KeyboardInterrupt, Leave)):
+    with pytest.raises((KeyboardInterrupt, ForceQuit)):
         record_run(agent, made, case.out, durability="effect")
 
     class Late(VirtualClock):
-        def go_on(self, last: int) -> None:
+        def continue_after(self, last: int) -> None:
             times.append(last)
-            super().go_on(last + 61 * 10**9)
+            super().continue_after(last + 61 * 10**9)
 
-    def again(_run: dict[str, Any]) -> tuple[Agent, Setting]:
-        return agent, replace(case.setting(agent), clock=Late())
+    def again(_run: dict[str, Any]) -> tuple[Agent, RunConfig]:
+        return agent, replace(case.config(agent), clock=Late())
 
     with pytest.raises(EffectInDoubt):
         Resuming(case.out, {}, False).go(again)
@@ -282,7 +282,7 @@ def test_a_run_that_asks_for_something_else_is_refused(tmp_path: Path) -> None:
     case.policy["tool_registry"]["allowed"].remove("pay")
     agent = case.agent()
     with pytest.raises(RecordError, match="does not answer the run"):
-        Resuming(case.out, {}, True).go(lambda _run: (agent, case.setting(agent)))
+        Resuming(case.out, {}, True).go(lambda _run: (agent, case.config(agent)))
     assert case.journal.read_bytes() == before and dict(case.world.done) == done
 
 

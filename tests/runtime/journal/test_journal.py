@@ -22,7 +22,7 @@ from tachograph.fail.errors import (
     Suspended,
 )
 from tachograph.runtime.core.effects import Answer, Call, Fault, Invoke, Outcome, Reply
-from tachograph.runtime.core.outcome_codec import data_of, outcome_of
+from tachograph.runtime.core.outcome_codec import outcome_from_dict, outcome_to_dict
 from tachograph.runtime.formats import canonical_json
 from tachograph.runtime.journal import journal as journals
 from tachograph.runtime.journal.journal import Journal, chain_of, read_journal
@@ -332,21 +332,21 @@ outcomes = st.one_of(
     ),
     st.builds(Outcome, invalid=texts, reads=pairs),
     st.builds(Outcome, returned_bytes=st.integers(0, 9)),
-    st.builds(Outcome, unseen=st.booleans()),
+    st.builds(Outcome, result_lost=st.booleans()),
 )
 
 
 @given(outcomes)
 def test_an_outcome_comes_back_as_it_was(outcome: Outcome) -> None:
-    text = canonical_json.encode(data_of(outcome))
-    again = outcome_of(json.loads(text))
+    text = canonical_json.encode(outcome_to_dict(outcome))
+    again = outcome_from_dict(json.loads(text))
     assert again == outcome
-    assert canonical_json.encode(data_of(again)) == text
+    assert canonical_json.encode(outcome_to_dict(again)) == text
 
 
 @pytest.mark.parametrize("stop", [Cancelled("x"), Interrupted(2), DeadlineExceeded("x")])
 def test_what_stopped_a_run_comes_back(stop: Cancelled) -> None:
-    assert type(outcome_of(data_of(stop))) is type(stop)
+    assert type(outcome_from_dict(outcome_to_dict(stop))) is type(stop)
 
 
 def test_an_effect_is_named_in_its_intent(tmp_path: Path) -> None:

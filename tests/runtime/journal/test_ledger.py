@@ -226,7 +226,7 @@ def test_the_totals_are_those_of_the_steps(tmp_path: Any) -> None:
     totals = Totals()
     for step in steps:
         totals.add(step)
-    assert end["totals"] == totals.record() == {
+    assert end["totals"] == totals.to_dict() == {
         "steps": 3, "tool_calls": 2, "attempts": 2, "retries": 0, "denials": 0,
         "input_tokens": 15, "output_tokens": 6, "result_bytes": 2 * len('{"t":"é"}'.encode()),
     }  # fmt: skip

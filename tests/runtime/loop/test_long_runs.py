@@ -65,10 +65,10 @@ def test_the_last_step_within_the_limits_is_offered_without_tools(wrap_up: bool)
         assert offered == [2, 2, 2] and done.result.ending == "loop_budget"
 
 
-def _run(setting: dict[str, Any], replies: list[Any]) -> list[dict[str, Any]]:
+def _run(config: dict[str, Any], replies: list[Any]) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     agent = Agent(Script(replies), [tool(), tool("echo")], Policy.from_dict(policy_data()))
-    whole = replace(agent.setting("What?", run_id="r", clock=VirtualClock()), **setting)
+    whole = replace(agent.configure_run("What?", run_id="r", clock=VirtualClock()), **config)
     agent.execute(whole, on_line=lambda line, _text: lines.append(line))
     return lines
 

@@ -29,7 +29,7 @@ from tachograph.runtime.core.redaction import Redactor
 from tachograph.runtime.formats.canonical_json import freeze
 from tachograph.runtime.loop.loop import run_loop
 from tachograph.runtime.loop.retry import Schedule
-from tachograph.runtime.loop.state import Run
+from tachograph.runtime.loop.state import RunSpec
 from tachograph.runtime.models.types import LLMOutput, ToolCall, read_reply
 from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.policy.policy import Policy
@@ -641,7 +641,7 @@ def test_a_person_is_asked_once_about_a_refused_call() -> None:
 def _loop(**sections: Any) -> Any:
     policy = Policy.from_dict(policy_data(**sections))
     gate = Gate(policy, {"probe": tool(), "echo": tool("echo")})
-    return run_loop(Run("r", "What now?", 0, gate, Schedule.of(policy.section("retry")), ()))
+    return run_loop(RunSpec("r", "What now?", 0, gate, Schedule.of(policy.section("retry")), ()))
 
 
 def _reply(output: LLMOutput, step: int = 1) -> Outcome:

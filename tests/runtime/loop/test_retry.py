@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tachograph.fail.errors import ModelError, TransientModelError
 from tachograph.runtime.core.effects import Fault
 from tachograph.runtime.formats.canonical_json import encode
-from tachograph.runtime.loop.retry import Schedule, fault_of, may_repeat
+from tachograph.runtime.loop.retry import Schedule, fault_from_error, may_repeat
 
 SCHEDULES = st.builds(
     Schedule, st.integers(0, 20), st.integers(1, 600_000), st.integers(1, 600_000)
@@ -78,7 +78,7 @@ def test_a_servers_wish_counts_up_to_the_cap(schedule: Schedule, attempt: int, w
     ],
 )
 def test_what_a_failure_is(error: BaseException, transient: Any, expected: Fault) -> None:
-    assert fault_of(error, transient) == expected
+    assert fault_from_error(error, transient) == expected
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_what_a_failure_is(error: BaseException, transient: Any, expected: Fault
     + [(odd, None) for odd in (None, math.nan, math.inf, -math.inf, "5", True, b"5")],
 )
 def test_an_adapters_wish_is_whole_milliseconds_or_nothing(wish: Any, kept: int | None) -> None:
-    fault = fault_of(TransientModelError(retry_after_ms=wish))
+    fault = fault_from_error(TransientModelError(retry_after_ms=wish))
     assert fault.retry_after_ms == kept
-    assert encode(fault.record())
+    assert encode(fault.to_dict())
 
 
 def test_no_text_of_an_exception_enters_a_fault() -> None:
-    assert "secret" not in str(fault_of(OSError("secret"), (OSError,)).record())
+    assert "secret" not in str(fault_from_error(OSError("secret"), (OSError,)).to_dict())
 
 
 @pytest.mark.parametrize("nothing_happened", [False, True])
@@ -116,7 +116,7 @@ BUILTINS = [
 def test_only_what_is_named_is_worth_another_attempt(
     kind: type[Exception], named: list[type[Exception]]
 ) -> None:
-    fault = fault_of(kind(), named)
+    fault = fault_from_error(kind(), named)
     if issubclass(kind, TimeoutError):
         assert fault.kind == "timeout"
     else:

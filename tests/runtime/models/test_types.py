@@ -263,6 +263,6 @@ def test_reading_is_total_and_what_it_gives_can_be_recorded(fields: list[Any]) -
             reply.problem,
         ]
     )
-    encode([call.record() for call in reply.calls])
+    encode([call.to_dict() for call in reply.calls])
     if reply.problem is None:
         assert (reply.final_answer is None) == bool(reply.calls)

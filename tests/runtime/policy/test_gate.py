@@ -404,11 +404,11 @@ def is_plain(value: Any) -> bool:
 def check_decision(found: Decision) -> None:
     assert type(found) is Decision
     assert found.decision in ("allow", "deny", "escalate") and found.rule_id in RULES
-    assert is_plain(found.record())
+    assert is_plain(found.to_dict())
     assert found.reason.isascii() or "…" in found.reason
     assert "\n" not in found.reason and len(found.reason) < 400
     assert found.at.startswith("<policy>#")
-    encode(found.record())
+    encode(found.to_dict())
 
 
 @given(NAMES, TEXTS, st.integers(0, 5), st.integers(0, 60))
@@ -448,7 +448,7 @@ def test_any_late_fact_gets_a_decision(check: dict[str, Any]) -> None:
     for rule in ("url_allowlist", "sandbox_path", "tool_registry", None):
         found = gate().decide_late({**check, "rule": rule})
         assert found.decision in ("allow", "deny")
-        encode(found.record())
+        encode(found.to_dict())
 
 
 @given(ARGUMENTS, st.randoms(use_true_random=False))

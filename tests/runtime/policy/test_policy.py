@@ -20,7 +20,7 @@ from tachograph.runtime.core.redaction import PATTERNS, Redactor
 from tachograph.runtime.formats.canonical_json import digest, encode, freeze
 from tachograph.runtime.formats.shipped_files import shipped
 from tachograph.runtime.loop.retry import Schedule
-from tachograph.runtime.loop.state import Run, State
+from tachograph.runtime.loop.state import RunSpec, RunState
 from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall, ToolSpec
 from tachograph.runtime.policy.gate import Counters, Gate
 from tachograph.runtime.policy.policy import Policy, meta_schema
@@ -112,7 +112,7 @@ def _offered(data: dict[str, Any]) -> Any:
     """What the model is told and offered in the last iteration."""
     policy = Policy.from_dict(data)
     spec = ToolSpec("search", "finds", "{}")
-    state = State(Run("r", "What?", 1, Gate(policy, TOOLS), Schedule(), (spec,)))
+    state = RunState(RunSpec("r", "What?", 1, Gate(policy, TOOLS), Schedule(), (spec,)))
     state.counters.iterations = policy.limits["max_iterations"] - 1
     return state.notice()
 

@@ -28,7 +28,7 @@ from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.core.effects import Fault, Invoke
 from tachograph.runtime.formats import canonical_json
 from tachograph.runtime.formats.canonical_json import NotJson
-from tachograph.runtime.loop.retry import fault_of
+from tachograph.runtime.loop.retry import fault_from_error
 from tachograph.runtime.policy.gate import Decision, Gate
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.tools import isolation as worker
@@ -121,7 +121,7 @@ def outcome(call: Callable[[], Any], transient: tuple[type[BaseException], ...] 
     except NotJson as error:
         return error.reason
     except BaseException as error:  # noqa: BLE001
-        return fault_of(error, transient)
+        return fault_from_error(error, transient)
 
 
 def both(
@@ -224,7 +224,9 @@ def test_an_exception_is_the_same_fault(body: str, space: Space) -> None:
 
 def test_a_keyboard_interrupt_of_a_tool_is_not_the_users(space: Space) -> None:
     error = ended("note(io); raise KeyboardInterrupt", space)
-    assert not isinstance(error, KeyboardInterrupt) and fault_of(error) == Fault("KeyboardInterrupt", "other")
+    assert not isinstance(error, KeyboardInterrupt) and fault_from_error(error) == Fault(
+        "KeyboardInterrupt", "other"
+    )
     assert "tools/t.py" in error.__notes__[0], "a developer sees where"
 
 
@@ -267,9 +269,9 @@ return {"said": io.read("box/a") + str(args["n"])}""")
         here = tool_in_code(run=lambda args, io: inside(made, args, io))
         script = Script([ask(probe(n=1)), ask(probe(n=2), probe(n=3)), ask(probe(n=4)), answer()])
         agent = Agent(script, [here], Policy.from_dict(policy_data(tool_registry={"allowed": ["probe"]})))
-        setting = agent.setting("q", run_id="r", clock=VirtualClock(), inject=inject)
+        config = agent.configure_run("q", run_id="r", clock=VirtualClock(), inject=inject)
         texts: list[str] = []
-        agent.execute(setting, on_line=lambda _line, text: texts.append(text))
+        agent.execute(config, on_line=lambda _line, text: texts.append(text))
         return texts
 
     there = run(isolated=True)
@@ -344,7 +346,7 @@ def test_a_worker_that_dies_or_lies_is_no_more_than_a_failed_tool(body: str, spa
     started = "" if "closerange" in body else "spawn()"  # another that holds the pipe might still speak
     error = ended(f"note(io, {started}); {body}", space)
     assert type(error) is WorkerDied and DEATHS[body] in str(error)
-    assert fault_of(error, (ConnectionError, OSError)) == Fault("WorkerDied", "other")
+    assert fault_from_error(error, (ConnectionError, OSError)) == Fault("WorkerDied", "other")
 
 
 def test_a_result_that_is_too_large_is_refused(space: Space) -> None:
@@ -364,7 +366,7 @@ class _Told:
     def __init__(self, space: Space, how: BaseException) -> None:
         self.space, self.how = space, how
 
-    def deliver(self) -> None:
+    def raise_pending(self) -> None:
         if (self.space.box / "home").exists():
             raise self.how
 
@@ -563,7 +565,7 @@ def _raise(error: BaseException) -> Any:
 )
 def test_a_tool_in_this_process_is_cut_off(tool: Callable[[], Any]) -> None:
     error = late_after(0.05, tool)
-    assert type(error) is TimeoutError and fault_of(error) == Fault("TimeoutError", "timeout")
+    assert type(error) is TimeoutError and fault_from_error(error) == Fault("TimeoutError", "timeout")
 
 
 def test_a_tool_that_keeps_its_time_is_left_alone() -> None:
