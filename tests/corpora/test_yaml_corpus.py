@@ -118,7 +118,7 @@ def test_shared_corpus(tmp_path: Path) -> None:
         if column.startswith("wrong"):
             misses.append((row["id"], column))
         if elapsed and elapsed[0] > SECONDS:
-            misses.append((row["id"], f"{elapsed[0]:.1f} s"))
+            misses.append((row["id"], f"{elapsed[0]:.1f} s of CPU"))
     columns = ["rows", "refused", "read", "left to schema", "lenient parser", "skipped"]
     columns += ["wrong reads", "wrong refusals", "wrong data", "raises"]
     print("\n" + f"{'class':24}" + "".join(f"{column:>16}" for column in columns))

@@ -1,64 +1,114 @@
-"""A strict reader for policy and task files: a small, unambiguous part of YAML, or a refusal with a place.
+"""Read policy and task files: a small, unambiguous part of YAML, or a refusal with a place.
 
-The reader works on the parser's events and builds only dict, list, str, int, float, bool and None, so no tag
-can ever construct anything. Whatever two YAML readers could understand differently is refused, with a remedy.
+The reader works on the parser's events and builds only dict, list, str, int, float, bool and None, so no tag can
+construct anything. What two YAML readers could understand differently is refused, with a remedy. libyaml and
+PyYAML's own parser differ over tabs, comments, `?` and `:` in brackets; the text itself is checked for those, so
+that a file has one verdict whichever of the two is installed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from .escape import shown
-from .yaml_text import HIDDEN_IN_KEY, TAGGED, Text, YamlError, decode
+from .invisible_chars import CONTROL, INVISIBLE, JOINERS
 
 __all__ = ["Document", "YamlError", "load"]
 
-MAX_DEPTH = 64
-MAX_ALIASES = 16
-MAX_NODES = 200_000
-MAX_POINTERS = 1 << 24  # characters in all pointers; long keys with many values below them multiply
-MAX_INT = 2**53 - 1
-_INT_DIGITS = 17  # with a sign; more cannot be in range, and converting many digits is slow
+MAX_DEPTH: Final = 64
+MAX_ALIASES: Final = 16
+MAX_NODES: Final = 200_000
+MAX_POINTERS: Final = 1 << 24  # characters in all pointers: long keys with many values below them multiply
+MAX_INT: Final = 2**53 - 1  # what every JSON reader holds exactly
+_INT_DIGITS: Final = 17  # with a sign; more cannot be in range, and converting many digits is slow
 
-# The pure Python parser gives the same events, only slower, where libyaml was not built in.
+# PyYAML's own parser is several times slower, and used only where libyaml was not built in.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_INT = re.compile(r"0|-?[1-9][0-9]*")
-_FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+")
-# A plain scalar can only be something else than text when it starts with one of these. A lone y or n stays
-# text: only the letter of YAML 1.1 takes it for a bool, no PyYAML and no 1.2 reader does.
-_SUSPECT_START = frozenset("0123456789+-.~=<tTfFnNyYoO")
-_WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
-_REFUSED_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "=", "<<", "-"})
-_REFUSED = re.compile(
-    r"""[-+]?(?:[0-9][0-9_]*|0b[01_]+|0o[0-7_]+|0x[0-9a-f_]+)            # every way to write an integer
+_HIDDEN: Final = re.compile(rf"[{CONTROL}{INVISIBLE}{JOINERS}](?<![\t\n])(?<!\r(?=\n))")
+# Emoji need the variation selectors in text; in a key they only make two keys look like one.
+_HIDDEN_IN_KEY: Final = re.compile(rf"[{CONTROL}{INVISIBLE}{JOINERS}\ufe00-\ufe0f]")
+_INT: Final = re.compile(r"0|-?[1-9][0-9]*")
+_FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+")
+_WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None, "~": None, "": None}
+# A plain scalar can only be something else than text when it starts with one of these.
+_AMBIGUOUS_START: Final = frozenset("0123456789+-.~=<tTfFnNyYoO")
+# What YAML 1.1 or 1.2 takes for something else than text. A lone y or n stays text, as in all known readers.
+_AMBIGUOUS: Final = re.compile(
+    r"""true|false|null|yes|no|on|off|=|<<|-
+      | [-+]?(?:[0-9][0-9_]*|0b[01_]+|0o[0-7_]+|0x[0-9a-f_]+)               # every way to write an integer
       | [-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:e[-+]?[0-9]+)? # and a float
-      | [-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?                  # base 60
+      | [-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?                    # base 60
       | [-+]?\.inf | \.nan
-      | [0-9]{4}-[0-9]{1,2}-[0-9]{1,2}                                    # dates and times
+      | [0-9]{4}-[0-9]{1,2}-[0-9]{1,2}                                      # dates and times
         (?:(?:t|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]*)?
            (?:[ \t]*(?:z|[-+][0-9]{1,2}(?::[0-9]{2})?))?)?""",
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
-_DIRECTIVE = re.compile(r"^%", re.MULTILINE)
+
+_ANCHOR: Final = r"&[A-Za-z0-9_-]++(?=[ \t\r\n,\]}]|\Z)"
+_COMMENT: Final = r"(?<![^ \n])\#[^\n]*+"
+# What may stand between two scalars; where it may, the parser says.
+_GAP: Final = re.compile(
+    rf"(?:[ \r\n,\[\]{{}}:]++|{_COMMENT}|(?:\?|-|---|\.\.\.)(?=[ \t\r\n]|\Z)|{_ANCHOR})*+"
+)
+_ANCHOR_AND_GAP: Final = re.compile(rf"{_ANCHOR}(?:[ \r\n]|{_COMMENT})*+")
+_TAB: Final = re.compile(r"\t")
+_STRAY_IN_BRACKETS: Final = re.compile(r"[\t?]")
+_GLUED_COLON: Final = re.compile(rf"(?:[ \r\n]|{_COMMENT})*+:(?=[,\[\]{{}}])")
+_NEXT_LINE: Final = re.compile(r"\n( *+)(?=([^ \r\n]))")
+_BLOCK: Final = re.compile(  # header, blank lines, indentation of the first line of text
+    r"[|>]((?:[1-9][+-]?|[+-][1-9]?)?+)(?= *+(?:\r?\n|\Z)| ++#)[^\n]*+(?:\n|\Z)((?: *+\r?\n)*+)( *+)"
+)
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+
+_TAGGED: Final = "tags are not accepted; remove it, and quote the value if it is text"
+_BY_CHARACTER: Final = {  # the message for a character that must not stand where it does
+    "\t": "a tab stands here; indent and separate with spaces",
+    "#": "a comment needs a space before its #; quote the value if the # is text",
+    "?": "readers disagree on a ? in brackets; quote the text, or put a space after the ? of a key",
+    "&": "an anchor has a name of letters, digits, - and _, and a space after it",
+    "!": _TAGGED,
+    "@": "text cannot start with @; quote it",
+    "`": "text cannot start with a backquote; quote it",
+    "%": "text cannot start with %, and directives are not accepted; quote it or remove the line",
+}
+_SHALLOW: Final = "this line belongs to the value above; indent it deeper than the key or dash of the value"
+_HEADER: Final = "only a size, + or - may stand behind | or >; put a space before a comment"
+_ESCAPE: Final = "no escape that YAML knows, or half of a character; write \\\\ for a backslash"
+_BY_START: Final = {"|": _HEADER, ">": _HEADER, '"': _ESCAPE}
+
+
+class YamlError(ValueError):
+    """A file is refused. `line` and `column` count from 1; str() is "name:line:column: message"."""
+
+    def __init__(self, name: str, line: int, column: int, message: str) -> None:
+        super().__init__(name, line, column, message)
+        self.name = name
+        self.line = line
+        self.column = column
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.line}:{self.column}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """What a file holds.
 
-    `data` is dict, list, str, int, float, bool or None; an aliased node is the same object at both places.
-    `marks` maps the JSON Pointer of every value in a mapping (to the place of its key) and of every list item
-    to (line, column), both from 1; "" is the first node. What lies inside an aliased node has no mark of its
-    own: `at` answers with the alias. `values` holds the place of the value itself for what is written behind
-    a key.
+    Attributes:
+        data: dict, list, str, int, float, bool or None; an aliased node is the same object at both places.
+        marks: (line, column), both from 1, of every JSON Pointer: of the key for a value in a mapping, else of
+            the value; "" is the first node. What lies inside an aliased node has no mark of its own.
+        values: the place of the value itself, for what is written behind a key.
     """
 
     data: Any
@@ -66,275 +116,328 @@ class Document:
     values: Mapping[str, tuple[int, int]]
 
     def at(self, pointer: str) -> tuple[int, int]:
-        """(line, column) of the pointer, or of its nearest ancestor in the file. Never raises."""
+        """Return (line, column) of the pointer, or of its nearest ancestor in the file. Never raises."""
         while pointer and pointer not in self.marks:
             pointer = pointer.rpartition("/")[0]
         return self.marks.get(pointer, (1, 1))
 
     def place(self, pointer: str, of_value: bool) -> tuple[int, int]:
-        """As `at`, or with `of_value` the place of the value behind the key."""
-        found = self.values.get(pointer) if of_value else None
-        return found or self.at(pointer)
+        """Return the same as `at`, or with `of_value` the place of the value behind the key."""
+        place = self.values.get(pointer) if of_value else None
+        return place or self.at(pointer)
 
 
 def load(data: bytes, name: str, *, max_bytes: int = 1 << 20) -> Document:
     """Read one document from `data`; `name` stands in errors.
 
-    Raises YamlError for whatever is not in the accepted part of YAML, and nothing else.
+    Raises:
+        YamlError: for whatever is not in the accepted part of YAML. Nothing else is raised.
     """
-    builder = _Builder(decode(data, name, max_bytes))
-    handlers = builder.handlers()
-    events: Any = yaml.parse(builder.text.text, Loader=_LOADER)
+    reader = _Reader(_decode(data, name, max_bytes), name)
+    parsed: Any = yaml.parse(reader.text, Loader=_LOADER)
+    with contextlib.closing(parsed) as events:
+        try:
+            return reader.document(events)
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+            raise reader.syntax_error(mark) from None
+        except OverflowError:  # PyYAML's own scanner lets chr() fail on an escape beyond the last code point
+            raise reader.syntax_error(None) from None
+
+
+def _decode(data: bytes, name: str, max_bytes: int) -> str:
+    """Return the text of a file, which holds only characters that a reader can see."""
+    if len(data) > max_bytes:
+        raise YamlError(name, 1, 1, f"the file has more than {max_bytes} bytes; split it")
     try:
-        for event in events:
-            handler = handlers.get(type(event))
-            if handler is not None:
-                handler(event)
-    except YamlError:
-        raise
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        raise builder.text.stopped(mark) from None
-    except (ValueError, OverflowError):
-        # The pure Python scanner lets chr() fail on an escape beyond the last code point.
-        raise builder.text.stopped(None) from None
-    finally:
-        events.close()
-    return builder.document()
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8")
+        raise _Reader(before, name).error(
+            len(before), "not UTF-8 here; save the file as UTF-8 without a byte order mark"
+        ) from None
+    if hidden := _HIDDEN.search(text):
+        message = (
+            f"U+{ord(hidden[0]):04X} is not visible; remove it, or write it as an escape in double quotes"
+        )
+        if hidden[0] == "\r":
+            message = "a carriage return without a line feed; end lines with a line feed"
+        raise _Reader(text, name).error(hidden.start(), message)
+    return text
 
 
-class _Frame:
-    """A collection that is still open."""
+class _Reader:
+    """Build the data of one file from the parser's events, node by node. Places in the text are indices."""
 
-    __slots__ = ("anchor", "column", "flow", "height", "key", "pointer", "start", "value", "weight")
-
-    def __init__(self, value: Any, pointer: str, event: Any, column: int, weight: int) -> None:
-        self.value = value
-        self.pointer = pointer
-        self.anchor: str | None = event.anchor
-        self.start: int = event.start_mark.index
-        self.flow = bool(event.flow_style)
-        self.column = column  # where the innermost collection without brackets begins, -1 without any
-        self.weight = weight  # expanded nodes counted before this one
-        self.height = 1  # levels of collections, this one included
-        self.key: str | None = None  # the key that waits for its value
-
-
-class _Builder:
-    """Turns events into plain data; every handler either adds to it or raises YamlError."""
-
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: str, name: str) -> None:
         self.text = text
+        self.name = name
+        self.checked = 0  # all text before this index is checked
+        # where the last line ends if no line feed does, else behind the text
+        self.unended = len(text) + 1 if text.endswith("\n") else len(text.rstrip(" \r\n"))
         self.marks: dict[str, tuple[int, int]] = {}
         self.values: dict[str, tuple[int, int]] = {}
-        self.stack: list[_Frame] = []
-        # anchor -> (node, its expanded nodes, its height); None while the node is open.
-        self.anchors: dict[str, tuple[Any, int, int] | None] = {}
-        self.aliases = 0
-        self.nodes = 0
-        self.pointers = 0
-        self.documents = 0
-        self.data: Any = None
+        self.anchors: dict[str, Any] = {}
+        self.aliases = self.nodes = self.pointers = 0
 
-    def handlers(self) -> dict[type, Callable[[Any], None]]:
-        """By event type; stream borders and the end of a document carry no data."""
-        return {
-            yaml.DocumentStartEvent: self.document_start,
-            yaml.ScalarEvent: self.scalar,
-            yaml.AliasEvent: self.alias,
-            yaml.SequenceStartEvent: self.open,
-            yaml.SequenceEndEvent: self.close,
-            yaml.MappingStartEvent: self.open,
-            yaml.MappingEndEvent: self.close,
-        }
+    def document(self, events: Iterator[Any]) -> Document:
+        """Read the only document."""
+        self.events = events
+        next(events)  # the start of the stream
+        if type(next(events)) is yaml.StreamEndEvent:
+            raise self.error(0, "the file is empty; write a document in it")
+        first = next(events)
+        if isinstance(first, yaml.ScalarEvent) and not (first.value or first.tag) and first.implicit[0]:
+            raise self.error(self.start(first)[0], "the document is empty; write something in it")
+        self.mark("", first.start_mark)
+        data = self.node(first, "", 0, -1, False)
+        next(events)  # the end of the document
+        after: Any = next(events)
+        if type(after) is not yaml.StreamEndEvent:
+            message = "a second document starts here; keep one document in a file"
+            raise self.error(after.start_mark.index, message)
+        self.check_gap(len(self.text))
+        return Document(data, self.marks, self.values)
 
-    def document(self) -> Document:
-        if not self.documents:
-            raise self.text.error(0, "the file is empty; write a document in it")
-        self.text.close()
-        return Document(self.data, self.marks, self.values)
+    def node(self, event: Any, pointer: str, depth: int, indent: int, in_brackets: bool) -> Any:
+        """Return the value of the node that starts with `event`.
 
-    def refuse(self, mark: Any, message: str) -> YamlError:
-        return self.text.error(mark.index, message)
-
-    def tagged(self, mark: Any) -> YamlError:
-        anchored = self.text.text.startswith("&", mark.index)
-        return self.text.error(self.text.anchor(mark.index) if anchored else mark.index, TAGGED)
-
-    def document_start(self, event: Any) -> None:
-        self.documents += 1
-        if self.documents > 1:
-            raise self.refuse(event.start_mark, "a second document starts here; keep one document in a file")
-        # The pure Python parser drops directives it does not know, so the text is asked as well.
-        found = _DIRECTIVE.search(self.text.text, 0, event.end_mark.index)
-        if found:
-            raise self.text.error(found.start(), "directives are not accepted; remove this line")
-
-    def scalar(self, event: Any) -> None:
-        mark = event.start_mark
-        value = event.value
-        plain = event.implicit[0]
-        self.text.scalar(mark.index, event.end_mark.index)
-        if event.tag is not None:
-            raise self.tagged(mark)
-        frame = self.stack[-1] if self.stack else None
-        if not plain or self.text.tabs or (frame is not None and frame.flow):
-            self.written(event, frame)
-        if frame is not None and frame.key is None and type(frame.value) is dict:
-            self.add_key(frame, value, mark, plain)
+        `indent` is the column, from 0, of the innermost collection without brackets around it, or -1.
+        """
+        if type(event) is yaml.AliasEvent:
+            return self.alias(event, depth)
+        value: Any
+        start, column = self.start(event)
+        if type(event) is yaml.ScalarEvent:
+            value = self.scalar(event, start, indent, in_brackets)
+            if event.implicit[0] and (not value or value[0] in _AMBIGUOUS_START):
+                value = self.resolve(value, start)
         else:
-            self.count(mark, 1)
-            if plain and (not value or value[0] in _SUSPECT_START):
-                if not value and frame is None:
-                    raise self.refuse(mark, "the document is empty; write something in it")
-                value = self.resolve(value, mark)
-            self.place(value, event)
+            if depth >= MAX_DEPTH:
+                raise self.error(start, f"nested deeper than {MAX_DEPTH} levels; flatten it")
+            if event.flow_style:
+                column = indent
+            read = self.items if type(event) is yaml.SequenceStartEvent else self.entries
+            value, end = read(pointer, depth + 1, column, event.flow_style)
+            if event.flow_style and not in_brackets:
+                self.check_lines(start, end.end_mark.index, indent, may_comment=True)
         if event.anchor is not None:
-            self.define(event.anchor, mark, (value, 1, 0))
+            self.anchors[event.anchor] = value
+        return value
 
-    def written(self, event: Any, frame: _Frame | None) -> None:
-        """How a scalar is written: what the parsers let pass, and other readers do not."""
-        start, end = event.start_mark.index, event.end_mark.index
+    def items(self, pointer: str, depth: int, indent: int, in_brackets: bool) -> tuple[list[Any], Any]:
+        """Return the items of a list, and its last event."""
+        items: list[Any] = []
+        while type(event := next(self.events)) is not yaml.SequenceEndEvent:
+            below = f"{pointer}/{len(items)}"
+            self.mark(below, event.start_mark)
+            items.append(self.node(event, below, depth, indent, in_brackets))
+        return items, event
+
+    def entries(self, pointer: str, depth: int, indent: int, in_brackets: bool) -> tuple[dict[str, Any], Any]:
+        """Return the entries of a mapping, and its last event."""
+        entries: dict[str, Any] = {}
+        while type(event := next(self.events)) is not yaml.MappingEndEvent:
+            key = self.key(event, indent, in_brackets)
+            below = f"{pointer}/{_escape(key)}"
+            if key in entries:
+                line, column = self.marks[below]
+                raise self.error(
+                    event.start_mark.index,
+                    f"the key {shown(key)} stands at {line}:{column} already; keep one",
+                )
+            self.mark(below, event.start_mark)
+            value = next(self.events)
+            entries[key] = self.node(value, below, depth, indent, in_brackets)
+            mark, end = value.start_mark, value.end_mark
+            if type(value) is not yaml.ScalarEvent or mark.index < end.index:
+                self.values[below] = (mark.line + 1, mark.column + 1)
+        return entries, event
+
+    def key(self, event: Any, indent: int, in_brackets: bool) -> str:
+        """Return a key, which is text to every reader."""
+        if type(event) is not yaml.ScalarEvent:
+            raise self.error(event.start_mark.index, "a key must be plain or quoted text; write it out")
+        start, _ = self.start(event)
+        key = self.scalar(event, start, indent, in_brackets)
+        plain = event.implicit[0]
+        if plain and key == "<<":
+            raise self.error(start, "merge keys are not accepted; write the entries out")
+        if not key:
+            raise self.error(start, "a key is missing here; write one before the colon")
+        if plain and key[0] in _AMBIGUOUS_START and type(self.resolve(key, start)) is not str:
+            raise self.error(start, f"the key {shown(key)} is not text; quote it")
+        if hidden := _HIDDEN_IN_KEY.search(key):
+            raise self.error(start, f"a key with the hidden character U+{ord(hidden[0]):04X}; remove it")
         if event.anchor is not None:
-            start = self.text.anchor(start)
-        column = frame.column if frame else -1
+            self.anchors[event.anchor] = key
+        return key
+
+    def alias(self, event: Any, depth: int) -> Any:
+        """Return the value that an alias stands for; it counts in full."""
+        index = event.start_mark.index
+        self.check_gap(index)
+        self.checked = event.end_mark.index
+        self.aliases += 1
+        if self.aliases > MAX_ALIASES:
+            raise self.error(index, f"more than {MAX_ALIASES} aliases; write the values out")
+        if event.anchor not in self.anchors:
+            raise self.error(index, "an alias of an anchor that is not defined above; write the value out")
+        value = self.anchors[event.anchor]
+        if value is self:
+            raise self.error(index, "an alias inside its own anchor; write the value out")
+        nodes, height = _size(value)
+        if depth + height > MAX_DEPTH:
+            raise self.error(index, f"nested deeper than {MAX_DEPTH} levels; flatten it")
+        self.count(index, nodes)
+        return value
+
+    def start(self, event: Any) -> tuple[int, int]:
+        """Check what stands before a node, and its anchor; return index and column of what it holds."""
+        index, column = event.start_mark.index, event.start_mark.column
+        self.check_gap(index)
+        if event.anchor is not None:
+            if event.anchor in self.anchors:
+                raise self.error(index, "an anchor of this name stands above already; rename one of them")
+            self.anchors[event.anchor] = self  # an alias in the node would be of the node itself
+            anchor = _ANCHOR_AND_GAP.match(self.text, index)
+            if anchor is None:
+                raise self.stray(index)
+            index = anchor.end()
+            column = index - self.text.rfind("\n", 0, index) - 1
+        if event.tag is not None:
+            raise self.error(index, _TAGGED)
+        self.count(index, 1)
+        return index, column
+
+    def scalar(self, event: Any, start: int, indent: int, in_brackets: bool) -> str:
+        """Return the text of a scalar once the way it is written is known to be read alike everywhere."""
+        value: str = event.value
+        text, end = self.text, event.end_mark.index
+        self.checked = max(self.checked, end)
         if event.implicit[0]:
-            self.text.plain(start, end, frame is not None and frame.flow)
+            stray = (_STRAY_IN_BRACKETS if in_brackets else _TAB).search(text, start, end)
+            if stray:
+                raise self.stray(stray.start())
+            if in_brackets and (colon := _GLUED_COLON.match(text, end)):
+                raise self.stray(colon.end() - 1)
         elif event.style in ("|", ">"):
-            self.text.block(start, end, column)
+            self.check_block(start, end, indent)
         else:
             if event.start_mark.line != event.end_mark.line:
-                self.text.lines(start, end, column, False)
-            if not event.value.isascii() and _SURROGATE.search(event.value):
-                self.text.escapes(start)
+                self.check_lines(start, end, indent, may_comment=False)
+            if not value.isascii() and _SURROGATE.search(value):
+                raise self.error(start, _ESCAPE)
+        return value
 
-    def resolve(self, value: str, mark: Any) -> Any:
-        """A plain scalar as bool, None, int, float or text; refuses what readers disagree on."""
+    def resolve(self, value: str, index: int) -> Any:
+        """Return a plain scalar as bool, None, int, float or text; refuse what readers disagree on."""
         if value in _WORDS:
             return _WORDS[value]
         if _INT.fullmatch(value):
             if len(value) > _INT_DIGITS or abs(int(value)) > MAX_INT:
-                raise self.refuse(mark, "an integer beyond 2^53-1; quote it if it is text")
+                raise self.error(index, "an integer beyond 2^53-1; quote it if it is text")
             return int(value)
         if _FLOAT.fullmatch(value):
             if not math.isfinite(float(value)):
-                raise self.refuse(mark, "a number too large; quote it if it is text")
+                raise self.error(index, "a number too large; quote it if it is text")
             return float(value)
-        if value.lower() in _REFUSED_WORDS or _REFUSED.fullmatch(value):
-            raise self.refuse(mark, f"YAML readers disagree on {shown(value)}; quote it if it is text")
+        if _AMBIGUOUS.fullmatch(value):
+            raise self.error(index, f"YAML readers disagree on {shown(value)}; quote it if it is text")
         return value
 
-    def add_key(self, frame: _Frame, key: str, mark: Any, plain: bool) -> None:
-        self.count(mark, 1)
-        if plain and key == "<<":
-            raise self.refuse(mark, "merge keys are not accepted; write the entries out")
-        if not key:
-            raise self.refuse(mark, "a key is missing here; write one before the colon")
-        if plain and key[0] in _SUSPECT_START and type(self.resolve(key, mark)) is not str:
-            raise self.refuse(mark, f"the key {shown(key)} is not text; quote it")
-        hidden = HIDDEN_IN_KEY.search(key)
-        if hidden:
-            raise self.refuse(mark, f"a key with the hidden character U+{ord(hidden.group()):04X}; remove it")
-        pointer = f"{frame.pointer}/{_escape(key)}"
-        if key in frame.value:
-            line, column = self.marks[pointer]
-            raise self.refuse(mark, f"the key {shown(key)} stands at {line}:{column} already; keep one")
-        self.record(pointer, mark)
-        frame.key = key
-
-    def place(self, value: Any, event: Any) -> str:
-        """Put a node where it belongs; returns its pointer."""
-        mark = event.start_mark
-        if not self.stack:
-            self.data = value
-            self.record("", mark)
-            return ""
-        frame = self.stack[-1]
-        if frame.key is not None:
-            pointer = f"{frame.pointer}/{_escape(frame.key)}"
-            frame.value[frame.key] = value
-            frame.key = None
-            if mark.index < event.end_mark.index or type(value) is list or type(value) is dict:
-                self.values[pointer] = (mark.line + 1, mark.column + 1)
-            return pointer
-        pointer = f"{frame.pointer}/{len(frame.value)}"
-        frame.value.append(value)
-        self.record(pointer, mark)
-        return pointer
-
-    def record(self, pointer: str, mark: Any) -> None:
+    def mark(self, pointer: str, mark: Any) -> None:
+        """Keep the place of a pointer."""
         self.pointers += len(pointer)
         if self.pointers > MAX_POINTERS:
-            raise self.refuse(mark, "keys too long for the many values below them; shorten the keys")
+            raise self.error(mark.index, "keys too long for the many values below them; shorten the keys")
         self.marks[pointer] = (mark.line + 1, mark.column + 1)
 
-    def open(self, event: Any) -> None:
-        mark = event.start_mark
-        self.text.scalar(mark.index, mark.index)
-        if event.tag is not None:
-            raise self.tagged(mark)
-        self.no_key_waits(mark)
-        if len(self.stack) >= MAX_DEPTH:
-            raise self.refuse(mark, f"nested deeper than {MAX_DEPTH} levels; flatten it")
-        weight = self.nodes
-        self.count(mark, 1)
-        column = mark.column
-        if event.anchor is not None:
-            self.define(event.anchor, mark, None)
-        if event.flow_style:
-            column = self.stack[-1].column if self.stack else -1
-        elif event.anchor is not None:
-            column = self.text.column(self.text.anchor(mark.index))
-        value: Any = [] if type(event) is yaml.SequenceStartEvent else {}
-        pointer = self.place(value, event)
-        self.stack.append(_Frame(value, pointer, event, column, weight))
-
-    def close(self, event: Any) -> None:
-        frame = self.stack.pop()
-        if frame.flow and not (self.stack and self.stack[-1].flow):
-            self.text.lines(frame.start, event.end_mark.index, frame.column, True)
-        if frame.anchor is not None:
-            self.anchors[frame.anchor] = (frame.value, self.nodes - frame.weight, frame.height)
-        self.grow(frame.height)
-
-    def alias(self, event: Any) -> None:
-        mark = event.start_mark
-        self.text.scalar(mark.index, event.end_mark.index)
-        self.no_key_waits(mark)
-        self.aliases += 1
-        if self.aliases > MAX_ALIASES:
-            raise self.refuse(mark, f"more than {MAX_ALIASES} aliases; write the values out")
-        if event.anchor not in self.anchors:
-            raise self.refuse(mark, "an alias of an anchor that is not defined above; write the value out")
-        known = self.anchors[event.anchor]
-        if known is None:
-            raise self.refuse(mark, "an alias inside its own anchor; write the value out")
-        value, weight, height = known
-        if len(self.stack) + height > MAX_DEPTH:
-            raise self.refuse(mark, f"nested deeper than {MAX_DEPTH} levels; flatten it")
-        self.count(mark, weight)
-        self.grow(height)
-        self.place(value, event)
-
-    def define(self, anchor: str, mark: Any, node: tuple[Any, int, int] | None) -> None:
-        self.text.anchor(mark.index)
-        if anchor in self.anchors:
-            raise self.refuse(mark, "an anchor of this name stands above already; rename one of them")
-        self.anchors[anchor] = node
-
-    def no_key_waits(self, mark: Any) -> None:
-        """A collection or an alias may stand anywhere but in the place of a key."""
-        if self.stack and self.stack[-1].key is None and type(self.stack[-1].value) is dict:
-            raise self.refuse(mark, "a key must be plain or quoted text; write it out")
-
-    def count(self, mark: Any, weight: int) -> None:
-        self.nodes += weight
+    def count(self, index: int, nodes: int) -> None:
+        """Count nodes, as if every alias were written out."""
+        self.nodes += nodes
         if self.nodes > MAX_NODES:
-            raise self.refuse(mark, f"more than {MAX_NODES} values; split the file")
+            raise self.error(index, f"more than {MAX_NODES} values; split the file")
 
-    def grow(self, height: int) -> None:
-        if self.stack and self.stack[-1].height <= height:
-            self.stack[-1].height = height + 1
+    def check_gap(self, index: int) -> None:
+        """Check that only indicators, blanks and comments stand before a node at `index`."""
+        if index > self.checked:
+            self.checked = _end(_GAP, self.text, self.checked)
+            if self.checked < index:
+                raise self.stray(self.checked)
+
+    def check_lines(self, start: int, end: int, indent: int, *, may_comment: bool) -> None:
+        """Check that each line of quotes or brackets goes deeper than column `indent`.
+
+        YAML asks for it; PyYAML does not, and what looks like a key of its own would be part of a value.
+        """
+        for line in _NEXT_LINE.finditer(self.text, start, end):
+            if line[2] == "\t":
+                raise self.stray(line.end())
+            if len(line[1]) <= indent and not (may_comment and line[2] == "#"):
+                raise self.error(line.end(), _SHALLOW)
+
+    def check_block(self, start: int, end: int, indent: int) -> None:
+        """Check that readers agree on a block scalar, of which only the first line and the indentation matter."""
+        block = _BLOCK.match(self.text, start)
+        if block is None:
+            raise self.error(start, _HEADER)
+        header, blank_lines, spaces = block.groups()
+        if self.text.startswith("\t", block.end()):
+            raise self.stray(block.end())
+        if start - self.text.rfind("\n", 0, start) - 1 <= indent:
+            raise self.error(start, _SHALLOW)
+        if end >= self.unended and "-" not in header:
+            raise self.error(start, "readers disagree on how this text ends; end the file with a line feed")
+        deepest = max(len(line.rstrip("\r")) for line in blank_lines.split("\n"))
+        if not header.strip("+-") and deepest > len(spaces) > indent:
+            raise self.error(block.end(), "the blank lines above go deeper than this text; shorten them")
+
+    def syntax_error(self, mark: Any) -> YamlError:
+        """Return the error for a parser that stopped at `mark`, or without one; the cause may stand before."""
+        start = _end(_GAP, self.text, self.checked)
+        index = mark.index if mark else start
+        character = self.text[start : start + 1]
+        if start <= index and character in _BY_CHARACTER.keys() - {
+            "?"
+        }:  # a ? may start a text outside brackets
+            return self.stray(start)
+        if start <= index < len(self.text) and character in _BY_START and self.text[index] != "\t":
+            return self.error(index, _BY_START[character])
+        return self.stray(index)
+
+    def stray(self, index: int) -> YamlError:
+        """Return the error for a character that must not stand at `index`."""
+        character = self.text[index : index + 1]
+        message = _BY_CHARACTER.get(character)
+        if message is None and _GLUED_COLON.match(self.text, index):
+            message = "a colon needs a space after it"
+        elif message is None:
+            remedy = "check the indentation, quotes and brackets of this line and the one above"
+            if not character:
+                remedy = "the file ends here; look above for an open quote or bracket, or a missing colon"
+            message = f"not valid YAML here: {remedy}"
+        return self.error(index, message)
+
+    def error(self, index: int, message: str) -> YamlError:
+        """Return a refusal at a place."""
+        line = self.text.count("\n", 0, index) + 1
+        return YamlError(self.name, line, index - self.text.rfind("\n", 0, index), message)
+
+
+def _size(value: Any) -> tuple[int, int]:
+    """Return how many nodes a value has, keys included, and how many levels of collections."""
+    if type(value) is not list and type(value) is not dict:
+        return 1, 0
+    keys = len(value) if type(value) is dict else 0
+    parts = [_size(item) for item in (value.values() if type(value) is dict else value)]
+    return 1 + keys + sum(nodes for nodes, _ in parts), 1 + max((height for _, height in parts), default=0)
+
+
+def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
+    """Return where a match of the pattern ends, or `start` without one."""
+    match = pattern.match(text, start)
+    return match.end() if match else start
 
 
 def _escape(key: str) -> str:
