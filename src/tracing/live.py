@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Self
 
+from ..runtime.driver.ports import RunEvent
 from .endpoint import GRPC, HTTP, target
 from .export import Connection, NotDelivered, load_exporter
 from .spans import Projector, Span
