@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from .functions import tool_from_function
-    from .hints import resource
     from .langchain import from_langchain
     from .langchain_model import LangChainModel
     from .openai_agents import from_openai_agents
+    from .schemas import resource
 
 __all__ = ["LangChainModel", "from_langchain", "from_openai_agents", "resource", "tool_from_function"]
 
@@ -23,7 +23,7 @@ _PLACES: Final = {
     "LangChainModel": ".langchain_model",
     "from_langchain": ".langchain",
     "from_openai_agents": ".openai_agents",
-    "resource": ".hints",
+    "resource": ".schemas",
     "tool_from_function": ".functions",
 }
 

@@ -11,9 +11,9 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Required, TypedDict
 
 from ..fail.errors import InputError, ToolError
 from ..runtime.formats import canonical_json
@@ -22,16 +22,51 @@ from ..runtime.resources.mount_path import parse_path
 from ..runtime.resources.url import parse_url
 from ..runtime.schema.schema_walk import Resource
 from ..runtime.tools.contract import Tool
-from .results import output_schema, plain
 from .schemas import adopt
 
-PATHS: Final = ("copy", "text")
+_PATHS: Final = ("copy", "text")
 _PARTING_S: Final = 5.0
+
+
+class ToolOptions(TypedDict, total=False):
+    """What is said of a foreign tool beside its own description.
+
+    Attributes:
+        effect: `pure`, `read`, `write` or `network`.
+        idempotent: Whether the same call may be made twice.
+        resources: What a string is (`url`, `path:read`, `path:write`, `none`), by argument name or by a place such
+            as `/items/*/path`.
+        transient: Exceptions worth another attempt, of any library.
+        timeout_s: Seconds that an attempt may take.
+        name: Instead of the tool's own.
+        description: Instead of the tool's own.
+        returns: The type of the result, instead of the annotation.
+        paths: What a path becomes for a tool that takes no `io`: `"copy"` a private copy to read, `"text"` the
+            mount path as text.
+    """
+
+    effect: Required[str]
+    idempotent: Required[bool]
+    resources: Mapping[str, str] | None
+    transient: Iterable[type[BaseException]]
+    timeout_s: float | None
+    name: str | None
+    description: str | None
+    returns: Any
+    paths: str | None
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """A tool as its framework has it. `call` gets the arguments and our `io`; `source` is what is digested."""
+    """A tool as its framework has it.
+
+    Attributes:
+        parameters: The JSON Schema of its arguments.
+        call: Called with the arguments and our `io`; returns the result.
+        source: What is digested as its code.
+        returns: The annotation of its result.
+        takes_io: Whether it opens files and connections through `io`.
+    """
 
     name: str
     description: str
@@ -40,58 +75,64 @@ class Foreign:
     source: object
     returns: Any
     takes_io: bool = False
-    resources: Mapping[str, str] = field(default_factory=dict)
 
 
-def governed(
-    foreign: Foreign,
-    *,
-    effect: str,
-    idempotent: bool,
-    transient: Iterable[type[BaseException]],
-    timeout_s: float | None,
-    paths: str | None,
-) -> Tool:
-    """The Tool that our loader accepts. Raises ToolError, one line, where it does not."""
+def checked_options(options: ToolOptions) -> ToolOptions:
+    """Return the options. Raises TypeError as Python does for a keyword that is unknown or missing."""
+    known, required = ToolOptions.__annotations__, ("effect", "idempotent")
+    for name in options.keys() - known.keys():
+        raise TypeError(f"got an unexpected keyword argument {name!r}")
+    for name in required:
+        if name not in options:
+            raise TypeError(f"missing a required keyword argument: {name!r}")
+    return options
+
+
+def govern(foreign: Foreign, options: ToolOptions) -> Tool:
+    """Return the Tool that our loader accepts. Raises ToolError, one line, where it does not."""
+    from .annotations import output_schema, to_data
+
     label = inert(f"tool {foreign.name!r}")
-    if not foreign.description:
+    paths = options.get("paths")
+    description = options.get("description") or foreign.description
+    if not description:
         raise ToolError("says nothing of what it does", file=label, remedy="give description=")
-    if paths is not None and paths not in PATHS:
-        raise ToolError(f"paths={paths!r} is unknown", file=label, remedy=f"use one of {', '.join(PATHS)}")
-    kinds, others = _transient(transient, label)
-    made: list[Resource] = []
+    if paths is not None and paths not in _PATHS:
+        raise ToolError(f"paths={paths!r} is unknown", file=label, remedy=f"use one of {', '.join(_PATHS)}")
+    kinds, others = _transient(options.get("transient", ()), label)
+    declared: list[Resource] = []
 
     def run(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
         given = arguments
-        for found in made:
+        for found in declared:
             given = changed(given, found.path, _canonical(found.kind))
         try:
             if paths == "copy":
-                return {"result": _with_copies(foreign.call, given, io, made)}
-            return {"result": plain(foreign.call(given, io))}
+                return {"result": _with_copies(foreign.call, given, io, declared)}
+            return {"result": to_data(foreign.call(given, io))}
         except others as error:
             raise _stand_in(error) from error
 
     try:
         tool = Tool(
             name=foreign.name,
-            description=foreign.description,
-            input_schema=adopt(foreign.parameters, foreign.resources, label),
-            output_schema=output_schema(foreign.returns),
-            effect=effect,
-            idempotent=idempotent,
+            description=description,
+            input_schema=adopt(foreign.parameters, options.get("resources") or {}, label),
+            output_schema=output_schema(options.get("returns", foreign.returns)),
+            effect=options["effect"],
+            idempotent=options["idempotent"],
             run=run,
             transient=kinds,
             digest=digest_of(foreign.source),
-            timeout_s=timeout_s,
+            timeout_s=options.get("timeout_s"),
         )
     except ToolError as error:
         raise _said_here(error) from None
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ToolError(
-            f"its schema cannot be read ({type(error).__name__})", file=label, remedy="mend the schema"
+            f"its schema cannot be read ({type(error).__name__})", file=label, remedy="fix the schema"
         ) from None
-    made += tool.resources
+    declared += tool.resources
     _check_paths(tool, foreign.takes_io, paths, label)
     return tool
 
@@ -139,7 +180,9 @@ def _transient(
     others: list[type[Exception]] = []
     for kind in given:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
-            raise ToolError("transient= holds something else than exceptions", file=label, remedy="mend it")
+            raise ToolError(
+                "transient= holds something else than exceptions", file=label, remedy="name exception classes"
+            )
         if kind.__module__ == builtins.__name__:
             own.append(kind)
         else:
@@ -185,6 +228,8 @@ def _with_copies(
     call: Callable[[dict[str, Any], Any], Any], arguments: dict[str, Any], io: Any, made: Iterable[Resource]
 ) -> Any:
     """Call a tool with private copies of the files it reads; the way to them stays out of its result."""
+    from .annotations import to_data
+
     with tempfile.TemporaryDirectory(prefix="tachograph-copy-", ignore_cleanup_errors=True) as folder:
         home = os.path.realpath(folder)
 
@@ -199,7 +244,7 @@ def _with_copies(
         for found in made:
             if found.kind == "path:read":
                 given = changed(given, found.path, copied)
-        return _without(plain(call(given, io)), f"{home}/")
+        return _without(to_data(call(given, io)), f"{home}/")
 
 
 def _without(value: Any, text: str) -> Any:
@@ -222,7 +267,7 @@ def digest_of(source: object) -> str | None:
     return None
 
 
-def finished(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+def run_coroutine(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """What a coroutine returns, run to its end: here, or in a thread of its own where a loop runs already."""
     import asyncio
 
@@ -230,10 +275,10 @@ def finished(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(make())
-    return _finished_aside(make)
+    return _run_in_thread(make)
 
 
-def _finished_aside(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+def _run_in_thread(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     import asyncio
 
     box: dict[str, Any] = {}
@@ -260,7 +305,7 @@ def _finished_aside(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     return box["value"]
 
 
-def need(module: str, package: str, extra: str) -> Any:
+def require_module(module: str, package: str, extra: str) -> Any:
     """A framework's module. InputError where it is not installed."""
     try:
         return importlib.import_module(module)

@@ -4,103 +4,99 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ..fail.errors import ToolError
 from ..runtime.tools.contract import Tool
-from .common import Foreign, finished, governed
-from .hints import Hint, Reader, closed, converted, with_default
-from .results import UNSAID
+from .common import Foreign, ToolOptions, checked_options, govern, require_module, run_coroutine
+
+if TYPE_CHECKING:
+    from .annotations import Argument
 
 _IO: Final = "io"
 _ARGUMENT: Final = re.compile(r"(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 
-def tool_from_function(
-    function: Callable[..., Any],
-    *,
-    effect: str,
-    idempotent: bool,
-    resources: Mapping[str, str] | None = None,
-    transient: Iterable[type[BaseException]] = (),
-    timeout_s: float | None = None,
-    name: str | None = None,
-    description: str | None = None,
-    returns: Any = UNSAID,
-    paths: str | None = None,
-) -> Tool:
-    """A function as a Tool: its annotations are the schema, its docstring says what it does.
+def tool_from_function(function: Callable[..., Any], **options: Unpack[ToolOptions]) -> Tool:
+    """Return a function as a Tool: its annotations are the schema, its docstring says what it does.
 
-    `effect` and `idempotent` are what the tool contract asks. `resources` says of an argument what it is, as
-    `Annotated[str, resource("url")]` does beside the annotation. A parameter named `io` gets the run's
-    workspace and is not offered to the model; a coroutine function is run to its end. `transient` may hold
-    exceptions of any library. `returns` stands in for the return annotation. `paths` says what a path becomes
-    for a function that takes no `io`: `"copy"` a private copy to read, `"text"` the mount path as text.
+    `Annotated[str, resource("url")]` says beside an annotation what a string is, as `resources` does. A parameter
+    named `io` gets the run's workspace and is not offered to the model; a coroutine function is run to its end.
+    The result is `{"result": ...}`.
 
-    The result is `{"result": ...}`. Raises ToolError, one line, for what has no exact schema.
+    Args:
+        function: A function or bound method whose parameters are annotated.
+        **options: See ToolOptions.
+
+    Raises:
+        ToolError: Something has no exact schema, in one line.
+        InputError: pydantic is not installed.
     """
     if not (inspect.isfunction(function) or inspect.ismethod(function)):
         raise ToolError(f"{type(function).__name__} is no function", remedy="give a def, or a bound method")
-    called = name or function.__name__
-    label = f"tool {called!r}"
+    said = checked_options(options)
+    name = said.get("name") or function.__name__
+    label = f"tool {name!r}"
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ToolError("yields its results", file=label, remedy="return them, such as a list")
-    reader = Reader(label)
-    named = reader.named(function, "the function")
-    summary, said = documented(inspect.getdoc(function) or "")
-    fields: dict[str, Hint] = {}
-    properties: dict[str, Any] = {}
-    required: list[str] = []
+    require_module("pydantic", "pydantic", "functions")
+    from .annotations import closed, type_hints
+
+    hints = type_hints(function, "the function", label)
+    summary, described = documented(inspect.getdoc(function) or "")
+    arguments = _arguments(function, hints, described, label)
     parameters = inspect.signature(function).parameters
-    for parameter in parameters.values():
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise reader.refuse(str(parameter), "cannot be given by its name", "name each parameter")
-        if parameter.name == _IO:
-            continue
-        if parameter.name not in named:
-            raise reader.refuse(parameter.name, "has no annotation")
-        fields[parameter.name] = hint = reader.read(named[parameter.name], parameter.name)
-        schema = hint.schema
-        if parameter.name in said:
-            schema = {"description": said[parameter.name], **schema}
-        if parameter.default is parameter.empty:
-            required.append(parameter.name)
-        else:
-            schema = with_default(schema, parameter.default)
-        properties[parameter.name] = schema
     takes_io = _IO in parameters
 
-    def call(arguments: dict[str, Any], io: Any) -> Any:
-        values = converted(fields, arguments)
+    def call(given: dict[str, Any], io: Any) -> Any:
+        values = {key: arguments[key].read(value) for key, value in given.items()}
         if takes_io:
             values[_IO] = io
         if inspect.iscoroutinefunction(function):
-            return finished(lambda: function(**values))
+            return run_coroutine(lambda: function(**values))
         return function(**values)
 
+    required = [key for key in arguments if parameters[key].default is inspect.Parameter.empty]
     foreign = Foreign(
-        name=called,
-        description=description or summary,
-        parameters=closed(properties, required),
+        name=name,
+        description=summary,
+        parameters=closed({key: argument.schema for key, argument in arguments.items()}, required),
         call=call,
         source=function,
-        returns=named.get("return", Any) if returns is UNSAID else returns,
+        returns=hints.get("return", Any),
         takes_io=takes_io,
-        resources=resources or {},
     )
-    return governed(
-        foreign,
-        effect=effect,
-        idempotent=idempotent,
-        transient=transient,
-        timeout_s=timeout_s,
-        paths=paths,
-    )
+    return govern(foreign, said)
+
+
+def _arguments(
+    function: Callable[..., Any], hints: Mapping[str, Any], described: Mapping[str, str], label: str
+) -> dict[str, Argument]:
+    """Return what the model may give, by parameter."""
+    from .annotations import Argument
+
+    found = {}
+    for key, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ToolError(
+                f"{parameter} cannot be given by its name", file=label, remedy="name each parameter"
+            )
+        if key == _IO:
+            continue
+        if key not in hints:
+            raise ToolError(f"{key} has no annotation", file=label, remedy="annotate it, such as str")
+        field: dict[str, Any] = {}
+        if key in described:
+            field["description"] = described[key]
+        if parameter.default is not parameter.empty:
+            field["default"] = parameter.default
+        found[key] = Argument(hints[key], label, key, field)
+    return found
 
 
 def documented(doc: str) -> tuple[str, dict[str, str]]:
-    """The first paragraph of a docstring, and what a Google-style `Args:` says of each argument."""
+    """Return the first paragraph of a docstring, and what a Google-style `Args:` says of each argument."""
     first = " ".join(doc.split("\n\n", 1)[0].split())
     said: dict[str, list[str]] = {}
     lines = doc.splitlines()

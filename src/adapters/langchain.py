@@ -5,41 +5,37 @@ from __future__ import annotations
 import contextvars
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Unpack
 
 from ..fail.errors import ToolError
 from ..runtime.tools.contract import Tool
-from .common import Foreign, finished, governed, need
-from .results import UNSAID
+from .common import Foreign, ToolOptions, checked_options, govern, require_module, run_coroutine
 
 
-def from_langchain(
-    tool: Any,
-    *,
-    effect: str,
-    idempotent: bool,
-    resources: Mapping[str, str] | None = None,
-    transient: Iterable[type[BaseException]] = (),
-    timeout_s: float | None = None,
-    name: str | None = None,
-    description: str | None = None,
-    returns: Any = UNSAID,
-    paths: str | None = None,
-) -> Tool:
-    """A LangChain tool (`@tool`, StructuredTool, any BaseTool) as a Tool.
+def from_langchain(tool: Any, **options: Unpack[ToolOptions]) -> Tool:
+    """Return a LangChain tool (`@tool`, StructuredTool, any BaseTool) as a Tool.
 
-    The other arguments are those of `tool_from_function`. Its own `handle_tool_error` and
-    `handle_validation_error` are set aside in a copy: a failure reaches retry and record. Nothing is traced, and
-    no handler but those set on the tool itself is called. An artifact beside the content is left behind.
+    Its own `handle_tool_error` and `handle_validation_error` are set aside in a copy: a failure reaches retry and
+    record. Nothing is traced, and no handler but those set on the tool itself is called. An artifact beside the
+    content is left behind.
+
+    Args:
+        tool: The tool; it is not changed.
+        **options: See ToolOptions.
+
+    Raises:
+        ToolError: The tool cannot be governed, in one line.
+        InputError: langchain-core is not installed.
     """
-    tools = need("langchain_core.tools", "langchain-core", "langchain")
+    tools = require_module("langchain_core.tools", "langchain-core", "langchain")
     if not isinstance(tool, tools.BaseTool):
         raise ToolError(
             f"{type(tool).__name__} is no LangChain tool", remedy="give a BaseTool, such as @tool"
         )
-    called = name or tool.name
-    label = f"tool {called!r}"
+    said = checked_options(options)
+    name = said.get("name") or tool.name
+    label = f"tool {name!r}"
     if injected := _injected(tool):
         raise ToolError(
             f"{injected[0]!r} is injected by LangChain, which is not around",
@@ -53,26 +49,18 @@ def from_langchain(
     def call(arguments: dict[str, Any], _io: Any) -> Any:
         # `invoke` would take arguments with a `type` of their own for a whole call
         if is_async:
-            return _content(quietly(lambda: finished(lambda: own.arun(arguments))))
+            return _content(quietly(lambda: run_coroutine(lambda: own.arun(arguments))))
         return _content(quietly(lambda: own.run(arguments)))
 
     foreign = Foreign(
-        name=called,
-        description=inspect.cleandoc(description or tool.description),
+        name=name,
+        description=inspect.cleandoc(tool.description),
         parameters=_parameters(tool, tools.Tool, label),
         call=call,
         source=function or type(tool),
-        returns=_returned(function or tool._run, tool.response_format) if returns is UNSAID else returns,
-        resources=resources or {},
+        returns=_returned(function or tool._run, tool.response_format),
     )
-    return governed(
-        foreign,
-        effect=effect,
-        idempotent=idempotent,
-        transient=transient,
-        timeout_s=timeout_s,
-        paths=paths,
-    )
+    return govern(foreign, said)
 
 
 def _parameters(tool: Any, of_one_text: Any, label: str) -> dict[str, Any]:
@@ -124,11 +112,13 @@ def _content(output: Any) -> Any:
 
 def quietly(work: Callable[[], Any]) -> Any:
     """Call into LangChain as from outside it: no tracing, whatever the environment says, no inherited handlers."""
-    langsmith = need("langsmith", "langchain-core", "langchain")
-    inherited = need(
+    langsmith = require_module("langsmith", "langchain-core", "langchain")
+    inherited = require_module(
         "langchain_core.runnables.config", "langchain-core", "langchain"
     ).var_child_runnable_config
-    traced = need("langchain_core.tracers.context", "langchain-core", "langchain").tracing_v2_callback_var
+    traced = require_module(
+        "langchain_core.tracers.context", "langchain-core", "langchain"
+    ).tracing_v2_callback_var
 
     def within() -> Any:
         inherited.set(None)

@@ -19,7 +19,7 @@ from ..runtime.models.providers.common import (
 )
 from ..runtime.models.providers.failures import Answered, failure_of, retry_after_ms
 from ..runtime.models.types import LLMInput, LLMOutput, ToolCall
-from .common import need
+from .common import require_module
 from .langchain import quietly
 
 PROVIDER: Final = "langchain"
@@ -53,7 +53,7 @@ class LangChainModel:
     """
 
     def __init__(self, chat_model: Any, *, name: str | None = None, own_retries: bool = False) -> None:
-        base = need("langchain_core.language_models", "langchain-core", "langchain").BaseChatModel
+        base = require_module("langchain_core.language_models", "langchain-core", "langchain").BaseChatModel
         if not isinstance(chat_model, base):
             raise InputError(
                 f"{type(chat_model).__name__} is no LangChain chat model",
@@ -160,7 +160,7 @@ def _may_retry(headers: Mapping[str, str]) -> bool:
 
 def messages_of(messages: Iterable[dict[str, Any]]) -> list[Any]:
     """The history in LangChain's messages."""
-    kinds = need("langchain_core.messages", "langchain-core", "langchain")
+    kinds = require_module("langchain_core.messages", "langchain-core", "langchain")
     out: list[Any] = []
     for message in messages:
         role, content = message["role"], message["content"]

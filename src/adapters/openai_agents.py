@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import typing
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from ..fail.errors import ToolError
 from ..runtime.formats import canonical_json
 from ..runtime.tools.contract import Tool
-from .common import Foreign, finished, governed, need
-from .results import UNSAID
+from .common import Foreign, ToolOptions, checked_options, govern, require_module, run_coroutine
 
 _FAILURES: Final = ("_failure_error_function", "_use_default_failure_error_function")
 # what the SDK's runner asks around a call, and who asks it here
@@ -22,32 +20,29 @@ _ASKED: Final = (
 )
 
 
-def from_openai_agents(
-    tool: Any,
-    *,
-    effect: str,
-    idempotent: bool,
-    resources: Mapping[str, str] | None = None,
-    transient: Iterable[type[BaseException]] = (),
-    timeout_s: float | None = None,
-    name: str | None = None,
-    description: str | None = None,
-    returns: Any = UNSAID,
-    paths: str | None = None,
-    context: Any = None,
-) -> Tool:
-    """A `@function_tool` as a Tool; the arguments are those of `tool_from_function`.
+def from_openai_agents(tool: Any, *, context: Any = None, **options: Unpack[ToolOptions]) -> Tool:
+    """Return a `@function_tool` of the SDK as a Tool.
 
-    Its `failure_error_function` is set aside in a copy: a failure reaches retry and record. `context` is what the
-    function finds in its `ToolContext`. `timeout_s` is the tool's own unless given. Refused is a tool with an
-    approval or guardrails of its own, which only the SDK's runner would ask, and an agent as a tool.
+    Its `failure_error_function` is set aside in a copy: a failure reaches retry and record. `timeout_s` is the
+    tool's own unless given.
+
+    Args:
+        tool: The FunctionTool; it is not changed.
+        context: What the function finds in its `ToolContext`.
+        **options: See ToolOptions.
+
+    Raises:
+        ToolError: The tool cannot be governed, in one line. So is an agent as a tool, and a tool with an approval
+            or guardrails of its own, which only the SDK's runner would ask.
+        InputError: openai-agents is not installed.
     """
-    agents = need("agents", "openai-agents", "agents")
-    contexts = need("agents.tool_context", "openai-agents", "agents")
+    agents = require_module("agents", "openai-agents", "agents")
+    contexts = require_module("agents.tool_context", "openai-agents", "agents")
     if not isinstance(tool, agents.FunctionTool):
         raise ToolError(f"{type(tool).__name__} is no FunctionTool", remedy="give a @function_tool")
-    called = name or tool.name
-    label = f"tool {called!r}"
+    said = checked_options(options)
+    name = said.get("name") or tool.name
+    label = f"tool {name!r}"
     own = _raising(tool, label)
     _check_asked(tool, label)
     function = getattr(tool, "__wrapped__", None)
@@ -57,25 +52,19 @@ def from_openai_agents(
         about = contexts.ToolContext(
             context=context, tool_name=tool.name, tool_call_id=io.idempotency_key, tool_arguments=text
         )
-        return finished(lambda: own.on_invoke_tool(about, text))
+        return run_coroutine(lambda: own.on_invoke_tool(about, text))
 
     foreign = Foreign(
-        name=called,
-        description=description or tool.description,
+        name=name,
+        description=tool.description,
         parameters=tool.params_json_schema,
         call=call,
         source=function or own.on_invoke_tool,
-        returns=_returned(function) if returns is UNSAID else returns,
-        resources=resources or {},
+        returns=_returned(function),
     )
-    return governed(
-        foreign,
-        effect=effect,
-        idempotent=idempotent,
-        transient=transient,
-        timeout_s=timeout_s if timeout_s is not None else tool.timeout_seconds,
-        paths=paths,
-    )
+    if said.get("timeout_s") is None:
+        said["timeout_s"] = tool.timeout_seconds
+    return govern(foreign, said)
 
 
 def _raising(tool: Any, label: str) -> Any:

@@ -1,58 +1,162 @@
-"""The input schema of a foreign tool, taken over: what it says stays, and resources are declared beside it."""
+"""Input schemas of foreign tools: references followed, objects closed, resources declared."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ..fail.errors import ToolError
 from ..runtime.schema.schema_errors import did_you_mean
-from ..runtime.schema.schema_parts import Document, mapped, parts
 
-_CHOICES: Final = ("anyOf", "oneOf")
-_COMBINE: Final = ("$ref", "allOf", *_CHOICES, "if", "dependentSchemas", "patternProperties")
-_OPEN: Final = ("additionalProperties", "unevaluatedProperties")
-_WORDS: Final = ("title", "description", "default", "examples", "deprecated")
+_ONE: Final = frozenset(
+    "additionalProperties contains else if items not propertyNames then unevaluatedItems unevaluatedProperties".split()
+)
+_LIST: Final = frozenset("allOf anyOf oneOf prefixItems".split())
+_NAMED: Final = frozenset("dependentSchemas patternProperties properties".split())
+_DEFINITIONS: Final = ("$defs", "definitions")
+# keywords beside `$ref` that do not change which values fit
+_ANNOTATIONS: Final = frozenset(
+    "title description default examples deprecated readOnly writeOnly $comment x-resource".split()
+)
+# an object with one of these says by itself which other properties it takes
+_COMBINE: Final = frozenset(
+    "allOf anyOf oneOf if dependentSchemas patternProperties additionalProperties unevaluatedProperties".split()
+)
+# subschemas after all references are followed; the largest tool schemas in public collections have a few hundred
+_MOST_PARTS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class resource:
+    """What a string is, beside its annotation: `Annotated[str, resource("url")]`.
+
+    Attributes:
+        kind: `url`, `path:read`, `path:write` or `none`.
+    """
+
+    kind: str
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Callable[[Any], Any]) -> Any:
+        """Return the schema of the annotated type with this declaration; called by pydantic."""
+        return {**handler(core_schema), "x-resource": self.kind}
+
+
+def map_subschemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return a copy of `schema` with `change` applied to each schema that stands directly in it."""
+    out = dict(schema)
+    for key, value in schema.items():
+        if key in _ONE:
+            out[key] = change(value)
+        elif key in _LIST and isinstance(value, list):
+            out[key] = [change(part) for part in value]
+        elif key in _NAMED and isinstance(value, dict):
+            out[key] = {name: change(part) for name, part in value.items()}
+    return out
+
+
+def without_keywords(schema: Any, keywords: frozenset[str]) -> Any:
+    """Return `schema` and everything in it without some keywords."""
+    if not isinstance(schema, dict):
+        return schema
+    kept = map_subschemas(schema, lambda part: without_keywords(part, keywords))
+    return {key: value for key, value in kept.items() if key not in keywords}
 
 
 def adopt(parameters: Mapping[str, Any], resources: Mapping[str, str], label: str) -> dict[str, Any]:
-    """A copy of a tool's schema in which its objects are closed and its resources declared.
+    """Return a foreign input schema in the form that our loader judges.
 
-    An object that names its properties and says nothing of others takes no others. `resources` says of an
-    argument, or of a place such as `/items/*/path`, what it is. Raises ToolError for a place that is not there.
+    Every reference is replaced by what it refers to, and an object that names its properties and does not mention
+    others takes no others.
+
+    Args:
+        parameters: The JSON Schema of the tool's arguments; it is not changed.
+        resources: What a string is, by argument name or by a place such as `/items/*/path`.
+        label: Names the tool in an error.
+
+    Raises:
+        ToolError: A reference cannot be followed, or a place in `resources` does not exist.
     """
-    root = _closed(copy.deepcopy(dict(parameters)))
+    root = inline(parameters, label)
     for word in ("title", "description"):  # the tool has its own
         root.pop(word, None)
     for place, kind in resources.items():
         _declare(root, place, kind, label)
-    return _pruned(root)
+    adopted: dict[str, Any] = _closed(root)
+    return adopted
+
+
+def inline(root: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """Return a copy of a schema with every reference replaced by what it refers to. Raises ToolError."""
+    copied: dict[str, Any] = _Inliner(root, label).inline(root, ("#",))
+    return copied
+
+
+class _Inliner:
+    """Replaces references within one document."""
+
+    def __init__(self, root: Mapping[str, Any], label: str) -> None:
+        self._root, self._label = root, label
+        self._left = _MOST_PARTS
+
+    def inline(self, schema: Any, open_references: tuple[str, ...]) -> Any:
+        if not isinstance(schema, Mapping):
+            return schema
+        self._left -= 1
+        if self._left < 0:
+            raise self._refuse("its schema is too large once references are followed", "split the tool")
+        # pydantic's `discriminator` repeats what `oneOf` says
+        kept = {k: v for k, v in schema.items() if k not in (*_DEFINITIONS, "discriminator")}
+        reference = kept.pop("$ref", None)
+        if reference is None:
+            return map_subschemas(kept, lambda part: self.inline(part, open_references))
+        if reference in open_references:
+            raise self._refuse(f"{reference!r} refers to itself", "use a type that does not contain itself")
+        target = self._target(reference)
+        if kept.keys() - _ANNOTATIONS or target is None:
+            raise self._refuse(
+                f"the reference {reference!r} cannot be followed",
+                "let it stand alone and name an entry of $defs",
+            )
+        return {**self.inline(target, (*open_references, reference)), **kept}
+
+    def _target(self, reference: object) -> Mapping[str, Any] | None:
+        """Return what `#/$defs/NAME` refers to; None for anything else."""
+        start, _, name = reference.rpartition("/") if isinstance(reference, str) else ("", "", "")
+        held = self._root.get(start.removeprefix("#/")) if start[2:] in _DEFINITIONS else None
+        target = held.get(_unescaped(name)) if isinstance(held, Mapping) else None
+        return target if isinstance(target, Mapping) else None
+
+    def _refuse(self, what: str, remedy: str) -> ToolError:
+        return ToolError(what, file=self._label, remedy=remedy)
+
+
+def _unescaped(name: str) -> str:
+    return name.replace("~1", "/").replace("~0", "~")
 
 
 def _closed(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
-    out = mapped(schema, _closed)
-    if out.get("type") == "object" and "properties" in out and not out.keys() & {*_COMBINE, *_OPEN}:
+    out = map_subschemas(schema, _closed)
+    if out.get("type") == "object" and "properties" in out and not out.keys() & _COMBINE:
         out["additionalProperties"] = False
     return out
 
 
 def _declare(root: dict[str, Any], place: str, kind: str, label: str) -> None:
-    steps = place.split("/")[1:] if place.startswith("/") else [place]
     here: Any = root
-    for step in steps:
-        here = _own(root, here, place, label)
-        there = _below(here, step.replace("~1", "/").replace("~0", "~"))
-        if there is None:
-            named = list(here.get("properties", ()))
+    for step in place.split("/")[1:] if place.startswith("/") else [place]:
+        here = _single_choice(here, place, label)
+        below = _below(here, _unescaped(step))
+        if below is None:
             raise ToolError(
                 f"resources= names {place!r}, where the schema has nothing to declare",
                 file=label,
-                remedy=did_you_mean(step, named) or "name an argument, or a place such as /items/*/path",
+                remedy=did_you_mean(step, list(here.get("properties", ())))
+                or "name an argument, or a place such as /items/*/path",
             )
-        here = there
+        here = below
     if here.get("x-resource", kind) != kind:
         raise ToolError(
             f"resources= says {kind!r} of {place!r}, and its annotation {here['x-resource']!r}",
@@ -63,7 +167,7 @@ def _declare(root: dict[str, Any], place: str, kind: str, label: str) -> None:
 
 
 def _below(here: dict[str, Any], step: str) -> dict[str, Any] | None:
-    """The schema of a property, of an item by its index, or of any item or value for `*`."""
+    """Return the schema of a property, of an item by its index, or of any item or value for `*`."""
     found: Any = None
     if step == "*":
         found = here.get("items") if "items" in here else here.get("additionalProperties")
@@ -74,42 +178,16 @@ def _below(here: dict[str, Any], step: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _own(root: dict[str, Any], here: dict[str, Any], place: str, label: str) -> dict[str, Any]:
-    """What holds the next step: behind `or null`, and a copy of what is shared, so that no other place changes."""
-    for _ in range(32):
-        if "$ref" in here:
-            try:
-                target = copy.deepcopy(Document(root).target(here["$ref"]))
-            except (KeyError, ValueError):
-                target = None
-            if not isinstance(target, dict) or any(k in here for k in target if k not in _WORDS):
-                break
-            del here["$ref"]
-            here.update({key: value for key, value in target.items() if key not in here})
-            continue
-        subs = [s for key in _CHOICES for s in here.get(key, ()) if s != {"type": "null"}]
-        if not subs:
-            return here
-        if len(subs) > 1 or not isinstance(subs[0], dict):
-            break
-        here = subs[0]
-    raise ToolError(
-        f"resources= names {place!r}, to which the schema leads in more than one way",
-        file=label,
-        remedy="let the argument be of one type, or that and null",
-    )
-
-
-def _pruned(root: dict[str, Any]) -> dict[str, Any]:
-    """A schema without definitions that nothing refers to any more."""
-    for keyword in ("$defs", "definitions"):
-        defs = root.get(keyword)
-        while isinstance(defs, dict):
-            used = {part["$ref"] for part in parts(root) if "$ref" in part}
-            kept = {name: sub for name, sub in defs.items() if f"#/{keyword}/{name}" in used}
-            if len(kept) == len(defs):
-                break
-            defs = root[keyword] = kept
-        if defs == {}:
-            del root[keyword]
-    return root
+def _single_choice(here: dict[str, Any], place: str, label: str) -> dict[str, Any]:
+    """Return the schema that holds the next step, where it is an alternative to null."""
+    while choices := [
+        part for key in ("anyOf", "oneOf") for part in here.get(key, ()) if part != {"type": "null"}
+    ]:
+        if len(choices) > 1 or not isinstance(choices[0], dict):
+            raise ToolError(
+                f"resources= names {place!r}, to which the schema leads in more than one way",
+                file=label,
+                remedy="let the argument be of one type, or that and null",
+            )
+        here = choices[0]
+    return here

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tachograph.adapters.common import Foreign, changed, governed
+from tachograph.adapters.common import Foreign, changed, govern
 from tachograph.adapters.schemas import adopt
 from tachograph.fail.errors import ToolError
 from tachograph.runtime.formats.invisible_chars import HIDDEN
@@ -21,8 +21,8 @@ OPEN: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 def made(parameters: Any, resources: Any = None, name: str = "probe") -> Tool:
-    foreign = Foreign(name, "What.", parameters, lambda args, io: None, None, Any, resources=resources or {})
-    return governed(foreign, effect="pure", idempotent=True, transient=(), timeout_s=None, paths=None)
+    foreign = Foreign(name, "What.", parameters, lambda args, io: None, None, Any)
+    return govern(foreign, {"effect": "pure", "idempotent": True, "resources": resources})
 
 
 def _deep(levels: int) -> dict[str, Any]:
@@ -37,6 +37,22 @@ BROKEN: list[tuple[Any, dict[str, str], str]] = [
     (
         {"type": "object", "properties": {"url": {"$ref": "#/$defs/U"}}},
         {"/url/x": "url"},
+        "the reference '#/$defs/U' cannot be followed; let it stand alone",
+    ),
+    (
+        {
+            **OPEN,
+            "properties": {"a": {"$ref": "#/$defs/U", "minimum": 3}},
+            "$defs": {"U": {"type": "integer"}},
+        },
+        {},
+        "cannot be followed; let it stand alone",
+    ),
+    ({**OPEN, "properties": {"a": {"$ref": "#"}}}, {}, "'#' refers to itself"),
+    ({**OPEN, "properties": {"a": {"$ref": "other.json#/$defs/U"}}}, {}, "cannot be followed"),
+    (
+        {**OPEN, "properties": {"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}},
+        {"/a/x": "url"},
         "more than one way",
     ),
     ({**OPEN, "properties": {"a": {"$ref": "#/$defs/U"}}, "$defs": ["U"]}, {"/a/x": "url"}, ""),
@@ -80,26 +96,46 @@ def test_an_object_that_says_what_others_hold_is_left_alone() -> None:
     assert adopt(schema, {}, "t") == {**schema, "additionalProperties": False}
 
 
-def test_what_nothing_refers_to_any_more_is_dropped() -> None:
-    item = {"type": "object", "properties": {"url": {"type": "string"}, "next": {"$ref": "#/$defs/Other"}}}
-    other = {"type": "integer"}
+def test_references_are_followed() -> None:
+    item = {
+        "type": "object",
+        "properties": {"url": {"type": "string"}, "next": {"$ref": "#/definitions/a~1b"}},
+    }
     schema = {
         "type": "object",
         "properties": {"items": {"type": "array", "items": {"$ref": "#/$defs/Item", "description": "One."}}},
-        "$defs": {"Item": item, "Other": other, "Stray": {"type": "string"}},
+        "$defs": {"Item": item, "Stray": {"type": "string"}},
+        "definitions": {"a/b": {"type": "integer"}},
     }
     tool = made(schema, {"/items/*/url": "url"})
-    assert tool.input_schema["$defs"] == {"Other": other}
-    assert tool.input_schema["properties"]["items"]["items"]["description"] == "One."
-    assert [found.path for found in tool.resources] == [("items", "*", "url")]
+    one = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"url": {"type": "string", "x-resource": "url"}, "next": {"type": "integer"}},
+        "description": "One.",
+    }
+    assert tool.input_schema == {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"items": {"type": "array", "items": one}},
+    }
+    assert "$ref" in schema["properties"]["items"]["items"], "the schema itself is left as it was"  # type: ignore[index]
+
+
+def test_references_that_multiply_are_refused() -> None:
+    """Each definition uses the one before it twice: thirty of them would be a thousand million parts."""
+    definitions: dict[str, Any] = {"D0": {"type": "integer"}}
+    for level in range(1, 30):
+        pair = {"$ref": f"#/$defs/D{level - 1}"}
+        definitions[f"D{level}"] = {"type": "object", "properties": {"a": pair, "b": pair}}
+    schema = {"type": "object", "properties": {"x": {"$ref": "#/$defs/D29"}}, "$defs": definitions}
+    assert "too large once references are followed" in refused(lambda: made(schema))
 
 
 def test_a_definition_is_declared_only_where_it_was_said() -> None:
     item = {"type": "object", "properties": {"url": {"type": "string"}}, "additionalProperties": False}
     listed = {"type": "array", "items": {"$ref": "#/$defs/Item"}}
     schema = {"type": "object", "properties": {"one": listed, "two": listed}, "$defs": {"Item": item}}
-    adopted = adopt(schema, {"/one/*/url": "url"}, "t")
-    assert adopted["$defs"] == {"Item": item} and schema["properties"] == {"one": listed, "two": listed}
     assert "/two/*/url looks like a resource" in refused(lambda: made(schema, {"/one/*/url": "url"}))
     assert len(made(schema, {"/one/*/url": "url", "/two/*/url": "url"}).resources) == 2
 

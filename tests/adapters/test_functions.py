@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 import hashlib
 import inspect
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, NotRequired, TypedDict
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NotRequired, TypedDict, Union
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from pydantic import AnyUrl, BaseModel, Field, ValidationError
 
 from tachograph.adapters import resource, tool_from_function
+from tachograph.adapters.annotations import Argument, to_data
 from tachograph.runtime.tools.contract import Tool
 from tests.adapters.kit import IO, refused
 
@@ -71,20 +80,23 @@ def test_annotations_are_the_schema_and_the_docstring_says_what_it_does() -> Non
     tool = tool_from_function(weigh, effect="network", idempotent=False, transient=[OSError], timeout_s=3)
     assert tool.name == "weigh" and tool.description == "Weigh some parts, all of them."
     assert (tool.effect, tool.idempotent, tool.transient, tool.timeout_s) == ("network", False, (OSError,), 3)
+    depth = {"type": "string", "title": "Depth", "enum": ["shallow", "deep"], "default": "deep"}
     part = {
         "type": "object",
+        "title": "Part",
         "additionalProperties": False,
         "properties": {
-            "number": {"type": "integer"},
-            "tags": {"type": "array", "items": {"type": "string"}},
-            "depth": {"type": "string", "enum": ["shallow", "deep"], "default": "deep"},
+            "number": {"type": "integer", "title": "Number"},
+            "tags": {"type": "array", "title": "Tags", "items": {"type": "string"}},
+            "depth": depth,
         },
         "required": ["number"],
     }
     note = {
         "type": "object",
+        "title": "Note",
         "additionalProperties": False,
-        "properties": {"text": {"type": "string"}, "by": {"type": "string"}},
+        "properties": {"text": {"type": "string", "title": "Text"}, "by": {"type": "string", "title": "By"}},
         "required": ["text"],
     }
     assert tool.input_schema == {
@@ -213,7 +225,61 @@ def _limited(x: Annotated[int, range(3)]) -> str:
     return ""
 
 
-def _alike(x: Part | Note) -> str:
+class Opaque:
+    pass
+
+
+def _raw(x: Opaque) -> str:
+    """Get."""
+    return ""
+
+
+def _partly(x: int | Callable[[], int]) -> str:
+    """Get."""
+    return ""
+
+
+def _field(x: int = Field(gt=1)) -> str:
+    """Get."""
+    return ""
+
+
+@dataclass
+class Described:
+    at: Annotated[str, "The URL to get."]
+
+
+def _nested(x: Described) -> str:
+    """Get."""
+    return ""
+
+
+@dataclass
+class Limited:
+    at: Annotated[int, range(3)]
+
+
+def _nested_limit(x: list[Limited]) -> str:
+    """Get."""
+    return ""
+
+
+@dataclass
+class Node:
+    below: list[Node]
+
+
+def _node(x: Node) -> str:
+    """Get."""
+    return ""
+
+
+def _address(of: AnyUrl) -> str:
+    """Get."""
+    return ""
+
+
+def _place_on_disk(of: Path) -> str:
     """Get."""
     return ""
 
@@ -257,14 +323,21 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (_default, {}, "/source looks like a resource"),
     (_vague, {}, "/source looks like a resource"),
     (_keys, {}, "/tags/* is any text under any key; say what it is: resources={'/tags/*': "),
-    (_any, {}, "x is of type Any, which has no JSON Schema here; use str,"),
+    (_any, {}, "/x lets undeclared properties through; say what it is: resources={'x': "),
+    (_raw, {}, "x has no JSON Schema (PydanticSchemaGenerationError); use str,"),
+    (_partly, {}, "x has no JSON Schema (PydanticInvalidForJsonSchema)"),
+    (_field, {}, "x has Field(...) as its default; write Annotated"),
+    (_nested, {}, "at in x has an annotation that pydantic does not read within a class"),
+    (_nested_limit, {}, "at in x is Annotated with range, which would not be kept"),
+    (_node, {}, "refers to itself; use a type that does not contain itself"),
+    (_address, {}, "/of looks like a resource"),
+    (_place_on_disk, {}, "/of looks like a resource"),
     (_bare, {}, "x has no annotation"),
     (_positional, {}, "cannot be given by its name"),
     (_many, {}, "*x: 'int' cannot be given by its name"),
     (_rest, {}, "**x: 'int' cannot be given by its name"),
-    (_dict, {}, "x is of type dict"),
+    (_dict, {}, "/x lets undeclared properties through"),
     (_limited, {}, "Annotated with range, which would not be kept"),
-    (_alike, {}, "members look alike as JSON"),
     (_unknown, {}, "cannot be resolved (NameError)"),
     (_items, {}, "yields its results"),
     (_silent, {}, "says nothing of what it does; give description="),
@@ -295,16 +368,92 @@ def test_what_has_no_exact_schema_is_refused(function: Any, more: dict[str, Any]
     assert what in refused(lambda: made(function, **more))
 
 
-def test_a_class_that_holds_itself_is_refused() -> None:
-    @dataclass
-    class Node:
-        below: list[Any]
+# ---- what pydantic reads -------------------------------------------------------------------------------
 
-    Node.__annotations__ = {"below": list[Node]}
 
-    def walk(top: Node) -> int:
-        """Walk."""
-        return 0
+class Window(BaseModel):
+    start: datetime.date
+    days: Annotated[int, Field(ge=1, le=7)] = 1
 
-    walk.__annotations__ = {"top": Node}
-    assert "type Node, which holds itself" in refused(lambda: made(walk))
+
+def test_models_dates_ids_and_decimals_are_read_and_returned() -> None:
+    def book(window: Window, id: uuid.UUID, price: Decimal, names: Part | Note) -> list[Any]:
+        """Book."""
+        assert isinstance(window, Window) and isinstance(id, uuid.UUID) and isinstance(price, Decimal)
+        return [window, id, price * 2, names]
+
+    book.__annotations__ = {
+        "window": Window,
+        "id": uuid.UUID,
+        "price": Decimal,
+        "names": Part | Note,
+        "return": Any,
+    }
+    tool = made(book)
+    window = tool.input_schema["properties"]["window"]
+    assert window["additionalProperties"] is False
+    assert window["properties"]["days"] == {
+        "type": "integer",
+        "title": "Days",
+        "minimum": 1,
+        "maximum": 7,
+        "default": 1,
+    }
+    text = {"type": "string", "pattern": "^[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?$"}
+    assert tool.input_schema["properties"]["price"] == {"anyOf": [{"type": "number"}, text]}
+    one = "12345678-1234-5678-1234-567812345678"
+    given = {"window": {"start": "2026-01-02"}, "id": one, "price": "1.10", "names": {"text": "t"}}
+    assert tool.run(given, IO) == {"result": [{"start": "2026-01-02", "days": 1}, one, "2.20", {"text": "t"}]}
+    for name, value in (("price", True), ("id", 3), ("window", {"start": "2026-01-02", "days": "2"})):
+        with pytest.raises(ValidationError):
+            tool.run({**given, name: value}, IO)
+
+
+def test_a_default_that_is_no_json_data_is_not_in_the_schema() -> None:
+    def take(limit: float = float("inf"), part: Part = Part(1)) -> None:  # noqa: B008
+        """Take."""
+
+    tool = made(take)
+    assert tool.input_schema["properties"]["limit"] == {"type": "number"}
+    assert tool.input_schema["properties"]["part"]["default"] == {"number": 1, "tags": [], "depth": "deep"}
+
+
+def test_options_are_keywords_of_python() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'efect'"):
+        made(_vague, efect="pure")
+    with pytest.raises(TypeError, match="missing a required keyword argument: 'idempotent'"):
+        tool_from_function(_vague, effect="pure")  # type: ignore[call-arg]
+
+
+PLAIN = st.sampled_from(
+    [str, int, bool, float, None, Depth, Part, Note, Literal["a", 1], Literal["x", None], Literal[Depth.DEEP]]
+)
+ANNOTATIONS = st.recursive(
+    PLAIN,
+    lambda inner: (
+        inner.map(lambda one: list[one])  # type: ignore[valid-type]
+        | inner.map(lambda one: dict[str, one])  # type: ignore[valid-type]
+        | inner.map(lambda one: Annotated[one, "Words."])
+        | st.tuples(inner, inner).map(lambda two: Union[two])  # noqa: UP007 - made from a tuple
+    ),
+    max_leaves=4,
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["a", "x", "deep", "1", 1.5, 2.0]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["text", "by", "number", "tags", "depth", "z"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(ANNOTATIONS, st.lists(VALUES, max_size=6))
+def test_whatever_the_schema_accepts_is_read(annotation: Any, values: list[Any]) -> None:
+    argument = Argument(annotation, "t", "x", {})
+    validator = Draft202012Validator(argument.schema)
+    for value in values:
+        if validator.is_valid(value):
+            kept = to_data(argument.read(value))
+            assert validator.is_valid(kept) and type(kept) in (type(value), int, float), (annotation, value)

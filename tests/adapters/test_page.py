@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from typing import Any
 
 import pytest
 
-from tachograph.adapters import from_langchain, from_openai_agents, tool_from_function
+from tachograph.adapters.common import ToolOptions
 from tests.support import ROOT
 
 PAGE = (ROOT / "docs/adapters.md").read_text(encoding="utf-8")
@@ -31,7 +30,6 @@ def test_the_code_on_the_page_runs(needed: str | None) -> None:
         exec(compile(block, "docs/adapters.md", "exec", dont_inherit=True), names)
 
 
-def test_the_parameters_are_described() -> None:
-    for function in (tool_from_function, from_langchain, from_openai_agents):
-        for name in list(inspect.signature(function).parameters)[1:]:
-            assert f"`{name}`" in PAGE or f"`{name}=`" in PAGE, name
+def test_the_options_are_described() -> None:
+    for name in ToolOptions.__annotations__:
+        assert f"`{name}`" in PAGE or f"`{name}=`" in PAGE, name
