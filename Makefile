@@ -20,7 +20,7 @@ $(PY):
 
 $(VENV)/.runtime: requirements.txt pyproject.toml | $(PY)
 	@echo "tachograph: installing what the runtime needs (once, needs a package index) ..."
-	@$(PIP) -r requirements.txt && $(PIP) -e .
+	@$(PIP) -r requirements.txt && $(PIP) -e . --config-settings editable_mode=compat
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.runtime

@@ -1,7 +1,9 @@
 """The command line.
 
-- `main`: parse arguments, run a command, return its exit code
-- `console`: progress output of a run
+- `main`: run a command, return its exit code
+- `parser`: find the command that is called, parse its arguments
+- `console`: colour, width, text that is safe to show
+- `progress`: progress output of a run
 - `terminal_approval`: ask a person at the terminal about a call
 
 `commands/` holds the commands, one module each.

@@ -9,19 +9,17 @@ from __future__ import annotations
 import sys
 
 try:
-    import argparse
     import contextlib
     import os
     import signal
     import threading
     from collections.abc import Iterator, Sequence
     from types import FrameType
-    from typing import Any, Final
+    from typing import Final
 
     from ..fail.errors import ExpectationError, InputError, Interrupted, OutputError, Suspended
-    from . import commands
-    from .commands.common import EXIT_CODES, path_given
     from .console import clip
+    from .parser import parse
 except KeyboardInterrupt:  # before anything was begun
     sys.stderr.write("tachograph: interrupted\n")
     raise SystemExit(130) from None
@@ -44,18 +42,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None, came: list[int]) -> int:
     _fill_closed_streams()
-    parser = _parser()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):  # no text file: a caller's own
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        options = parser.parse_args(argv)
-    except InputError as error:  # of the type of an argument
+        options = parse(sys.argv[1:] if argv is None else argv)
+    except InputError as error:
         print(f"tachograph: {clip(str(error), 1000)}", file=sys.stderr)
         return 2
-    if options.command is None and not options.version:
-        parser.print_help()
-        return 0
     try:
         with _sigterm_as_ctrl_c(options.command, came):
             code: int = options.act(options)
@@ -144,35 +138,3 @@ def _drop_output() -> None:
     """Let what is still to be printed go nowhere, so that nothing complains at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="tachograph",
-        description="Run agents under a policy, record what they did, and prove the record.",
-        epilog=EXIT_CODES,
-    )
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
-    parser.set_defaults(act=commands.show.version)
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for part in commands.PARTS:
-        part.add(subparsers, _verb)
-    return parser
-
-
-def _verb(commands: Any, name: str, act: Any, text: str) -> argparse.ArgumentParser:
-    """A command with the options that all have; `act` gets the parsed options and returns the exit code."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=text, epilog=EXIT_CODES
-    )
-    parser.set_defaults(act=act)
-    if name != "init":  # it is in no project yet
-        parser.add_argument(
-            "--root",
-            type=path_given,
-            metavar="DIR",
-            help="project root (default: the folder that holds policy/)",
-        )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--no-color", action="store_true", help="no colour at a terminal either")
-    return parser

@@ -20,7 +20,9 @@ from typing import Any
 import pytest
 
 from tachograph.cli import main as command_line
-from tachograph.cli.console import Progress, clip, painter
+from tachograph.cli.console import clip, painter
+from tachograph.cli.parser import make_parser
+from tachograph.cli.progress import Progress
 from tests.support import (
     CANONICAL,
     FILES,
@@ -56,7 +58,7 @@ def _verbs(
                 yield from _verbs(verb, (*words, name))
 
 
-VERBS = dict(_verbs(command_line._parser()))
+VERBS = dict(_verbs(make_parser()))
 
 
 @pytest.mark.parametrize("words", VERBS, ids=" ".join)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tachograph import Agent, Answer, InputError, Policy, ToolCall, record
-from tachograph.cli.console import Progress
 from tachograph.cli.main import main
+from tachograph.cli.progress import Progress
 from tachograph.evidence.files.rebuild import rebuild
 from tachograph.evidence.queries.show import show
 from tachograph.fail.errors import RecordError

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tachograph import Agent, Answer, LLMOutput, Policy, Tool, ToolCall, VirtualClock
-from tachograph.cli.console import Progress
+from tachograph.cli.progress import Progress
 from tachograph.evidence.checking.drift import compare
 from tachograph.evidence.files import manifest as manifests
 from tachograph.evidence.files.writer import Writer

@@ -112,9 +112,8 @@ def test_a_root_is_not_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit) as ended:
         cli.main(["init", "--help"])
     assert ended.value.code == 0 and "--root" not in capsys.readouterr().out
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["init", "--root", str(tmp_path), str(tmp_path / "desk")])
-    assert ended.value.code == 2 and "unrecognized arguments: --root" in capsys.readouterr().err
+    assert cli.main(["init", "--root", str(tmp_path), str(tmp_path / "desk")]) == 2
+    assert "--root: `tachograph init` has no such option" in capsys.readouterr().err
     assert not (tmp_path / "desk").exists()
 
 

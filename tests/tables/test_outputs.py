@@ -14,7 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from tachograph.cli.console import Progress
+from tachograph.cli.progress import Progress
 from tachograph.evidence.checking.drift import compare
 from tachograph.evidence.files.rebuild import rebuild
 from tachograph.evidence.queries.show import show

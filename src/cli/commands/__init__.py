@@ -1,11 +1,36 @@
-"""The commands, one module each: parse, call, print, exit code.
+"""The commands: `COMMANDS` lists them, and each is a function in a module of this folder.
 
-Each module has `add(commands, verb)`, where `verb(commands, name, act, help)` gives a parser. `PARTS` lists the
-modules in the order in which `--help` names their commands.
+A module is imported when one of its commands is called. It has `add(commands, verb)`, which adds the parsers of its
+commands; `verb(commands, name, act)` gives a parser with the options that all commands have.
 """
 
-from . import accept, approve, check, init, pages, policy_check, push, run, show
-
-PARTS = (init, run, approve, check, accept, show, pages, policy_check, push)
-
-__all__ = ["PARTS", "accept", "approve", "check", "init", "pages", "policy_check", "push", "run", "show"]
+EXIT_CODES = (
+    "exit codes: 0 as wanted, 1 another ending or drift, 2 bad input, 3 suspended, 130/143 ended by a signal"
+)
+# name -> the module that adds it, and what `--help` says of it; the second word is a command below `policy`
+COMMANDS = {
+    "init": ("init", "lay out a project: policy, tool, tasks, recorded runs, CI, hook"),
+    "run": ("run", "run a task and record it as four files"),
+    "resume": ("run", "go on with a run that died, from its journal"),
+    "approve": ("approve", "answer a question that a run put into a file"),
+    "check": ("check", "make recorded runs again and compare them byte for byte"),
+    "verify": ("check", "check records in themselves, without running anything"),
+    "seal": ("check", "sign the four files of runs with an ed25519 key"),
+    "replay": ("check", "make runs again from their own records: no model, no tools"),
+    "accept": ("accept", "record drifted runs anew and keep why: never in CI"),
+    "ls": ("ls", "list recorded runs: name, ending, steps, model, when"),
+    "show": ("show", "print a recorded run, or two beside each other"),
+    "explain": ("show", "say why each call of a run was decided as it was"),
+    "site": ("pages", "write recorded runs as a static site: an index, and a page each"),
+    "policy": ("", "look at a policy"),
+    "policy check": ("policy_check", "load policy files and say whether they hold"),
+    "policy version": ("policy_check", "print the version of a policy"),
+    "policy decide": ("policy_check", 'decide one call: {"tool": ..., "arguments": {...}}'),
+    "policy diff": ("policy_diff", "say what a change of policy allows and denies otherwise"),
+    "policy test": ("policy_test", "hold policies against their tests"),
+    "policy coverage": ("policy_test", "change a policy bit by bit and say which changes no test notices"),
+    "policy suggest": ("policy_suggest", "draft the tightest policy that a recorded run passes under"),
+    "push": ("push", "send the traces of recorded runs to an OTLP receiver"),
+    "doctor": ("doctor", "say what works here, what is missing, and the command that fixes it"),
+    "completion": ("completion", "print the script that completes commands in a shell"),
+}

@@ -18,7 +18,7 @@ from .policy_diff import add_jobs, over_runs
 
 def add(commands: Any, verb: Verb) -> None:
     """The command accept."""
-    parser = verb(commands, "accept", accept, "record drifted runs anew and keep why: never in CI")
+    parser = verb(commands, "accept", accept)
     parser.add_argument(
         "runs", nargs="*", type=path_given, metavar="RUN", help="folders of runs that drifted"
     )
@@ -52,11 +52,6 @@ def accept(options: argparse.Namespace) -> int:
 
 def _folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
     """The project and the runs named: as they stand, or below the root that is given."""
-    if options.root is not None:
-        below = [os.path.join(options.root, name) for name in options.runs]
-        options.runs = [
-            name if os.path.isdir(name) else there for name, there in zip(options.runs, below, strict=True)
-        ]
     root, folders = run_folders(options)
     return root, list({folder.resolve(): folder for folder in folders}.values())
 

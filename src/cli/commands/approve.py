@@ -14,7 +14,7 @@ from .common import Verb, path_given
 
 def add(commands: Any, verb: Verb) -> None:
     """The command approve."""
-    parser = verb(commands, "approve", approve, "answer a question that a run put into a file")
+    parser = verb(commands, "approve", approve)
     parser.add_argument(
         "file",
         type=path_given,

@@ -17,13 +17,13 @@ from ..console import clip, painter, width_of
 from .common import Verb, load_policies, near, path_given, run_folders, why_of, write_file
 from .policy_diff import add_jobs, over_runs
 
-_ALL = "folders of runs (default: all below runs/)"
+_ALL = "folders of runs; runs/ may be left out (default: all below it)"
 SKIP: Final = 125  # what `git bisect run` takes for "skip this commit"
 
 
 def add(commands: Any, verb: Verb) -> None:
     """The commands check, verify, seal and replay."""
-    parser = verb(commands, "check", check, "make recorded runs again and compare them byte for byte")
+    parser = verb(commands, "check", check)
     parser.add_argument("runs", nargs="*", type=path_given, metavar="RUN", help=_ALL)
     parser.add_argument(
         "--html", type=path_given, metavar="FILE", help="write what drifted as one page for a browser too"
@@ -37,16 +37,16 @@ def add(commands: Any, verb: Verb) -> None:
         "--bisect", action="store_true", help="for `git bisect run`: 125 where a run cannot be judged"
     )
     add_jobs(parser)
-    parser = verb(commands, "verify", verify, "check records in themselves, without running anything")
+    parser = verb(commands, "verify", verify)
     parser.add_argument("runs", nargs="*", type=path_given, metavar="RUN", help=_ALL)
     parser.add_argument(
         "--key", type=path_given, metavar="FILE", help="each run must have a seal of this key (PEM)"
     )
     add_jobs(parser)
-    parser = verb(commands, "seal", seal, "sign the four files of runs with an ed25519 key")
+    parser = verb(commands, "seal", seal)
     parser.add_argument("runs", nargs="+", type=path_given, metavar="RUN", help="folders of runs")
     parser.add_argument("--key", type=path_given, required=True, metavar="FILE", help="private key (PEM)")
-    parser = verb(commands, "replay", replay, "make runs again from their own records: no model, no tools")
+    parser = verb(commands, "replay", replay)
     parser.add_argument(
         "--policy",
         type=path_given,

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,11 +15,8 @@ from ...fail.errors import InputError, OutputError
 from ...runtime.formats.read_file import read_plain
 from ..console import clip
 
-EXIT_CODES = (
-    "exit codes: 0 as wanted, 1 another ending or drift, 2 bad input, 3 suspended, 130/143 ended by a signal"
-)
-# (commands, name, act, help) -> the parser of a command
-Verb = Callable[[Any, str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
+# (commands, name, act) -> the parser of a command
+Verb = Callable[[Any, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]
 
 
 def path_given(text: str) -> str:
@@ -36,6 +32,9 @@ def path_given(text: str) -> str:
             "leads in a circle of links, or is no path", file=text, remedy="name a file or a folder"
         ) from None
     return text
+
+
+RUN_HELP: Final = "folder of a run; runs/ may be left out"
 
 
 def seconds_given(text: str) -> float:
@@ -103,6 +102,7 @@ def run_folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
         root = here
     else:
         root = root_of(options, own=not options.runs)
+    options.runs = [str(run_named(options, name)) for name in options.runs]
     for name in options.runs:
         folder = Path(name)
         if not name or not os.path.isdir(folder):
@@ -119,6 +119,21 @@ def run_folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
             "there is no recorded run", file=str(root / "runs"), remedy="record one with `tachograph run`"
         )
     return root, folders
+
+
+def run_named(options: argparse.Namespace, name: str) -> Path:
+    """Return the folder of the run `name`: as it stands, else below `--root` or the project, `runs/` left out or not.
+
+    A name that leads nowhere is returned as it stands, for the caller to refuse.
+    """
+    from ...runtime.formats.shipped_files import project_root
+
+    here = Path.cwd()
+    roots = [Path(), project_root(here)] if options.root is None else [Path(options.root)]
+    for place in [Path(), *(root / part for root in roots if root is not None for part in ("", "runs"))]:
+        if name and any(os.path.isdir(f"{place / name}{end}") for end in ("", ".partial", ".old")):
+            return place / name
+    return Path(name)
 
 
 def load_policies(options: argparse.Namespace, files: Sequence[str]) -> list[Any]:
@@ -186,6 +201,8 @@ def why_of(error: Exception) -> str:
 @contextlib.contextmanager
 def _beside(target: Path, data: bytes) -> Iterator[Path]:
     """A file with the usual permissions beside `target` that holds `data`; gone afterwards if not moved."""
+    import tempfile
+
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:60]}-", dir=target.parent)
     fresh = Path(name)
     try:

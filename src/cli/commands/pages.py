@@ -15,7 +15,7 @@ from .common import Verb, path_given, shown
 
 def add(commands: Any, verb: Verb) -> None:
     """The command site."""
-    parser = verb(commands, "site", site, "write recorded runs as a static site: an index, and a page each")
+    parser = verb(commands, "site", site)
     parser.add_argument(
         "runs", type=path_given, metavar="RUNS_DIR", help="folder with runs below it, such as runs"
     )

@@ -8,27 +8,16 @@ import sys
 from typing import Any
 
 from ..console import painter
-from . import (
-    policy_diff as plans,
-)
-from . import (
-    policy_suggest as suggesting,
-)
-from . import (
-    policy_test as policy_proofs,
-)
-from .common import EXIT_CODES, Verb, load_policies, near, path_given, root_of, shown
+from .common import Verb, load_policies, near, path_given, root_of, shown
 
 
-def add(commands: Any, verb: Verb) -> None:
-    """The commands below `policy`."""
-    policy = commands.add_parser("policy", help="look at a policy", epilog=EXIT_CODES)
-    kinds = policy.add_subparsers(dest="what", metavar="WHAT", required=True)
-    parser = verb(kinds, "check", policy_check, "load policy files and say whether they hold")
+def add(kinds: Any, verb: Verb) -> None:
+    """Add the commands check, version and decide, which stand below `policy`."""
+    parser = verb(kinds, "policy check", policy_check)
     _files(parser)
-    parser = verb(kinds, "version", policy_version, "print the version of a policy")
+    parser = verb(kinds, "policy version", policy_version)
     _files(parser)
-    parser = verb(kinds, "decide", policy_decide, 'decide one call: {"tool": ..., "arguments": {...}}')
+    parser = verb(kinds, "policy decide", policy_decide)
     parser.add_argument(
         "call", type=path_given, metavar="CALL.json", help="file with the call, - for standard input"
     )
@@ -36,9 +25,6 @@ def add(commands: Any, verb: Verb) -> None:
         "--policy", type=path_given, metavar="FILE", help="policy file (default: policy/v1.yaml)"
     )
     _overlays(parser)
-    plans.add(kinds, verb)
-    policy_proofs.add(kinds, verb)
-    suggesting.add(kinds, verb)
 
 
 def _files(parser: argparse.ArgumentParser) -> None:

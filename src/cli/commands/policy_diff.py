@@ -50,7 +50,7 @@ def over_runs(
 
 def add(kinds: Any, verb: Verb) -> None:
     """The command `policy diff`, among those below `policy`."""
-    parser = verb(kinds, "diff", policy_diff, "say what a change of policy allows and denies otherwise")
+    parser = verb(kinds, "policy diff", policy_diff)
     parser.add_argument(
         "old", type=path_given, metavar="OLD", help="policy file, or as git has it: HEAD:policy/v1.yaml"
     )

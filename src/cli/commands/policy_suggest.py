@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...fail.errors import InputError
-from .common import Verb, path_given, root_of, write_new
+from .common import RUN_HELP, Verb, path_given, root_of, run_named, write_new
 
 if TYPE_CHECKING:
     from ...review.suggest.suggest import Suggestion
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
 def add(kinds: Any, verb: Verb) -> None:
     """The command, among those below `policy`."""
-    parser = verb(
-        kinds, "suggest", policy_suggest, "draft the tightest policy that a recorded run passes under"
-    )
-    parser.add_argument("run", type=path_given, metavar="RUN", help="folder of a run")
+    parser = verb(kinds, "policy suggest", policy_suggest)
+    parser.add_argument("run", type=path_given, metavar="RUN", help=RUN_HELP)
     parser.add_argument(
         "--out", type=path_given, metavar="FILE", help="write the draft to a new file outside policy/"
     )
@@ -38,14 +36,14 @@ def policy_suggest(options: argparse.Namespace) -> int:
     root = Path(options.root) if options.root is not None else None
     if options.out is not None and options.policy is not None:
         raise InputError("--out and --policy do not go together", remedy="edits are only printed")
-    out = _new_file(options)
+    out, run = _new_file(options), run_named(options, options.run)
     if options.policy is not None:
         base = root_of(options)
         policy = Policy.load(options.policy, root=base)
-        found = suggest_edits(Path(options.run), policy, root=root)
+        found = suggest_edits(run, policy, root=root)
         text = _edits(found, Path(options.policy), policy)
     else:
-        found = suggest(Path(options.run), root=root)
+        found = suggest(run, root=root)
         text = found.text
     if out is not None:
         write_new(out, text)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def add(kinds: Any, verb: Verb) -> None:
     """The commands, among those below `policy`."""
-    parser = verb(kinds, "test", policy_test, "hold policies against their tests")
+    parser = verb(kinds, "policy test", policy_test)
     parser.add_argument(
         "files",
         nargs="*",
@@ -30,9 +30,7 @@ def add(kinds: Any, verb: Verb) -> None:
     )
     _policy(parser)
     parser.add_argument("--junit", type=path_given, metavar="FILE", help="write the results as JUnit XML too")
-    parser = verb(
-        kinds, "coverage", policy_coverage, "change a policy bit by bit: which changes does nothing notice?"
-    )
+    parser = verb(kinds, "policy coverage", policy_coverage)
     parser.add_argument(
         "files",
         nargs="*",

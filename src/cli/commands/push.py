@@ -16,7 +16,7 @@ from .common import Verb, near, path_given, run_folders, seconds_given
 
 def add(commands: Any, verb: Verb) -> None:
     """The command push."""
-    parser = verb(commands, "push", push, "send the traces of recorded runs to an OTLP receiver")
+    parser = verb(commands, "push", push)
     parser.add_argument("runs", nargs="+", type=path_given, metavar="RUN", help="folders of runs")
     parser.add_argument(
         "--endpoint", required=True, metavar="URL", help="http://HOST:PORT[/PATH] or grpc://HOST:PORT"

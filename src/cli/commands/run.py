@@ -14,13 +14,14 @@ from typing import Any, Final
 from ...fail.errors import InputError
 from ...runtime.core.redaction import Redactor
 from ...runtime.formats.canonical_json import NotJson, freeze
-from ..console import Paint, Progress, clip, painter, tell_model_errors, width_of
-from .common import Verb, near, path_given, seconds_given, shown
+from ..console import Paint, clip, painter, width_of
+from ..progress import Progress, tell_model_errors
+from .common import Verb, near, path_given, run_named, seconds_given, shown
 
 
 def add(commands: Any, verb: Verb) -> None:
     """The commands run and resume."""
-    parser = verb(commands, "run", run, "run a task and record it as four files")
+    parser = verb(commands, "run", run)
     parser.add_argument("task", type=path_given, help="task file, such as tasks/canonical/v1.yaml")
     parser.add_argument(
         "--out", type=path_given, metavar="DIR", help="folder of the run (default: runs/KIND/NAME)"
@@ -46,9 +47,9 @@ def add(commands: Any, verb: Verb) -> None:
         "ask a live model: anthropic:..., openai:..., ollama:...",
         "where the model answers, if not at its provider's",
     )
-    parser = verb(commands, "resume", resume, "go on with a run that died, from its journal")
+    parser = verb(commands, "resume", resume)
     parser.add_argument(
-        "run", type=path_given, metavar="DIR", help="folder of the run, with or without .partial"
+        "run", type=path_given, metavar="RUN", help="folder of the run, with or without runs/ and .partial"
     )
     for word, said in (("--done", "has taken place"), ("--not-done", "has not taken place")):
         parser.add_argument(
@@ -213,7 +214,7 @@ def resume(options: argparse.Namespace) -> int:
     from ...evidence.recording.resume import resume_folder
     from ...runtime.journal.durable_run import DONE, NOT_DONE
 
-    out = Path(options.run)
+    out = run_named(options, options.run)
     options.recorded = out.with_name(out.name.removesuffix(".partial"))
     _refuse_finished(out)
     both = set(options.done) & set(options.not_done)

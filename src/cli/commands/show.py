@@ -1,4 +1,4 @@
-"""Commands that tell: show, explain, version."""
+"""Commands that print a run: show, explain."""
 
 from __future__ import annotations
 
@@ -10,33 +10,25 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ..console import painter, wants_colour, width_of
-from .common import Verb, path_given
+from .common import RUN_HELP, Verb, path_given, run_named
 
 
 def add(commands: Any, verb: Verb) -> None:
     """The commands show and explain."""
-    parser = verb(commands, "show", show, "print a recorded run, or two beside each other")
-    parser.add_argument("run", type=path_given, metavar="RUN", help="folder of a run")
+    parser = verb(commands, "show", show)
+    parser.add_argument("run", type=path_given, metavar="RUN", help=RUN_HELP)
     parser.add_argument(
         "other", nargs="?", type=path_given, metavar="RUN", help="another run to hold against it"
     )
     parser.add_argument("--html", type=path_given, metavar="FILE", help="write it as one page for a browser")
-    parser = verb(commands, "explain", explain, "say why each call of a run was decided as it was")
-    parser.add_argument("run", type=path_given, metavar="RUN", help="folder of a run")
+    parser = verb(commands, "explain", explain)
+    parser.add_argument("run", type=path_given, metavar="RUN", help=RUN_HELP)
     parser.add_argument("--step", type=int, metavar="N", help="this step only")
-
-
-def version(_options: argparse.Namespace) -> int:
-    """Print the version."""
-    from ... import __version__
-
-    print(f"tachograph {__version__}")
-    return 0
 
 
 def show(options: argparse.Namespace) -> int:
     """Print a recorded run, or two; exit code 1 where two did not do the same."""
-    runs = [Path(run) for run in (options.run, options.other) if run is not None]
+    runs = [run_named(options, run) for run in (options.run, options.other) if run is not None]
     if options.html is not None:
         from .pages import show_page
 
@@ -97,7 +89,7 @@ def explain(options: argparse.Namespace) -> int:
     from ...review.remedy.explain_denial import add_why
 
     paint = painter(sys.stdout, options.no_color)
-    found = explain_run(Path(options.run), root=_root(options))
+    found = explain_run(run_named(options, options.run), root=_root(options))
     add_why(found, options.step, paint)
     if options.json:
         print(json.dumps(as_data(found, options.step), sort_keys=True))

@@ -1,0 +1,82 @@
+"""The command that lists recorded runs: ls."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ...fail.errors import InputError, RecordError
+from ..console import clip, painter
+from .common import Verb, near, root_of
+
+_HEADS = ("run", "ending", "steps", "model", "when")
+
+
+def add(commands: Any, verb: Verb) -> None:
+    """Add the command ls."""
+    verb(commands, "ls", ls)
+
+
+def ls(options: argparse.Namespace) -> int:
+    """List the project's recorded runs; exit code 1 where one cannot be read."""
+    from ...views.site import runs_in
+
+    here = Path.cwd()
+    root = here if options.root is None and (here / "runs").is_dir() else root_of(options, own=True)
+    rows = [_row(folder, root / "runs") for folder in runs_in(root / "runs")]
+    if options.json:
+        print(json.dumps(rows, sort_keys=True))
+    else:
+        _print_table(rows, options.no_color)
+    return 1 if any(row["problem"] for row in rows) else 0
+
+
+def _row(folder: Path, runs: Path) -> dict[str, Any]:
+    """Return what stands in the list of one run; `problem` says why it cannot be read, else None."""
+    from ...runtime.journal.ledger import read
+
+    name = folder.relative_to(runs).as_posix()
+    row: dict[str, Any] = {"run": name, "folder": near(folder), **dict.fromkeys(_HEADS[1:]), "problem": None}
+    if folder.suffix == ".partial":
+        return {**row, "run": name.removesuffix(".partial"), "ending": "unfinished"}
+    try:
+        first, *_, last = read((folder / "state.jsonl").read_bytes(), row["folder"])
+        start = first["clock"]["start"] if first["clock"]["kind"] == "system" else None
+        mode = last["failure_mode"]
+        return {
+            **row,
+            "ending": last["terminal_reason"] if mode is None else mode,
+            "steps": last["totals"]["steps"],
+            "model": f"{first['model']['provider']}/{first['model']['name']}",
+            "when": start,
+        }
+    except RecordError as error:
+        problem = str(error)
+    except (KeyError, TypeError, ValueError, InputError):
+        problem = "its record has another shape"
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+    return {**row, "problem": problem}
+
+
+def _print_table(rows: list[dict[str, Any]], no_color: bool) -> None:
+    paint = painter(sys.stdout, no_color)
+    lines: list[tuple[str, ...]] = [_HEADS]
+    for row in rows:
+        when = (row["when"] or "")[:19].replace("T", " ")
+        texts = [row["run"], row["ending"], row["steps"], row["model"], when]
+        lines.append(tuple(clip("" if text is None else str(text), 60) for text in texts))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for number, line in enumerate(lines):
+        cells = [
+            text.rjust(width) if head == "steps" else text.ljust(width)
+            for head, text, width in zip(_HEADS, line, widths, strict=True)
+        ]
+        problem = rows[number - 1]["problem"] if number else None
+        text = "  ".join(cells).rstrip()
+        if problem:
+            text += f"  {paint('cannot be read', 'red')}: {clip(problem, 200)}"
+        print(text if number else paint(text, "dim"))

@@ -1,0 +1,127 @@
+"""Progress of a run: one line an event, coloured at a terminal, plain in a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Callable
+from typing import Any, Final, TextIO
+
+from ..evidence.files.report import visible
+from ..fail.errors import ModelError
+from ..runtime.core.effects import AskHuman, AskModel, Decided, Invoke, Wait
+from ..runtime.driver.ports import RunEvent
+from .console import Paint, clip, width_of
+
+
+def tell_model_errors(stream: TextIO) -> None:
+    """Print what a live model's adapter says of a failure; its words are ours, and no record holds them."""
+    logger = logging.getLogger("tachograph")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(_ModelErrors(stream))
+
+
+class _ModelErrors(logging.Handler):
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, ModelError | TimeoutError) and str(error):
+            with contextlib.suppress(OSError, ValueError):
+                print(f"tachograph: {clip(str(error), 400)}", file=self._stream, flush=True)
+
+
+# up to the last character that stands in no key
+_WORDS: Final = re.compile(r"(?s).*[^\x21-\x7e]")
+# what a secret that holds spaces begins with
+_BEGUN: Final = re.compile(r"(?i:bearer|basic)\s+\Z|-----BEGIN (?![\s\S]*-----END )")
+
+
+class Progress:
+    """A listener that prints calls, decisions and attempts as they happen."""
+
+    def __init__(self, stream: TextIO, paint: Paint, width: int | None = None) -> None:
+        self._stream = stream
+        self._paint = paint
+        self._width = width or width_of(stream)
+        self._midline = False
+        # what takes secrets out of a model's text before it is shown; and what of it is not shown yet
+        self.redact: Callable[[str], str] = str
+        self._unshown = ""
+
+    def __call__(self, notice: RunEvent) -> None:
+        if notice.what == "line" and notice.line is not None:
+            self._line(notice.line)
+        elif isinstance(notice.item, Decided):
+            self._decided(notice.item)
+        elif notice.outcome is not None:
+            self._performed(notice)
+
+    def token(self, text: str) -> None:
+        """A piece of a model's text as it comes: whole words, since a secret comes in pieces too."""
+        whole = _WORDS.match(self._unshown + text)
+        self._unshown += text
+        if whole is not None and not _BEGUN.search(whole.group()):
+            self._show(whole.group())
+
+    def _show(self, text: str) -> None:
+        self._unshown = self._unshown[len(text) :]
+        text = self.redact(text)
+        with contextlib.suppress(OSError):
+            shown = "\n       ".join(visible(line) for line in text.split("\n"))
+            print(shown if self._midline else f"       {shown}", end="", file=self._stream, flush=True)
+            self._midline = True
+
+    def _print(self, text: str) -> None:
+        if self._unshown:
+            self._show(self._unshown)
+        if self._midline:
+            text, self._midline = f"\n{text}", False
+        with contextlib.suppress(OSError):  # its reader left: the run goes on, and the end of it says so
+            print(text, file=self._stream, flush=True)
+
+    def _line(self, line: dict[str, Any]) -> None:
+        if line["type"] == "run":
+            model = line["model"]
+            self._print(
+                self._paint(clip(line["run_id"], 60), "bold")
+                + f"  policy {line['policy']['version']}  model {clip(model['provider'], 20)}/{clip(model['name'], 40)}"
+                + f"  seed {line['seed']}"
+            )
+            self._print(f"question  {clip(line['question'], self._width - 10)}")
+        elif line["type"] == "step" and line["failure_mode"] is not None:
+            self._print(self._paint(f"       mode {line['failure_mode']}", "yellow"))
+
+    def _decided(self, event: Decided) -> None:
+        decision = event.decision
+        colour = {"allow": "green", "deny": "red"}.get(decision.decision, "yellow")
+        if event.call is None or (event.index == 0 and not event.late):
+            self._print(f"step {event.step}")
+        if event.call is not None and not event.late:
+            arguments = event.call.arguments.text if event.call.arguments else event.call.raw or ""
+            name = clip(event.call.name, 40)
+            self._print(f"  call {name} {clip(arguments, self._width - len(name) - 8)}")
+        why = "" if decision.decision == "allow" else f"  {clip(decision.reason, self._width)}"
+        said = self._paint(decision.decision.ljust(8), colour)
+        self._print(f"       {said} {decision.rule_id}  {self._paint(clip(decision.at, 200), 'dim')}{why}")
+
+    def _performed(self, notice: RunEvent) -> None:
+        item, outcome = notice.item, notice.outcome
+        assert outcome is not None
+        if isinstance(item, Invoke | AskModel):
+            if outcome.fault is not None:
+                what = "model" if isinstance(item, AskModel) else "attempt"
+                text = f"{what} {item.attempt}  {clip(outcome.fault.exception, 60)} ({outcome.fault.kind})"
+                self._print("       " + self._paint(text, "yellow"))
+            elif isinstance(item, Invoke):
+                size = len(outcome.result.text.encode("utf-8")) if outcome.result is not None else 0
+                text = f"ok, {size} bytes" if outcome.result is not None else outcome.invalid or "denied"
+                self._print(f"       attempt {item.attempt}  {clip(text, self._width)}")
+        elif isinstance(item, Wait):
+            self._print(f"       waited {item.ms} ms")
+        elif isinstance(item, AskHuman) and outcome.answer is not None:
+            by = f" by {clip(outcome.answer.by, 40)}" if outcome.answer.by else ""
+            self._print(f"       approval {outcome.answer.answer}{by}")
