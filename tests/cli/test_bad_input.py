@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from tachograph.cli import main as command_line
+from tachograph.cli.commands import show as show_command
+from tachograph.cli.parser import make_parser
 from tachograph.evidence.recording import index
 from tachograph.fail.errors import InputError
 from tachograph.review.plan.plan import runs_in as plan_runs
@@ -177,7 +178,7 @@ def test_an_error_that_is_not_of_the_output_names_its_file(say: Say, monkeypatch
     def fail(_options: Any) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO), "some/file")
 
-    monkeypatch.setattr(command_line.commands.show, "show", fail)
+    monkeypatch.setattr(show_command, "show", fail)
     code, out, err = say("show", RUN)
     assert (code, out) == (2, "") and err.startswith("tachograph: some/file: Input/output error; ")
 
@@ -196,7 +197,7 @@ def _actions(parser: argparse.ArgumentParser, words: str = "") -> Iterator[tuple
             yield words.strip(), action
 
 
-GIVEN_PATHS = [(words, action) for words, action in _actions(command_line._parser())]
+GIVEN_PATHS = [(words, action) for words, action in _actions(make_parser())]
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,7 @@ def test_workers_end_with_their_command(signum: int, ignores: bool) -> None:
 
 FORKS = """
 import signal
-from tachograph.cli.commands import show
+from tachograph.cli import parser
 def forks():
     ours, theirs = os.pipe()
     child = os.fork()
@@ -290,7 +290,7 @@ def forks():
     os.read(ours, 2)
     os.kill(child, signal.SIGTERM)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-around(show, "version", forks)
+around(parser, "_version", forks)
 """
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tachograph.cli import main as command_line
+from tachograph.cli.commands import check as check_command
 from tachograph.runtime.core.effects import AskHuman, Call
 from tachograph.runtime.driver import file_approvals as approvals
 from tests import cli_project
@@ -145,6 +146,6 @@ def test_a_bisect_whose_reader_left_says_nothing_of_the_commit(
     def leave(_options: Any) -> int:
         raise BrokenPipeError
 
-    monkeypatch.setattr(command_line.commands.check, "_checked", leave)
+    monkeypatch.setattr(check_command, "_checked", leave)
     monkeypatch.setattr(command_line, "_drop_output", lambda: None)
     assert say("check", "--bisect") == (1, "", "")
