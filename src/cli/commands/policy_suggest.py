@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -89,5 +90,7 @@ def _edits(found: Suggestion, file: Path, policy: Policy) -> str:
     after = edited_text(before, edits, apply(policy, edits).data)
     if after is None:
         said += [f"edit: {item.text}" for item in edits]
+        if importlib.util.find_spec("ruamel") is None:
+            said.append("to see a diff of the file, run: pip install 'tachograph[desk]'")
     head = "".join(f"{line}\n" for line in comments(said))
     return head if after is None else head + diff(before, after, visible(policy.files[0][0]))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -50,14 +51,33 @@ def edit(policy: Policy, pointer: str, op: str, value: Any = None) -> Edit:
 
 
 def apply(policy: Policy, edits: Iterable[Edit]) -> Policy:
-    """The policy with the edits made, its other entries on the lines that they had. Raises PolicyError."""
+    """Return the policy with the edits made, its other entries on the lines that they had. Raises PolicyError."""
     given = list(edits)
     if not given:
         return policy
     data = copy.deepcopy(policy.data)
     marks, values = dict(policy._marks), dict(policy._values)
+    for place, index in change(data, given):
+        for table in (marks, values):
+            _shift(table, place, index)
+    return Policy(data, files=policy.files, sources=policy.sources, marks=marks, values=values)
+
+
+def change(
+    data: Any, edits: Iterable[Edit], remove: Callable[[list[Any], int], None] = operator.delitem
+) -> list[tuple[str, int]]:
+    """Make the edits in the data of a policy.
+
+    Args:
+        data: Changed in place; any mappings and lists will do.
+        edits: Edits of this data.
+        remove: Removes an entry of a list by its index.
+
+    Returns:
+        The pointer of the list and the index of each entry removed, in the order of removal: from the back.
+    """
     removed: list[tuple[str, int]] = []
-    for item in given:
+    for item in edits:
         place, _, last = item.pointer.rpartition("/")
         if item.op == REMOVE:
             removed.append((place, int(last)))
@@ -67,11 +87,10 @@ def apply(policy: Policy, edits: Iterable[Edit]) -> Policy:
             holder.append(item.value)
         else:
             holder[int(last) if isinstance(holder, list) else last] = item.value
-    for place, index in sorted(removed, reverse=True):
-        del _found(data, place)[index]
-        for table in (marks, values):
-            _shift(table, place, index)
-    return Policy(data, files=policy.files, sources=policy.sources, marks=marks, values=values)
+    removed.sort(reverse=True)
+    for place, index in removed:
+        remove(_found(data, place), index)
+    return removed
 
 
 def _found(data: Any, pointer: str) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -80,6 +82,45 @@ def test_edits_in_the_text_are_the_edits_of_the_policy(
         line for line in ("# a head", "# beside", "# the hosts", "# between", "# to read") if line in text
     ]
     assert all(comment in found for comment in kept)
+
+
+LISTED = """\
+schema: policy/v1
+url_allowlist:
+  - "https://a.test/"  # first
+  - "https://b.test/"
+
+# what may be called
+tool_registry:
+  allowed:
+    - read
+    # and this
+    - write
+"""
+
+
+def test_lines_that_no_edit_is_of_stay_as_they_are() -> None:
+    policy = Policy.from_dict(yaml.safe_load(LISTED))
+    edits = [edit(policy, "/url_allowlist/1", REMOVE), edit(policy, "/tool_registry/allowed/-", ADD, "fetch")]
+    expected = LISTED.replace('  - "https://b.test/"\n', "") + "    - fetch\n"
+    assert edited_text(LISTED, edits, apply(policy, edits).data) == expected
+    first = [edit(policy, "/tool_registry/allowed/0", REMOVE)]
+    expected = LISTED.replace("    - read\n", "")
+    assert edited_text(LISTED, first, apply(policy, first).data) == expected
+
+
+def test_a_comment_that_would_be_lost_leaves_the_edits_in_words() -> None:
+    alone = "schema: policy/v1\nurl_allowlist:\n- https://a.test/\n# the end\n"
+    policy = Policy.from_dict(yaml.safe_load(alone))
+    edits = [edit(policy, "/url_allowlist/0", REMOVE)]
+    assert edited_text(alone, edits, apply(policy, edits).data) is None
+
+
+def test_without_ruamel_edits_stay_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
+    policy = Policy.from_dict(yaml.safe_load(LISTED))
+    edits = [edit(policy, "/tool_registry/allowed/-", ADD, "fetch")]
+    assert edited_text(LISTED, edits, apply(policy, edits).data) is None
 
 
 def test_text_that_cannot_be_edited_is_given_up() -> None:
