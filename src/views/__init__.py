@@ -4,9 +4,8 @@
 - `journaled`: a run under way, read from its journal
 - `tree`: a run as the lines of a tree
 - `terminal`: the tree drawn by rich
-- `markup`: HTML building with escaping in one place
-- `charts`: SVG drawings: time, spans, budgets
-- `steps`: the steps of a run as HTML
+- `charts`: the numbers behind the drawings of time, spans and budgets
+- `steps`: what the templates say about a step
 - `page`: a run as one self-contained page
 - `compare_page`: two runs side by side
 - `index_page`: the index of a site

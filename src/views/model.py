@@ -16,6 +16,7 @@ from typing import Any, Final
 from ..evidence.files.manifest import STATE
 from ..evidence.recording.recorded import project_of, relative_name
 from ..fail.errors import RecordError
+from ..pages.wording import json_text
 from ..runtime.core.clock import epoch_ns
 from ..runtime.formats.read_file import read_plain
 from ..runtime.journal import ledger
@@ -34,6 +35,14 @@ BUDGETS: Final = (
     ("tool calls", "max_tool_calls"),
     ("result bytes", "max_result_bytes"),
 )
+_STATUS: Final = {
+    "ok": "result",
+    "denied": "no result: denied",
+    "failed": "no result: failed",
+    "not_reached": "not reached: the run ended before",
+    "cancelled": "no result: cancelled",
+    "unfinished": "no result yet",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +71,17 @@ class Call:
     attempts: list[Line]
     status: str
     result: Any
-    told: Line | None
+    message_to_model: Line | None
+
+    @property
+    def arguments_line(self) -> str:
+        """The arguments on one line."""
+        return (self.text or "") if self.arguments is None else json_text(self.arguments)
+
+    @property
+    def status_words(self) -> str:
+        """The status as the heading of the result."""
+        return _STATUS.get(self.status, self.status)
 
     @property
     def verdict(self) -> str:
@@ -237,7 +256,7 @@ def _calls(line: Line) -> list[Call]:
                 attempts=result["attempts"],
                 status=result["status"],
                 result=result["result"],
-                told=result.get("told"),
+                message_to_model=result.get("told"),
             )
         )
     return out

@@ -19,10 +19,8 @@ from ..evidence.files.manifest import STATE
 from ..evidence.files.report import visible
 from ..evidence.recording.index import UNFINISHED, raise_unreadable
 from ..fail.errors import InputError, OutputError, RecordError
-from ..runtime.formats.read_file import NotPlain, read_plain
 from ..runtime.journal.journal import JOURNAL
 from .index_page import Entry, entry_of, index_page
-from .markup import MARK
 from .model import of_known_shape, run_of
 from .page import run_page
 
@@ -235,33 +233,3 @@ def _unwritable(out: Path, error: OSError) -> OutputError:
     return OutputError(
         f"{out}: cannot be written to ({error.strerror or type(error).__name__}); check the folder and its permission"
     )
-
-
-# ---- one page --------------------------------------------------------------------------------------------------
-
-
-def write_page(file: Path, text: str) -> None:
-    """Write a page to a file, whole or not at all, over none but a page of ours. Raises OutputError."""
-    place = _place(file)
-    try:
-        if os.path.lexists(place) and not _is_ours(place):
-            raise OutputError(f"{file}: is there and is no page of ours; name a new file")
-        handle, name = tempfile.mkstemp(prefix=f".{place.name}-", dir=place.parent)
-        fresh = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(text.encode("utf-8"))
-            mask = os.umask(0)
-            os.umask(mask)
-            fresh.chmod(0o666 & ~mask)
-            fresh.replace(place)
-        finally:
-            fresh.unlink(missing_ok=True)
-    except OSError as error:
-        raise _unwritable(file, error) from error
-
-
-def _is_ours(place: Path) -> bool:
-    with contextlib.suppress(NotPlain):
-        return MARK.encode() in read_plain(place, 200)
-    return False

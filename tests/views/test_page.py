@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from tachograph.fail.errors import OutputError, RecordError
+from tachograph.fail.errors import InputError, RecordError
+from tachograph.pages.render import ASSETS, TEMPLATES, printed, render, text_block
 from tachograph.views.compare_page import compare_page, compared
 from tachograph.views.index_page import entry_of, index_page
-from tachograph.views.markup import ASSETS, block, el, pre, text
 from tachograph.views.model import Run, of_known_shape, run_of
 from tachograph.views.model import _run as view
 from tachograph.views.page import GROUP, run_page
-from tachograph.views.site import write_page
 from tests.faults.kept import Case, Disk
 from tests.support import ROOT, cli, one_line
 from tests.views.reading import (
@@ -40,22 +39,46 @@ def _run(name: str) -> Run:
     return run_of(ROOT / "runs" / name)
 
 
-# ---- markup ------------------------------------------------------------------------------------------------
+# ---- templates ---------------------------------------------------------------------------------------------
 
 
-def test_text_is_text() -> None:
-    assert text("<a href='x'>&\"\x1b[31m\u202e\u2028") == (
-        "&lt;a href=&#x27;x&#x27;&gt;&amp;&quot;\\u{1b}[31m\\u{202e}\\u{2028}"
+def test_a_template_prints_text_and_nothing_else() -> None:
+    text = "<a href='x'>&\"\x1b[31m\u202e\u2028\n{{ 7 * 7 }}{% raw %}"
+    page = render("base.html", title=text, style="page.css")
+    assert (
+        "<title>&lt;a href=&#39;x&#39;&gt;&amp;&#34;\\u{1b}[31m\\u{202e}\\u{2028}\\u{a}{{ 7 * 7 }}{% raw %}</title>"
+        in page
     )
-    assert el("p", "<b>", el("b", "x"), None, class_='a"b', hidden=True, open=False) == (
-        '<p class="a&quot;b" hidden>&lt;b&gt;<b>x</b></p>'
-    )
-    assert block("a\r\nb\tc\rd\n") == "a\nb\tc\\u{d}d\n"
+    assert "script-src" not in page and "<script" not in page
+    assert (printed(None), printed(7), printed("a\tb")) == ("", "7", "a\\u{9}b")
 
 
-def test_a_line_feed_at_the_beginning_of_a_text_stays() -> None:
-    # a parser drops the first one after the tag
-    assert pre("\nx") == "<pre>\n\nx</pre>"
+def test_lines_of_a_text_stay_lines() -> None:
+    # a parser drops the line feed that begins a `pre`, so one is put before the text
+    assert text_block("\na\r\nb\tc\rd<\n") == "\n\na\nb\tc\\u{d}d&lt;\n"
+
+
+def test_no_template_turns_the_escaping_off() -> None:
+    """Whatever a template prints passes `printed` and the escaping: none may call text markup, or take either off."""
+    for path in TEMPLATES.iterdir():
+        source = path.read_text(encoding="utf-8")
+        assert not re.search(r"\|\s*(safe|forceescape)|autoescape|Markup|=\{\{|='\{\{", source), path.name
+
+
+def test_a_template_that_asks_for_what_is_not_there_says_so() -> None:
+    with pytest.raises(KeyError, match="home"):
+        render("layout.html", title="x", style="page.css", kind="run", skip="x", places=())
+
+
+def test_without_jinja2_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    from tachograph.pages import render as module
+
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    module._environment.cache_clear()
+    with pytest.raises(InputError, match=r"pip install 'tachograph\[desk\]'"):
+        run_page(_run("canonical/v1"))
 
 
 def test_what_scripts_and_style_are_ends_no_element() -> None:
@@ -365,17 +388,18 @@ def test_show_writes_a_page(tmp_path: Path) -> None:
 
 
 def test_a_page_takes_the_place_of_none_but_a_page(tmp_path: Path) -> None:
+    def show(file: Path) -> str:
+        done = cli("show", "runs/canonical/v1", "--html", str(file), cwd=ROOT)
+        return one_line(done) if done.returncode == 2 else done.stdout
+
     mine = tmp_path / "mine.html"
     mine.write_text("<p>mine</p>")
-    with pytest.raises(OutputError, match="no page of ours"):
-        write_page(mine, "x")
-    with pytest.raises(OutputError, match="no page of ours"):
-        write_page(tmp_path, "x")
-    with pytest.raises(OutputError, match="cannot be written"):
-        write_page(tmp_path / "none" / "x.html", "x")
+    assert "is no page of ours" in show(mine)
+    assert "cannot be written" in show(tmp_path)
+    assert "cannot be written" in show(tmp_path / "none" / "x.html")
     assert mine.read_text() == "<p>mine</p>"
-    page = run_page(_run("canonical/v1"))
-    write_page(tmp_path / "page.html", page)
-    write_page(tmp_path / "page.html", page + "<!-- -->")
-    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page + "<!-- -->"
+    page = tmp_path / "page.html"
+    page.write_text(run_page(_run("failure_modes/timeout")), encoding="utf-8")
+    assert show(page).startswith("page ")
+    assert page.read_text(encoding="utf-8") == run_page(_run("canonical/v1"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.html", "page.html"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..console import clip
-from .common import Verb, path_given, shown
+from .common import Verb, path_given, shown, write_file
 
 
 def add(commands: Any, verb: Verb) -> None:
@@ -46,15 +46,16 @@ def site(options: argparse.Namespace) -> int:
 
 def show_page(options: argparse.Namespace, runs: Sequence[Path]) -> int:
     """`show RUN --html FILE`; of two runs the page that compares them, exit code 1 where they part."""
+    from ...pages.render import MARK
     from ...views.compare_page import compare_page, compared
     from ...views.model import run_of
     from ...views.page import run_page
-    from ...views.site import write_page
 
     root = Path(options.root) if options.root is not None else None
     found = [run_of(folder, root) for folder in runs]
     both = compared(*found) if len(found) == 2 else None
-    write_page(Path(options.html), run_page(found[0]) if both is None else compare_page(both))
+    page = run_page(found[0]) if both is None else compare_page(both)
+    write_file(Path(options.html), page, ours=MARK.encode(), what="page of ours")
     if options.json:
         print(json.dumps({"html": options.html, "runs": [run.name for run in found]}, sort_keys=True))
     else:
