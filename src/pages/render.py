@@ -36,7 +36,7 @@ def render(template: str, *, title: str, style: str, scripts: tuple[str, ...] = 
         template: name of a file in `templates/`.
         title: text of the title.
         style: name of the style sheet in `assets/`.
-        scripts: names of the scripts in `assets/`.
+        scripts: names of the scripts in `assets/`; a page with scripts may have an icon too.
         values: what the template prints; plain strings are untrusted.
 
     Raises:
@@ -47,8 +47,8 @@ def render(template: str, *, title: str, style: str, scripts: tuple[str, ...] = 
     from jinja2 import UndefinedError
 
     sheet, codes = _asset(style), [_asset(name) for name in scripts]
-    sources = f"; script-src {' '.join(digest for _, digest in codes)}" if codes else ""
-    rules = f"default-src 'none'; style-src {sheet[1]}{sources}; img-src data:; base-uri 'none'; form-action 'none'"
+    more = f"script-src {' '.join(digest for _, digest in codes)}; img-src data:; " if codes else ""
+    rules = f"default-src 'none'; style-src {sheet[1]}; {more}base-uri 'none'; form-action 'none'"
     try:
         body = environment.get_template(template).render(
             values, title=title, rules=rules, style=sheet[0], scripts=[source for source, _ in codes]

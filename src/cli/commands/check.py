@@ -85,7 +85,7 @@ def _checked(options: argparse.Namespace) -> int:
     from ...evidence.checking.check import examine
     from ...evidence.checking.secrets import leaks
     from ...evidence.recording.index import problems
-    from ...review.drift.report import review
+    from ...review.drift.report import drift_report
 
     if options.json and options.github:
         raise InputError("--json and --github both want standard output", remedy="choose one of them")
@@ -95,37 +95,38 @@ def _checked(options: argparse.Namespace) -> int:
     counted_too = ("drifted", lambda item: not item.ok)
     found = over_runs(options, partial(examine, root=given_root), folders, "check", counted_too)
     index, secrets = (problems(root), leaks([root / "runs"], root)) if whole else ([], [])
-    told = review(found, root, index=index, secrets=secrets, given_root=options.root)
+    report = drift_report(found, root, index=index, secrets=secrets, given_root=options.root)
     if options.html is not None:
-        from ...review.drift.page import MARK, page
+        from ...pages.render import MARK
+        from ...review.drift.page import drift_page
 
-        write_file(Path(options.html), page(told), ours=MARK, what="page of a check")
+        write_file(Path(options.html), drift_page(report), ours=MARK.encode(), what="page of ours")
     if options.json:
-        print(json.dumps(told.to_dict(), sort_keys=True))
+        print(json.dumps(report.to_dict(), sort_keys=True))
     else:
-        _say_drift(options, told, root, folders)
-    return 0 if told.ok else SKIP if options.bisect and not told.judged else 1
+        _say_drift(options, report, root, folders)
+    return 0 if report.ok else SKIP if options.bisect and not report.judged else 1
 
 
-def _say_drift(options: argparse.Namespace, told: Any, root: Path, folders: Sequence[Path]) -> None:
+def _say_drift(options: argparse.Namespace, report: Any, root: Path, folders: Sequence[Path]) -> None:
     from ...evidence.queries.wrap import fold
     from ...evidence.recording.recorded import made_from_code
     from ...review.drift.text import closing, lines, plain
 
     if options.github:
-        _tell_forge(told, root)
+        _tell_forge(report, root)
     width = width_of(sys.stdout) if sys.stdout.isatty() else None
-    for line in lines(told, painter(sys.stdout, options.no_color), width):
+    for line in lines(report, painter(sys.stdout, options.no_color), width):
         print(line)
-    if told.stories:
+    if report.runs:
         return
     names = plain(near(folders[0])) if len(folders) == 1 else f"{len(folders)} runs"
     from_code = sum(made_from_code(folder) for folder in folders)
-    last = closing(told, names, from_code, len(folders))
+    last = closing(report, names, from_code, len(folders))
     print(*([last] if width is None else fold(last, width)), sep="\n")
 
 
-def _tell_forge(told: Any, root: Path) -> None:
+def _tell_forge(report: Any, root: Path) -> None:
     """Annotations for GitHub's runner, and the summary of the job where the runner names a file for it."""
     from ...review.drift.annotations import commands, summary
 
@@ -135,12 +136,12 @@ def _tell_forge(told: Any, root: Path) -> None:
         with contextlib.suppress(ValueError):
             place = root.resolve().relative_to(Path(given["GITHUB_WORKSPACE"]).resolve()).as_posix()
             prefix = "" if place == "." else f"{place}/"
-    for line in commands(told, prefix):
+    for line in commands(report, prefix):
         print(line)
     if file := given.get("GITHUB_STEP_SUMMARY"):
         try:
             with open(file, "a", encoding="utf-8", newline="\n") as out:
-                out.write(summary(told))
+                out.write(summary(report))
         except (OSError, ValueError) as error:
             raise OutputError(
                 f"{file}: the summary cannot be added ({why_of(error)}); unset GITHUB_STEP_SUMMARY"

@@ -1,8 +1,8 @@
 """Drift in a forge's own forms: annotations for GitHub's runner, and a summary of the job in Markdown.
 
 An annotation is a line `::error file=...,line=...,title=...::message`. In it `%`, CR and LF are written as `%25`,
-`%0D`, `%0A`, and in a property `:` and `,` too. The forge shows at most ten errors of a step and swallows the rest, so
-the gravest ten are told here and the last of them says how many there are besides.
+`%0D`, `%0A`, and in a property `:` and `,` too. The forge shows at most ten errors of a step and drops the rest, so
+the ten gravest are printed, and the last of them says how many more there are.
 """
 
 from __future__ import annotations
@@ -13,51 +13,49 @@ from typing import Final
 from ...evidence.checking.drift import counted
 from ...evidence.files.manifest import STATE
 from ...evidence.files.report import code, inert, visible
-from .report import LINES_ONLY, Part, Review, Shift, Story
+from .report import LINES_ONLY, DifferenceContext, DriftedRun, DriftReport
 
 MOST: Final = 10
 _MESSAGE: Final = 2000
-_ROWS: Final = 100  # runs in a summary, which a forge drops as a whole where it is over a megabyte
+_ROWS: Final = 100  # runs in a summary, which a forge drops as a whole if it is over a megabyte
 
 
-def commands(review: Review, prefix: str = "") -> list[str]:
-    """Lines for the runner of the forge. `prefix` leads from the repository's root to the project, with a slash."""
-    found = [*_of_runs(review, prefix), *_of_the_rest(review)]
+def commands(report: DriftReport, prefix: str = "") -> list[str]:
+    """Return the lines for the runner; `prefix` leads from the repository's root to the project, with a slash."""
+    found = list(_commands(report, prefix))
     if len(found) <= MOST:
         return found
-    more = f"{len(found) - MOST + 1} more findings stand in the log and the summary of this step"
-    return [*found[: MOST - 1], _command(f"and {len(found) - MOST + 1} more", more)]
+    rest = len(found) - MOST + 1
+    more = f"{rest} more findings stand in the log and the summary of this step"
+    return [*found[: MOST - 1], _command(f"and {rest} more", more)]
 
 
-def _of_runs(review: Review, prefix: str) -> Iterator[str]:
-    for story in review.loud:
-        title = f"{story.kind}: {story.run} drifted" if story.judged else f"{story.run} cannot be made again"
-        place = f"{prefix}{story.run}/{STATE}"
-        yield _command(title, _message(story), file=place, line=story.first.line if story.first else 1)
-    if review.shifted:
-        names = " ".join(sorted(story.run for story in review.shifted))
-        yield _command(f"TEXT: {len(review.shifted)} runs drifted, {LINES_ONLY}", names)
-    if review.quiet:
-        names = " ".join(sorted(story.run for story in review.quiet))
-        yield _command(f"DIGEST-ONLY: {counted(len(review.quiet), 'run')} drifted", names)
-
-
-def _of_the_rest(review: Review) -> Iterator[str]:
-    for line in review.index:
+def _commands(report: DriftReport, prefix: str) -> Iterator[str]:
+    for run in report.loud:
+        title = f"{run.kind}: {run.run} drifted" if run.judged else f"{run.run} cannot be made again"
+        place = f"{prefix}{run.run}/{STATE}"
+        yield _command(title, _message(run), file=place, line=run.first.line if run.first else 1)
+    for runs, title in (
+        (report.shifted, f"TEXT: {len(report.shifted)} runs drifted, {LINES_ONLY}"),
+        (report.quiet, f"DIGEST-ONLY: {counted(len(report.quiet), 'run')} drifted"),
+    ):
+        if runs:
+            yield _command(title, " ".join(sorted(run.run for run in runs)))
+    for line in report.index:
         yield _command("runs, tasks and index disagree", line)
-    for line in review.secrets:
+    for line in report.secrets:
         yield _command("a secret in what is committed", line)
 
 
-def _message(story: Story) -> str:
+def _message(run: DriftedRun) -> str:
     lines = []
-    for part in filter(None, (story.first, story.grave)):
-        lines += [part.told, *(f"{name}: {text}" for name, text in part.facts)]
-    if story.downstream:
-        lines.append(f"downstream: {story.downstream}")
-    lines += story.notes
-    if story.accept:
-        lines.append(f"accept it: {story.accept}")
+    for item in run.differences:
+        lines += [item.summary, *(f"{name}: {text}" for name, text in item.facts)]
+    if run.follow_ups:
+        lines.append(f"downstream: {run.follow_ups}")
+    lines += run.notes
+    if run.accept:
+        lines.append(f"accept it: {run.accept}")
     return "\n".join(line if len(line) <= 400 else line[:399] + "…" for line in map(visible, lines))
 
 
@@ -79,60 +77,62 @@ def _property(text: str) -> str:
 # ---- the summary of a job ------------------------------------------------------------------------------------
 
 
-def summary(review: Review) -> str:
-    """A check in Markdown, in which text of models and tools forges nothing."""
-    if review.ok:
-        return f"## Tachograph: {counted(review.total, 'run')} re-derived, all files identical\n\n"
-    out = [f"## Tachograph: {inert(review.head.removeprefix('check: '), 600)}", ""]
-    if review.loud:
-        out += ["| class | run | first difference | downstream |", "|---|---|---|---|"]
-        out += [_row(story) for story in review.loud[:_ROWS]]
-        out += [f"| | and {len(review.loud) - _ROWS} more | | |"] * (len(review.loud) > _ROWS) + [""]
-    for story in review.loud[:_ROWS]:
-        out += _details(story)
-    if review.shifted:
-        head = f"TEXT in {len(review.shifted)} runs, {LINES_ONLY}"
-        out += [f"{head}: {_names(review.shifted)}", "", *map(_shift, review.shifts[:_ROWS]), ""]
-    if review.quiet:
-        out += [f"Digests only, in {counted(len(review.quiet), 'run')}: {_names(review.quiet)}", ""]
-    for word, lines in (("index", review.index), ("secret", review.secrets)):
-        out += [f"- {word}: {inert(line, 400)}" for line in lines[:_ROWS]]
-    if review.takes:
-        out += ["", f"{review.takes[0].upper()}{review.takes[1:]}."]
-    if review.accept:
-        out += ["", f"Accept it: {code(review.accept, 1000)}"]
-    elif review.stories:
-        out += ["", f"{review.mended[0].upper()}{inert(review.mended[1:], 400)}."]
-    return "\n".join([*out, "", ""])
+def summary(report: DriftReport) -> str:
+    """Return a check in Markdown, in which text of models and tools forges nothing."""
+    if report.ok:
+        return f"## Tachograph: {counted(report.total, 'run')} re-derived, all files identical\n\n"
+    return "\n".join([*_blocks(report), "", ""])
 
 
-def _names(stories: Sequence[Story]) -> str:
-    return ", ".join(code(story.run, 200) for story in stories[:_ROWS])
+def _blocks(report: DriftReport) -> Iterator[str]:
+    yield from (f"## Tachograph: {inert(report.head.removeprefix('check: '), 600)}", "")
+    if report.loud:
+        yield from ("| class | run | first difference | downstream |", "|---|---|---|---|")
+        yield from map(_row, report.loud[:_ROWS])
+        if len(report.loud) > _ROWS:
+            yield f"| | and {len(report.loud) - _ROWS} more | | |"
+        yield ""
+    for run in report.loud[:_ROWS]:
+        yield from _details(run)
+    if report.shifted:
+        yield from (f"TEXT in {len(report.shifted)} runs, {LINES_ONLY}: {_names(report.shifted)}", "")
+        for line in report.moved_lines[:_ROWS]:
+            yield f"- {code(line.words, 200)}" + (f": {code(line.text, 200)}" if line.text else "")
+        yield ""
+    if report.quiet:
+        yield from (f"Digests only, in {counted(len(report.quiet), 'run')}: {_names(report.quiet)}", "")
+    for word, lines in (("index", report.index), ("secret", report.secrets)):
+        yield from (f"- {word}: {inert(line, 400)}" for line in lines[:_ROWS])
+    if report.takes:
+        yield from ("", f"{report.takes[0].upper()}{report.takes[1:]}.")
+    if report.accept:
+        yield from ("", f"Accept it: {code(report.accept, 1000)}")
+    elif report.runs:
+        words = report.nothing_to_accept
+        yield from ("", f"{words[0].upper()}{inert(words[1:], 400)}.")
 
 
-def _shift(shift: Shift) -> str:
-    return f"- {code(shift.told, 200)}" + (f": {code(shift.text, 200)}" if shift.text else "")
+def _names(runs: Sequence[DriftedRun]) -> str:
+    return ", ".join(code(run.run, 200) for run in runs[:_ROWS])
 
 
-def _row(story: Story) -> str:
-    first = inert(story.first.told.partition("first difference: ")[2], 240) if story.first else ""
-    if story.first is None and story.notes:
-        first = inert(story.notes[0], 240)
-    return f"| {story.kind} | {code(story.run, 200)} | {first} | {story.downstream} |"
+def _row(run: DriftedRun) -> str:
+    first = run.first.summary.partition("first difference: ")[2] if run.first else "".join(run.notes[:1])
+    return f"| {run.kind} | {code(run.run, 200)} | {inert(first, 240)} | {run.follow_ups} |"
 
 
-def _details(story: Story) -> list[str]:
-    out = [f"<details><summary>{story.kind} in {inert(story.run, 200)}</summary>", ""]
-    for part in filter(None, (story.first, story.grave)):
-        out += _part(part)
-    out += [f"- {inert(line, 400)}" for line in story.notes]
-    if story.accept:
-        out.append(f"- accept this one: {code(story.accept, 1000)}")
-    return [*out, "", "</details>", ""]
+def _details(run: DriftedRun) -> Iterator[str]:
+    yield from (f"<details><summary>{run.kind} in {inert(run.run, 200)}</summary>", "")
+    for item in run.differences:
+        yield from _difference(item)
+    yield from (f"- {inert(line, 400)}" for line in run.notes)
+    if run.accept:
+        yield f"- accept this one: {code(run.accept, 1000)}"
+    yield from ("", "</details>", "")
 
 
-def _part(part: Part) -> list[str]:
-    out = [f"- {inert(part.told, 400)}"]
-    out += [f"  - {name}: {code(text, 300)}" for name, text in part.facts]
+def _difference(item: DifferenceContext) -> Iterator[str]:
+    yield f"- {inert(item.summary, 400)}"
+    yield from (f"  - {name}: {code(text, 300)}" for name, text in item.facts)
     marks = {"-": "then", "+": "now"}
-    return out + [f"  - {marks[mark]}: {code(text, 300)}" for mark, text in part.rows if mark in marks]
+    yield from (f"  - {marks[mark]}: {code(text, 300)}" for mark, text in item.rows if mark in marks)

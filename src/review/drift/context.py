@@ -1,4 +1,4 @@
-"""What was going on where two ledgers part: the call, its decision, the line of the policy behind that."""
+"""What happened where two ledgers differ: the call, its decision, the policy line behind that."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Line = dict[str, Any]
 
 
 def facts_of(found: Findings, item: Divergence, root: Path) -> list[tuple[str, str]]:
-    """What the step was about: the call, its decision, the lines of the policy behind that, or what the model said."""
+    """Return (name, text) pairs on the step: the call, its decision, the policy lines, or what the model said."""
     then, now = item.sides
     here = now if isinstance(now, dict) else then
     if not isinstance(here, dict) or here.get("type") != "step":
         return []
-    number = _number(item, then, now)
+    number = _call_number(item, then, now)
     calls = [_call(side, number) for side in (then, now)]
     decisions = [_decision(side, number) for side in (then, now)]
-    facts = [("call", _both(*calls))] if any(calls) else [("model", _said(here))]
+    facts = [("call", _then_and_now(*calls))] if any(calls) else [("model", _reply(here))]
     if any(decisions):
-        facts.append(("decision", _both(*map(_in_words, decisions))))
+        facts.append(("decision", _then_and_now(*map(_decision_words, decisions))))
     for side, decision in (("then", decisions[0]), ("now", decisions[1])):
         at = decision.get("at") if decision else None
         text = policy_line(found, root, at, known=side == "now")
@@ -37,8 +37,8 @@ def facts_of(found: Findings, item: Divergence, root: Path) -> list[tuple[str, s
     return facts
 
 
-def _number(item: Divergence, then: Any, now: Any) -> int | None:
-    """Which call of its step a difference is about."""
+def _call_number(item: Divergence, then: Any, now: Any) -> int | None:
+    """Return which call of its step a difference is about."""
     parts = item.pointer.split("/")[1:]
     at = int(parts[1]) if len(parts) > 1 and parts[1].isdecimal() else None
     if not parts or parts[0] not in ("policy_decisions", "tool_results", "intended_tool_calls") or at is None:
@@ -72,7 +72,7 @@ def _call(side: Any, number: int | None) -> str | None:
 
 
 def _decision(side: Any, number: int | None) -> Line | None:
-    """The decision that a call met: the one that denied it, else the first."""
+    """Return the decision on a call: the one that denied it, else the first."""
     calls = _list(side, "intended_tool_calls")
     decisions = _list(side, "policy_decisions")
     if number is not None:
@@ -83,17 +83,17 @@ def _decision(side: Any, number: int | None) -> Line | None:
     )
 
 
-def _in_words(decision: Line | None) -> str | None:
+def _decision_words(decision: Line | None) -> str | None:
     if decision is None:
         return None
     return f"{decision.get('decision')} by {decision.get('rule_id')} ({decision.get('at')})"
 
 
-def _both(then: str | None, now: str | None) -> str:
+def _then_and_now(then: str | None, now: str | None) -> str:
     return str(now) if then == now else f"{then or 'none'} -> {now or 'none'}"
 
 
-def _said(step: Line) -> str:
+def _reply(step: Line) -> str:
     output = step.get("llm_output")
     if not isinstance(output, dict):
         return "was not asked" if not step.get("llm_attempts") else "gave no reply"
@@ -107,7 +107,7 @@ def _said(step: Line) -> str:
 
 
 def policy_line(found: Findings, root: Path, at: Any, *, known: bool) -> str | None:
-    """The text of a policy line as it is now; None where it is not what `at` spoke of, or not there."""
+    """Return the text of a policy line as it is now; None where it changed since `at` was recorded, or is gone."""
     match = _AT.fullmatch(at) if isinstance(at, str) else None
     if match is None or found.roles.get(match[1]) != "policy" or (not known and match[1] in found.moved):
         return None

@@ -1,4 +1,4 @@
-"""Two values of a record side by side, cut to where they part."""
+"""Two values of a record side by side, cut to where they differ."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ...evidence.files.json_diff import ABSENT
 Row = tuple[str, str]
 WIDTH: Final = 160  # characters of a row
 LINES: Final = 3  # lines of each side
-_BEFORE: Final = 30  # characters shown before the place where two lines part
+_BEFORE: Final = 30  # characters shown before the place where two lines differ
 
 
-def parting(before: Any, after: Any) -> list[Row]:
-    """Both values from shortly before they part. Texts of several lines are shown as lines, as a diff does."""
+def excerpt(before: Any, after: Any) -> list[Row]:
+    """Return both values from shortly before they differ; texts of several lines as lines, as a diff has them."""
     old, new = (list[str]() if side is ABSENT else _text(side).split("\n") for side in (before, after))
     same = next(
         (i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
@@ -37,7 +37,7 @@ def parting(before: Any, after: Any) -> list[Row]:
 
 
 def _start(old: str, new: str) -> int:
-    """Where a window on two lines begins that differ."""
+    """Return where a window on two differing lines begins."""
     if max(len(old), len(new)) <= WIDTH:
         return 0
     pairs = enumerate(zip(old, new, strict=False))

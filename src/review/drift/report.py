@@ -1,7 +1,7 @@
-"""What a person is told of drift, as plain data: the runs by gravity, each with its first difference in context.
+"""What a check reports of drift, as plain data: the runs that drifted, the gravest first, each difference in context.
 
-Foreign text is in here as it is. Whoever shows it makes it inert: `drift_text` for a terminal, `drift_page` for
-a browser, `annotations` for a forge.
+Untrusted text is in here as it is. Each renderer makes it harmless: `text` for a terminal, `page` for a browser,
+`annotations` for a forge.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ...evidence.files import accepted
 from ...evidence.files.json_diff import CLASSES
 from ...evidence.files.manifest import STATE
 from .context import facts_of, policy_line
-from .excerpt import Row, parting
+from .excerpt import Row, excerpt
 
 QUIET: Final = "DIGEST-ONLY"
-MENDED: Final = "nothing to accept: mend the files named above"
+NOTHING_TO_ACCEPT: Final = "nothing to accept: mend the files named above"
 LINES_ONLY: Final = "in which only the lines of the policy have other numbers"
 # why a run is not accepted: of one run, of several
-_LEFT: Final = {
+_NOT_ACCEPTED: Final = {
     "hand": ("was changed by hand and is to be restored", "were changed by hand and are to be restored"),
     "again": ("cannot be made again", "cannot be made again"),
     "task": ("needs its task mended first", "need their task mended first"),
@@ -37,21 +37,32 @@ Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Part:
-    """One difference with what is around it: `facts` are (name, text) pairs, `rows` show where the values part."""
+class DifferenceContext:
+    """One difference and what is around it.
+
+    Attributes:
+        line: number of the ledger's line.
+        step: number of the step; None outside of one.
+        pointer: JSON Pointer of the differing value in that line.
+        kind: class of the difference.
+        summary: the difference on one line.
+        before, after: the two values, shortened.
+        rows: an excerpt of both values around the place where they differ.
+        facts: (name, text) pairs: the call, its decision, the policy line.
+    """
 
     line: int
     step: int | None
     pointer: str
     kind: str
-    told: str
+    summary: str
     before: str
     after: str
     rows: tuple[Row, ...]
     facts: tuple[tuple[str, str], ...]
 
     def to_dict(self) -> Line:
-        """As plain data."""
+        """Return it as plain data."""
         return {
             "line": self.line,
             "step": self.step,
@@ -65,152 +76,176 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Shift:
-    """A policy line that has another number: `file:line` then and now, and its text today where that is known."""
+class MovedLine:
+    """A policy line whose number changed: `file:line` then and now, and its text today where that is known."""
 
     then: str
     now: str
     text: str | None
 
     @property
-    def told(self) -> str:
-        """`policy/v1.yaml:7 -> :6`."""
+    def words(self) -> str:
+        """The change on one line: `policy/v1.yaml:7 -> :6`."""
         return f"{self.then} -> :{self.now.rpartition(':')[2]}"
 
     def to_dict(self) -> Line:
-        """As plain data."""
+        """Return it as plain data."""
         return {"then": self.then, "now": self.now, "text": self.text}
 
 
 @dataclass(frozen=True)
-class Story:
-    """One run that drifted. `shifts` is not empty where nothing but the numbers of policy lines moved; `left` is why
-    the run is not accepted, a key of what `Review.takes` says in words.
+class DriftedRun:
+    """One run that drifted.
+
+    Attributes:
+        kind: class of the gravest difference.
+        first, gravest: differences in context; `gravest` is None where it is the first.
+        follow_up_counts: differences after the first one, by class.
+        lines: everything that was found; `notes` without the lines on `first` and `gravest`.
+        judged: whether the run could be made again.
+        accept: the command that accepts or records it anew, if any.
+        moved_lines: not empty where only the numbers of policy lines changed.
+        not_accepted: why `tachograph accept` does not take it, a key of what `DriftReport.takes` puts in words.
     """
 
     run: str
     kind: str
     causes: tuple[str, ...]
-    first: Part | None
-    grave: Part | None
-    behind: Counter[str]
+    first: DifferenceContext | None
+    gravest: DifferenceContext | None
+    follow_up_counts: Counter[str]
     lines: tuple[str, ...]
     notes: tuple[str, ...]
-    tampered: bool
+    edited_by_hand: bool
     judged: bool
     accept: str | None
-    shifts: tuple[Shift, ...] = ()
-    left: str | None = None
+    moved_lines: tuple[MovedLine, ...] = ()
+    not_accepted: str | None = None
 
     @property
-    def downstream(self) -> str:
-        """What comes behind the first difference, by class: `3 EFFECT, 1 ANSWER`; empty where nothing does."""
-        return ", ".join(f"{self.behind[name]} {name}" for name in CLASSES if self.behind[name])
+    def differences(self) -> tuple[DifferenceContext, ...]:
+        """The first difference and the gravest, as far as there are any."""
+        return tuple(item for item in (self.first, self.gravest) if item is not None)
+
+    @property
+    def follow_ups(self) -> str:
+        """What comes after the first difference, by class: `3 EFFECT, 1 ANSWER`; empty where nothing does."""
+        counts = self.follow_up_counts
+        return ", ".join(f"{counts[name]} {name}" for name in CLASSES if counts[name])
 
     def to_dict(self) -> Line:
-        """As plain data."""
+        """Return it as plain data."""
         return {
             "run": self.run,
             "class": self.kind,
             "causes": list(self.causes),
             "first": self.first.to_dict() if self.first else None,
-            "gravest": self.grave.to_dict() if self.grave else None,
-            "downstream": dict(self.behind),
+            "gravest": self.gravest.to_dict() if self.gravest else None,
+            "downstream": dict(self.follow_up_counts),
             "notes": list(self.notes),
-            "edited_by_hand": self.tampered,
+            "edited_by_hand": self.edited_by_hand,
             "made_again": self.judged,
             "accept": self.accept,
-            "lines_moved": [shift.to_dict() for shift in self.shifts],
+            "lines_moved": [line.to_dict() for line in self.moved_lines],
         }
 
 
 @dataclass(frozen=True)
-class Review:
-    """A whole check: `stories` the gravest first, `index` where runs, tasks and index disagree, `secrets` found.
+class DriftReport:
+    """A whole check.
 
-    `blocked` is why nothing at all can be accepted now. Each story is in one of three: `loud`, told by itself;
-    `shifted`, several in which only numbers of policy lines moved; `quiet`, several in which only digests did.
+    Attributes:
+        total: number of runs checked.
+        runs: those that drifted, the gravest first.
+        index: places where runs, tasks and index disagree.
+        secrets: places that hold what looks like a secret.
+        option: `--root ...` for the commands that are offered, if it was given.
+        blocked: why nothing at all can be accepted now.
+        shifted: several runs in which only numbers of policy lines changed.
+        quiet: several runs in which only digests changed.
+        loud: all other runs that drifted; each is reported by itself.
     """
 
     total: int
-    stories: tuple[Story, ...]
+    runs: tuple[DriftedRun, ...]
     causes: tuple[Cause, ...]
     index: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     option: str = ""
     blocked: str | None = None
-    loud: tuple[Story, ...] = field(init=False)
-    shifted: tuple[Story, ...] = field(init=False)
-    quiet: tuple[Story, ...] = field(init=False)
+    loud: tuple[DriftedRun, ...] = field(init=False)
+    shifted: tuple[DriftedRun, ...] = field(init=False)
+    quiet: tuple[DriftedRun, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        quiet = [story for story in self.stories if story.kind == QUIET] if len(self.stories) > 1 else []
-        moved = [story for story in self.stories if story.shifts]
-        moved = moved if len(moved) > 1 else []
-        object.__setattr__(self, "quiet", tuple(quiet))
-        object.__setattr__(self, "shifted", tuple(moved))
-        rest = (story for story in self.stories if story not in quiet and story not in moved)
-        object.__setattr__(self, "loud", tuple(rest))
+        quiet = [run for run in self.runs if run.kind == QUIET] if len(self.runs) > 1 else []
+        shifted = [run for run in self.runs if run.moved_lines]
+        shifted = shifted if len(shifted) > 1 else []
+        loud = [run for run in self.runs if run not in quiet and run not in shifted]
+        for name, runs in (("quiet", quiet), ("shifted", shifted), ("loud", loud)):
+            object.__setattr__(self, name, tuple(runs))
 
     @property
     def ok(self) -> bool:
-        return not (self.stories or self.index or self.secrets)
+        """Whether nothing at all is wrong."""
+        return not (self.runs or self.index or self.secrets)
 
     @property
     def judged(self) -> bool:
-        """Whether what is wrong is known: not so where runs could not be made again and none of the others drifted."""
-        return self.ok or not self.stories or any(story.judged for story in self.stories)
+        """Whether what is wrong is known; not if runs could not be made again and none of the others drifted."""
+        return self.ok or not self.runs or any(run.judged for run in self.runs)
 
     @property
     def head(self) -> str:
         """The first line: how many runs drifted, and the likely cause."""
         cause = in_words(self.causes)
         because = f"; likely cause: {cause}" if cause else ""
-        return f"check: {len(self.stories)} of {self.total} runs drifted{because}"
+        return f"check: {len(self.runs)} of {self.total} runs drifted{because}"
 
     @property
     def accept(self) -> str | None:
         """The command that accepts all that can be accepted; None where nothing can."""
         if self.blocked is not None:
             return None
-        if len(self.stories) == 1:
-            return self.stories[0].accept
-        if any(story.accept is not None and _takes(story.accept) for story in self.stories):
+        if len(self.runs) == 1:
+            return self.runs[0].accept
+        if any(run.accept is not None and _is_accept(run.accept) for run in self.runs):
             return f'tachograph accept --all --reason "..."{self.option}'
         return None
 
     @property
     def takes(self) -> str | None:
         """How many runs the command takes and why not the others; None where it takes all, or there is none."""
-        left = Counter(story.left for story in self.stories if story.left is not None)
+        left = Counter(run.not_accepted for run in self.runs if run.not_accepted is not None)
         if self.accept is None or not left:
             return None
-        why = ", ".join(f"{left[key]} {words[left[key] > 1]}" for key, words in _LEFT.items() if left[key])
-        taken = len(self.stories) - left.total()
-        return f"accept takes {counted(taken, 'run')}; {why}"
+        why = ", ".join(
+            f"{left[key]} {words[left[key] > 1]}" for key, words in _NOT_ACCEPTED.items() if left[key]
+        )
+        return f"accept takes {counted(len(self.runs) - left.total(), 'run')}; {why}"
 
     @property
-    def mended(self) -> str:
+    def nothing_to_accept(self) -> str:
         """What is said where nothing can be accepted."""
-        return MENDED if self.blocked is None else f"nothing can be accepted: {self.blocked}"
+        return NOTHING_TO_ACCEPT if self.blocked is None else f"nothing can be accepted: {self.blocked}"
 
     @property
-    def shifts(self) -> tuple[Shift, ...]:
+    def moved_lines(self) -> tuple[MovedLine, ...]:
         """The policy lines that have other numbers in `shifted`, each once, in their order."""
-        every = {shift: None for story in self.shifted for shift in story.shifts}
-        return tuple(sorted(every, key=lambda shift: _order(shift.then)))
+        every = {line: None for run in self.shifted for line in run.moved_lines}
+        return tuple(sorted(every, key=lambda line: _order(line.then)))
 
     def to_dict(self) -> Line:
-        """As plain data."""
+        """Return it as plain data."""
         return {
             "runs": self.total,
             "cause": in_words(self.causes),
             "causes": [cause.to_dict() for cause in self.causes],
-            "drifted": {story.run: list(story.lines) for story in self.stories},
-            "first": {story.run: story.first.to_dict() for story in self.stories if story.first is not None},
-            "findings": [story.to_dict() for story in self.stories],
-            "classes": {story.run: story.kind for story in self.stories},
-            "accept": {story.run: story.accept for story in self.stories},
+            "drifted": {run.run: list(run.lines) for run in self.runs},
+            "first": {run.run: run.first.to_dict() for run in self.runs if run.first is not None},
+            "findings": [run.to_dict() for run in self.runs],
+            "classes": {run.run: run.kind for run in self.runs},
+            "accept": {run.run: run.accept for run in self.runs},
             "accept_all": self.accept,
             "accept_takes": self.takes,
             "index": [*self.index, *self.secrets],
@@ -222,64 +257,56 @@ def _order(place: str) -> tuple[str, int, str]:
     return file, int(line), place
 
 
-def _takes(command: str) -> bool:
+def _is_accept(command: str) -> bool:
     return command.startswith("tachograph accept ")
 
 
-def review(
-    found: Sequence[Findings],
+def drift_report(
+    findings: Sequence[Findings],
     root: Path,
     *,
     index: Sequence[str] = (),
     secrets: Sequence[str] = (),
     given_root: str | None = None,
-) -> Review:
-    """What is to be told of the findings of a check of the project at `root`."""
-    bad = by_gravity([item for item in found if not item.ok])
+) -> DriftReport:
+    """Return the report on the findings of a check of the project at `root`."""
+    bad = by_gravity([item for item in findings if not item.ok])
     option = f" --root {shlex.quote(given_root)}" if given_root is not None else ""
     every = causes(bad)
     wrong = accepted.history(root).wrong if bad else []
     blocked = wrong[0] if wrong else None
-    stories = tuple(_story(item, root, every, option, blocked) for item in bad)
-    return Review(len(found), stories, tuple(every), tuple(index), tuple(secrets), option, blocked)
+    runs = tuple(_drifted_run(item, root, every, option, blocked) for item in bad)
+    return DriftReport(len(findings), runs, tuple(every), tuple(index), tuple(secrets), option, blocked)
 
 
-def _story(found: Findings, root: Path, every: Sequence[Cause], option: str, blocked: str | None) -> Story:
+def _drifted_run(
+    found: Findings, root: Path, every: Sequence[Cause], option: str, blocked: str | None
+) -> DriftedRun:
     drift = found.drift
-    told = drift.told(STATE) if drift is not None else []
-    texts = iter(told)
-    first = (
-        _part(found, drift.first, next(texts), root)
-        if drift is not None and drift.first is not None
-        else None
-    )
-    grave = (
-        _part(found, drift.grave, next(texts), root)
-        if drift is not None and drift.grave is not None
-        else None
-    )
+    summaries = drift.told(STATE) if drift is not None else []
+    first, gravest = (drift.first, drift.grave) if drift is not None else (None, None)
     accept = found.accept if blocked is None else None
-    shifts = drift.shifts if drift is not None and found.kind == "TEXT" and not found.broken else ()
-    return Story(
+    moved = drift.shifts if drift is not None and found.kind == "TEXT" and not found.broken else ()
+    return DriftedRun(
         found.run,
         found.kind,
         tuple(cause.what for cause in every if found.run in cause.runs),
-        first,
-        grave,
+        _context(found, first, summaries[0], root) if first is not None else None,
+        _context(found, gravest, summaries[-1], root) if gravest is not None else None,
         drift.behind if drift is not None else Counter(),
         tuple(found.lines),
-        tuple(line for line in found.lines if line not in told),
+        tuple(line for line in found.lines if line not in summaries),
         found.tampered or (found.kind == BROKEN and found.judged and not found.missed),
         found.judged,
-        f"{accept}{option}" if accept is not None and _takes(accept) else accept,
-        tuple(Shift(then, now, policy_line(found, root, now, known=True)) for then, now in shifts),
-        _left(found),
+        f"{accept}{option}" if accept is not None and _is_accept(accept) else accept,
+        tuple(MovedLine(then, now, policy_line(found, root, now, known=True)) for then, now in moved),
+        _not_accepted(found),
     )
 
 
-def _left(found: Findings) -> str | None:
-    """Why `tachograph accept` does not take a run, in the order in which it asks; None where it does."""
-    if found.accept is not None and _takes(found.accept):
+def _not_accepted(found: Findings) -> str | None:
+    """Return why `tachograph accept` does not take a run, in the order in which it asks; None where it does."""
+    if found.accept is not None and _is_accept(found.accept):
         return None
     if found.tampered:
         return "hand"
@@ -288,16 +315,16 @@ def _left(found: Findings) -> str | None:
     return "task" if found.missed else "model"
 
 
-def _part(found: Findings, item: Divergence, told: str, root: Path) -> Part:
+def _context(found: Findings, item: Divergence, summary: str, root: Path) -> DifferenceContext:
     side = item.to_dict()
-    return Part(
+    return DifferenceContext(
         item.line,
         item.step,
         item.pointer,
         item.kind,
-        told,
+        summary,
         side["before"],
         side["after"],
-        tuple(parting(item.before, item.after)),
+        tuple(excerpt(item.before, item.after)),
         tuple(facts_of(found, item, root)),
     )

@@ -1,4 +1,4 @@
-"""Drift as lines for a terminal or a pipe. Nothing in them is a control sequence, or a command to a build service."""
+"""Drift as lines for a terminal or a pipe, without control sequences and commands to a build service."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from ...evidence.checking.drift import counted
 from ...evidence.files.report import visible
 from ...evidence.queries.wrap import fold
-from .report import LINES_ONLY, Part, Review, Story
+from .report import LINES_ONLY, DifferenceContext, DriftedRun, DriftReport
 
 Paint = Callable[[str, str], str]
 _LONG: Final = 400
@@ -23,95 +23,41 @@ _RUNS: Final = 200  # names in a line
 
 
 def plain(text: str, width: int = _LONG) -> str:
-    """Foreign text on one line: inert for a terminal and for a build service, cut at `width`."""
+    """Return untrusted text on one line, harmless to a terminal and to a build service, cut at `width`."""
     line = _COMMAND.sub(r"\1\\u{3a}", _SERVICE.sub(r"\1\\u{5b}", visible(text)))
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def lines(review: Review, paint: Paint, width: int | None = None) -> Iterator[str]:
-    """Everything there is to say of drift, and last the command that accepts it. Nothing where there is none.
+def lines(report: DriftReport, paint: Paint, width: int | None = None) -> Iterator[str]:
+    """Yield everything there is to report, and last the command that accepts it; nothing without drift.
 
-    `width` is that of a terminal: lines are broken to fit it, but for a command, which is to be copied whole.
+    Args:
+        report: the report.
+        paint: colours a text by the name of a colour.
+        width: columns of a terminal; lines are broken to fit, except for commands, which are to be copied whole.
     """
-    for line in _lines(review, paint):
+    for line in _lines(report, paint):
         if width is None:
-            yield line.text + line.copied
-        elif not line.copied:
+            yield line.text + line.command
+        elif not line.command:
             yield from fold(line.text, width, line.hang)
-        elif len(line.text + line.copied) <= width:
-            yield line.text + line.copied
+        elif len(line.text + line.command) <= width:
+            yield line.text + line.command
         else:
             yield line.text.rstrip()
-            yield f"    {line.copied}"
+            yield f"    {line.command}"
 
 
-class _Line(NamedTuple):
-    """A line to be shown: `hang` is how far its other lines are indented, `copied` a command at its end."""
-
-    text: str
-    hang: int = 2
-    copied: str = ""
-
-
-def _lines(review: Review, paint: Paint) -> Iterator[_Line]:
-    if review.stories:
-        yield _Line(plain(review.head, 600))
-    told: dict[tuple[str, tuple[_Line, ...]], list[Story]] = {}
-    for story in review.loud:
-        told.setdefault((story.kind, tuple(_body(story, paint))), []).append(story)
-    for (kind, body), stories in told.items():
-        word = "" if len(stories) == 1 else f"{len(stories)} runs: "
-        yield _Line(f"{paint(kind, 'red')}  {word}{_names(stories)}")
-        yield from body
-        accept = stories[0].accept
-        if accept and len(stories) == 1 and len(review.stories) > 1:
-            yield _Line("  accept this one: ", copied=plain(accept, 1000))
-    if review.shifted:
-        head = f"{paint('TEXT', 'yellow')}  {len(review.shifted)} runs, {LINES_ONLY}: "
-        yield _Line(head + _names(review.shifted))
-        yield from _shifts(review, paint)
-    if review.quiet:
-        head = f"{paint('DIGEST-ONLY', 'yellow')}  {counted(len(review.quiet), 'run')}: "
-        yield _Line(head + _names(review.quiet))
-    for word, found in (("index", review.index), ("secret", review.secrets)):
-        yield from (_Line(f"{paint(word, 'red')}  {plain(line)}") for line in found)
-    if review.takes:
-        yield _Line(review.takes)
-    if review.accept:
-        yield _Line("accept it: ", copied=plain(review.accept, 1000))
-    elif review.stories:
-        yield _Line(plain(review.mended))
-
-
-def _names(stories: Sequence[Story]) -> str:
-    """Runs by name, as many as a line is read for."""
-    names = " ".join(plain(name, 200) for name in sorted(story.run for story in stories)[:_RUNS])
-    return names + (f" and {len(stories) - _RUNS} more, which --json has" if len(stories) > _RUNS else "")
-
-
-def _shifts(review: Review, paint: Paint) -> Iterator[_Line]:
-    for shift in review.shifts[:_NOTES]:
-        yield _fact(plain(shift.told, _CONTEXT), plain(shift.text or "", _CONTEXT), paint, 28)
-    if len(review.shifts) > _NOTES:
-        yield _Line(f"    and {counted(len(review.shifts) - _NOTES, 'line')} more, which --json has")
-
-
-def _fact(name: str, text: str, paint: Paint, room: int = 12) -> _Line:
-    """A name, and beside it a text whose further lines begin below it."""
-    return _Line(f"    {paint(name.ljust(room), 'dim')}{text}".rstrip(), room)
-
-
-def closing(review: Review, names: str, from_code: int, total: int) -> str:
-    """The last line of a check in which no run drifted. `from_code` of the `total` runs have no task."""
-    said = []
-    if review.index:
-        said.append(f"runs, tasks and index disagree in {counted(len(review.index), 'place')}")
-    if review.secrets:
-        said.append(
-            f"{counted(len(review.secrets), 'place')} hold{'s' * (len(review.secrets) == 1)} what looks like a secret"
-        )
-    if said:
-        return f"check: {names} re-derived, but {' and '.join(said)}"
+def closing(report: DriftReport, names: str, from_code: int, total: int) -> str:
+    """Return the last line of a check in which no run drifted; `from_code` of the `total` runs have no task."""
+    wrong = []
+    if report.index:
+        wrong.append(f"runs, tasks and index disagree in {counted(len(report.index), 'place')}")
+    if report.secrets:
+        holds = "holds" if len(report.secrets) == 1 else "hold"
+        wrong.append(f"{counted(len(report.secrets), 'place')} {holds} what looks like a secret")
+    if wrong:
+        return f"check: {names} re-derived, but {' and '.join(wrong)}"
     if from_code == total:
         return (
             f"check: {names} made from code: whole and consistent, but there is no task to make it again from"
@@ -120,25 +66,79 @@ def closing(review: Review, names: str, from_code: int, total: int) -> str:
     return f"check: {names} re-derived, all files identical{note}"
 
 
-def _body(story: Story, paint: Paint) -> Iterator[_Line]:
-    if story.first is not None:
-        yield from _part(story.first, paint)
-    if story.downstream:
-        yield _Line(f"    downstream: {story.downstream}", 12)
-    if story.grave is not None:
-        yield from _part(story.grave, paint)
-    yield from (_Line(f"  {plain(line)}") for line in story.notes[:_NOTES])
-    if len(story.notes) > _NOTES:
-        yield _Line(f"  and {counted(len(story.notes) - _NOTES, 'line')} more, which --json has")
+class _Line(NamedTuple):
+    """A line to print: `hang` is the indentation of its continuation lines, `command` stands at its end."""
+
+    text: str
+    hang: int = 2
+    command: str = ""
 
 
-def _part(part: Part, paint: Paint) -> Iterator[_Line]:
-    long = any(mark == "…" or len(text) > _SHORT for mark, text in part.rows)
-    yield _Line(f"  {plain(part.told)}")
-    yield from (_fact(name, plain(text, _CONTEXT), paint) for name, text in part.facts)
-    if long:
+def _lines(report: DriftReport, paint: Paint) -> Iterator[_Line]:
+    if report.runs:
+        yield _Line(plain(report.head, 600))
+    alike: dict[tuple[str, tuple[_Line, ...]], list[DriftedRun]] = {}
+    for run in report.loud:
+        alike.setdefault((run.kind, tuple(_body(run, paint))), []).append(run)
+    for (kind, body), runs in alike.items():
+        number = "" if len(runs) == 1 else f"{len(runs)} runs: "
+        yield _Line(f"{paint(kind, 'red')}  {number}{_names(runs)}")
+        yield from body
+        accept = runs[0].accept
+        if accept and len(runs) == 1 and len(report.runs) > 1:
+            yield _Line("  accept this one: ", command=plain(accept, 1000))
+    if report.shifted:
+        head = f"{paint('TEXT', 'yellow')}  {len(report.shifted)} runs, {LINES_ONLY}: "
+        yield _Line(head + _names(report.shifted))
+        for moved in report.moved_lines[:_NOTES]:
+            yield _fact(plain(moved.words, _CONTEXT), plain(moved.text or "", _CONTEXT), paint, 28)
+        yield from _more(len(report.moved_lines), "    ")
+    if report.quiet:
+        head = f"{paint('DIGEST-ONLY', 'yellow')}  {counted(len(report.quiet), 'run')}: "
+        yield _Line(head + _names(report.quiet))
+    for word, found in (("index", report.index), ("secret", report.secrets)):
+        yield from (_Line(f"{paint(word, 'red')}  {plain(line)}") for line in found)
+    if report.takes:
+        yield _Line(report.takes)
+    if report.accept:
+        yield _Line("accept it: ", command=plain(report.accept, 1000))
+    elif report.runs:
+        yield _Line(plain(report.nothing_to_accept))
+
+
+def _body(run: DriftedRun, paint: Paint) -> Iterator[_Line]:
+    if run.first is not None:
+        yield from _difference(run.first, paint)
+    if run.follow_ups:
+        yield _Line(f"    downstream: {run.follow_ups}", 12)
+    if run.gravest is not None:
+        yield from _difference(run.gravest, paint)
+    yield from (_Line(f"  {plain(line)}") for line in run.notes[:_NOTES])
+    yield from _more(len(run.notes), "  ")
+
+
+def _difference(item: DifferenceContext, paint: Paint) -> Iterator[_Line]:
+    yield _Line(f"  {plain(item.summary)}")
+    yield from (_fact(name, plain(text, _CONTEXT), paint) for name, text in item.facts)
+    if any(mark == "…" or len(text) > _SHORT for mark, text in item.rows):
         colours = {"-": "red", "+": "green"}
-        for mark, text in part.rows:
+        for mark, text in item.rows:
             if text or mark != " ":
-                shown = f"{mark} {plain(text, 2 * _CONTEXT)}".rstrip()
-                yield _Line(f"    {paint(shown, colours.get(mark, 'dim'))}")
+                row = f"{mark} {plain(text, 2 * _CONTEXT)}".rstrip()
+                yield _Line(f"    {paint(row, colours.get(mark, 'dim'))}")
+
+
+def _fact(name: str, text: str, paint: Paint, room: int = 12) -> _Line:
+    """Return a name with a text beside it, whose further lines begin below the text."""
+    return _Line(f"    {paint(name.ljust(room), 'dim')}{text}".rstrip(), room)
+
+
+def _names(runs: Sequence[DriftedRun]) -> str:
+    """Return the names of runs, as many as anyone reads in a line."""
+    names = " ".join(plain(name, 200) for name in sorted(run.run for run in runs)[:_RUNS])
+    return names + (f" and {len(runs) - _RUNS} more, which --json has" if len(runs) > _RUNS else "")
+
+
+def _more(number: int, indent: str) -> Iterator[_Line]:
+    if number > _NOTES:
+        yield _Line(f"{indent}and {counted(number - _NOTES, 'line')} more, which --json has")

@@ -103,7 +103,7 @@ def test_a_page_is_written_beside_what_is_printed(project: Path, say: Say) -> No
     assert made.count("<article") == 4 and f"{PAGE} moved (2 of them)" in made
     assert "<del>…tch room at Ollerbeck within 20 minutes." in made
     assert "<ins>…tch room at Ollerbeck within 21 minutes." in made
-    assert "tachograph accept --all --reason &quot;...&quot;" in made
+    assert "tachograph accept --all --reason &#34;...&#34;" in made
     assert sorted(path.name for path in project.parent.iterdir()) == ["page.html", "project"]
     for place in (".", "no/such/folder/x.html"):
         code, _, err = say("--html", place)

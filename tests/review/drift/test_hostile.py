@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from tachograph.evidence.checking.compare import Findings, note_drift
+from tachograph.pages.render import MARK
 from tachograph.review.drift.annotations import commands, summary
-from tachograph.review.drift.page import page
-from tachograph.review.drift.report import Review, review
+from tachograph.review.drift.page import drift_page
+from tachograph.review.drift.report import DriftReport, drift_report
 from tachograph.review.drift.text import lines
 from tests.corpora.test_output_corpus import alive, raw
 from tests.support import ROOT
 from tests.tables.output_texts import TEXTS
 
 CALM = "calm"
+DECLARED = ["doctype html", MARK.removeprefix("<!--").removesuffix("-->")]
 # what a build service would take for a command, wherever it stands
 SERVICE = re.compile(r"##\w*\[")
 SERVICES = [
@@ -52,7 +54,7 @@ def _step(text: str, side: str) -> dict[str, Any]:
     }
 
 
-def told(text: str) -> Review:
+def told(text: str) -> DriftReport:
     """A check of two runs in which everything says `text`."""
     found = []
     for number in (1, 2):
@@ -64,16 +66,16 @@ def told(text: str) -> Review:
         )
         item.lines += [f"said: {text}", f"input moved: {text}"]
         found.append(item)
-    return review(found, ROOT, index=[f"runs: {text}"], secrets=[f"{text}: line 1"], given_root=text)
+    return drift_report(found, ROOT, index=[f"runs: {text}"], secrets=[f"{text}: line 1"], given_root=text)
 
 
 @pytest.fixture(scope="module")
-def reviews() -> dict[str, Review]:
+def reviews() -> dict[str, DriftReport]:
     assert len(TABLE) > 500
     return {text: told(text) for text in dict.fromkeys(TABLE)}
 
 
-def test_a_terminal(reviews: dict[str, Review]) -> None:
+def test_a_terminal(reviews: dict[str, DriftReport]) -> None:
     odd = []
     ours = re.compile(r"check: |[A-Za-z-]+  |  |accept it: ")
     for text, item in reviews.items():
@@ -117,12 +119,12 @@ class Tree(HTMLParser):
         self.text += data
 
 
-def test_a_page(reviews: dict[str, Review]) -> None:
-    calm = Tree(page(told(CALM)))
-    assert calm.tags.count("article") == 4 and calm.declared == ["DOCTYPE html"]
+def test_a_page(reviews: dict[str, DriftReport]) -> None:
+    calm = Tree(drift_page(told(CALM)))
+    assert calm.tags.count("article") == 4 and calm.declared == DECLARED
     odd = []
     for text, item in reviews.items():
-        made = page(item)
+        made = drift_page(item)
         tree = Tree(made)
         same = (tree.tags, tree.attributes, tree.declared) == (calm.tags, calm.attributes, calm.declared)
         if not same or raw(made) or "<script" in made:
@@ -131,7 +133,7 @@ def test_a_page(reviews: dict[str, Review]) -> None:
 
 
 def test_a_page_holds_the_policy_for_itself_and_can_be_used_by_keyboard() -> None:
-    made = page(told(CALM))
+    made = drift_page(told(CALM))
     tree = Tree(made)
     policy = dict(tree.attributes)["content"]
     contents = [value for name, value in tree.attributes if name == "content"]
@@ -174,7 +176,7 @@ def _decoded(text: str) -> str:
     return text
 
 
-def test_annotations(reviews: dict[str, Review]) -> None:
+def test_annotations(reviews: dict[str, DriftReport]) -> None:
     odd = []
     for text, item in reviews.items():
         for line in commands(item, "sub/"):
@@ -194,14 +196,14 @@ def test_annotations(reviews: dict[str, Review]) -> None:
 
 def test_at_most_ten_annotations_and_the_last_says_how_many_more() -> None:
     item = told(CALM)
-    many = Review(40, item.stories * 20, item.causes, item.index, item.secrets)
+    many = DriftReport(40, item.runs * 20, item.causes, item.index, item.secrets)
     found = commands(many)
     assert len(found) == 10
     assert found[-1].startswith("::error title=and 33 more::33 more findings stand in the log")
     assert len(commands(item)) == 4
 
 
-def test_a_summary(reviews: dict[str, Review]) -> None:
+def test_a_summary(reviews: dict[str, DriftReport]) -> None:
     parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark", {"html": True}).enable("table")
 
     def parsed(text: str) -> list[Any]:

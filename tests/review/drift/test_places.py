@@ -14,14 +14,14 @@ import pytest
 from tachograph.evidence.checking.compare import Findings, note_drift
 from tachograph.evidence.files.accepted import ACCEPTED, line_of
 from tachograph.review.drift.annotations import commands, summary
-from tachograph.review.drift.page import page
-from tachograph.review.drift.report import Review, review
+from tachograph.review.drift.page import drift_page
+from tachograph.review.drift.report import DriftReport, drift_report
 from tachograph.review.drift.text import lines
 from tachograph.runtime.journal import ledger as ledgers
 from tests.corpora.test_output_corpus import CODE, alive, raw
 from tests.evidence.project import DENIED, RETRIED, copy_inputs, edit_lines, edit_manifest
 from tests.evidence.project import tachograph as command
-from tests.review.drift.test_hostile import COMMAND, SERVICE, Tree
+from tests.review.drift.test_hostile import COMMAND, DECLARED, SERVICE, Tree
 from tests.review.drift.test_mutation import at, leaves, put
 from tests.review.drift_changes import GIVEN, INFORMED
 from tests.support import ROOT
@@ -49,7 +49,7 @@ def _keys(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from _keys(item, (*path, key))
 
 
-def _told(before: list[dict[str, Any]], after: list[dict[str, Any]], root: Path) -> Review:
+def _told(before: list[dict[str, Any]], after: list[dict[str, Any]], root: Path) -> DriftReport:
     """Two runs that drifted so: one alone, and both, which may be folded into one."""
     found = []
     for name in ("runs/a/b", "runs/a/c"):
@@ -58,26 +58,26 @@ def _told(before: list[dict[str, Any]], after: list[dict[str, Any]], root: Path)
         item.lines.append("more")
         item.made = {}
         found.append(item)
-    return review(found, root)
+    return drift_report(found, root)
 
 
-def _wrong(told: Review) -> list[str]:
+def _wrong(told: DriftReport) -> list[str]:
     """What is not inert in any of the ways in which drift is told."""
     shown = list(lines(told, lambda text, _colour: text))
     folded = list(lines(told, lambda text, _colour: text, 80))
-    made, text, notes = page(told), summary(told), commands(told)
+    made, text, notes = drift_page(told), summary(told), commands(told)
     data = json.dumps(told.to_dict(), sort_keys=True)
     tree = Tree(made)
     ours = re.sub(r"</?details>|</?summary>", "", text)
     wrong = {
-        "lines": raw("".join(line for story in told.stories for line in story.lines)),
+        "lines": raw("".join(line for run in told.runs for line in run.lines)),
         "raw": any(map(raw, ["\n".join(shown), "\n".join(folded), made, text, "\n".join(notes), data])),
         "encoded": [part for part in (made, text, *shown, *notes) if "\\ud8" in ascii(part)],
         "terminal": [line for line in shown + folded if "\n" in line or SERVICE.search(line)],
         "commands": [line for line in shown + folded if line.lstrip().startswith("::")],
         "margin": [line for line in shown + folded if not OURS.match(line)],
         "wide": [line for line in folded if len(line) > 80],
-        "page": "script" in tree.tags or "<script" in made or tree.declared != ["DOCTYPE html"],
+        "page": "script" in tree.tags or "<script" in made or tree.declared != DECLARED,
         "elements": [tag for tag in tree.tags if tag.lstrip("/") not in _TAGS],
         "closed": tree.tags.count("pre") != tree.tags.count("/pre"),
         "notes": [line for line in notes if not COMMAND.fullmatch(line) or "\n" in line],
@@ -148,7 +148,7 @@ def test_policy_lines_that_are_hostile(tmp_path: Path) -> None:
             for entry in line["policy_decisions"]:
                 entry["at"] = name
     told = _told(before, after, tmp_path)
-    assert len(told.shifts) == 1 and _wrong(told) == []
+    assert len(told.moved_lines) == 1 and _wrong(told) == []
 
 
 def test_accepted_changes_that_are_hostile(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from tachograph.evidence.checking.drift import compare
 from tachograph.evidence.files.accepted import ACCEPTED
 from tachograph.evidence.queries.explain import as_text, explain_run
 from tachograph.review.drift.annotations import commands, summary
-from tachograph.review.drift.excerpt import parting
-from tachograph.review.drift.page import page
-from tachograph.review.drift.report import Review, review
+from tachograph.review.drift.excerpt import excerpt
+from tachograph.review.drift.page import drift_page
+from tachograph.review.drift.report import DriftReport, drift_report
 from tachograph.review.drift.text import lines
 from tachograph.review.remedy.explain_denial import add_why
 from tests.evidence.project import DENIED, RETRIED, copy_inputs, edit_lines, replaced, tachograph
@@ -59,9 +59,9 @@ def plain(text: str, _colour: str) -> str:
     return text
 
 
-def reviewed(project: Path, *runs: str) -> Review:
+def reviewed(project: Path, *runs: str) -> DriftReport:
     names = runs or [f"runs/{name}" for name in RUNS]
-    return review([examine(project / run, root=project) for run in names], project)
+    return drift_report([examine(project / run, root=project) for run in names], project)
 
 
 # ---- lines that have other numbers -------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def test_runs_in_which_only_policy_lines_moved_are_one_block(project: Path) -> N
         f"{'DIGEST-ONLY'}  1 run: {GIVEN}",
         'accept it: tachograph accept --all --reason "..."',
     ]
-    made = page(found)
+    made = drift_page(found)
     assert made.count("<article") == 2 and '<article id="shifted"' in made
     assert '<a href="#shifted">TEXT 6 runs, in which only' in made and "#run-" not in made
     assert "<dt>policy/v1.yaml:6 -&gt; :7</dt><dd>url_allowlist:</dd>" in made
@@ -103,10 +103,10 @@ def test_a_run_that_differs_in_more_is_told_by_itself(project: Path) -> None:
     replaced(project / REMARKED[0], *REMARKED[1:])
     replaced(project / task_of(DENIED), "seed: 7", "seed: 8")
     found = reviewed(project)
-    assert [story.run for story in found.loud] == [DENIED]
-    assert sorted(story.run for story in found.shifted) == sorted(set(SHIFTED) - {DENIED})
+    assert [run.run for run in found.loud] == [DENIED]
+    assert sorted(run.run for run in found.shifted) == sorted(set(SHIFTED) - {DENIED})
     alone = reviewed(project, RETRIED)
-    assert [story.run for story in alone.loud] == [RETRIED] and alone.shifted == ()
+    assert [run.run for run in alone.loud] == [RETRIED] and alone.shifted == ()
 
 
 def test_a_touched_record_is_not_folded(project: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_touched_record_is_not_folded(project: Path) -> None:
             chain=True,
         )
     found = reviewed(project, DENIED, RETRIED)
-    assert found.shifted == () and all(story.tampered for story in found.loud)
+    assert found.shifted == () and all(run.edited_by_hand for run in found.loud)
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_how_many_runs_are_accepted_and_why_not_the_others(project: Path) -> Non
     )
     *_, before, last = lines(found, plain)
     assert (before, last) == (said, 'accept it: tachograph accept --all --reason "..."')
-    assert f"<p>{said}.</p>" in page(found) and f"{said[0].upper()}{said[1:]}." in summary(found)
+    assert f"<p>{said}.</p>" in drift_page(found) and f"{said[0].upper()}{said[1:]}." in summary(found)
     assert found.to_dict()["accept_takes"] == said
-    assert [story.run for story in found.stories if story.left is None] == [DENIED]
+    assert [run.run for run in found.runs if run.not_accepted is None] == [DENIED]
     replaced(project / denied[0], denied[2], denied[1])
     replaced(project / MINUTES[0], *MINUTES[1:])
     whole = reviewed(project, CANONICAL, RETRIED)
@@ -172,7 +172,7 @@ def test_nothing_is_offered_where_accepted_changes_do_not_hold(project: Path) ->
         found = reviewed(project, *runs)
         last = list(lines(found, plain))[-1]
         assert last.startswith(f"nothing can be accepted: {ACCEPTED}:1: is ") and found.accept is None
-        for told in (page(found), summary(found), "\n".join(commands(found))):
+        for told in (drift_page(found), summary(found), "\n".join(commands(found))):
             assert "tachograph accept" not in told
         assert set(found.to_dict()["accept"].values()) == {None}
 
@@ -190,8 +190,8 @@ def test_a_script_that_points_into_a_denial_is_told_so(project: Path) -> None:
 
 
 def test_one_is_no_plural() -> None:
-    assert parting("a\nb\nc", "a\nb\nd")[0] == ("…", "1 line alike")
-    assert parting("a\nb\nc\nd", "a\nb\nc\ne")[0] == ("…", "2 lines alike")
+    assert excerpt("a\nb\nc", "a\nb\nd")[0] == ("…", "1 line alike")
+    assert excerpt("a\nb\nc\nd", "a\nb\nc\ne")[0] == ("…", "2 lines alike")
     then = [{"type": "step", "step_index": 1, "stopped": word} for word in ("a", "a", "a")]
     for number, said in (
         (1, "1 more, which may follow from it"),
@@ -200,7 +200,7 @@ def test_one_is_no_plural() -> None:
         now = [{**line, "stopped": "b" if i <= number else "a"} for i, line in enumerate(then)]
         assert compare(then, now).told("x")[0].endswith(f"; {said}")
     many = Findings("runs/a/b", ["x"] * 13)
-    assert "  and 1 line more, which --json has" in list(lines(review([many], Path(".")), plain))
+    assert "  and 1 line more, which --json has" in list(lines(drift_report([many], Path(".")), plain))
 
 
 # ---- at a terminal -------------------------------------------------------------------------------------------
