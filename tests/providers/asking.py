@@ -11,7 +11,8 @@ from tachograph.runtime.models.types import History, LLMInput, LLMOutput, ToolSp
 from tests.providers.protocols import Turn
 from tests.providers.servers import Reply, Server
 
-PROVIDERS = ("openai", "anthropic", "ollama")
+PACKAGES = {"openai": "openai", "anthropic": "anthropic", "ollama": "openai"}
+PROVIDERS = tuple(PACKAGES)
 SCHEMA = (
     '{"additionalProperties":false,"properties":{"query":{"description":"Words.","maxLength":400,'
     '"type":"string"}},"required":["query"],"type":"object"}'

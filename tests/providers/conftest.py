@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.providers.asking import PROVIDERS
+from tests.providers.asking import PACKAGES, PROVIDERS
 
 PREFIXES = ("OPENAI_", "ANTHROPIC_", "OLLAMA_", "AZURE_OPENAI_")
 
@@ -23,7 +23,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=PROVIDERS)
 def provider(request: pytest.FixtureRequest) -> str:
     """Each provider whose SDK is installed."""
-    pytest.importorskip(request.param)
+    pytest.importorskip(PACKAGES[request.param])
     return str(request.param)
 
 

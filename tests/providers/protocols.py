@@ -1,4 +1,4 @@
-"""What a model says, in the words of OpenAI's chat completions, Anthropic's messages and Ollama's chat.
+"""What a model says, in the words of OpenAI's chat completions, which Ollama speaks too, and Anthropic's messages.
 
 `WHOLE` and `STREAM` make the same reply in one piece and in many. Ids and dates differ every time, as a real
 service's do.
@@ -32,15 +32,9 @@ class Turn:
 
 def error_event(provider: str, word: str) -> bytes:
     error = {"type": word, "message": "something about sk-ant-REQUEST-SECRET"}
-    if provider == "ollama":
-        return _line({"error": word})
-    if provider == "openai":
+    if provider != "anthropic":
         return _data({"error": error | {"code": None}})
     return b"event: error\n" + _data({"type": "error", "error": error})
-
-
-def _line(value: Any) -> bytes:
-    return json.dumps(value).encode() + b"\n"
 
 
 def _data(value: Any) -> bytes:
@@ -194,48 +188,5 @@ def anthropic_stream(turn: Turn) -> Iterator[bytes]:
     yield event("message_stop")
 
 
-# ---- Ollama --------------------------------------------------------------------------------------------
-
-
-def _ollama(model: str, message: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    created = f"{time.time()}Z"
-    return {"model": model, "created_at": created, "message": {"role": "assistant", **message}, **fields}
-
-
-def _ollama_end(turn: Turn) -> dict[str, Any]:
-    end: dict[str, Any] = {
-        "done": True,
-        "done_reason": turn.finish or "stop",
-        "total_duration": time.time_ns(),
-    }
-    if turn.usage is not None:
-        end |= {"prompt_eval_count": turn.usage[0], "eval_count": turn.usage[1]}
-    return end
-
-
-def _ollama_calls(turn: Turn) -> list[dict[str, Any]]:
-    return [{"function": {"name": name, "arguments": json.loads(text)}} for name, text in turn.calls]
-
-
-def ollama_whole(turn: Turn, model: str) -> dict[str, Any]:
-    message: dict[str, Any] = {"content": turn.text or turn.refusal}
-    if turn.thinking:
-        message["thinking"] = turn.thinking
-    if turn.calls:
-        message["tool_calls"] = _ollama_calls(turn)
-    return _ollama(model, message, **_ollama_end(turn))
-
-
-def ollama_stream(turn: Turn) -> Iterator[bytes]:
-    model = "model-as-served"
-    for piece in _pieces(turn.thinking):
-        yield _line(_ollama(model, {"content": "", "thinking": piece}, done=False))
-    for piece in _pieces(turn.text or turn.refusal):
-        yield _line(_ollama(model, {"content": piece}, done=False))
-    for call in _ollama_calls(turn):
-        yield _line(_ollama(model, {"content": "", "tool_calls": [call]}, done=False))
-    yield _line(_ollama(model, {"content": ""}, **_ollama_end(turn)))
-
-
-WHOLE = {"openai": openai_whole, "anthropic": anthropic_whole, "ollama": ollama_whole}
-STREAM = {"openai": openai_stream, "anthropic": anthropic_stream, "ollama": ollama_stream}
+WHOLE = {"openai": openai_whole, "anthropic": anthropic_whole, "ollama": openai_whole}
+STREAM = {"openai": openai_stream, "anthropic": anthropic_stream, "ollama": openai_stream}

@@ -1,6 +1,6 @@
-"""Loopback servers that speak OpenAI's chat completions, Anthropic's messages and Ollama's chat.
+"""Loopback servers that speak OpenAI's chat completions and Anthropic's messages.
 
-One server speaks all three, by path, streamed or not, and answers from a script of replies: a `Turn`, an HTTP
+One server speaks both, by path, streamed or not, and answers from a script of replies: a `Turn`, an HTTP
 `Status`, `Raw` bytes, or a turn that is `Broken` somewhere. Its ids and dates differ every time, as a real
 service's do. `requests` holds what it was sent.
 """
@@ -20,7 +20,7 @@ from typing import Any, Self
 from tests.providers.protocols import STREAM, WHOLE, Turn, error_event
 
 LONGEST_STALL_S = 20
-PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages", "ollama": "/api/chat"}
+PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages", "ollama": "/v1/chat/completions"}
 BASES = {"openai": "/v1", "anthropic": "", "ollama": ""}
 
 
@@ -169,8 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         broken = reply if isinstance(reply, Broken) else None
         turn = broken.turn if broken else reply
         assert isinstance(turn, Turn)
-        kind = "application/x-ndjson" if provider == "ollama" else "text/event-stream; charset=utf-8"
-        head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n"
+        head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n"
         self.connection.sendall(f"{head}Connection: close\r\n\r\n".encode())
         for count, event in enumerate(STREAM[provider](turn)):
             if broken is not None and count == broken.after:
@@ -183,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
         if how == "end":
             self._chunk(b"")
         elif how == "corrupt":
-            self._chunk(b'{"model": \n' if provider == "ollama" else b'data: {"type": "mess\n\n')
+            self._chunk(b'data: {"type": "mess\n\n')
             self._chunk(b"")
         elif how in ("drop", "reset", "stall"):
             self._end(how)

@@ -126,7 +126,7 @@ spoken = []
 sys.addaudithook(lambda event, args: spoken.append(event) if event.startswith("socket.") else None)
 from tachograph.cli.main import main
 code = main(sys.argv[1:])
-names = ("anthropic", "openai", "ollama", "httpx", "httpx2", "pydantic", "tachograph.runtime.models.providers")
+names = ("anthropic", "openai", "httpx", "httpx2", "pydantic", "tachograph.runtime.models.providers")
 print(sorted(name for name in names if name in sys.modules), sorted(set(spoken)), code)
 """
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tachograph.fail.errors import InvalidModelOutput
 from tachograph.runtime.models.providers.failures import Cut, Reported
-from tests.providers.asking import PROVIDERS
 from tests.providers.test_mapping_in import MODULES, gathered
 
 NO_REPLIES: dict[str, list[dict[str, Any]]] = {
@@ -38,13 +37,6 @@ NO_REPLIES: dict[str, list[dict[str, Any]]] = {
         {"content": [{"type": "tool_use", "name": "x"}]},
         {"content": [{"type": "tool_use", "name": 7, "input": {}}]},
         {"content": [{"type": "thinking", "signature": float("nan")}, {"type": "tool_use", "name": "x", "input": {}}]},
-    ],
-    "ollama": [
-        {},
-        {"message": None},
-        {"message": {"content": 7}},
-        {"message": {"tool_calls": [{}]}},
-        {"message": {"tool_calls": [{"function": {"name": "x", "arguments": 7}}]}},
     ],
 }  # fmt: skip
 
@@ -83,19 +75,18 @@ KINDS = ("message_start", "content_block_start", "content_block_delta", "message
     )
 )
 def test_no_data_breaks_the_mapping(values: list[dict[str, Any]]) -> None:
-    for provider in PROVIDERS:
+    for provider in MODULES:
         for value in values:
             _total(lambda p=provider, v=value: MODULES[p].reply_of(v))
     typed = [value | {"type": kind} for value, kind in zip(values, itertools.cycle(KINDS), strict=False)]
     lines = [b"data: " + json.dumps(value).encode() + b"\n\n" for value in [*values, *typed]]
-    for provider in ("openai", "anthropic"):
+    for provider in MODULES:
         _total(lambda p=provider: gathered(p, lines))
         _total(
             lambda p=provider: gathered(
                 p, [*lines, b"data: [DONE]\n\n", b'data: {"type":"message_stop"}\n\n']
             )
         )
-    _total(lambda: gathered("ollama", [json.dumps(value).encode() + b"\n" for value in values]))
 
 
 def _total(mapping: Any) -> None:

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from tachograph.fail.errors import InvalidModelOutput
 from tachograph.runtime.core.redaction import Redactor
-from tachograph.runtime.models.providers import anthropic, ollama, openai
+from tachograph.runtime.models.providers import anthropic, openai
 from tachograph.runtime.models.providers.failures import Cut, Reported
 from tachograph.runtime.models.providers.wire import events
 from tachograph.runtime.models.types import FINISH_REASONS, LLMOutput, ToolCall, read_reply
-from tests.providers.asking import PROVIDERS
 from tests.providers.protocols import STREAM, WHOLE, Turn
 
-MODULES: dict[str, Any] = {"openai": openai, "anthropic": anthropic, "ollama": ollama}
+MODULES: dict[str, Any] = {"openai": openai, "anthropic": anthropic}
+PROVIDERS = tuple(MODULES)
 PAIR = (("search", '{"query": "a"}'), ("read", "{}"))
 
 
@@ -32,11 +32,6 @@ def whole(provider: str, turn: Turn) -> LLMOutput:
 def gathered(provider: str, chunks: Iterable[bytes]) -> tuple[LLMOutput, str]:
     """A reply put together from a stream, and the text that was visible while it came."""
     said = []
-    if provider == "ollama":
-        pieces = ollama.Pieces()
-        for line in b"".join(chunks).splitlines():
-            said.append(pieces.feed(json.loads(line)))
-        return ollama.reply_of(pieces.message()), "".join(said)
     gather = openai.Chunks() if provider == "openai" else anthropic.Blocks()
     for event, data in events(chunks):
         said.append(gather.feed(event, data))
@@ -93,9 +88,9 @@ def test_a_stream_is_the_same_reply(provider: str, turn: Turn, size: int) -> Non
 
 @settings(max_examples=40, deadline=None)
 @given(turn=TURNS.filter(lambda turn: not turn.thinking))
-def test_the_three_protocols_say_the_same(turn: Turn) -> None:
-    first, second, third = (comparable(streamed(provider, turn)) for provider in PROVIDERS)
-    assert first == second == third
+def test_the_protocols_say_the_same(turn: Turn) -> None:
+    first, second = (comparable(streamed(provider, turn)) for provider in PROVIDERS)
+    assert first == second
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
@@ -141,7 +136,6 @@ def test_usage_counts_cached_tokens_as_input(provider: str) -> None:
 FINISHES = {
     "openai": openai.FINISH | {"function_call": "other", "eos": "other"},
     "anthropic": anthropic.FINISH | {"pause_turn": "other", "compaction": "other"},
-    "ollama": ollama.FINISH | {"load": "other", "unload": "other"},
 }
 
 
@@ -162,7 +156,6 @@ def test_an_ending_that_the_calls_belie() -> None:
     for provider, stop, called in (
         ("openai", "stop", "tool_calls"),
         ("anthropic", "end_turn", "tool_use"),
-        ("ollama", "stop", None),
     ):
         assert streamed(provider, Turn(calls=PAIR, finish=stop)).finish_reason == "tool_calls"
         if called is not None:

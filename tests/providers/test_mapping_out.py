@@ -9,7 +9,7 @@ import pytest
 
 from tachograph.runtime.core.redaction import Redactor
 from tachograph.runtime.formats import canonical_json
-from tachograph.runtime.models.providers import anthropic, common, ollama, openai
+from tachograph.runtime.models.providers import anthropic, common, openai
 from tachograph.runtime.models.providers.common import arguments_object, wire_name
 from tachograph.runtime.models.providers.wire import Options
 from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolSpec, read_reply
@@ -40,7 +40,6 @@ def adapters(**kwargs: Any) -> dict[str, common.Adapter]:
     return {
         "openai": openai.OpenAIAdapter("m", TARGET, None, chosen, modern=False),
         "anthropic": anthropic.AnthropicAdapter("m", TARGET, None, None, chosen),
-        "ollama": ollama.OllamaAdapter("m", TARGET, None, chosen),
     }
 
 
@@ -90,24 +89,6 @@ def test_anthropic_messages_have_all_results_of_a_turn_in_one() -> None:
     ]
 
 
-def test_ollama_messages() -> None:
-    assert ollama.messages_of(HISTORY) == [
-        SYSTEM,
-        QUESTION,
-        {
-            "role": "assistant",
-            "content": "I look.",
-            "tool_calls": [
-                {"function": {"name": "search", "arguments": {"query": "sleep"}}},
-                {"function": {"name": "read", "arguments": {}}},
-            ],
-        },
-        {"role": "tool", "tool_name": "search", "content": '{"hits":[]}'},
-        {"role": "tool", "tool_name": "read", "content": '{"text":"x"}'},
-        LATER,
-    ]
-
-
 def test_anthropic_gets_no_empty_text_and_no_turn_twice() -> None:
     silent = ASSISTANT | {"content": ""}
     early = {"role": "user", "content": "said between"}
@@ -134,7 +115,6 @@ def test_arguments_that_are_no_object_travel_as_the_model_wrote_them(text: str) 
     assert arguments_object(text) == wanted
     assert json.loads(openai.messages_of(history)[1]["tool_calls"][0]["function"]["arguments"]) == wanted
     assert anthropic.messages_of(history)[1][1]["content"][1]["input"] == wanted
-    assert ollama.messages_of(history)[1]["tool_calls"][0]["function"]["arguments"] == wanted
 
 
 @pytest.mark.parametrize(
@@ -146,7 +126,6 @@ def test_names_are_ones_that_the_services_take_back(name: str, wanted: str) -> N
     history = [QUESTION, ASSISTANT | {"tool_calls": [CALLS[0] | {"name": name}]}]
     assert openai.messages_of(history)[1]["tool_calls"][0]["function"]["name"] == wanted
     assert anthropic.messages_of(history)[1][1]["content"][1]["name"] == wanted
-    assert ollama.messages_of(history)[1]["tool_calls"][0]["function"]["name"] == wanted
 
 
 # ---- signed thinking --------------------------------------------------------------------------------------
@@ -187,14 +166,12 @@ def test_thinking_in_which_a_secret_was_replaced_stays_out() -> None:
 
 def test_a_reply_goes_back_to_its_own_provider_only() -> None:
     _, message = thinking_turn()
-    sent = json.dumps([openai.messages_of([message]), ollama.messages_of([message])])
+    sent = json.dumps(openai.messages_of([message]))
     assert "first this" not in sent and "raw" not in sent
     other = message | {"raw": {"provider": "openai", "reasoning_content": "x", "extra_content": [{"g": 1}]}}
     assert "raw" not in json.dumps(anthropic.messages_of([other]))
     (back,) = openai.messages_of([other])
     assert back["reasoning_content"] == "x" and back["tool_calls"][0]["extra_content"] == {"g": 1}
-    (back,) = ollama.messages_of([message | {"raw": {"provider": "ollama", "thinking": "t"}}])
-    assert back["thinking"] == "t"
 
 
 # ---- the request ------------------------------------------------------------------------------------------
@@ -204,7 +181,6 @@ def test_tools_keep_every_keyword_of_their_schemas() -> None:
     wanted = json.loads(SCHEMA)
     made = {name: adapter.request(asked()) for name, adapter in adapters().items()}
     assert made["openai"]["tools"][0]["function"]["parameters"] == wanted
-    assert made["ollama"]["tools"][0]["function"]["parameters"] == wanted
     assert made["anthropic"]["tools"] == [
         {"name": "search", "description": "Search the corpus.", "input_schema": wanted}
     ]
@@ -217,7 +193,6 @@ def test_a_reply_is_always_bounded(left: int, wanted: int) -> None:
     bodies = {name: adapter.request(asked(left=left)) for name, adapter in adapters().items()}
     assert bodies["openai"]["max_tokens"] == wanted
     assert bodies["anthropic"]["max_tokens"] == wanted
-    assert bodies["ollama"]["options"] == {"num_predict": wanted}
     own = openai.OpenAIAdapter("m", TARGET, None, options(), modern=True).request(asked(left=left))
     assert own["max_completion_tokens"] == wanted and "max_tokens" not in own
 
@@ -227,18 +202,15 @@ def test_nothing_is_asked_for_that_has_a_default() -> None:
     assert streamed == {
         "openai": {"model", "messages", "max_tokens", "tools", "stream", "stream_options"},
         "anthropic": {"model", "messages", "max_tokens", "tools", "stream"},
-        "ollama": {"model", "messages", "options", "tools", "stream"},
     }
     whole = {name: adapter.request(asked()) for name, adapter in adapters(stream=False).items()}
     assert "stream" not in whole["openai"] and "stream" not in whole["anthropic"]
-    assert whole["ollama"]["stream"] is False
 
 
 def test_what_is_asked_for_is_sent_with_every_request() -> None:
     extra = {"temperature": 0, "tool_choice": "required"}
     chosen = {name: adapter.request(asked()) for name, adapter in adapters(extra=extra).items()}
     assert chosen["openai"]["extra_body"] == chosen["anthropic"]["extra_body"] == extra
-    assert chosen["ollama"]["options"] == {"num_predict": 1000, **extra}
     for adapter in adapters(extra=extra).values():
         assert "tool_choice" not in json.dumps(adapter.request(asked(tools=())))
 

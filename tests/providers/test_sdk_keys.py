@@ -75,6 +75,30 @@ def test_no_key_is_in_anything_that_comes_back(provider: str, monkeypatch: pytes
     assert len(came) > len(EVERY_KIND)
 
 
+@pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
+def test_ollama_is_asked_at_its_chat_completions_without_the_headers_of_openai(
+    suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("openai")
+    monkeypatch.setenv("OPENAI_API_KEY", KEYS["openai"][1])
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-mine")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "project-of-mine")
+    monkeypatch.setenv(
+        "OPENAI_CUSTOM_HEADERS", "X-Gateway-Key: gateway-key-of-mine\nAuthorization: Bearer other"
+    )
+    with Server([Turn("x"), Turn("x")]) as server:
+        place = f"http://127.0.0.1:{server.port}{suffix}"
+        assert opened("ollama", place)(asked()).final_answer == "x"
+        monkeypatch.setenv(*KEYS["ollama"])
+        assert opened("ollama", place)(asked()).final_answer == "x"
+        plain, keyed = server.requests
+    assert plain.path == keyed.path == "/v1/chat/completions"
+    assert "authorization" not in plain.headers
+    assert keyed.headers["authorization"] == f"Bearer {KEYS['ollama'][1]}"
+    for request in (plain, keyed):
+        assert not any("of-mine" in value or "sk-" in value for value in request.headers.values())
+
+
 WATCHED = """
 import sys
 seen = []

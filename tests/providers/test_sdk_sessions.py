@@ -108,8 +108,7 @@ def test_the_first_tokens_are_shown_before_the_last_ones_exist(provider: str) ->
 
 
 def test_a_reply_is_whole_before_the_connection_ends(provider: str) -> None:
-    kind = b"application/x-ndjson" if provider == "ollama" else b"text/event-stream"
-    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: " + kind + b"\r\n\r\n"
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/event-stream\r\n\r\n"
     said = b"".join(STREAM[provider](Turn("x")))
     assert ask(provider, Raw(head + said, then="stall"), timeout_s=1.0).final_answer == "x"
 
@@ -124,10 +123,8 @@ def test_what_is_asked_for_arrives(provider: str) -> None:
     with Server([Turn("x")]) as server:
         opened(provider, server.base_url(provider), extra={"seed": 7, "cache_prompt": False})(asked())
         sent = server.requests[0].body
-    where = sent["options"] if provider == "ollama" else sent
-    assert where["seed"] == 7 and "extra_body" not in sent
-    if provider != "ollama":
-        assert where["cache_prompt"] is False and where["messages"]
+    assert sent["seed"] == 7 and "extra_body" not in sent
+    assert sent["cache_prompt"] is False and sent["messages"]
 
 
 def test_a_service_that_does_not_stream_all_the_same(provider: str) -> None:

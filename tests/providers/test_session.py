@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.providers import sessions
-from tests.providers.asking import PROVIDERS
+from tests.providers.asking import PACKAGES, PROVIDERS
 from tests.providers.protocols import Turn
 from tests.providers.servers import Server
 from tests.providers.sessions import ANSWER, SEARCH, Project, differing, watched
@@ -32,7 +32,7 @@ def test_recorded_with_a_server_proven_without(project: Project, provider: str, 
     assert said.code == 0 and "final_answer" in said.out
     assert said.err == f"tachograph: the model {provider}:some-model is asked at {host}\n"
     assert len(server.requests) == 5 and all("stream" in r.body for r in server.requests) == (
-        stream != "--no-stream" or provider == "ollama"
+        stream != "--no-stream"
     )
     wanted, lines = canonical_lines(), project.lines()
     assert list(map(essence, lines[1:-1])) == list(map(essence, wanted[1:-1]))
@@ -61,7 +61,7 @@ def _parted(one: list[dict[str, object]], other: list[dict[str, object]]) -> set
 @pytest.mark.parametrize("stream", ["--quiet", "--no-stream"])
 def test_ledgers_differ_in_provider_fields_alone(project: Project, stream: str) -> None:
     for name in PROVIDERS:
-        pytest.importorskip(name)
+        pytest.importorskip(PACKAGES[name])
         with Server(canonical_turns()) as server:
             assert project.run(server, name, stream, name=name).code == 0
     one = project.lines("openai")
@@ -72,7 +72,7 @@ def test_ledgers_differ_in_provider_fields_alone(project: Project, stream: str) 
 def test_thinking_is_the_other_provider_field(project: Project) -> None:
     thoughtful = Turn(SEARCH.text, SEARCH.calls, thinking="first this")
     for name in ("openai", "anthropic"):
-        pytest.importorskip(name)
+        pytest.importorskip(PACKAGES[name])
         with Server([thoughtful, ANSWER]) as server:
             assert project.run(server, name, name=name).code == 0
         project.proven(name)

@@ -49,8 +49,6 @@ def played(kind: str, provider: str) -> tuple[Reply, str, int]:
     reply, wanted = KINDS[kind]
     if kind == "cut by length":
         reply = Turn(LONG.text, LONG.calls, finish=LENGTH[provider])
-    if kind == "calls without end" and provider == "ollama":
-        reply = Broken(LONG, 14, "end")  # a call comes in one piece
     mode, _, count = wanted.partition(" ")
     return reply, mode, int(count)
 

@@ -102,15 +102,14 @@ def test_wrap_up_offers_no_tools_in_the_last_step(project: Project, provider: st
         words = (
             ("--llm-option", 'tool_choice={"type": "any"}')
             if provider == "anthropic"
-            else (("--llm-option", "tool_choice=required") if provider == "openai" else ())
+            else ("--llm-option", "tool_choice=required")
         )
         assert project.run(server, provider, *words).code == 0
         bodies = [request.body for request in server.requests]
         every = [offered(request) for request in server.requests]
     assert [len(tools) for tools in every] == [5, 5, 0]
     assert not bodies[2].get("tools") and "tool_choice" not in bodies[2]
-    if provider != "ollama":
-        assert "tool_choice" in bodies[1]
+    assert "tool_choice" in bodies[1]
     assert NOTICES["last"] in said_in(bodies[2]["messages"][-1])
     # what was called and found before is still there
     assert "op-a4" in said_in(bodies[2]["messages"])
@@ -135,10 +134,7 @@ def test_a_reply_may_be_as_long_as_the_budget_leaves(project: Project, provider:
     with Server([Turn(SEARCH.text, SEARCH.calls, usage=(100, 20)), ANSWER]) as server:
         assert project.run(server, provider).code == 0
         bodies = [request.body for request in server.requests]
-    limits = [
-        body["options"]["num_predict"] if provider == "ollama" else body["max_tokens"] for body in bodies
-    ]
-    assert limits == [200, 80]
+    assert [body["max_tokens"] for body in bodies] == [200, 80]
 
 
 def test_a_denial_is_told_and_the_model_goes_on(project: Project, provider: str) -> None:

@@ -1,6 +1,6 @@
 """The adapters against servers that others wrote, where they are installed.
 
-`@copilotkit/aimock` (npm; OpenAI, Anthropic, Ollama) is found as $TACHOGRAPH_AIMOCK or `aimock`, `llmock`
+`@copilotkit/aimock` (npm; OpenAI, Anthropic) is found as $TACHOGRAPH_AIMOCK or `aimock`, `llmock`
 (PyPI; OpenAI, Anthropic, broken streams) as $TACHOGRAPH_LLMOCK or `llmock`.
 """
 
@@ -29,7 +29,7 @@ from tests.support import ROOT, environment
 
 START_S = 20
 BASES = {
-    "aimock": {"openai": "/v1", "anthropic": "", "ollama": ""},
+    "aimock": {"openai": "/v1", "anthropic": "", "ollama": "/v1"},
     "llmock": {"openai": "/v1", "anthropic": "/anthropic"},
 }
 

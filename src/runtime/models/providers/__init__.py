@@ -52,8 +52,8 @@ def open_model(
     next bytes, `total_s` a whole call. A reply is asked to have at most `max_output_tokens`, or what the
     budget leaves if that is less. `stream=False` asks for the reply in one piece, for services that cannot
     stream; `total_s` then is the only limit, as a stall looks like thinking. `extra` is sent with every
-    request, as the service names it (`{"temperature": 0, "seed": 1}`; to Ollama as its options): nothing of
-    the kind is sent otherwise. A `tool_choice` is left out where no tools are offered.
+    request, as the service names it (`{"temperature": 0, "seed": 1}`): nothing of the kind is sent
+    otherwise. A `tool_choice` is left out where no tools are offered.
 
     Raises InputError, one line with a remedy: a malformed spec or address, no SDK, no key.
     """

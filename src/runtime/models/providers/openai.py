@@ -79,7 +79,7 @@ class OpenAIAdapter(Adapter):
         if credential is not None:
             secrets = (secret("openai_key", credential), *secrets)
         super().__init__(model, target, secrets, options)
-        self._key = credential or NO_KEY
+        self._credential = credential
         self._limit = "max_completion_tokens" if modern else "max_tokens"
 
     def request(self, asked: LLMInput) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class OpenAIAdapter(Adapter):
         timeout = sdk.Timeout(wait, connect=connect)
         with (
             sdk.OpenAI(
-                api_key=self._key,
+                api_key=self._credential or NO_KEY,
                 base_url=self._endpoint.url,
                 max_retries=0,
                 timeout=timeout,
