@@ -93,8 +93,8 @@ pythons: ## check the committed runs with every other CPython from 3.11 that is 
 	@bash tests/pythons.sh
 
 .PHONY: sabotage
-sabotage: $(VENV)/.dev ## one-line mutations of the code: each must turn a check red
-	@$(PY) tests/sabotage/run.py
+sabotage: $(VENV)/.dev ## one-line mutations of the code: each must turn a check red; ARGS="--sample" or ids
+	@$(PY) tests/sabotage/run.py $(ARGS)
 
 .PHONY: policy-test
 policy-test: $(VENV)/.runtime ## hold the policy and its overlays against policy/tests; ARGS="--junit FILE"
@@ -126,7 +126,7 @@ fuzz: $(VENV)/.fuzz ## bounded fuzzing of the gate and of what reads untrusted t
 	@$(PY) fuzz/run.py $(ARGS)
 
 .PHONY: faults
-faults: $(VENV)/.dev ## kill, tear, fill and flip: runs must survive it; ARGS="--only NAME" or "--list"
+faults: $(VENV)/.dev ## kill, tear, fill and flip: runs must survive it; ARGS="--only NAME", "--sample" or "--list"
 	@$(PY) -m tests.faults.run $(ARGS)
 
 $(VENV)/.live: requirements-live.txt requirements-seal.txt $(VENV)/.dev
@@ -136,7 +136,7 @@ $(VENV)/.live: requirements-live.txt requirements-seal.txt $(VENV)/.dev
 
 .PHONY: test-live
 test-live: $(VENV)/.live ## the tests of live models, with the real SDKs over loopback, and of seals
-	@$(PY) -m pytest -q tests/providers tests/evidence/sending/test_seal.py tests/test_tutorial.py
+	@$(PY) -m pytest -q tests/providers tests/evidence/sending/test_seal.py tests/test_tutorial.py $(ARGS)
 
 $(VENV)/.adapters: requirements-langchain.txt requirements-agents.txt $(VENV)/.dev
 	@echo "tachograph: installing the frameworks that adapters are tested with (once) ..."
@@ -145,7 +145,7 @@ $(VENV)/.adapters: requirements-langchain.txt requirements-agents.txt $(VENV)/.d
 
 .PHONY: test-adapters
 test-adapters: $(VENV)/.adapters ## the adapters with the real LangChain and OpenAI Agents SDK
-	@$(PY) -m pytest -q tests/adapters
+	@$(PY) -m pytest -q tests/adapters $(ARGS)
 
 $(VENV)/.browser: requirements-browser.txt $(VENV)/.dev
 	@echo "tachograph: installing what drives a browser (once) ..."
@@ -176,3 +176,7 @@ lint: $(VENV)/.dev ## ruff, mypy --strict, one-way imports
 .PHONY: bench
 bench: $(VENV)/.dev ## measure costs as ratios; gates nothing
 	@$(PY) bench/run.py $(ARGS)
+
+.PHONY: release-check
+release-check: ## all that CI does, with nothing left to a sample; takes an hour
+	@.ci/run --full

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import resource
 import subprocess
 import time
@@ -49,6 +50,11 @@ class Turns:
         rounds = range(len(self.times[over]))
         return median(self.times[over][i] / sum(self.times[name][i] for name in under) for i in rounds)
 
+    def difference(self, more: str, less: str, under: str) -> float:
+        """Median over the rounds of what one case costs beyond another, against a third."""
+        times = self.times
+        return median((a - b) / c for a, b, c in zip(times[more], times[less], times[under], strict=True))
+
     def us(self, name: str) -> float:
         return median(self.times[name]) / 1000
 
@@ -82,6 +88,16 @@ def child_cpu_s(command: Sequence[str]) -> float:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def peak_memory(command: Sequence[str]) -> int:
+    """The largest resident size of a process and those it starts, in the unit of the system."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return usage.ru_maxrss
 
 
 def children_take_turns(commands: Mapping[str, Callable[[], Sequence[str]]], rounds: int) -> Turns:

@@ -1,6 +1,6 @@
 """Prints what governing costs, as ratios of things measured in this very run. Gates nothing.
 
-    python bench/run.py [--quick] [--only NAME] [--json FILE]
+    python bench/run.py [--quick] [--only NAME] [--json FILE] [--write]
 
 `docs/performance.md` says what the lines mean.
 """
@@ -45,6 +45,8 @@ PARTS: dict[str, Callable[..., list[Row]]] = {
     "reviews": reviews.rows,
 }
 WIDTH = 72
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
 
 
 def main() -> int:
@@ -52,7 +54,10 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a few seconds and less steady figures")
     parser.add_argument("--only", choices=PARTS, metavar="NAME", help=f"one of {', '.join(PARTS)}")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures to FILE as well")
+    parser.add_argument("--write", action="store_true", help="write the table of docs/performance.md")
     options = parser.parse_args()
+    if options.write and options.only:
+        parser.error("--write needs all groups: leave out --only")
     begun = time.monotonic()
     found: dict[str, list[Row]] = {}
     print(f"{'':{WIDTH}} {'measured':>9} {'':9} {'target':>7}")
@@ -67,7 +72,31 @@ def main() -> int:
         options.json.write_text(
             json.dumps(_document(found, options.quick), indent=1) + "\n", encoding="utf-8"
         )
+    if options.write:
+        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), found, options.quick), encoding="utf-8")
     return 0
+
+
+def with_table(page: str, found: dict[str, list[Row]], quick: bool) -> str:
+    """Return the page with the figures of a run between its two marks."""
+    head, _, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not end:
+        raise ValueError(f"the page has no {BEGIN} ... {END}")
+    kind = "a quick run" if quick else "one run"
+    where = f"{platform.python_implementation()} {platform.python_version()}, {os.cpu_count()} processors"
+    lines = [f"Figures of {kind}: {where}.", "", "| | measured | target | |", "|---|---:|---:|---|"]
+    for name, rows in found.items():
+        lines.append(f"| **{name}** | | | |")
+        lines += [_cells(row) for row in rows if not math.isnan(row.value)]
+    table = "\n".join(lines)
+    return f"{head}{BEGIN}\n{table}\n{END}{tail}"
+
+
+def _cells(row: Row) -> str:
+    target = "" if row.target is None else f"{row.target:g}"
+    unit = "" if row.unit == "x" else f" {row.unit}"
+    return f"| {row.name.strip()} | {row.value:.3g}{unit} | {target} | {row.verdict} |"
 
 
 def _line(row: Row) -> str:

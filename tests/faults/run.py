@@ -1,6 +1,6 @@
 """The fault suite: each fault is made, and the run must survive it as `docs/evidence.md` says.
 
-    python -m tests.faults.run [--only NAME] [--jobs N] [--list]
+    python -m tests.faults.run [--only NAME] [--sample] [--jobs N] [--list]
 
 Prints a line a fault and the score; exit code 1 if one was not survived. A fault that this machine cannot make
 is named with what it needs.
@@ -17,6 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from threading import Event
 
+from dev.sample import choose
+from tests.support import ROOT
+
 from . import breaks, kills, limits, media, places, power, signals, tool_faults  # noqa: F401 - they register
 from .lab import Lab, lab
 from .registry import FAULTS, Entry
@@ -25,10 +28,15 @@ from .registry import FAULTS, Entry
 def main() -> int:
     parser = argparse.ArgumentParser(description="make faults, and see that runs survive them")
     parser.add_argument("--only", metavar="NAME", help="a fault, or all whose names begin so")
+    parser.add_argument("--sample", action="store_true", help="those that dev/sample.py chooses")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="how many at a time (default: 2)")
     parser.add_argument("--list", action="store_true", help="print the names and what is broken")
     options = parser.parse_args()
     chosen = [entry for name, entry in FAULTS.items() if name.startswith(options.only or "")]
+    if options.sample:
+        found = choose({entry.name: [_file(entry)] for entry in chosen}, ROOT)
+        print(f"faults: {found.why}", flush=True)
+        chosen = [entry for entry in chosen if entry.name in found.names]
     if not chosen:
         print(f"faults: there is none named {options.only!r}; --list prints them", file=sys.stderr)
         return 2
@@ -44,6 +52,11 @@ def main() -> int:
     made = len(chosen) - left_out
     print(f"faults: {made - missed} of {made} survived{note}, {time.monotonic() - begun:.0f} s")
     return 1 if missed else 0
+
+
+def _file(entry: Entry) -> str:
+    """Return the file of the suite that holds a fault."""
+    return entry.cases.__module__.replace(".", "/") + ".py"
 
 
 def _all(chosen: list[Entry], jobs: int) -> list[bool | None]:

@@ -1,7 +1,8 @@
 """Sabotage: each mutation of `mutations.yaml` is made in a copy of the project and must turn a check red.
 
-    python tests/sabotage/run.py [ID ...]
+    python tests/sabotage/run.py [--sample | ID ...]
 
+With `--sample` those are tried that `dev/sample.py` chooses.
 What has to notice a mutation is the tests that it names; where it names none, the check of the recorded runs.
 An unharmed copy has to pass all of them. Prints one line a mutation and the score; exit code 1 if a mutation
 survives, 2 if the list is wrong: a place that is not there exactly once, tests that cannot be run.
@@ -231,7 +232,19 @@ def harmed(copies: Copies, chosen: list[Mutation]) -> str | None:
     return None
 
 
+def sampled() -> list[str]:
+    """Return the ids of the mutations whose file was touched lately, and of the tenth that the commit selects."""
+    sys.path.insert(0, str(ROOT))
+    from dev.sample import choose
+
+    found = choose({mutation["id"]: [mutation["file"]] for mutation in mutations()}, ROOT)
+    print(f"sabotage: {found.why}", flush=True)
+    return [*found.names]
+
+
 def main(wanted: list[str]) -> int:
+    if wanted == ["--sample"]:
+        wanted = sampled()
     chosen = [mutation for mutation in mutations() if not wanted or mutation["id"] in wanted]
     chosen.sort(key=lambda mutation: not mutation.get("slow"))  # else the last one is waited for alone
     wrong = problems(chosen)

@@ -85,17 +85,20 @@ def policy_version(options: argparse.Namespace) -> int:
 def policy_decide(options: argparse.Namespace) -> int:
     """Decide one call."""
     from ...evidence.queries.decide import read_file, text_of
-    from ...review.remedy.explain_denial import lines_of, why_decided
     from ...runtime.policy.explain import explain
 
     ((_, policy),) = load_policies(options, [options.policy] if options.policy is not None else [])
     asked = read_file(options.call, policy, root_of(options))
-    found, why = explain(*asked), why_decided(*asked, root_of(options))
+    found, why = explain(*asked), None
+    reasons: list[str] = []
+    paint = painter(sys.stdout, options.no_color)
+    if found.decision.decision != "allow":  # what explains a refusal takes long to import
+        from ...review.remedy.explain_denial import lines_of, why_decided
+
+        why = why_decided(*asked, root_of(options))
+        reasons = [] if why is None else ["", *lines_of(why, paint)]
     if options.json:
         print(json.dumps({**found.to_dict(), "why": None if why is None else why.to_dict()}, sort_keys=True))
     else:
-        paint = painter(sys.stdout, options.no_color)
-        print(text_of(found, paint))
-        if why is not None:
-            print("\n".join(["", *lines_of(why, paint)]))
+        print("\n".join([text_of(found, paint), *reasons]))
     return 0 if found.decision.decision == "allow" else 1

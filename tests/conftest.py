@@ -1,0 +1,29 @@
+"""The option `--sample`: perform the part of the tests that `dev/sample.py` chooses."""
+
+from __future__ import annotations
+
+import pytest
+
+from dev.sample import choose
+from tests.support import ROOT
+
+# tests with the packages of others -> the code that stands between them and us
+_CODE = {"tests/providers/": "src/runtime/models/providers/", "tests/adapters/": "src/adapters/"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sample", action="store_true", help="perform a part of the tests, see dev/sample.py")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--sample"):
+        return
+    suite = {}
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        suite[item.nodeid] = [file, *(code for tests, code in _CODE.items() if file.startswith(tests))]
+    found = choose(suite, ROOT)
+    names = set(found.names)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
+    items[:] = [item for item in items if item.nodeid in names]
+    print(f"\nsample: {found.why}")
