@@ -30,6 +30,7 @@ from tachograph.runtime.formats.canonical_json import encode
 from tachograph.runtime.journal import ledger
 from tachograph.runtime.models import types as llm
 from tachograph.runtime.policy.gate import Gate
+from tachograph.runtime.schema.validator import SchemaValidator
 from tachograph.tracing.otlp_json import TraceWriter
 from tachograph.tracing.spans import Projector
 
@@ -118,7 +119,7 @@ def _parts(runs: Runs, mount: Path, file: Any) -> tuple[dict[str, Case], dict[st
     sink = TraceWriter(lambda _: None)
     parts = {
         "schema": Case(
-            lambda data: list(validator.iter_errors(data)),
+            validator.first_mismatch,
             lambda n: {"path": f"corpus/{name(n)}", "note": f"step {n} of a run"},
         ),
         "path": Case(os.path.realpath, lambda n: f"{mount}/{name(n % LONG)}"),
@@ -161,7 +162,9 @@ _WATCHED = {
     "gate: the decision": Watched(Gate, "decide"),
     "tool: run, with its I/O and late decisions": Watched(READ, "run"),
     "tool: the result frozen": Watched(live_executor.LiveExecutor, "_read_result"),
-    "tool: the result held against its schema": Watched(READ, "output_fits"),
+    "tool: the result held against its schema": Watched(
+        SchemaValidator, "first_mismatch", only=lambda judge, *_: judge is READ.output_validator
+    ),
     "history: what the model will read": Watched(llm.History, "add"),
     "ledger: the line encoded and chained": Watched(ledger.Ledger, "append"),
     "ledger: totals": Watched(ledger.Totals, "add"),

@@ -20,7 +20,7 @@ from ..runtime.formats import canonical_json
 from ..runtime.formats.escape import inert
 from ..runtime.resources.mount_path import parse_path
 from ..runtime.resources.url import parse_url
-from ..runtime.schema.schema_walk import Resource
+from ..runtime.schema.resource_places import Resource
 from ..runtime.tools.contract import Tool
 from .schemas import adopt
 

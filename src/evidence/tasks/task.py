@@ -32,7 +32,7 @@ from ...runtime.policy.policy import Policy
 from ...runtime.resources.mount_path import parse_path
 from ...runtime.resources.url import Malformed
 from ...runtime.run_config import RunConfig
-from ...runtime.schema.schema_errors import bounded_validator, did_you_mean, first_problem
+from ...runtime.schema.schema_errors import DocumentValidator, did_you_mean, first_problem
 from ...runtime.tools.loader import load_named
 from ...runtime.workspace.mounts import Host, Mount
 from ...runtime.workspace.workspace import Workspace
@@ -122,8 +122,8 @@ def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
 
 
 @lru_cache(maxsize=1)
-def _validator() -> Any:
-    return bounded_validator(json.loads(_SCHEMA.read_text(encoding="utf-8")))
+def _validator() -> DocumentValidator:
+    return DocumentValidator(json.loads(_SCHEMA.read_text(encoding="utf-8")))
 
 
 def _check_meaning(task: Task) -> None:

@@ -16,7 +16,7 @@ from ...runtime.policy.usage import _put as put
 from ...runtime.resources.mount_path import MAX_PART_BYTES, MAX_PATH_BYTES
 from ...runtime.resources.url import MAX_URL, Target, parse_entry
 from ...runtime.schema.schema_parts import of_item, of_key
-from ...runtime.schema.tool_schema import first_mismatch, shape
+from ...runtime.schema.tool_schema import shape
 from ...runtime.tools.contract import Tool
 from .constraints import KINDS, NEGATED, Schema, can_break, fits_plainly, kinds_of, listed_in, loosened
 from .pattern_samples import texts_of
@@ -186,8 +186,7 @@ class Caller:
         return None
 
     def _misfits(self, arguments: dict[str, Any]) -> bool:
-        fits = self.tool.input_fits(arguments)
-        return not fits and first_mismatch(self.tool.input_validator, arguments) is not None
+        return not self.tool.input_validator.accepts(arguments)
 
     def _blocked(self, finder: Finder, schemas: list[Any], path: Path) -> bool:
         """Whether nothing can stand at a place, since a resource has to and none is granted."""

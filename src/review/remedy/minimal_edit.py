@@ -258,7 +258,7 @@ def _schema(
     assert call is not None
     arguments = call.arguments.value() if call.arguments is not None else None
     fits = isinstance(arguments, dict) and call.name in tools
-    if not (policy.strict_arguments and fits and tools[call.name].shape_fits(arguments)):
+    if not (policy.strict_arguments and fits and tools[call.name].shape_validator.accepts(arguments)):
         pointer, keyword = decision.facts["pointer"] or "/", decision.facts["keyword"]
         raise _NoEdit(f"the tool's schema decides, not the policy ({pointer} {keyword})")
     wanted.scalars["/arg_schema_enforcement"] = "shape"

@@ -20,7 +20,7 @@ from ...runtime.formats.strict_yaml import Document, YamlError
 from ...runtime.formats.strict_yaml import load as load_yaml
 from ...runtime.policy.gate import Gate
 from ...runtime.policy.policy import Policy
-from ...runtime.schema.schema_errors import bounded_validator, did_you_mean, first_problem
+from ...runtime.schema.schema_errors import DocumentValidator, did_you_mean, first_problem
 from ...runtime.tools.contract import Tool
 from .answers import ANSWERS, KINDS, USED, Found, answer, kind_of
 
@@ -129,8 +129,8 @@ def _document(path: Path, name: str) -> Document:
 
 
 @lru_cache(maxsize=1)
-def _validator() -> Any:
-    return bounded_validator(json.loads(_SCHEMA.read_text(encoding="utf-8")))
+def _validator() -> DocumentValidator:
+    return DocumentValidator(json.loads(_SCHEMA.read_text(encoding="utf-8")))
 
 
 def _check(document: Document, name: str) -> None:

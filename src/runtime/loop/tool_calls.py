@@ -9,7 +9,6 @@ from ...fail.errors import Cancelled
 from ..core.effects import Answer, AskHuman, Call, Decided, Effect, Event, Invoke, Outcome
 from ..formats import canonical_json
 from ..policy.gate import ALLOW, DENY, ESCALATE, Decision
-from ..schema.tool_schema import first_mismatch
 from .attempts import with_retries
 from .state import CONTINUE, StepBuilder, StepGenerator
 
@@ -190,7 +189,7 @@ def _judge_result(step: StepBuilder, index: int, call: Call, outcome: Outcome) -
         return "tool_output_invalid"
     try:
         tool, data = state.run.gate.tools[call.name], outcome.result.value()
-        wrong = None if tool.output_fits(data) else first_mismatch(tool.output_validator, data)
+        wrong = tool.output_validator.first_mismatch(data)
     except Exception as error:  # noqa: BLE001 - a schema that cannot be applied accepts nothing
         step.note_error(
             f"i{index}.{attempt}", {"problem": "no usable output schema", "exception": type(error).__name__}

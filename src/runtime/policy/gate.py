@@ -14,7 +14,6 @@ from ..core.effects import Call
 from ..formats.escape import printable
 from ..resources.mount_path import MountPath, parse_path
 from ..resources.url import Malformed, Target, parse_url
-from ..schema.tool_schema import first_mismatch
 from ..tools.contract import Tool
 from .policy import Policy
 from .usage import Counters as Counters
@@ -267,9 +266,7 @@ class Gate:
             facts = {"pointer": "", "keyword": "json", "limit": problem}
             return Decision(DENY, "arg_schema", f"the arguments are no JSON object: {problem}", place, facts)
         strict = self.policy.strict_arguments
-        if (tool.input_fits if strict else tool.shape_fits)(arguments):
-            return None
-        wrong = first_mismatch(tool.input_validator if strict else tool.shape_validator, arguments)
+        wrong = (tool.input_validator if strict else tool.shape_validator).first_mismatch(arguments)
         if wrong is None:
             return None
         reason = f"argument {printable(wrong.pointer or '/')} breaks {wrong.keyword}"

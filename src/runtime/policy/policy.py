@@ -20,7 +20,7 @@ from ..formats.json_pointer import escape_pointer
 from ..formats.shipped_files import shipped
 from ..resources.networks import Networks
 from ..resources.url import Allowlist
-from ..schema.schema_errors import bounded_validator, did_you_mean, first_problem
+from ..schema.schema_errors import DocumentValidator, did_you_mean, first_problem
 from .consistency import check_names, check_networks, check_urls
 
 SCHEMA_FILE: Final = "policy/v1.schema.json"
@@ -204,13 +204,13 @@ class Policy:
 
 
 @lru_cache(maxsize=1)
-def _validator() -> Any:
+def _validator() -> DocumentValidator:
     try:
         schema = json.loads(shipped(SCHEMA_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         # without it nothing could be refused
         raise PolicyError("the meta-schema is missing", file=SCHEMA_FILE, remedy="restore the file") from None
-    return bounded_validator(schema)
+    return DocumentValidator(schema)
 
 
 def meta_schema() -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.effects import Call
 from ..formats import canonical_json
 from ..resources.url import Malformed, parse_url
-from ..schema.schema_walk import Resource
+from ..schema.resource_places import Resource
 
 
 @dataclass(slots=True)

@@ -1,5 +1,12 @@
 """Tool schemas: what may be written in one, and whether data fits it.
 
+- `dialect`: check the schemas of a tool when it is loaded: the subset for input schemas, bounds for output schemas
+- `resource_places`: find the resources that an input schema declares, and refuse one that could hide any
+- `validator`: judge data by a schema and name the first mismatch
+- `ecma_patterns`: rewrite `pattern` keywords for the linear-time regex engine
+- `reference_bounds`: bound how often the parts of a schema are held against one value
+- `subschemas`: find the schemas inside a schema
+- `number_limits`: limits beyond the numbers of canonical JSON
 - `tool_schema`: validate data against a tool's schema and name the first mismatch
 - `quick_schema`: a fast path that accepts data for simple schemas
 - `schema_errors`: explain why a document does not match its schema, with a suggestion

@@ -10,11 +10,13 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from ..formats.canonical_json import encode
 from ..formats.escape import shown
 from ..formats.json_pointer import escape_pointer
+from .validator import SchemaValidator
 
 _LONGEST_SLIP: Final = 200  # a longer word is no slip of the pen, and comparing it is slow
 _MANY: Final = 100  # wrong entries of one mapping that are looked at
@@ -44,8 +46,34 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
 # ---- validation in bounded time ----------------------------------------------------------------------------
 
 
-def bounded_validator(schema: Mapping[str, Any]) -> Any:
-    """A validator (Draft 2020-12) with the library's verdict, in time that is linear in the data.
+class DocumentValidator:
+    """Validates documents against one JSON Schema of ours; `jsonschema` is imported only to explain a refusal."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self.schema = dict(schema)
+
+    @cached_property
+    def _quick(self) -> SchemaValidator:
+        return SchemaValidator(self.schema)
+
+    @cached_property
+    def _explaining(self) -> Any:
+        return _bounded_validator(self.schema)
+
+    def accepts(self, data: Any) -> bool:
+        """Return whether data fits; data that is no JSON does not."""
+        try:
+            return self._quick.accepts(data)
+        except (ValueError, RecursionError):
+            return False
+
+    def iter_errors(self, data: Any) -> Iterator[Any]:
+        """Yield the errors of data that does not fit, as `jsonschema` has them."""
+        yield from self._explaining.iter_errors(data)
+
+
+def _bounded_validator(schema: Mapping[str, Any]) -> Any:
+    """Return a `jsonschema` validator that takes time linear in the data.
 
     Of what is wrong it tells enough to find the first place: the size of a collection before its entries, the
     first wrong item of a list, some wrong entries of a mapping.
@@ -115,12 +143,16 @@ def _few(keyword: Callable[..., Iterator[Any] | None]) -> Callable[..., Iterator
 Place = Callable[[str, bool], Any]
 
 
-def first_problem(validator: Any, data: Any, whole: str, place: Place | None = None) -> Problem | None:
+def first_problem(
+    validator: DocumentValidator, data: Any, whole: str, place: Place | None = None
+) -> Problem | None:
     """The first problem of `data` by place, or None. `whole` names the document in a sentence.
 
     `place` gives something that can be ordered for a JSON Pointer and whether its value is meant; without it
     the order is that of the pointers, indices as numbers.
     """
+    if validator.accepts(data):
+        return None
     place = place or (lambda pointer, _of_value: _natural(pointer))
     found = []
     for error in validator.iter_errors(data):
@@ -128,8 +160,8 @@ def first_problem(validator: Any, data: Any, whole: str, place: Place | None = N
         # a key that is lacking may stand there, misspelled
         order = error.validator == "required", place(pointer, of_value), str(error.validator)
         found.append((order, pointer, of_value, error))
-    if not found:
-        return None
+    if not found:  # refused by the one library only: it stays refused
+        return Problem("", f"{whole} does not fit its schema", "write it in plain JSON values", False)
     _, pointer, of_value, error = min(found, key=lambda each: each[0])
     return Problem(pointer, *_explain(error, pointer, whole, validator.schema), of_value)
 

@@ -26,18 +26,11 @@ from typing import Any, Final
 
 from ...fail.errors import ToolError
 from ..formats import canonical_json
-from ..schema.quick_schema import Fits, quick
+from ..schema.dialect import check_input, check_output, shape, without_extensions
+from ..schema.number_limits import place_beyond, without_unreachable
+from ..schema.resource_places import Resource
 from ..schema.schema_errors import did_you_mean
-from ..schema.schema_sound import check_sound
-from ..schema.schema_walk import Resource, resources_of
-from ..schema.tool_schema import (
-    first_mismatch,
-    place_beyond,
-    shape,
-    validator,
-    without_extensions,
-    without_unreachable,
-)
+from ..schema.validator import SchemaValidator, place_of_schema_error
 
 EFFECTS: Final = ("pure", "read", "write", "network")
 SHIPPED: Final = ("search", "fetch", "read", "write", "summarize")
@@ -90,41 +83,22 @@ class Tool:
         )
 
     @cached_property
-    def input_validator(self) -> Any:
-        return validator(self.input_schema)
+    def input_validator(self) -> SchemaValidator:
+        return SchemaValidator(self.input_schema)
 
     @cached_property
-    def shape_validator(self) -> Any:
+    def shape_validator(self) -> SchemaValidator:
         """The input schema without limits on values; types, required and undeclared properties remain."""
-        return validator(shape(self.input_schema))
+        return SchemaValidator(shape(dict(self.input_schema)))
 
     @cached_property
-    def output_validator(self) -> Any:
-        return validator(self.output_schema)
-
-    @cached_property
-    def input_fits(self) -> Fits:
-        """A quick yes to arguments that `input_validator` accepts; what it does not accept goes there."""
-        return quick(self.input_schema, _by_library)
-
-    @cached_property
-    def shape_fits(self) -> Fits:
-        return quick(shape(self.input_schema), _by_library)
-
-    @cached_property
-    def output_fits(self) -> Fits:
-        return quick(self.output_schema, _by_library)
+    def output_validator(self) -> SchemaValidator:
+        return SchemaValidator(self.output_schema)
 
     @cached_property
     def offered_schema(self) -> str:
         """The input schema as the model sees it, canonical JSON without our `x-` keywords."""
         return canonical_json.encode(without_extensions(dict(self.input_schema)))
-
-
-def _by_library(schema: Mapping[str, Any]) -> Fits:
-    """What the schema library says of a part of a schema."""
-    kept = validator(schema)
-    return lambda data: first_mismatch(kept, data) is None
 
 
 def _check(tool: Tool) -> tuple[Resource, ...]:
@@ -199,18 +173,13 @@ def _check_limits(tool: Tool, label: str) -> None:
 @lru_cache(maxsize=256)
 def _check_schemas(input_schema: str, output_schema: str, label: str) -> tuple[Resource, ...]:
     """The resources of a tool whose schemas are sound. Kept, since a check of many runs loads the same tools."""
-    from jsonschema import Draft202012Validator
-
+    found: tuple[Resource, ...] = ()
     for which, text in (("INPUT_SCHEMA", input_schema), ("OUTPUT_SCHEMA", output_schema)):
         schema = json.loads(text)
-        # formats are not asked: which of them the library judges depends on what else is installed
-        error = next(Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(schema), None)
-        if error is not None:
-            place = "/".join(map(str, error.absolute_path))
+        wrong = place_of_schema_error(schema)
+        if wrong is not None:
             raise ToolError(
-                f"{which} is no valid schema at /{place} ({error.validator})",
-                file=label,
-                remedy="mend the schema",
+                f"{which} is no valid schema at {wrong[0]} ({wrong[1]})", file=label, remedy="mend the schema"
             )
         if schema.get("type") != "object" or schema.get("additionalProperties") is not False:
             raise ToolError(
@@ -218,5 +187,14 @@ def _check_schemas(input_schema: str, output_schema: str, label: str) -> tuple[R
                 file=label,
                 remedy="add it",
             )
-        check_sound(schema, f"{label}: {which}")
-    return resources_of(json.loads(input_schema), f"{label}: INPUT_SCHEMA")
+        if which == "OUTPUT_SCHEMA":
+            check_output(schema, f"{label}: {which}")
+        else:
+            found = check_input(schema, f"{label}: {which}")
+        try:
+            SchemaValidator(schema)
+        except ValueError as error:  # what the library cannot compile, no call could be judged by
+            raise ToolError(
+                f"{which} cannot be compiled ({type(error).__name__})", file=label, remedy="mend the schema"
+            ) from None
+    return found

@@ -133,7 +133,7 @@ def test_arguments_are_found_that_fit_and_that_the_gate_lets_pass(name: str) -> 
     for mode in ("strict", "shape"):
         found = caller(made, arg_schema_enforcement=mode)
         assert found.state == CAN and found.arguments is not None
-        assert first_mismatch(made.input_validator, found.arguments) is None
+        assert made.input_validator.first_mismatch(found.arguments) is None
 
 
 NEVER: dict[str, tuple[Tool, Data]] = {
@@ -259,8 +259,8 @@ def test_each_limit_can_be_gone_beyond_in_shape_and_in_nothing_else(name: str) -
     comparison = compare(made, policy(), policy(arg_schema_enforcement="shape"))
     (change,) = comparison.changes
     assert (change.kind, change.rule, comparison.untold) == (WIDENING, "arg_schema", ())
-    assert first_mismatch(made.input_validator, change.witness.arguments) is not None
-    assert first_mismatch(made.shape_validator, change.witness.arguments) is None
+    assert made.input_validator.first_mismatch(change.witness.arguments) is not None
+    assert made.shape_validator.first_mismatch(change.witness.arguments) is None
 
 
 @pytest.mark.parametrize("name", BOUNDLESS)
@@ -316,8 +316,8 @@ def test_no_schema_of_the_suite_is_passed_over_in_silence() -> None:
         except ToolError:
             continue
         strict, shaped = policy(), policy(arg_schema_enforcement="shape")
-        fits = [first_mismatch(made.input_validator, {"v": row["data"]}) is None for row in rows]
-        fits_shape = [first_mismatch(made.shape_validator, {"v": row["data"]}) is None for row in rows]
+        fits = [made.input_validator.first_mismatch({"v": row["data"]}) is None for row in rows]
+        fits_shape = [made.shape_validator.first_mismatch({"v": row["data"]}) is None for row in rows]
         comparison = compare(made, strict, shaped)
         count["loaded"] += 1
         if any(fits):

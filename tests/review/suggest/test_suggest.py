@@ -21,7 +21,7 @@ from tachograph.runtime.core.effects import Call
 from tachograph.runtime.policy.gate import Decision, Gate
 from tachograph.runtime.policy.policy import meta_schema
 from tachograph.runtime.policy.usage import Counters
-from tachograph.runtime.schema.schema_errors import bounded_validator
+from tachograph.runtime.schema.schema_errors import DocumentValidator
 from tests.evidence.project import all_runs
 from tests.review.runs import run_of
 from tests.support import ROOT, Script, policy_data
@@ -110,7 +110,7 @@ def test_the_draft_is_a_policy_under_which_the_run_passes(folder: Path, tmp_path
     file = tmp_path / "draft.yaml"
     file.write_text(found.text)
     assert Policy.load(file, root=tmp_path).version == found.policy.version
-    assert not list(bounded_validator(meta_schema()).iter_errors(found.policy.data))
+    assert not list(DocumentValidator(meta_schema()).iter_errors(found.policy.data))
     refused = sum(
         decision["decision"] == "deny" and "approval" not in decision
         for step in steps_of(folder)

@@ -64,16 +64,14 @@ class Row:
 
 
 class _Unusable:
-    rounds = False
-
-    def iter_errors(self, data: Any) -> Any:
+    def first_mismatch(self, data: Any) -> Any:
         raise RecursionError
 
 
 def _output_schema_fails(agent: Agent) -> None:
     """No schema that was loaded is known to do so; the library may."""
     made = agent.gate.tools["probe"]
-    made.__dict__.update(output_fits=lambda data: False, output_validator=_Unusable())
+    made.__dict__.update(output_validator=_Unusable())
 
 
 def _get(args: dict[str, Any], io: Any) -> dict[str, str]:

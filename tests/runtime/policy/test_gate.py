@@ -370,15 +370,14 @@ def test_a_broken_late_rule_or_budget_denies(monkeypatch: pytest.MonkeyPatch, na
 
 def test_a_schema_that_fails_at_the_call_denies(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
-        def iter_errors(self, _data: object) -> None:
+        def first_mismatch(self, _data: object) -> None:
             raise RuntimeError
 
     broken = tool()
     monkeypatch.setitem(vars(broken), "input_validator", Broken())
-    found = decide(call(n=9), Policy.from_dict(DATA), Counters(), {"probe": broken})
-    assert verdict(found) == ("deny", "gate_error")
-    # what plainly fits is not shown to the library
-    assert decide(call(n=1), Policy.from_dict(DATA), Counters(), {"probe": broken}).decision == "allow"
+    for n in (1, 9):
+        found = decide(call(n=n), Policy.from_dict(DATA), Counters(), {"probe": broken})
+        assert verdict(found) == ("deny", "gate_error")
 
 
 # ---- any call at all ---------------------------------------------------------------------------------------
@@ -415,16 +414,6 @@ def check_decision(found: Decision) -> None:
 def test_any_call_gets_a_decision(name: str, text: str, calls: int, size: int) -> None:
     wanted = read_call("tc_1_0", name, text, NO_REDACTION)
     check_decision(gate().decide(wanted, Counters(tool_calls=calls, result_bytes=size)))
-
-
-@pytest.mark.parametrize("enforcement", ["strict", "shape"])
-@given(arguments=ARGUMENTS)
-def test_the_quick_yes_changes_no_decision(enforcement: str, arguments: dict[str, Any]) -> None:
-    policy = Policy.from_dict({**DATA, "arg_schema_enforcement": enforcement})
-    slow = tool()
-    vars(slow).update(input_fits=lambda _data: False, shape_fits=lambda _data: False)
-    found = decide(call(**arguments), policy, Counters(), TOOLS)
-    assert found == decide(call(**arguments), policy, Counters(), {"probe": slow})
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tachograph.evidence.tasks.task import load_task
 from tachograph.fail.errors import InputError, PolicyError
 from tachograph.runtime.formats.strict_yaml import load as load_yaml
 from tachograph.runtime.policy.policy import Policy, meta_schema
-from tachograph.runtime.schema.schema_errors import bounded_validator, did_you_mean, first_problem
+from tachograph.runtime.schema.schema_errors import DocumentValidator, did_you_mean, first_problem
 from tests.support import ROOT
 
 QUIET = settings(deadline=None, database=None)
@@ -100,7 +100,7 @@ def test_items_are_ordered_as_numbers(tmp_path: Path) -> None:
 
 
 def test_indices_come_as_numbers_before_names_without_places() -> None:
-    validator = bounded_validator({"additionalProperties": {"type": "string"}})
+    validator = DocumentValidator({"additionalProperties": {"type": "string"}})
     data: dict[str, Any] = {"10": 1, "9": 1, "a": 1, "9" * 5000: 1}
     found = first_problem(validator, {"10": 1, "9": 1}, "it")
     assert found is not None and found.pointer == "/9"
@@ -171,7 +171,7 @@ def test_a_look_alike_letter_is_seen(tmp_path: Path) -> None:
     error = refusal(tmp_path, SCHEMA + "sandbox: {mounts: {\u0430: read}}\n")
     assert error.message == r"'\u0430' is no valid name"
     assert r"sandbox.mounts.\u0430 must" in str(
-        first_problem(bounded_validator(meta_schema()), {"sandbox": {"mounts": {"\u0430": 1}}}, "it")
+        first_problem(DocumentValidator(meta_schema()), {"sandbox": {"mounts": {"\u0430": 1}}}, "it")
     ).replace("\\\\", "\\")
 
 
@@ -245,10 +245,10 @@ def test_the_verdict_is_the_librarys(data: st.DataObject, which: int, changes: i
         here[last] = data.draw(JSON)
         if isinstance(here, list) and data.draw(st.booleans()):
             here.append(copy.deepcopy(here[0]))
-    validator = bounded_validator(schema)
+    validator = DocumentValidator(schema)
     found = first_problem(validator, whole, "it")
     library = list(Draft202012Validator(schema).iter_errors(whole))
-    assert validator.is_valid(whole) == (found is None) == (not library)
+    assert validator.accepts(whole) == (found is None) == (not library)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -266,7 +266,7 @@ def _same(one: Any, other: Any) -> bool:
 @example([[1], [True], [1.0]])
 @example([{"a": 1, "b": 2}, {"b": 2.0, "a": 1}])
 def test_items_are_equal_as_json_schema_says(items: list[Any]) -> None:
-    found = first_problem(bounded_validator({"type": "array", "uniqueItems": True}), items, "it")
+    found = first_problem(DocumentValidator({"type": "array", "uniqueItems": True}), items, "it")
     twice = (i for i, item in enumerate(items) if any(_same(item, earlier) for earlier in items[:i]))
     first = next(twice, None)
     assert (found and found.pointer) == (None if first is None else f"/{first}")
@@ -283,9 +283,9 @@ def test_no_more_errors_are_made_than_are_needed() -> None:
         ({"additionalProperties": text, "maxProperties": 9}, {str(i): i for i in wrong}, 1),
         ({"propertyNames": {"pattern": "^a"}}, {str(i): i for i in wrong}, 100),
     ):
-        errors = list(bounded_validator(schema).iter_errors(data))
+        errors = list(DocumentValidator(schema).iter_errors(data))
         assert len(errors) == most, schema
-    (error,) = bounded_validator({"items": text, "maxItems": 999}).iter_errors(wrong)
+    (error,) = DocumentValidator({"items": text, "maxItems": 999}).iter_errors(wrong)
     assert error.validator == "maxItems"
 
 
