@@ -12,7 +12,7 @@ from tachograph.adapters.common import Foreign, changed, govern
 from tachograph.adapters.schemas import adopt
 from tachograph.fail.errors import ToolError
 from tachograph.runtime.formats.invisible_chars import HIDDEN
-from tachograph.runtime.schema.schema_walk import Resource
+from tachograph.runtime.schema.resource_places import Resource
 from tachograph.runtime.tools.contract import Tool
 from tests.adapters.kit import refused
 from tests.tables.output_texts import TEXTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, Final
 
-from ...runtime.schema.patterns import matches, python_pattern
+from ...runtime.schema.ecma_patterns import matches
 from ...runtime.schema.schema_parts import kind_of, may_be, parts
 from ...runtime.schema.tool_schema import shape
 
@@ -41,7 +41,7 @@ def _keeps(value: Any, schema: Schema) -> bool:
     if kind == "string":
         if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)):
             return False
-        return "pattern" not in schema or matches(python_pattern(schema["pattern"]), value)
+        return "pattern" not in schema or matches(schema["pattern"], value)
     return kind != "number" or _in_limits(value, schema)
 
 

@@ -117,7 +117,9 @@ def _check_keywords(part: dict[str, Any], root: dict[str, Any], where: str, labe
         if key in known or key.startswith("x-") or _is_misspelt(key):
             continue
         remedy = _INSTEAD.get(key) or did_you_mean(key, sorted(known)) or "leave it out"
-        raise ToolError(f"{inert(key[:80])} {where} is not supported in an input schema", file=label, remedy=remedy)
+        raise ToolError(
+            f"{inert(key[:80])} {where} is not supported in an input schema", file=label, remedy=remedy
+        )
     leading = [key for key in ("$ref", "anyOf", "oneOf") if key in part]
     if leading and part is not root:
         beside = next((key for key in part if key in _INPUT - _NOTES and key != leading[0]), None)
@@ -146,7 +148,9 @@ def _is_misspelt(key: str) -> bool:
 def _check_common(part: dict[str, Any], root: dict[str, Any], where: str, label: str) -> None:
     for key in part:
         if _is_misspelt(key):
-            raise ToolError(f"unknown key {key[:80]!r} {where}", file=label, remedy="did you mean 'x-resource'?")
+            raise ToolError(
+                f"unknown key {key[:80]!r} {where}", file=label, remedy="did you mean 'x-resource'?"
+            )
     if "x-resource" in part and part["x-resource"] not in RESOURCES:
         said = part["x-resource"]
         near = did_you_mean(said, RESOURCES) if isinstance(said, str) else None

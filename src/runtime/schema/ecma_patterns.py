@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 # Compiled size in bytes: the time a text takes grows with it. `^.{1,2000}$` needs 3 MiB.
 MAX_COMPILED: Final = 4 << 20
@@ -44,17 +44,26 @@ class BadPattern(ValueError):
         super().__init__(reason)
 
 
-@lru_cache(maxsize=1024)
 def linear_pattern(pattern: str) -> str:
     """Return `pattern` as the engine has to be given it. Raises BadPattern if it is not supported."""
-    from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
+    return _compiled(pattern)[0]
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Return whether a pattern matches somewhere in `text`. Raises BadPattern if it is not supported."""
+    return bool(_compiled(pattern)[1].is_valid(text))
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> tuple[str, Any]:
+    from jsonschema_rs import Draft202012Validator, RegexOptions
 
     out = _rewritten(pattern)
+    options = RegexOptions(size_limit=MAX_COMPILED)
     try:
-        Draft202012Validator({"pattern": out}, pattern_options=RegexOptions(size_limit=MAX_COMPILED))
-    except (ValidationError, ValueError):
+        return out, Draft202012Validator({"pattern": out}, pattern_options=options, offline=True)
+    except ValueError:
         raise BadPattern("it is not well formed, or counts too far") from None
-    return out
 
 
 def _rewritten(pattern: str) -> str:

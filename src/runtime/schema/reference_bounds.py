@@ -48,7 +48,9 @@ class _Bounds:
         worst = own = {key: self.total(self.known[key]) for key in below}
         for _ in range(MAX_DEPTH + 1):
             deeper = {
-                key: max([own[key], *(sum(n * worst[k] for k, (_, n) in counts.items()) for counts in below[key])])
+                key: max(
+                    [own[key], *(sum(n * worst[k] for k, (_, n) in counts.items()) for counts in below[key])]
+                )
                 for key in below
             }
             if max(deeper.values()) > MAX_APPLIED:
@@ -121,14 +123,22 @@ def _of_key(schema: dict[str, Any], name: str | None) -> list[Any]:
     """Return the schemas that may be held against the value or name of a key; None is any that is not declared."""
     named = schema.get("properties", {})
     subs = [*schema.get("patternProperties", {}).values()]
-    subs += [named[name]] if name in named else [schema[key] for key in ("additionalProperties",) if key in schema]
+    subs += (
+        [named[name]]
+        if name in named
+        else [schema[key] for key in ("additionalProperties",) if key in schema]
+    )
     return subs + [schema[key] for key in ("propertyNames", "unevaluatedProperties") if key in schema]
 
 
 def _of_item(schema: dict[str, Any], index: int | None) -> list[Any]:
     """Return the schemas that may be held against an item; None is any behind those with a schema of their own."""
     own = schema.get("prefixItems", ())
-    subs = [own[index]] if index is not None and index < len(own) else [schema[key] for key in ("items",) if key in schema]
+    subs = (
+        [own[index]]
+        if index is not None and index < len(own)
+        else [schema[key] for key in ("items",) if key in schema]
+    )
     return subs + [schema[key] for key in ("contains", "unevaluatedItems") if key in schema]
 
 

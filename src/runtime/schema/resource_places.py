@@ -254,6 +254,8 @@ def _is_null(schema: Any) -> bool:
 def _types(schema: dict[str, Any]) -> frozenset[str]:
     """Return the types of values that a schema without choices and references takes; an integer is a number."""
     said = schema.get("type", [*_TYPES])
-    types = frozenset("number" if kind == "integer" else kind for kind in ([said] if isinstance(said, str) else said))
+    types = frozenset(
+        "number" if kind == "integer" else kind for kind in ([said] if isinstance(said, str) else said)
+    )
     listed = schema.get("enum", [schema["const"]] if "const" in schema else None)
     return types if listed is None else types & {_NAMES_OF_TYPES.get(type(value), "null") for value in listed}

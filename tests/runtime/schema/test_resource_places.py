@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tachograph.fail.errors import ToolError
-from tachograph.runtime.schema.schema_sound import check_sound
-from tachograph.runtime.schema.schema_walk import Resource, resources_of
+from tachograph.runtime.schema.dialect import check_input
+from tachograph.runtime.schema.resource_places import Resource
 from tests.runtime.schema.test_resource_names import FOREIGN, OTHERS, RESOURCES
 
 URL = {"type": "string", "x-resource": "url"}
@@ -27,8 +27,7 @@ def closed(**properties: Any) -> dict[str, Any]:
 
 
 def load(schema: dict[str, Any]) -> tuple[Resource, ...]:
-    check_sound(schema, "t")
-    return resources_of(schema, "t")
+    return check_input(schema, "t")
 
 
 def places(schema: dict[str, Any]) -> set[tuple[tuple[str, ...], str]]:
@@ -52,19 +51,19 @@ def test_resources_are_found_at_any_depth_and_in_arrays() -> None:
             "type": "array",
             "items": closed(out={"type": "string", "x-resource": "path:write"}, note=TEXT),
         },
-        pairs={"type": "array", "prefixItems": [READ, TEXT], "items": False},
+        pairs={"type": "array", "items": READ},
         by_name={"type": "object", "additionalProperties": URL},
         deep=closed(a=closed(b={"type": "array", "items": {"type": "array", "items": URL}})),
     )
     assert places(schema) == {
         (("url",), "url"),
         (("jobs", "*", "out"), "path:write"),
-        (("pairs", "0"), "path:read"),
+        (("pairs", "*"), "path:read"),
         (("by_name", "*"), "url"),
         (("deep", "a", "b", "*", "*"), "url"),
     }
     arguments = {
-        "url": "U", "jobs": [{"out": "W0"}, {"note": "x"}, {"out": "W2"}], "pairs": ["R", "x"],
+        "url": "U", "jobs": [{"out": "W0"}, {"note": "x"}, {"out": "W2"}], "pairs": ["R"],
         "by_name": {"a/b": "V"}, "deep": {"a": {"b": [["D"], []]}},
     }  # fmt: skip
     found = [pair for resource in load(schema) for pair in resource.find(arguments)]
@@ -101,7 +100,7 @@ OPTIONAL: dict[str, dict[str, Any]] = {
     "said beside the choice": {"x-resource": "url", "anyOf": [TEXT, NULL]},
     "a reference": {"$ref": "#/$defs/u"},
     "a choice of a reference": {"anyOf": [{"$ref": "#/$defs/u"}, NULL]},
-    "all of one": {"allOf": [{"$ref": "#/$defs/u"}], "description": "where to"},
+    "a reference with a description": {"$ref": "#/$defs/u", "description": "where to"},
     "an enum besides": {**URL, "enum": ["https://a.test/", "https://b.test/"]},
 }
 
@@ -127,19 +126,15 @@ def test_what_may_be_left_out_may_hold_resources() -> None:
     }  # fmt: skip
 
 
-def test_schemas_that_meet_in_a_place_are_read_together() -> None:
-    refined = {
-        **closed(url=URL, mode={"enum": ["a", "b"]}, n=NUMBER),
-        "if": {"properties": {"mode": {"const": "a"}}},
-        "then": {"required": ["url"], "properties": {"url": {"minLength": 9}, "n": {"minimum": 3}}},
-        "anyOf": [{"required": ["n"]}, {"required": ["url"]}],
-        "dependentSchemas": {"n": {"properties": {"url": {"pattern": "^h"}}}},
-    }
-    assert places(refined) == {(("url",), "url")}
-    both = {"allOf": [{"properties": {"a": URL}}, {"additionalProperties": URL, "properties": {"b": NUMBER}}]}
-    assert places(closed(x={**closed(a={}, b={}), **both})) == {(("x", "a"), "url")}
-    said_aside = {"allOf": [{"type": "object", "additionalProperties": URL}, closed(a=TEXT)]}
-    assert places(closed(x=said_aside)) == {(("x", "a"), "url")}
+def test_what_is_said_twice_of_a_place_has_to_agree() -> None:
+    defs = {"$defs": {"u": URL, "n": NONE}}
+    for x in (
+        {"$ref": "#/$defs/u", **VOUCHED},
+        {**VOUCHED, "anyOf": [URL, NULL]},
+        {"$ref": "#/$defs/n", "x-resource": "url"},
+    ):
+        assert "is declared" in refused({**closed(x=x), **defs}).message
+    assert places({**closed(x={"$ref": "#/$defs/u", "x-resource": "url"}), **defs}) == {(("x",), "url")}
 
 
 # ---- what looks like a resource and says nothing is refused ------------------------------------------------
@@ -190,9 +185,8 @@ def test_a_suspicious_name_is_seen_whatever_holds_the_string(schema: Any) -> Non
         NUMBER, {"type": "boolean"}, {"type": ["number", "null"]}, {"enum": ["a", "b"]},
         {"type": "string", "enum": ["a"]}, {"const": "a"}, {"type": "array", "items": NUMBER},
         {"type": "array", "items": False}, {"type": "array", "items": NONE}, False,
-        {"anyOf": [{"const": "a"}, {"enum": ["b"]}, NULL]}, {"allOf": [TEXT, {"enum": ["a"]}]},
+        {"anyOf": [{"const": "a"}, {"enum": ["b"]}, NULL]},
         closed(title=TEXT),
-        {"type": "object", "additionalProperties": NUMBER, "propertyNames": {"enum": ["a", "b"]}},
         closed(name=NONE), {"type": "array", "x-resource": "none", "items": TEXT},
         {"x-resource": "none", "anyOf": [TEXT, NULL]},
         {"type": "object", "x-resource": "none", "additionalProperties": TEXT}, {"$ref": "#/$defs/none"},
@@ -226,28 +220,20 @@ def test_what_is_said_of_a_property_goes_for_what_it_holds() -> None:
 HIDING: dict[str, dict[str, Any]] = {
     "a choice of several": {"anyOf": [URL, NUMBER]}, "a choice of three": {"anyOf": [URL, NULL, NUMBER]},
     "anyOf": {"anyOf": [closed(a=URL), closed(b=TEXT)]}, "oneOf": {"oneOf": [closed(a=URL), closed(b=TEXT)]},
-    "not": {**closed(), "not": closed(a=URL)}, "if": {**closed(a=NONE), "if": closed(a=URL)},
-    "then": {**closed(a=NONE), "if": True, "then": closed(a=URL)},
-    "else": {**closed(a=NONE), "if": True, "else": closed(a=URL)},
-    "contains": {"type": "array", "items": VOUCHED, "contains": closed(a=URL)},
-    "propertyNames": {"type": "object", "additionalProperties": NUMBER, "propertyNames": URL},
-    "patternProperties": {"type": "object", "additionalProperties": False, "patternProperties": {"^x": URL}},
-    "dependentSchemas": {**closed(a=NONE, b=TEXT), "dependentSchemas": {"b": closed(a=URL)}},
-    "unevaluatedProperties": {"type": "object", "unevaluatedProperties": URL},
-    "unevaluatedItems": {"type": "array", "unevaluatedItems": URL},
-    "contentSchema": {"type": "string", "contentMediaType": "application/json", "contentSchema": closed(a=URL)},
-    "items after prefixItems": {"type": "array", "prefixItems": [NULL], "items": URL},
+    "a choice in a choice": {"anyOf": [{"anyOf": [URL, NUMBER]}, NULL]},
+    "a reference to a choice": {"$ref": "#/$defs/several"}, "said beside a choice": {"x-resource": "url", "anyOf": [TEXT, NUMBER]},
     "free keys beside properties": {"type": "object", "properties": {"a": TEXT}, "additionalProperties": URL},
-    "free keys beside patterns": {"type": "object", "patternProperties": {"^n": NONE}, "additionalProperties": URL},
     "too many types": {"type": ["string", "integer"], "x-resource": "url"},
     "no type": {"x-resource": "path:read"}, "no string": {"type": "integer", "x-resource": "url"},
+    "null": {"anyOf": [TEXT, {"type": "null", "x-resource": "url"}]},
     "an array": {"type": "array", "items": TEXT, "x-resource": "url"},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HIDING)
 def test_a_resource_where_the_gate_cannot_follow_is_refused(name: str) -> None:
-    assert "the gate cannot follow" in refused(closed(x=HIDING[name])).message
+    several = {"$defs": {"several": {"oneOf": [URL, NUMBER]}}}
+    assert "the gate cannot follow" in refused({**closed(x=HIDING[name]), **several}).message
 
 
 @pytest.mark.parametrize("name", ["*", "0", "12"])
@@ -261,16 +247,10 @@ OPEN: list[Any] = [
     {"type": "object"}, {"type": "object", "additionalProperties": True}, {"properties": {"a": TEXT}},
     {"type": "object", "additionalProperties": {}}, {"type": ["object", "null"], "properties": {"a": TEXT}},
     {"anyOf": [{"type": "object"}, NULL]}, {"type": "array", "items": {"type": "object"}}, {}, True,
-    {"minProperties": 1}, {"not": TEXT}, {"not": {"type": "object"}}, {"required": ["a"]}, {"anyOf": [{}]},
+    {"minProperties": 1}, {"required": ["a"]}, {"anyOf": [{}]}, {"minLength": 2}, {"format": "date"},
     {"anyOf": [{"required": ["a"]}, NULL]}, {"type": "array"}, {"type": "array", "items": {}},
-    {"type": ["object", "string"]}, {"type": "array", "items": True},
-    {"type": "array", "prefixItems": [NUMBER]}, {"contains": NUMBER, "type": "array"},
-    {"unevaluatedProperties": True}, {"type": "object", "unevaluatedProperties": {}},
-    {"type": "array", "maxItems": 0}, {"type": "array", "unevaluatedItems": True},
-    {"if": NUMBER, "then": NUMBER}, {"allOf": [{"type": "object"}, {}]},
-    {"type": "object", "unevaluatedProperties": False, "anyOf": [{"additionalProperties": True}]},
-    {"$ref": "#/$defs/any"}, {"description": "anything"},
-    {"type": "object", "propertyNames": {"enum": ["url"]}}, {"enum_": ["a"]}, {"nullable": True},
+    {"type": ["object", "string"]}, {"type": "array", "items": True}, {"type": "array", "maxItems": 0},
+    {"$ref": "#/$defs/any"}, {"description": "anything"}, {"items": NUMBER},
     closed(v={}), {"type": "array", "items": closed(v={"minLength": 2})},
 ]  # fmt: skip
 
@@ -288,9 +268,7 @@ def test_a_value_that_may_be_anything_is_refused_unless_it_says_none(schema: Any
     [
         {"type": "object", "additionalProperties": TEXT},
         {"type": "object", "additionalProperties": {"anyOf": [TEXT, NULL]}},
-        {**closed(), "patternProperties": {"^u": TEXT}}, {"type": "object", "unevaluatedProperties": TEXT},
         {"type": "object", "additionalProperties": {"type": "array", "items": TEXT}},
-        {"type": "object", "additionalProperties": {"enum": ["a"]}, "patternProperties": {"": TEXT}},
     ],
 )  # fmt: skip
 def test_any_text_under_any_key_is_refused_unless_it_says_none(schema: dict[str, Any]) -> None:
@@ -301,19 +279,7 @@ def test_any_text_under_any_key_is_refused_unless_it_says_none(schema: dict[str,
             **schema,
             **{key: {**NONE, "type": ["string", "null"]} for key in schema if key.endswith("Properties")},
         }
-        said |= {"patternProperties": {"^u": NONE}} if "patternProperties" in schema else {}
         assert load(closed(x=said)) == ()
-
-
-def test_the_arguments_themselves_are_held_to_the_same() -> None:
-    for more in (
-        {"patternProperties": {"^u": TEXT}},
-        {"patternProperties": {"^ur[l]$": TEXT}},
-        {"patternProperties": {"": {}}},
-    ):
-        refused({**closed(), **more})
-    refused({**closed(url=NONE), "anyOf": [{"properties": {"url": URL}}, {"required": ["url"]}]})
-    assert load({**closed(a=TEXT), "anyOf": [{"required": ["a"]}, {"maxProperties": 0}]}) == ()
 
 
 def test_none_goes_for_what_is_inside_but_not_for_names_that_speak() -> None:
@@ -334,37 +300,36 @@ def test_none_goes_for_what_is_inside_but_not_for_names_that_speak() -> None:
 AGAIN = {"$ref": "#/$defs/t"}
 
 
-def test_references_that_hide_nothing_are_fine() -> None:
-    tree = closed(
-        value=NUMBER, left={"$ref": "#"}, right={"$ref": "#"}, note={"anyOf": [{"$ref": "#"}, TEXT]}
-    )
-    assert load(tree) == ()
+def test_references_are_followed_and_what_nothing_refers_to_declares_nothing() -> None:
     shared = {**closed(url=URL, a={"$ref": "#/$defs/n"}), "$defs": {"n": NUMBER, "unused": closed(url=URL)}}
     assert places(shared) == {(("url",), "url")}
+    twice = {**closed(a=AGAIN, b={"type": "array", "items": AGAIN}), "$defs": {"t": closed(url=URL)}}
+    assert places(twice) == {(("a", "url"), "url"), (("b", "*", "url"), "url")}
+    refused({**closed(files=AGAIN), "$defs": {"t": closed(name=TEXT)}})
 
 
 @pytest.mark.parametrize(
     "schema",
     [
-        {**closed(a=AGAIN), "$defs": {"t": closed(url=URL, next=AGAIN)}},
+        closed(next={"$ref": "#"}), closed(next={"anyOf": [{"$ref": "#"}, NULL]}),
+        {**closed(a=AGAIN), "$defs": {"t": AGAIN}}, {**closed(), "$defs": {"t": closed(next=AGAIN)}},
         {**closed(a=AGAIN), "$defs": {"t": {"anyOf": [URL, {"type": "array", "items": AGAIN}]}}},
-        closed(url=URL, next={"$ref": "#"}), closed(url=URL, next={"anyOf": [{"$ref": "#"}, NULL]}),
-        {
-            **closed(x={**closed(), "not": AGAIN}),
-            "$defs": {"t": {"$ref": "#/definitions/u"}}, "definitions": {"u": URL},
-        },
+        {**closed(), "$defs": {"t": {"$ref": "#/definitions/u"}}, "definitions": {"u": {"items": AGAIN}}},
+        {**closed(), "$defs": {"t": {"type": "object", "additionalProperties": AGAIN}}},
     ],
 )  # fmt: skip
-def test_a_resource_in_what_holds_itself_is_refused(schema: dict[str, Any]) -> None:
-    assert "the gate cannot follow" in refused(schema).message
+def test_a_schema_that_holds_itself_is_refused(schema: dict[str, Any]) -> None:
+    assert "leads back to itself" in refused(schema).message
 
 
-def test_a_schema_that_holds_itself_is_walked_under_each_name() -> None:
-    node = closed(name=TEXT, kids={"type": "array", "items": {"$ref": "#/$defs/n"}})
-    assert load({**closed(tree={"$ref": "#/$defs/n"}), "$defs": {"n": node}}) == ()
-    refused({**closed(files={"$ref": "#/$defs/n"}), "$defs": {"n": node}})
-    named = closed(name=TEXT, file={"anyOf": [{"$ref": "#/$defs/n"}, NULL]})
-    refused({**closed(tree={"$ref": "#/$defs/n"}), "$defs": {"n": named}})
+def test_choices_that_double_are_refused() -> None:
+    defs = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)}
+    for start in (0, 26):
+        assert (
+            "too many places"
+            in refused({**closed(a={"$ref": f"#/$defs/d{start}"}), "$defs": {**defs, "d40": NUMBER}}).message
+        )
+    assert load({**closed(a={"$ref": "#/$defs/d34"}), "$defs": {**defs, "d40": NUMBER}}) == ()
 
 
 def test_a_walk_that_would_not_end_is_refused() -> None:
@@ -376,5 +341,5 @@ def test_a_walk_that_would_not_end_is_refused() -> None:
 
 def test_a_hostile_name_leaves_no_line() -> None:
     with pytest.raises(ToolError) as found:
-        resources_of(closed(**{"\x1b[31m\n\u202e_url": TEXT}), "tool \u115f")
+        check_input(closed(**{"\x1b[31m\n\u202e_url": TEXT}), "tool \u115f")
     assert str(found.value).isprintable() and "\u115f" not in str(found.value)
