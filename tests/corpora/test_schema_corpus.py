@@ -29,9 +29,7 @@ from tachograph.runtime.core.redaction import Redactor
 from tachograph.runtime.models.types import read_call
 from tachograph.runtime.policy.gate import Counters, Decision, Gate
 from tachograph.runtime.policy.policy import Policy
-from tachograph.runtime.schema.pattern_syntax import BadPattern
-from tachograph.runtime.schema.quick_schema import compile_fits
-from tachograph.runtime.schema.tool_schema import validator
+from tachograph.runtime.schema.validator import SchemaValidator
 from tachograph.runtime.tools.contract import Tool
 
 SECONDS = 60  # for a whole test; each takes a few
@@ -44,14 +42,15 @@ PATTERN = "a pattern that ECMA-262 and Python read differently"
 # how the loader refuses: words of its complaint
 REFUSALS = {
     "must be an object schema": "INPUT_SCHEMA must be an object schema with additionalProperties: false",
+    "outside the subset": "is not supported in an input schema",
     "undeclared properties": "lets undeclared properties through",
     "undeclared resource": "looks like a resource and declares none",
     "leads nowhere": "leads nowhere",
     "gate cannot follow": "leads where the gate cannot follow",
     "undeclared items": "lets undeclared items through",
-    "keyword": "is not supported",
     "pattern": "is not usable",
     "turns back": "leads back to itself",
+    "another dialect": "is not Draft 2020-12",
     "not valid": "is no valid schema at",
     "no JSON of ours": "is no JSON:",
 }
@@ -103,8 +102,8 @@ def _with_documents() -> Registry:
 def _judged(schema: Any, data: Any) -> bool | str:
     """The verdict of our validator."""
     try:
-        return _verdict(validator(_as_object(schema)), data)
-    except BadPattern:
+        return SchemaValidator(_as_object(schema)).accepts(data)
+    except ValueError:
         return REFUSED
 
 
@@ -144,7 +143,9 @@ def _difference(row: dict[str, Any], ours: bool | str, alone: bool | str) -> str
     if ours == alone == RAISES and row["remote"]:
         return ELSEWHERE
     if ours == REFUSED:
-        return UNREAD
+        return ELSEWHERE if row["remote"] else UNREAD
+    if row["file"].endswith("dependencies-compatibility") and ours == row["valid"]:
+        return "an old keyword that is still judged"
     told_apart = any(re.search(r"\\[dDwWsSbBc]|\$|\.", pattern) for pattern in _patterns(row["schema"]))
     return PATTERN if told_apart and ours == row["valid"] else None
 
@@ -182,35 +183,6 @@ def test_as_many_rows_as_the_library() -> None:
     # of the rows about other documents we lack those that cannot be judged without one, and no other
     needs = sum(reasons[f"required: {ELSEWHERE}"].values())
     assert needs > 20 and remote["ours"] + needs == remote["library"]
-
-
-def _typed(schema: Any, data: Any) -> Any:
-    """A schema that says its type, as tools do; the verdict on `data` stays, since `data` is of that type."""
-    names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
-    if not isinstance(schema, dict):
-        return schema
-    plain = {key: value for key, value in schema.items() if key != "$schema"}
-    return {"type": names.get(type(data), "null"), **plain}
-
-
-def test_the_quick_yes_accepts_only_what_is_valid() -> None:
-    table: dict[str, Counter[str]] = {}
-    wrong = []
-    for row in _rows():
-        typed = _typed(row["schema"], row["data"])
-        for form, schema in (("as it stands", typed), ("closed", {**_as_object(typed), **CLOSED})):
-            fits = compile_fits(schema)
-            if fits is None:
-                continue
-            asked = Draft202012Validator(schema, registry=Registry())
-            quick, valid = fits(row["data"]), _verdict(asked, row["data"])
-            count = table.setdefault(form, Counter())
-            count.update({"rows": 1, "valid": valid is True, "quick yes": quick})
-            if quick and (valid is not True or (form == "as it stands" and not row["valid"])):
-                wrong.append((form, row["id"]))
-    _print("a quick yes", ("rows", "valid", "quick yes"), table)
-    assert not wrong
-    assert min(count["quick yes"] for count in table.values()) > 5
 
 
 # ---- the loader and the gate -------------------------------------------------------------------------------
@@ -305,7 +277,8 @@ def test_a_schema_is_refused_at_load_or_decides_as_the_library_does() -> None:
     _print("input schema", ("rows", "allow", "deny", "not read", "gate_error"), table)
     _print("refused at load", (*REFUSALS, "otherwise"), table)
     assert not misses
-    assert min(table["of a property"][decision] for decision in ("allow", "deny")) > 300
+    assert min(table["of a property"][decision] for decision in ("allow", "deny")) > 150
+    assert not any(count["otherwise"] for count in table.values())
 
 
 def test_what_cannot_be_judged_is_never_loaded() -> None:

@@ -34,8 +34,6 @@ class SchemaValidator:
 
         self._schema = schema
         root = _with_linear_patterns(dict(schema))
-        for key in ("$schema", "$id"):  # references lead to the same schema without them
-            root.pop(key, None)
         self._library = Draft202012Validator(
             root,
             validate_formats=False,
