@@ -7,40 +7,39 @@ ours: nothing a server sent is in it.
 
 from __future__ import annotations
 
-import io
 import ipaddress
 import re
 import socket
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+import h11
 
 from ..resources.redirects import REDIRECTS
 
 if TYPE_CHECKING:
     import ssl
 
-MAX_LINE: Final = 65_536
+MAX_HEAD: Final = 65_536  # several times what servers and browsers keep to
 MAX_HEADERS: Final = 200
 MAX_INTERIM: Final = 16
 HOSTS_FILE: Final = "/etc/hosts"
 PORTS: Final = {"http": 80, "https": 443}
 _FIXED: Final = (
-    "\r\nUser-Agent: tachograph\r\nAccept: */*"
-    "\r\nAccept-Encoding: gzip, identity\r\nConnection: close\r\n\r\n"
+    ("User-Agent", "tachograph"),
+    ("Accept", "*/*"),
+    ("Accept-Encoding", "gzip, identity"),
+    ("Connection", "close"),
 )
 
 _HOST: Final = re.compile(r"[A-Za-z0-9._:-]{0,252}[A-Za-z0-9:]")  # no final dot: a name has one spelling
 _PATH: Final = re.compile(r"/[\x21\x22\x24-\x7e]{0,8191}")  # no fragment; the request fits one TLS record
-_TEXT: Final = rb"[^\x00-\x08\x0a-\x1f\x7f]*"
-_STATUS: Final = re.compile(rb"HTTP/1\.[0-9] ([1-9][0-9]{2})(?: " + _TEXT + rb")?")
-_HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):(" + _TEXT + rb")")
-_CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;" + _TEXT + rb")?")
-_LENGTH: Final = re.compile(rb"([0-9]{1,1000})(?:[ \t]*,[ \t]*\1)*")  # a repeat must agree
+_REFUSED: Final = re.compile(rb"\n[ \t]|\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _ZEROS: Final = re.compile(rb"\0*")
 _WINDOWS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # as zlib counts them
 _PIECE: Final = 16_384
@@ -103,10 +102,9 @@ def get(
                 # an end TLS did not announce may be someone else's cut: not the end of a body
                 connection = context.wrap_socket(connection, server_hostname=host, suppress_ragged_eofs=False)
         where = (f"[{host}]" if ":" in host else host) + ("" if port == PORTS[scheme] else f":{port}")
-        with _waiting(connection, deadline, "connection lost"):
-            connection.sendall(f"GET {path_and_query} HTTP/1.1\r\nHost: {where}{_FIXED}".encode("ascii"))
-        raw = _Wire(connection, deadline, 8 * max_bytes + 16 * MAX_LINE)  # room for framing, but not any
-        return _response(io.BufferedReader(raw, MAX_LINE), max_bytes, max_decoded_bytes)
+        answer = _Answer(connection, deadline, 8 * max_bytes + 16 * MAX_HEAD)  # room for framing, but not any
+        answer.send(path_and_query, where)
+        return answer.read(max_bytes, max_decoded_bytes)
     finally:
         connection.close()
 
@@ -250,104 +248,90 @@ def _tls_context(given: ssl.SSLContext | None) -> ssl.SSLContext:
     return given
 
 
-class _Wire(io.RawIOBase):
-    """The receiving half of a connection: each wait is bounded by the deadline, the bytes by `room`."""
+class _Answer:
+    """Reads one answer with h11. Each wait is bounded by `deadline`, the bytes by `room`.
+
+    What is not body (`_framing`) may hold no folded line, bare carriage return or control character, which h11
+    lets pass: where readers differ about an answer, another can be smuggled inside it.
+    """
 
     def __init__(self, connection: socket.socket, deadline: float, room: int) -> None:
         self._connection, self._deadline, self._room = connection, deadline, room
+        self._parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+        self._framing = bytearray()
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
+    def send(self, target: str, host: str) -> None:
+        request = h11.Request(method="GET", target=target, headers=[("Host", host), *_FIXED])
         with _waiting(self._connection, self._deadline, "connection lost"):
-            count = self._connection.recv_into(buffer)
-        self._room -= count
-        if self._room < 0:
+            self._connection.sendall(self._parser.send(request) or b"")
+        self._parser.send(h11.EndOfMessage())
+
+    def read(self, max_bytes: int, max_decoded_bytes: int) -> Response:
+        status, headers = self._head()
+        if status in (204, 304):  # those two never have a body
+            return Response(status, headers, b"")
+        if (status in REDIRECTS and "location" in headers) or status == 429 or status >= 500:
+            return Response(status, headers, b"")  # nobody would read it
+        if int(headers.get("content-length", 0)) > max_bytes:
             raise OSError("response too large")
-        return count
+        sent = bytearray()
+        while isinstance(event := self._event(), h11.Data):
+            sent += event.data
+            if len(sent) > max_bytes:
+                raise OSError("response too large")
+        body = _decoded(bytes(sent), headers.get("content-encoding", "").lower(), max_decoded_bytes)
+        if len(body) > max_decoded_bytes:
+            raise OSError("response too large")
+        return Response(status, headers, body)
+
+    def _head(self) -> tuple[int, dict[str, str]]:
+        """Return status and headers of the answer behind the interim ones."""
+        for _ in range(MAX_INTERIM + 1):
+            event = self._event()
+            if not event.http_version.startswith(b"1."):
+                raise ConnectionError("malformed response")
+            if isinstance(event, h11.Response):
+                return event.status_code, _headers(event.headers)
+        raise OSError("too many interim answers")
+
+    def _event(self) -> Any:
+        event: Any = h11.NEED_DATA
+        while event is h11.NEED_DATA:
+            before = self._parser.trailing_data[0]
+            try:
+                event = self._parser.next_event()
+            except h11.RemoteProtocolError as error:
+                if error.error_status_hint == 431:
+                    raise OSError("response head too large") from None
+                raise ConnectionError("malformed response") from None
+            used = len(before) - len(self._parser.trailing_data[0])
+            self._framing += before[: used - len(getattr(event, "data", b""))]
+            if event is h11.NEED_DATA:
+                with _waiting(self._connection, self._deadline, "connection lost"):
+                    data = self._connection.recv(_PIECE)
+                self._room -= len(data)
+                if self._room < 0:
+                    raise OSError("response too large")
+                self._parser.receive_data(data)
+        if not isinstance(event, h11.Data):
+            if _REFUSED.search(self._framing):
+                raise ConnectionError("malformed response")
+            if len(event.headers) > MAX_HEADERS:  # an end of message has them too, as trailers
+                raise OSError("too many response headers")
+        return event
 
 
-def _response(wire: io.BufferedReader, max_bytes: int, max_decoded_bytes: int) -> Response:
-    status, headers = _head(wire)
-    if status in (204, 304):  # those two never have a body
-        return Response(status, headers, b"")
-    if (status in REDIRECTS and "location" in headers) or status == 429 or status >= 500:
-        return Response(status, headers, b"")  # nobody would read it
-    sent = _body(wire, headers, max_bytes)
-    body = _decoded(sent, headers.get("content-encoding", "").lower(), max_decoded_bytes)
-    if len(body) > max_decoded_bytes:
-        raise OSError("response too large")
-    return Response(status, headers, body)
-
-
-def _head(wire: io.BufferedReader) -> tuple[int, dict[str, str]]:
-    """Status and headers of the answer behind the interim ones."""
-    for _ in range(MAX_INTERIM + 1):
-        status = int(_parsed(_STATUS, _line(wire))[0])
-        headers = _headers(wire)
-        if status >= 200:
-            return status, headers
-        if status == 101:  # nobody asked for another protocol
-            raise ConnectionError("malformed response")
-    raise OSError("too many interim answers")
-
-
-def _line(wire: io.BufferedReader) -> bytes:
-    line = wire.readline(MAX_LINE)
-    if not line.endswith(b"\n"):
-        raise OSError("response line too long") if len(line) == MAX_LINE else ConnectionError("truncated")
-    return line[:-1].removesuffix(b"\r")
-
-
-def _parsed(pattern: re.Pattern[bytes], text: bytes) -> tuple[bytes, ...]:
-    if match := pattern.fullmatch(text):
-        return match.groups()
-    raise ConnectionError("malformed response")
-
-
-def _headers(wire: io.BufferedReader) -> dict[str, str]:
-    """The lines up to an empty one.
-
-    A folded line, and a blank in or behind a name, are malformed: where readers differ about a header, one
-    answer can be smuggled inside another.
-    """
+def _headers(found: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return the values by lower-case name, repeats joined; a location said twice is said once."""
     headers: dict[str, list[str]] = {}
-    for _ in range(MAX_HEADERS + 1):
-        if not (line := _line(wire)):
-            headers["location"] = list(dict.fromkeys(headers.get("location", ())))  # said twice is said
-            return {name: ", ".join(values) for name, values in headers.items() if values}
-        name, value = (part.strip(b" \t").decode("latin-1") for part in _parsed(_HEADER, line))
-        headers.setdefault(name.lower(), []).append(value)
-    raise OSError("too many response headers")
-
-
-def _body(wire: io.BufferedReader, headers: dict[str, str], max_bytes: int) -> bytes:
-    """The body as sent, without its framing. What follows its end is never read."""
-    coding, length = headers.get("transfer-encoding"), headers.get("content-length")
-    if coding is None and length is None:
-        body = wire.read(max_bytes + 1)
-        return _exactly(io.BytesIO(body), len(body), max_bytes)
-    if coding is None:
-        return _exactly(wire, int(_parsed(_LENGTH, str(length).encode("latin-1"))[0]), max_bytes)
-    if coding.lower() != "chunked" or length is not None:  # of two framings two readers take different ones
+    for name, value in found:
+        headers.setdefault(name.decode("ascii"), []).append(value.decode("latin-1"))
+    # of two framings two readers take different ones
+    if "transfer-encoding" in headers and "content-length" in headers:
         raise ConnectionError("malformed response")
-    chunks = bytearray()
-    while size := int(_parsed(_CHUNK, _line(wire))[0], 16):
-        chunks += _exactly(wire, size, max_bytes - len(chunks))
-        if _line(wire):
-            raise ConnectionError("malformed response")
-    _headers(wire)  # trailers come too late to say anything about the body
-    return bytes(chunks)
-
-
-def _exactly(wire: io.BufferedIOBase, size: int, most: int) -> bytes:
-    if size > most:
-        raise OSError("response too large")
-    data = wire.read(size)
-    if len(data) < size:
-        raise ConnectionError("response truncated")
-    return data
+    if "location" in headers:
+        headers["location"] = list(dict.fromkeys(headers["location"]))
+    return {name: ", ".join(values) for name, values in headers.items()}
 
 
 def _decoded(body: bytes, encoding: str, limit: int) -> bytes:
