@@ -1,22 +1,24 @@
-"""The same work on many items, on all cores: forked workers answer in any order, the results come in theirs.
+"""The same work on many items, on all cores, with the results in the order of the items.
 
-Workers are forked from this process while it has one thread, after the first item was done here: what that
-loaded, each of them has. They get numbers of items and send results, so neither work nor items need pickling.
-Results do.
+Workers are forked while this process has one thread, after the first item was done here: what that loaded, each
+of them has. They are sent numbers of items, so neither the work nor the items need pickling. Results do.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from multiprocessing.connection import Connection, Pipe, wait
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
 from typing import Any, Final, TextIO, TypeVar
 
 from ...fail.errors import InputError, TachographError
@@ -27,9 +29,15 @@ Result = TypeVar("Result")
 
 WORTH: Final = 6  # fewer items than this are done before workers are warm
 _MOST_AT_ONCE: Final = 16  # items handed out at a time
+_AHEAD: Final = 4  # shares handed out for each worker: what waits to be taken in order is bounded by it
 _GRACE_S: Final = 1.0  # for a worker that was told to end
 _LOOK_S: Final = 0.5  # between looks at whether workers are still there
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+# What workers do, on which items, and the signal mask they run under. Set right before they are forked.
+_task: tuple[Callable[[Any], Any], Sequence[Any], Any]
+
+_Share = tuple[list[bytes], bytes | None]  # pickled results, and the error of the item after them
 
 
 class WorkerLost(InputError):
@@ -37,7 +45,7 @@ class WorkerLost(InputError):
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -49,26 +57,42 @@ def each(
     jobs: int | None = None,
     name: Callable[[Item], str] = str,
 ) -> list[Result]:
-    """`[work(item) for item in items]`, on `jobs` processes (default: all cores that this process may use).
+    """Return `[work(item) for item in items]`, done by `jobs` processes.
 
-    `tell` hears here of each result as it comes, with how many there are. `name` names an item in an error.
-    What `work` raises for the first item that fails is raised here, as it would be in a plain loop. Raises
-    WorkerLost where a worker was killed. Ctrl-C and SIGTERM end all workers first.
+    Args:
+        work: What is done to each item.
+        items: The items; the first is always done in this process.
+        tell: Called here with the number of results so far and the newest, in the order of the items.
+        jobs: How many processes; all cores that this process may use if None.
+        name: Gives the name of an item in an error.
+
+    Raises:
+        WorkerLost: A worker was killed or ended by itself.
+        BaseException: What `work` raises for the first item that fails, as in a plain loop. Ctrl-C and SIGTERM
+            end all workers first.
     """
     todo = list(items)
-    told: Callable[[int, Result], object] = tell or (lambda _done, _result: None)
-    several = min(jobs or cores(), len(todo) - 1)
-    found: list[Result] = []
-    for item in todo:
-        if found and several > 1 and len(todo) >= WORTH and _has_one_thread():
-            return found + _Pool(work, todo[1:], told, name).run(several)
-        found.append(work(item))
-        told(len(found), found[-1])
-    return found
+    results: list[Result] = []
+    with contextlib.closing(_in_order(work, todo, min(jobs or cores(), len(todo) - 1), name)) as ordered:
+        for result in ordered:
+            results.append(result)
+            if tell is not None:
+                tell(len(results), result)
+    return results
+
+
+def _in_order(
+    work: Callable[[Item], Result], items: list[Item], jobs: int, name: Callable[[Item], str]
+) -> Generator[Result, None, None]:
+    for index, item in enumerate(items):
+        if index == 1 and jobs > 1 and len(items) >= WORTH and _has_one_thread():
+            yield from _forked(work, items[1:], jobs, name)
+            return
+        yield work(item)
 
 
 def _has_one_thread() -> bool:
-    """A lock that another thread holds would be held in a forked process for ever."""
+    """Return whether forking is safe: a lock that another thread holds would be held in the child for ever."""
     if threading.active_count() > 1:
         return False
     try:
@@ -77,258 +101,165 @@ def _has_one_thread() -> bool:
         return True
 
 
-# ---- this side ----------------------------------------------------------------------------------------------
-
-
-class _Worker:
-    """A worker as its parent sees it: `at` is the item that it works on, `until` where its share ends."""
-
-    def __init__(self, pid: int, link: Connection) -> None:
-        self.pid = pid
-        self.link = link
-        self.at = self.until = 0
-        self._how: str | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        return self.at < self.until
-
-    def is_over(self) -> str | None:
-        """How the process ended, in words; None while it is there. Its number is not used any more then."""
-        if self._how is None:
-            try:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:
-                self._how = "ended"
-            else:
-                if pid:
-                    code = os.waitstatus_to_exitcode(status)
-                    self._how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return self._how
-
-    def kill(self, signum: int) -> None:
-        if self.is_over() is None:
-            os.kill(self.pid, signum)
-
-
-class _Pool:
-    def __init__(
-        self,
-        work: Callable[[Any], Any],
-        items: list[Any],
-        tell: Callable[[int, Any], object],
-        name: Callable[[Any], str],
-    ) -> None:
-        self._work = work
-        self._items = items
-        self._tell = tell
-        self._name = name
-        self._workers: list[_Worker] = []
-        self._done = [False] * len(items)
-        self._results: list[Any] = [None] * len(items)
-        self._count = 1  # the first item was done before
-        self._given = 0
-        self._ready = 0  # all before it are done
-        self._end = len(items)  # nothing from here on is wanted
-        self._failure: BaseException | None = None
-
-    def run(self, jobs: int) -> list[Any]:
-        size = min(max(len(self._items) // (jobs * 4), 1), _MOST_AT_ONCE)
-        with _on_sigterm():
-            try:
-                for _ in range(jobs):
-                    self._start()
-                    self._give(self._workers[-1], size)
-                while self._ready < self._end:
-                    self._listen(size)
-            finally:
-                self._stop()
-        if self._failure is not None:
-            raise self._failure
-        return self._results
-
-    def _start(self) -> None:
-        ours, theirs = Pipe()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                stream.flush()  # or a worker would hold the same text
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+def _forked(
+    work: Callable[[Item], Result], items: list[Item], jobs: int, name: Callable[[Item], str]
+) -> Generator[Result, None, None]:
+    """Yield the results of forked workers in order; on the way out no worker is left."""
+    global _task
+    size = min(max(len(items) // (jobs * _AHEAD), 1), _MOST_AT_ONCE)
+    starts = iter(range(0, len(items), size))
+    pending: deque[tuple[int, Future[_Share]]] = deque()
+    others = set(multiprocessing.active_children())
+    with _on_sigterm():
+        # The pool's own thread starts at the first `submit`: with signals blocked, all of them come to this one.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        _task = (work, items, mask)
+        pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("fork"), _begin)
+        workers: list[Any] = []
+        start = 0
         try:
-            pid = os.fork()
-            if pid == 0:
-                for link in (ours, *(worker.link for worker in self._workers)):
-                    link.close()
-                _serve(theirs, self._work, self._items, before)
-            self._workers.append(_Worker(pid, ours))
+            for start in islice(starts, jobs * _AHEAD):
+                pending.append((start, pool.submit(_share, start, start + size)))
+            workers += set(multiprocessing.active_children()) - others
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            while pending:
+                start, future = pending.popleft()
+                results, error = _result(future, workers)
+                yield from map(pickle.loads, results)
+                if error is not None:
+                    raise _error_of(error)
+                for more in islice(starts, 1):
+                    pending.append((more, pool.submit(_share, more, more + size)))
+            pool.shutdown()
+        except BrokenProcessPool:
+            raise WorkerLost(
+                f"a process that worked on it or on an item after it {_how(workers)}",
+                file=name(items[start]),
+                remedy="free memory or give --jobs 1, and try again",
+            ) from None
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            theirs.close()
+            signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+            _end(pool, workers)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def _give(self, worker: _Worker, size: int) -> None:
-        worker.at, worker.until = self._given, min(self._given + size, self._end)
-        self._given = max(self._given, worker.until)
-        if worker.is_busy:
-            with contextlib.suppress(OSError):  # it is gone: the next look says so
-                worker.link.send((worker.at, worker.until))
 
-    def _listen(self, size: int) -> None:
-        busy = {worker.link: worker for worker in self._workers if worker.is_busy}
-        heard = wait(list(busy), _LOOK_S)
-        for link in heard:
-            worker = busy[link]  # type: ignore[index]
-            try:
-                index, fine, data = worker.link.recv()
-            except (EOFError, OSError):
-                raise self._lost(worker) from None
-            self._take(index, fine, _from_bytes(data))
-            worker.at = index + 1
-            if not fine:
-                worker.until = worker.at
-            if not worker.is_busy:
-                self._give(worker, size)
-        if not heard:
-            for worker in busy.values():
-                if (how := worker.is_over()) is not None and not worker.link.poll():
-                    raise self._lost(worker, how)
-
-    def _take(self, index: int, fine: bool, value: Any) -> None:
-        self._done[index] = True
-        if fine:
-            self._results[index] = value
-            self._count += 1
-            self._tell(self._count, value)
-        elif index < self._end:
-            self._end, self._failure = index, value
-        while self._ready < self._end and self._done[self._ready]:
-            self._ready += 1
-
-    def _lost(self, worker: _Worker, how: str | None = None) -> WorkerLost:
-        until = stopwatch() + _GRACE_S
-        while how is None and stopwatch() < until:
-            how = worker.is_over()
-            nap(0.01)
-        return WorkerLost(
-            f"the process that worked on it {how or 'closed its pipe'}",
-            file=self._name(self._items[worker.at]),
-            remedy="free memory or give --jobs 1, and try again",
-        )
-
-    def _stop(self) -> None:
-        """End every worker: at once where it works, and by force where that does not help."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+def _result(future: Future[_Share], workers: Sequence[Any]) -> _Share:
+    """Wait for a share. A worker whose pipes something else still holds is seen to be gone all the same."""
+    while True:
         try:
-            for worker in self._workers:
-                if worker.is_busy:
-                    worker.kill(signal.SIGTERM)
-                worker.link.close()  # one that waits for work leaves
-            until = stopwatch() + _GRACE_S
-            left = [worker for worker in self._workers if worker.is_over() is None]
-            while left and stopwatch() < until:
-                nap(0.002)
-                left = [worker for worker in left if worker.is_over() is None]
-            for worker in left:
-                worker.kill(signal.SIGKILL)
-                while worker.is_over() is None:
-                    nap(0.002)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            return future.result(_LOOK_S)
+        except TimeoutError:
+            if not all(worker.is_alive() for worker in workers) and not future.done():
+                raise BrokenProcessPool from None
+
+
+def _how(workers: Sequence[Any]) -> str:
+    """Return in words how the first worker ended that did not end as it was told."""
+    until = stopwatch() + _GRACE_S
+    while stopwatch() < until:
+        for code in filter(None, (worker.exitcode for worker in workers)):
+            return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        nap(0.01)
+    return "ended"
+
+
+def _end(pool: ProcessPoolExecutor, workers: Sequence[Any]) -> None:
+    """End every worker: those that work by a signal, and by force where that does not help."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    for worker in workers:
+        if worker.is_alive():
+            worker.terminate()
+    until = stopwatch() + _GRACE_S
+    while any(worker.is_alive() for worker in workers) and stopwatch() < until:
+        nap(0.002)
+    for worker in workers:
+        if worker.is_alive():
+            worker.kill()
+    pool.shutdown()
 
 
 @contextlib.contextmanager
 def _on_sigterm() -> Iterator[None]:
-    """SIGTERM leaves by an exception while there are workers, unless someone else attends to it."""
+    """Leave by an exception on SIGTERM while there are workers, unless the process handles it already."""
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-
-    def leave(_signum: int, _frame: object) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
-
-    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGTERM, _leave)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-# ---- a worker's side ----------------------------------------------------------------------------------------
+def _leave(_signum: int, _frame: object) -> None:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+# ---- in a worker --------------------------------------------------------------------------------------------
 
 
 class _Told(BaseException):
-    """A worker is told to end."""
+    """A worker is told to end while it works."""
 
 
-def _serve(link: Connection, work: Callable[[Any], Any], items: list[Any], mask: Any) -> None:
-    """What a worker does until its parent is gone. Never returns."""
-    code = 70
-    told: list[int] = []
+def _leave_work(_signum: int, _frame: object) -> None:
+    raise _Told
 
-    def end(signum: int, _frame: object) -> None:
-        told.append(signum)  # whatever swallows the exception
-        raise _Told
 
+def _leave_at_once(_signum: int, _frame: object) -> None:
+    os._exit(0)
+
+
+def _begin() -> None:
+    """Prepare a worker."""
+    # Ctrl-C reaches every process at a terminal; the parent ends us. No SIG_IGN, which tools would inherit.
+    signal.signal(signal.SIGINT, lambda _signum, _frame: None)
+    signal.signal(signal.SIGTERM, _leave_at_once)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()  # which hears no signal
+    signal.pthread_sigmask(signal.SIG_SETMASK, _task[2])
+    gc.freeze()  # what was there before is not looked through again and again
+
+
+def _leave_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(0)
+
+
+def _share(start: int, stop: int) -> _Share:
+    """Return the pickled results of some items, up to the first that fails, and its error."""
+    work, items, _ = _task
+    results: list[bytes] = []
     try:
-        # Ctrl-C reaches every process at a terminal; the parent ends us. No SIG_IGN, which tools would inherit.
-        signal.signal(signal.SIGINT, lambda _signum, _frame: None)
-        signal.signal(signal.SIGTERM, end)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        gc.freeze()  # what was there before is not looked through again and again
-        while not told:
-            start, stop = link.recv()
-            for index in range(start, stop):
-                if told or not _send(link, index, work, items[index]):
-                    break
-        code = 0
-    except (EOFError, OSError, _Told):
-        code = 0
-    except BaseException:  # noqa: BLE001 - nothing of the parent's may go on in its child
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-def _send(link: Connection, index: int, work: Callable[[Any], Any], item: Any) -> bool:
-    try:
-        value: Any = work(item)
-        fine = True
-        data = pickle.dumps(value)
+        signal.signal(signal.SIGTERM, _leave_work)  # so that the work is cleaned up
+        for item in items[start:stop]:
+            results.append(pickle.dumps(work(item)))
+        return results, None
     except _Told:
-        raise
+        os._exit(0)
     except BaseException as error:  # noqa: BLE001 - it is raised in the parent
-        fine = False
-        data = _error_as_bytes(error)
-    link.send((index, fine, data))
-    return fine
+        return results, _error_parts(error)
+    finally:
+        signal.signal(signal.SIGTERM, _leave_at_once)
 
 
-# ---- what goes between --------------------------------------------------------------------------------------
-
-
-def _error_as_bytes(error: BaseException) -> bytes:
+def _error_parts(error: BaseException) -> bytes:
+    """Return type, arguments and attributes: nobody knows the parameters of an `__init__`."""
     if not isinstance(error, TachographError):
         error.add_note("in a worker: " + "".join(traceback.format_exception(error)))
     try:
-        return pickle.dumps(_Raised(type(error), error.args, dict(vars(error))))
-    except Exception:  # noqa: BLE001 - an error that cannot be sent is told of
-        return pickle.dumps(_Raised(RuntimeError, (f"{type(error).__name__}: {error}",), {}))
+        return pickle.dumps((type(error), error.args, vars(error)))
+    except Exception:  # noqa: BLE001 - of an error that cannot be sent, its text is
+        return pickle.dumps((RuntimeError, (f"{type(error).__name__}: {error}",), {}))
 
 
-class _Raised:
-    """An exception on its way: made again without its `__init__`, whose parameters nobody knows."""
-
-    def __init__(self, kind: type[BaseException], args: tuple[Any, ...], data: dict[str, Any]) -> None:
-        self._parts = (kind, args, data)
-
-    def again(self) -> BaseException:
-        kind, args, data = self._parts
-        error = kind.__new__(kind, *args)
-        error.__dict__.update(data)
-        return error
-
-
-def _from_bytes(data: bytes) -> Any:
-    value = pickle.loads(data)  # noqa: S301 - from our own worker
-    return value.again() if isinstance(value, _Raised) else value
+def _error_of(parts: bytes) -> BaseException:
+    kind, args, attributes = pickle.loads(parts)  # noqa: S301 - from our own worker
+    error: BaseException = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 # ---- how far it is ------------------------------------------------------------------------------------------
