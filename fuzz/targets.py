@@ -53,7 +53,7 @@ class Target:
     """One thing to fuzz. `tokens` are texts that mean something to it."""
 
     name: str
-    one: Callable[[bytes], None]
+    one: Callable[[bytes], object]
     seeds: Callable[[], Iterable[bytes]]
     tokens: tuple[str, ...] = ()
     longest: int = 2048
@@ -172,8 +172,11 @@ def ask_path(data: bytes) -> None:
 # ---- policy ------------------------------------------------------------------------------------------------
 
 
-def load_policy(data: bytes) -> None:
-    """A policy is refused on one line with its place, or is what another YAML reader reads, and decides."""
+def load_policy(data: bytes) -> bool:
+    """Return whether a policy loads: else it is refused on one line with its place.
+
+    One that loads is what another YAML reader reads, and decides.
+    """
     with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
         file.write(data)
         file.flush()
@@ -187,7 +190,7 @@ def load_policy(data: bytes) -> None:
             need(error.file == name and error.line is not None, f"no place: {said!r}")
             # a parser may put the end of a file on a line of its own
             need(1 <= (error.line or 0) <= data.count(b"\n") + 2, f"no line of the file: {said!r}")
-            return
+            return False
     need(plain is not None, "a policy from YAML that is refused")
     need(canonical_json.encode(policy.data) == canonical_json.encode(plain), "a policy of other data")
     asked = Gate(policy, _gates()[0].tools)
@@ -196,6 +199,7 @@ def load_policy(data: bytes) -> None:
         need(found.rule_id != "gate_error", f"the gate failed: {found.reason}")
         file_, _, line = found.at.rpartition(":")
         need(file_ == name and line.isdecimal(), f"no file and line: {found.at!r}")
+    return True
 
 
 def _load_yaml(data: bytes, name: str) -> Any:

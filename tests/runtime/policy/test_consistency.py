@@ -82,7 +82,7 @@ ACCEPTED = [
 
 @pytest.mark.parametrize("text", ACCEPTED)
 def test_what_decides_something_is_accepted(tmp_path: Path, text: str) -> None:
-    load(tmp_path, text)
+    assert load(tmp_path, text).data
 
 
 # ---- what a run's tools can reach --------------------------------------------------------------------------
@@ -138,8 +138,8 @@ def test_what_no_tool_can_reach_is_refused(tmp_path: Path, tools: list[Tool], li
     ],
 )
 def test_what_a_tool_can_reach_is_accepted(tmp_path: Path, tools: list[Tool]) -> None:
-    check_uses(load(tmp_path, USES), tools)
-    check_uses(load(tmp_path, ""), [])
+    for policy, used in ((load(tmp_path, USES), tools), (load(tmp_path, ""), [])):
+        assert check_uses(policy, used) is None
 
 
 ADDRESSES = "url_allowlist: [a.test, 'http://127.0.0.1:8080/a', 8.8.8.8.test, 'https://[fd00::1]/']\n"
@@ -159,9 +159,12 @@ def test_addresses_that_are_shut_are_refused(tmp_path: Path) -> None:
 
 
 def test_addresses_that_can_be_connected_to_are_accepted(tmp_path: Path) -> None:
-    check_addresses(load(tmp_path, ADDRESSES + "private_networks: [127.0.0.0/8, 'fd00::/8']\n"), [])
-    check_addresses(load(tmp_path, ADDRESSES + "private_networks: ['fd00::/8']\n"), ["127.0.0.1"])
-    check_addresses(load(tmp_path, "url_allowlist: ['https://8.8.8.8/', 'https://[2606:4700::1]/']\n"), [])
+    for text, hosts in (
+        (ADDRESSES + "private_networks: [127.0.0.0/8, 'fd00::/8']\n", []),
+        (ADDRESSES + "private_networks: ['fd00::/8']\n", ["127.0.0.1"]),
+        ("url_allowlist: ['https://8.8.8.8/', 'https://[2606:4700::1]/']\n", []),
+    ):
+        assert check_addresses(load(tmp_path, text), hosts) is None
 
 
 # ---- what is refused decides nothing, what is accepted decides something -----------------------------------

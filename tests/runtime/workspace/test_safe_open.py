@@ -439,8 +439,7 @@ def test_a_run_may_not_write_the_policy_that_decides_it(project: Path) -> None:
 
 def test_what_a_run_left_in_its_folder_keeps_no_later_run_from_it(project: Path) -> None:
     """Else a run could see to it that no other one begins."""
-    with Workspace({"box": Mount(project, "box", "write")}):
-        pass
+    enter({"box": Mount(project, "box", "write")})
 
 
 @pytest.mark.parametrize("place", ["out", "out/deep", "src", "data", "data/corpus", "my-runs"])
