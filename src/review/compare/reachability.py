@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from ...runtime.core.effects import Call
 from ...runtime.formats.canonical_json import Fragment, freeze
+from ...runtime.formats.json_pointer import put
 from ...runtime.policy.gate import DENY, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
-from ...runtime.policy.usage import _put as put
 from ...runtime.resources.mount_path import MAX_PART_BYTES, MAX_PATH_BYTES
 from ...runtime.resources.url import MAX_URL, Target, parse_entry
 from ...runtime.schema.schema_parts import of_item, of_key

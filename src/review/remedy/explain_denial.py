@@ -16,6 +16,7 @@ from ...evidence.queries.explain import Explained
 from ...fail.errors import InputError
 from ...runtime.core.effects import Call
 from ...runtime.formats import canonical_json
+from ...runtime.formats.json_pointer import escape_pointer, unescape_pointer
 from ...runtime.policy.gate import ALLOW, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
@@ -185,7 +186,7 @@ def _leaves(data: Any, pointer: str) -> Iterator[tuple[str, Any]]:
     if isinstance(data, dict | list):
         items: Iterable[tuple[Any, Any]] = data.items() if isinstance(data, dict) else enumerate(data)
         for key, value in items:
-            yield from _leaves(value, f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}")
+            yield from _leaves(value, f"{pointer}/{escape_pointer(str(key))}")
     else:
         yield pointer, data
 
@@ -220,7 +221,7 @@ def _with(data: Any, pointer: str, value: Any) -> Any:
     rest = f"/{rest}" if rest else ""
     if isinstance(data, list):
         return [_with(item, rest, value) if i == int(part) else item for i, item in enumerate(data)]
-    key = part.replace("~1", "/").replace("~0", "~")
+    key = unescape_pointer(part)
     return {name: _with(item, rest, value) if name == key else item for name, item in data.items()}
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...fail.errors import PolicyError
+from ...runtime.formats import json_pointer
 from ...runtime.policy.gate import ALLOW, ESCALATE, Decision, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.resources.url import Allowlist, Malformed, Target, parse_entry, parse_url
@@ -200,10 +201,7 @@ def _resource(facts: Mapping[str, Any], question: Question, key: str) -> str:
     if question.check is not None:
         return str(question.check[key])
     assert question.call is not None and question.call.arguments is not None
-    data: Any = question.call.arguments.value()
-    for part in facts["pointer"].split("/")[1:]:
-        data = data[int(part)] if isinstance(data, list) else data[part.replace("~1", "/").replace("~0", "~")]
-    return str(data)
+    return str(json_pointer.get(question.call.arguments.value(), facts["pointer"]))
 
 
 def _entry(target: Target) -> str:

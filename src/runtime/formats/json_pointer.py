@@ -2,7 +2,47 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any, Final
+
+_INDEX: Final = re.compile(
+    r"0|[1-9][0-9]{0,8}"
+)  # no sign, no leading zero (section 4), and no longer than a list is
+
 
 def escape_pointer(key: str) -> str:
-    """A key as a JSON Pointer token (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")
+    """Return a key as a token of a pointer."""
+    return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key
+
+
+def unescape_pointer(token: str) -> str:
+    """Return the key that a token of a pointer stands for."""
+    return token.replace("~1", "/").replace("~0", "~")
+
+
+def parse(pointer: str) -> list[str]:
+    """Return the keys of a pointer; none for "", the whole document. Raises ValueError."""
+    first, *tokens = pointer.split("/")
+    if first:
+        raise ValueError("a pointer begins with /")
+    return [unescape_pointer(token) for token in tokens]
+
+
+def get(data: Any, pointer: str) -> Any:
+    """Return the value at a pointer. Raises KeyError, IndexError, ValueError or TypeError."""
+    for key in parse(pointer):
+        data = data[_index(key) if isinstance(data, list) else key]
+    return data
+
+
+def put(data: Any, pointer: str, value: Any) -> None:
+    """Replace the value at a pointer that is not "". Raises as `get` does."""
+    above, _, last = pointer.rpartition("/")
+    parent = get(data, above)
+    parent[_index(last) if isinstance(parent, list) else unescape_pointer(last)] = value
+
+
+def _index(key: str) -> int:
+    if not _INDEX.fullmatch(key):
+        raise ValueError("no index")
+    return int(key)

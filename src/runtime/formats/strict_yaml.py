@@ -19,6 +19,7 @@ import yaml
 
 from .escape import shown
 from .invisible_chars import CONTROL, INVISIBLE, JOINERS
+from .json_pointer import escape_pointer
 
 __all__ = ["Document", "YamlError", "load"]
 
@@ -239,7 +240,7 @@ class _Reader:
         entries: dict[str, Any] = {}
         while type(event := next(self.events)) is not yaml.MappingEndEvent:
             key = self.key(event, indent, in_brackets)
-            below = f"{pointer}/{_escape(key)}"
+            below = f"{pointer}/{escape_pointer(key)}"
             if key in entries:
                 line, column = self.marks[below]
                 raise self.error(
@@ -438,7 +439,3 @@ def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
     """Return where a match of the pattern ends, or `start` without one."""
     match = pattern.match(text, start)
     return match.end() if match else start
-
-
-def _escape(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key

@@ -9,15 +9,13 @@ a pointer that dangles is an error: a stub never makes anything up.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...fail.errors import TaskError
-from ..formats import canonical_json
+from ..formats import canonical_json, json_pointer
 from .types import LLMInput, LLMOutput, ToolCall
 
-_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 # what a model is told in the place of the result of a call that was refused
 _DENIAL = {"error", "rule", "reason", "executed", "retryable"}
 _SAID = 300  # characters of a rule and its reason
@@ -98,7 +96,7 @@ class Stub:
             )
         here = json.loads(results[number]["content"])
         try:
-            return _at(here, pointer)
+            return json_pointer.get(here, pointer)
         except (KeyError, IndexError, ValueError, TypeError):
             raise self._complain(where, *_nothing_at(pointer, number, here)) from None
 
@@ -113,19 +111,3 @@ def _nothing_at(pointer: str, number: int, here: Any) -> tuple[str, str]:
             "mend the policy, or what the script does then",
         )
     return nothing, "look at the recorded result"
-
-
-def _at(here: Any, pointer: str) -> Any:
-    """The value at a JSON Pointer (RFC 6901). Raises KeyError, IndexError, ValueError or TypeError."""
-    first, *tokens = pointer.split("/")
-    if first:
-        raise ValueError("a pointer begins with /")
-    for token in tokens:
-        token = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(here, list):
-            if not _INDEX.fullmatch(token):
-                raise ValueError("no index")
-            here = here[int(token)]
-        else:
-            here = here[token]
-    return here

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 from ..core.effects import Call
-from ..formats import canonical_json
+from ..formats import canonical_json, json_pointer
 from ..resources.url import Malformed, parse_url
 from ..schema.resource_places import Resource
 
@@ -59,13 +58,6 @@ def key_with_urls(call: Call, places: tuple[Resource, ...]) -> bytes:
             except Malformed:
                 continue
             if url != text:
-                _put(arguments, pointer, url)
+                json_pointer.put(arguments, pointer, url)
                 changed = True
     return _key_of(call.name, canonical_json.encode(arguments)) if changed else call_key(call)
-
-
-def _put(data: Any, pointer: str, value: str) -> None:
-    *way, last = (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
-    for part in way:
-        data = data[int(part)] if isinstance(data, list) else data[part]
-    data[int(last) if isinstance(data, list) else last] = value
