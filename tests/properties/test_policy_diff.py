@@ -158,7 +158,7 @@ def can_happen(witness: Witness) -> bool:
 @given(pairs())
 def test_what_is_told_is_what_the_gates_do(pair: tuple[Data, Data]) -> None:
     old, new, comparison = compared(*pair)
-    assert comparison.untold == ()
+    assert comparison.undecided == ()
     truth = both(old, new)
     for kind, found in truth.items():
         changes = [c for c in comparison.changes if (c.kind == WIDENING) == (kind == WIDENING)]

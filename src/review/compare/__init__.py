@@ -3,8 +3,8 @@
 - `policy_compare`: compare two policies over a set of tools
 - `widenings`: what one policy allows and another refuses
 - `reachability`: what a tool can be called with and reach under a policy
-- `schema_instances`: generate arguments that a schema accepts
-- `constraints`: limits of a schema on one value
+- `schema_algebra`: sets of arguments: intersect, subtract, tell whether one is empty
+- `schema_instances`: values that a schema admits
 - `pattern_samples`: short texts that match a pattern
 - `inert_settings`: changed settings that decide no call
 """

@@ -1,55 +1,71 @@
-"""Short texts that a pattern matches, for arguments that a schema accepts. Candidates: who uses one tries it."""
+"""Short texts that a pattern matches. They are candidates: whoever uses one checks it against the schema."""
 
 from __future__ import annotations
 
-from typing import Final
-
-from ...runtime.schema.pattern_syntax import (
-    Alt,
-    BadPattern,
-    Chars,
-    Edge,
-    Look,
-    Node,
-    Ranges,
-    Repeat,
-    Seq,
-    parse,
-)
+import re
+from typing import Any, Final
 
 MAX_TEXT: Final = 4096
-_LIKED: Final = tuple(map(ord, "xa0XA-_/. "))  # what reads well, and what most classes hold one of
+_PREFERRED: Final = tuple(map(ord, "xa0XA-_/. "))  # they read well, and most classes hold one of them
+_CODE: Final = re.compile(r"\\u\{([0-9A-Fa-f]{1,6})\}")  # Python has no such escape
+_CLASSES: Final = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
 
 
-def texts_of(pattern: str, most: int = 6) -> list[str]:
-    """At most `most` texts that the pattern may match; looks around and word edges are left to who tries them."""
+def pattern_samples(pattern: str, most: int = 6) -> list[str]:
+    """Return at most `most` texts that the pattern may match."""
+    # the standard library has no public parser of patterns; where its private one is gone, nothing is sampled
+    parser: Any = getattr(re, "_parser", None)
     try:
-        node = parse(pattern)
-    except BadPattern:
+        parsed = parser.parse(_CODE.sub(lambda code: re.escape(chr(int(code[1], 16))), pattern))
+    except (AttributeError, re.error, ValueError, OverflowError, RecursionError):
         return []
-    found = (_write(node, turn, longer) for turn in range(most) for longer in (0, 1))
-    return list(dict.fromkeys(text for text in found if text is not None and len(text) <= MAX_TEXT))[:most]
+    samples = (_sample(parsed, turn, extra) for turn in range(most) for extra in (0, 1))
+    return list(dict.fromkeys(text for text in samples if text is not None))[:most]
 
 
-def _write(node: Node, turn: int, longer: int) -> str | None:
-    """One text of a part. `turn` rotates what is chosen, `longer` repeats more often than need be."""
-    match node:
-        case Chars(ranges):
-            return _char(ranges, turn)
-        case Seq(items):
-            parts = [_write(item, turn, longer) for item in items]
-            return None if None in parts else "".join(part for part in parts if part is not None)
-        case Alt(options):
-            return _write(options[turn % len(options)], turn // len(options), longer)
-        case Repeat(item, least, most, _):
-            times = least + longer if most is None else min(least + longer, most)
-            one = _write(item, turn, longer) if times else ""
-            return None if one is None or len(one) * times > MAX_TEXT else one * times
-        case Look() | Edge():
-            return ""
+def _sample(parsed: Any, turn: int, extra: int) -> str | None:
+    """Return one text; `turn` rotates through the choices, `extra` repeats once more than necessary."""
+    out = ""
+    for operation, argument in parsed:
+        part: str | None = None
+        match str(operation):
+            case "LITERAL":
+                part = chr(argument)
+            case "ANY":
+                part = chr(_PREFERRED[turn % len(_PREFERRED)])
+            case "NOT_LITERAL":
+                part = "x" if argument != ord("x") else "a"
+            case "IN":
+                part = _character(argument, turn)
+            case "BRANCH":
+                part = _sample(argument[1][turn % len(argument[1])], turn // len(argument[1]), extra)
+            case "SUBPATTERN":
+                part = _sample(argument[-1], turn, extra)
+            case "MAX_REPEAT" | "MIN_REPEAT":
+                least, most, repeated = argument
+                times = min(least + extra, int(most))
+                one = _sample(repeated, turn, extra) if times else ""
+                part = None if one is None or len(one) * times > MAX_TEXT else one * times
+            case "AT":
+                part = ""
+        if part is None or len(out) + len(part) > MAX_TEXT:
+            return None
+        out += part
+    return out
 
 
-def _char(ranges: Ranges, turn: int) -> str | None:
-    held = [code for code in _LIKED if any(low <= code <= high for low, high in ranges)]
-    held += [low for low, _ in ranges[:3] if low not in held and not 0xD800 <= low < 0xE000]
+def _character(members: list[tuple[Any, Any]], turn: int) -> str | None:
+    """Return one character of a class in brackets."""
+    named = [(str(kind), value) for kind, value in members]
+    ends = [value if kind == "LITERAL" else value[0] for kind, value in named if kind in ("LITERAL", "RANGE")]
+    negated = named[0][0] == "NEGATE"
+    codes = [*_PREFERRED, *(end for end in ends if not 0xD800 <= end < 0xE000)]
+    held = [code for code in codes if any(_holds(code, *item) for item in named) != negated]
     return chr(held[turn % len(held)]) if held else None
+
+
+def _holds(code: int, kind: str, value: Any) -> bool:
+    if kind == "CATEGORY":
+        *_, negation, name = f"CATEGORY_{value}".removeprefix("CATEGORY_CATEGORY").split("_")
+        return (re.match(_CLASSES[name], chr(code), re.ASCII) is None) == (negation == "NOT")
+    return value == code if kind == "LITERAL" else kind == "RANGE" and value[0] <= code <= value[1]

@@ -20,7 +20,7 @@ from ...runtime.tools.contract import Tool
 from ..queries.witness import Witness as Witness
 from .inert_settings import Setting as Setting
 from .inert_settings import moved
-from .widenings import Opening, Openings
+from .widenings import Widening, Widenings
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How two policies differ. `changes` has widenings first; `untold` says what could not be decided, and why."""
+    """How two policies differ. `changes` has widenings first; `undecided` says what could not be decided, and why."""
 
     changes: tuple[Change, ...]
     settings: tuple[Setting, ...]
-    untold: tuple[str, ...]
+    undecided: tuple[str, ...]
 
     @property
     def equal(self) -> bool:
         """Whether the two decide every event alike, and do everything else alike too."""
-        return not (self.changes or self.settings or self.untold)
+        return not (self.changes or self.settings or self.undecided)
 
     @property
     def widens(self) -> bool:
@@ -70,7 +70,7 @@ class Comparison:
             "equal": self.equal,
             "changes": [change.to_dict() for change in self.changes],
             "settings": [setting.to_dict() for setting in self.settings],
-            "untold": list(self.untold),
+            "untold": list(self.undecided),
         }
 
 
@@ -80,8 +80,8 @@ def compare_policies(old: Policy, new: Policy, tools: Mapping[str, Tool]) -> Com
     A tool that a policy names and `tools` does not have can be called under neither.
     """
     before, after = Gate(old, tools), Gate(new, tools)
-    wider = Openings(before, after, widening=True)
-    narrower = Openings(before, after, widening=False)
+    wider = Widenings(before, after, widening=True)
+    narrower = Widenings(before, after, widening=False)
     changes = [_change(found, WIDENING) for found in wider.all()]
     for found in narrower.all():
         approval = (found.witness.before["decision"], found.witness.after["decision"]) == (
@@ -91,9 +91,11 @@ def compare_policies(old: Policy, new: Policy, tools: Mapping[str, Tool]) -> Com
         changes.append(_change(found, NEEDS_APPROVAL if approval else TIGHTENING))
     asks = wider.asks_under_both()
     return Comparison(
-        tuple(changes), moved(old, new, asks=asks), tuple(dict.fromkeys([*wider.untold, *narrower.untold]))
+        tuple(changes),
+        moved(old, new, asks=asks),
+        tuple(dict.fromkeys([*wider.undecided, *narrower.undecided])),
     )
 
 
-def _change(found: Opening, kind: str) -> Change:
+def _change(found: Widening, kind: str) -> Change:
     return Change(kind, found.rule, found.what, found.at, found.witness)

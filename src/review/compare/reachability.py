@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from enum import StrEnum
 from functools import cached_property
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, Final
+
+from jsonschema_rs import CanonicalSchema
+from jsonschema_rs import canonical as forms
 
 from ...runtime.core.effects import Call
 from ...runtime.formats.canonical_json import Fragment, freeze
@@ -15,26 +19,27 @@ from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
 from ...runtime.resources.mount_path import MAX_PART_BYTES, MAX_PATH_BYTES
 from ...runtime.resources.url import MAX_URL, Target, parse_entry
-from ...runtime.schema.schema_parts import of_item, of_key
-from ...runtime.schema.tool_schema import shape
+from ...runtime.schema.dialect import shape
 from ...runtime.tools.contract import Tool
-from .constraints import KINDS, NEGATED, Schema, can_break, fits_plainly, kinds_of, listed_in, loosened
-from .pattern_samples import texts_of
-from .schema_instances import DEEP, WORLDS, Finder, Path, Wish, inner_of
+from .pattern_samples import pattern_samples
+from .schema_algebra import Path, Schema, at_path, both, canonical, is_empty, judge, less, nodes_at
+from .schema_instances import InstanceGenerator
 
-CAN: Final = "can"
-CANNOT: Final = "cannot"
-UNSURE: Final = "unsure"  # no arguments were found, and none of the reasons that would rule them out
-
-LIMITS: Final = frozenset((*KINDS, *NEGATED))
-PLACES: Final = 2000
-_TRIED: Final = 400  # arguments held against the gates in one search
 KeyOf = Callable[[str], Hashable | None]
 Texts = Callable[[int], list[str]]
+TextsAt = dict[Path, list[str]]
 
-_SEARCHES: Final = 64  # searches of one tool for one place
-_HASTY: Final = 3  # where another event shows the same
-_BROKEN: Final = 60  # limits of a tool that are tried
+_TRIED: Final = 400  # arguments that one search asks the gates about
+_TEXTS: Final = 48  # texts that are tried at one place
+_FEW: Final = 3  # texts that a pattern's samples are put behind
+
+
+class Reachable(StrEnum):
+    """Whether some arguments reach something. `UNKNOWN`: none were found, and nothing rules them out."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
 
 
 class Grants:
@@ -43,45 +48,37 @@ class Grants:
     def __init__(self, policies: Iterable[Policy]) -> None:
         self.policies = tuple(policies)
 
-    def targets(self) -> Iterator[Target]:
-        """The broadest URLs allowed, one an entry; read as far as they are asked for."""
-        texts = (text for policy in self.policies for text in policy.data.get("url_allowlist", ()))
-        for target in map(target_of, texts):
+    def texts(self, kinds: set[str], least: int) -> Iterator[str]:
+        """Yield texts of at least `least` characters for a place with these resources."""
+        if "url" in kinds:
+            if kinds == {"url"} and least <= MAX_URL:
+                yield from (text for target in self._targets() for text in url_texts(target, least))
+            return
+        wanted = ("write",) if "path:write" in kinds else ("read", "write")
+        for mount in self.policies[0].mounts:
+            if all(policy.mounts.get(mount) in wanted for policy in self.policies):
+                yield from path_texts(mount, least)
+
+    def _targets(self) -> Iterator[Target]:
+        """Yield the broadest URLs allowed, one for each entry."""
+        for target in (target for policy in self.policies for target in targets_of(policy)):
             if all(policy.allowlist.match(target) is not None for policy in self.policies):
                 yield target
 
-    def urls(self, least: int) -> Iterator[str]:
-        """URLs of at least so many characters: as entries have them, with a query where they are too short."""
-        if least <= MAX_URL:
-            for target in self.targets():
-                yield from url_texts(target, least)
 
-    def mounts(self, access: str) -> list[str]:
-        first, *others = (policy.mounts for policy in self.policies)
-        wanted = ("write",) if access == "write" else ("read", "write")
-        return [
-            name
-            for name, mode in first.items()
-            if mode in wanted and all(other.get(name) in wanted for other in others)
-        ]
-
-    def paths(self, access: str, least: int) -> Iterator[str]:
-        return (text for mount in self.mounts(access) for text in path_texts(mount, least))
+def targets_of(policy: Policy) -> Iterator[Target]:
+    """Yield the entries of a policy's allowlist as targets."""
+    return map(target_of, policy.data.get("url_allowlist", ()))
 
 
 def target_of(text: str) -> Target:
-    """An entry of an allowlist as a target: the broadest thing that it covers."""
+    """Return the broadest target that an entry of an allowlist covers."""
     entry = parse_entry(text)
     return Target(entry.scheme, entry.host, entry.port, entry.prefix, None)
 
 
-def targets_of(policy: Policy) -> list[Target]:
-    """The entries of a policy's allowlist as targets."""
-    return [target_of(text) for text in policy.data.get("url_allowlist", ())]
-
-
 def url_texts(target: Target, least: int = 0) -> list[str]:
-    """Spellings of a target of at least so many characters; a query changes nothing of what covers it."""
+    """Return spellings of a target with at least `least` characters; a query does not change what covers it."""
     url = target.url
     if len(url) < least:
         return [f"{url}?{'x' * (least - len(url) - 1)}"] if least <= MAX_URL else []
@@ -89,7 +86,7 @@ def url_texts(target: Target, least: int = 0) -> list[str]:
 
 
 def path_texts(mount: str, least: int = 0) -> list[str]:
-    """A path below a mount of at least so many characters."""
+    """Return a path below a mount with at least `least` characters, if there is one."""
     if least > MAX_PATH_BYTES:
         return []
     text = f"{mount}/x"
@@ -99,132 +96,139 @@ def path_texts(mount: str, least: int = 0) -> list[str]:
     return [text] if len(text) <= MAX_PATH_BYTES else []
 
 
-class Caller:
+class ToolReach:
     """One tool under the policies of some gates: the arguments that none of them denies."""
 
     def __init__(self, tool: Tool, gates: Iterable[Gate], grants: Grants | None = None) -> None:
-        self.tool, self.gates = tool, tuple(gates)
-        self.grants = grants or Grants(gate.policy for gate in self.gates)
+        self.tool, self.gates, self.name = tool, tuple(gates), tool.name
+        self._grants = grants or Grants(gate.policy for gate in self.gates)
         self._kinds: dict[Path, set[str]] = {}
         for resource in tool.resources:
             self._kinds.setdefault(resource.path, set()).add(resource.kind)
         self._templates: dict[Path, tuple[Fragment, str]] = {}
-        self._worlds_at: dict[Path, list[list[Schema]]] = {}
-        self._searches: dict[Path, int] = {}
 
     # ---- what it reaches -------------------------------------------------------------------------------
 
     @cached_property
-    def asks_hosts(self) -> bool:
+    def follows_hosts(self) -> bool:
         """Whether it may follow redirects and connect to addresses, whatever its arguments name."""
         return self.tool.effect == "network" or (bool(self.places("url")) and self.tool.effect != "pure")
 
     def touches(self, access: str) -> bool:
-        """Whether it may come upon paths that its arguments do not name, to read or to write them."""
+        """Return whether it may read, or write, paths that its arguments do not name."""
         effects = ("write",) if access == "write" else ("read", "write")
         declared = self.places(f"path:{access}") or (access == "read" and self.places("path:write"))
         return self.tool.effect in effects or (bool(declared) and self.tool.effect != "pure")
 
     def places(self, kind: str) -> list[Path]:
-        """Where its arguments hold resources of a kind."""
+        """Return where its arguments hold resources of a kind."""
         return [path for path, kinds in self._kinds.items() if kind in kinds]
 
     # ---- whether it can be called ----------------------------------------------------------------------
 
     @cached_property
-    def state(self) -> str:
-        """CAN, CANNOT or UNSURE: whether there are arguments that no gate denies."""
+    def callable(self) -> Reachable:
+        """Whether there are arguments that no gate denies."""
         for gate in self.gates:
-            policy, name = gate.policy, self.tool.name
+            policy = gate.policy
             room = (
                 policy.limits["max_tool_calls"] and policy.limits["max_result_bytes"] and policy.max_repeats
             )
-            if name not in policy.allowed or name not in gate.tools or not room:
-                return CANNOT
+            if not room or self.tool.name not in policy.allowed or self.tool.name not in gate.tools:
+                return Reachable.NO
         if self.arguments is not None:
-            return CAN
-        finder = self._finders[-1]
-        return CANNOT if self._blocked(finder, [finder.document.root], ()) else UNSURE
+            return Reachable.YES
+        return Reachable.NO if is_empty(self._limited(self._widest)) else Reachable.UNKNOWN
 
     @cached_property
     def arguments(self) -> dict[str, Any] | None:
-        """The simplest arguments found that no gate denies."""
-        return self.found(None)
+        """The simplest arguments found that no gate denies; such as fit the whole schema, if there are any."""
+        found = (self._search(with_texts(schema, texts), texts) for schema, texts in self._schemas)
+        return next((arguments for arguments in found if arguments is not None), None)
 
     @cached_property
-    def _finders(self) -> list[Finder]:
-        """For the schema as it stands, and for its shape where that is what all policies hold arguments to."""
-        strict = any(gate.policy.strict_arguments for gate in self.gates)
-        schemas = [dict(self.tool.input_schema)] + ([] if strict else [shape(self.tool.input_schema)])
-        return [Finder(schema, self._offers) for schema in schemas]
+    def _strict(self) -> bool:
+        return any(gate.policy.strict_arguments for gate in self.gates)
 
-    def _offers(self, path: Path, least: int) -> Iterable[str] | None:
-        kinds = self._kinds.get(path)
-        if kinds is None:
-            return None
-        if "url" in kinds:
-            return self.grants.urls(least) if kinds == {"url"} else ()
-        return self.grants.paths("write" if "path:write" in kinds else "read", least)
+    @cached_property
+    def _whole(self) -> CanonicalSchema | None:
+        return canonical(dict(self.tool.input_schema))
+
+    @cached_property
+    def _widest(self) -> CanonicalSchema | None:
+        """What some policy holds arguments to: the schema, or its shape if no policy is strict."""
+        return self._whole if self._strict else canonical(shape(dict(self.tool.input_schema)))
+
+    @cached_property
+    def _schemas(self) -> list[tuple[CanonicalSchema | None, TextsAt]]:
+        """The schema and then its shape, where that is enough, with texts to try at places of resources."""
+        schemas = dict.fromkeys((self._whole, self._widest))
+        return [
+            (s, {path: self._fitting(s, path, self._offers(path)) for path in self._kinds}) for s in schemas
+        ]
 
     def permits(self, arguments: dict[str, Any]) -> bool:
-        """Whether no gate denies a first call with these arguments."""
+        """Return whether no gate denies a first call with these arguments."""
         call = Call("tc_1_0", self.tool.name, freeze(arguments))
         return all(gate.decide(call, Counters()).decision != DENY for gate in self.gates)
 
-    def found(
+    def _search(
         self,
-        wish: Wish | None,
+        schema: CanonicalSchema | None,
+        texts: TextsAt,
         wanted: Callable[[dict[str, Any]], bool] = lambda _: True,
-        finders: list[Finder] | None = None,
     ) -> dict[str, Any] | None:
-        """Arguments as wished that no gate denies; such as fit the schema as it stands, if there are any."""
-        for finder in finders or self._finders:
-            whole = finders is None and finder is self._finders[0]
-            for arguments in islice(finder.arguments(wish), _TRIED):
-                if wanted(arguments) and self.permits(arguments) and not (whole and self._misfits(arguments)):
-                    return arguments
+        """Return arguments that a schema admits and no gate denies, if some are found."""
+        if schema is None:
+            return None
+        generator = InstanceGenerator(text for known in texts.values() for text in known)
+        for arguments in islice(generator.values(schema), _TRIED):
+            if isinstance(arguments, dict) and wanted(arguments) and self.permits(arguments):
+                return arguments
         return None
 
-    def _misfits(self, arguments: dict[str, Any]) -> bool:
-        return not self.tool.input_validator.accepts(arguments)
+    # ---- resources in its arguments --------------------------------------------------------------------
 
-    def _blocked(self, finder: Finder, schemas: list[Any], path: Path) -> bool:
-        """Whether nothing can stand at a place, since a resource has to and none is granted."""
-        if not any(place[: len(path)] == path for place in self._kinds):
-            return False
-        worlds = list(finder.worlds(schemas))
-        return len(worlds) < WORLDS and all(self._blocked_in(finder, world, path) for world in worlds)
+    def _offers(self, path: Path) -> Iterator[str]:
+        """Yield granted texts for a place: listed ones, and such as keep its limits or just break them."""
+        yield from (text for text in self._listed(path) if self._is_granted(text, path))
+        lengths, patterns = self._facets(path)
+        offers = [self._grants.texts(self._kinds[path], length) for length in lengths]
+        few = islice(self._grants.texts(self._kinds[path], 0), _FEW)
+        for texts in zip_longest(*offers, _sampled(patterns, few)):
+            yield from (text for text in texts if text is not None)
 
-    def _blocked_in(self, finder: Finder, world: list[Schema], path: Path) -> bool:
-        kinds = kinds_of(world)
-        if path in self._kinds and kinds == {"string"}:
-            return self._cannot_hold(world, path)
-        if kinds == {"object"}:
-            names = dict.fromkeys(name for schema in world for name in schema.get("required", ()))
-            declared = {name for schema in world for name in schema.get("properties", ())}
-            return any(
-                self._blocked(finder, [sub for s in world for sub in of_key(s, name)], (*path, name))
-                for name in names
-                if name in declared
-            )
-        if kinds == {"array"} and any(schema.get("minItems", 0) for schema in world):
-            step = "0" if any(schema.get("prefixItems") for schema in world) else "*"
-            return self._blocked(finder, [sub for s in world for sub in of_item(s, 0)], (*path, step))
-        return False
+    def _fitting(self, schema: CanonicalSchema | None, path: Path, texts: Iterable[str]) -> list[str]:
+        """Return the first of some texts that may stand at a place."""
+        checks = [judge(node) for node in _nodes(schema, path) if node is not None]
+        fitting = (text for text in texts if not checks or any(check(text) for check in checks))
+        return list(dict.fromkeys(islice(fitting, _TEXTS)))
 
-    def _cannot_hold(self, world: list[Schema], path: Path) -> bool:
-        listed = listed_in(world)
-        if listed is not None:
-            texts = (text for text in listed if isinstance(text, str) and fits_plainly(text, world))
-            return not any(self._granted(text, path) for text in texts)
-        least = max((schema.get("minLength", 0) for schema in world), default=0)
-        offered = self._offers(path, int(least)) or ()
-        if any("pattern" in schema for schema in world):
-            return next(iter(offered), None) is None
-        return not any(fits_plainly(text, world) for text in offered)
+    def _listed(self, path: Path) -> list[str]:
+        """The texts that lists of values name at a place."""
+        out: list[Any] = []
+        for node in _nodes(self._whole, path):
+            match node and node.view():
+                case forms.ConstView(value):
+                    out.append(value)
+                case forms.EnumView(values):
+                    out += values
+        return [value for value in out if isinstance(value, str)]
 
-    def _granted(self, text: str, path: Path) -> bool:
-        """Whether every gate lets a text pass at a place, as far as the resource itself goes."""
+    def _facets(self, path: Path) -> tuple[list[int], list[str]]:
+        """Lengths that texts at a place may need, or need to break its limits, and their patterns."""
+        views = [
+            view
+            for node in _nodes(self._whole, path)
+            if isinstance(view := node and node.view(), forms.StringView)
+        ]
+        lengths = [view.min_length or 0 for view in views]
+        if not self._strict:
+            lengths += [view.max_length + 1 for view in views if view.max_length is not None]
+        return list(dict.fromkeys([0, *lengths])), [pattern for view in views for pattern in view.patterns]
+
+    def _is_granted(self, text: str, path: Path) -> bool:
+        """Return whether every gate lets a text pass at a place, as far as the resource itself goes."""
         for kind in self._kinds[path]:
             rule, _, access = kind.partition(":")
             check = {"rule": "url_allowlist", "target": text, "hop": 0}
@@ -234,64 +238,56 @@ class Caller:
                 return False
         return True
 
-    # ---- beyond its schema's limits --------------------------------------------------------------------
+    def _limited(self, schema: CanonicalSchema | None) -> CanonicalSchema | None:
+        """What a schema admits at most, as some resources are granted nowhere."""
+        for path, kinds in self._kinds.items():
+            refused = [text for text in self._listed(path) if not self._is_granted(text, path)]
+            granted = [*self._grants.texts(kinds, 0), *set(self._listed(path)).difference(refused)]
+            schema = both(schema, canonical(at_path(path, _window(kinds, granted, refused))))
+        return schema
 
-    @property
-    def has_limits(self) -> bool:
-        """Whether its schema refuses, or may refuse, what its shape lets pass."""
-        return bool(self.limits) or loosened(self._finders[0].document.root)
+    # ---- beyond the limits of its schema ---------------------------------------------------------------
 
     @cached_property
-    def limits(self) -> list[tuple[Path, str, int]]:
-        """(place, keyword, cost) of what its schema limits and its shape does not, the cheapest to break first."""
-        return _limits_of(self._finders[0], self._breakable)
-
-    def _breakable(self, path: Path, world: list[Schema], keyword: str, limit: Any) -> bool:
-        """Whether some value breaks a limit, as far as is known; of a resource, one that is granted."""
-        if not can_break(world, keyword, limit):
-            return False
-        kinds = self._kinds.get(path)
-        if kinds is None or keyword not in ("minLength", "maxLength"):
-            return True
-        if keyword == "maxLength":
-            return bool(limit < (MAX_URL if "url" in kinds else MAX_PATH_BYTES))
-        return any(len(text) < limit for text in self._offers(path, 0) or ())
-
-    def beyond_limits(self) -> dict[str, Any] | None:
-        """Arguments that no gate denies and that fit the schema's shape only."""
-        wishes = (Wish(path, broken=keyword) for path, keyword, _ in self.limits)
-        tried = (
-            self.found(wish, self._misfits, finders=self._finders[:1]) for wish in islice(wishes, _BROKEN)
+    def beyond_limits(self) -> tuple[Reachable, dict[str, Any] | None]:
+        """Whether there are arguments that no gate denies and that fit only the schema's shape; and such."""
+        if self.callable == Reachable.NO:
+            return Reachable.NO, None
+        schema, texts = self._schemas[-1]
+        beyond = less(schema, self._whole)
+        arguments = self._search(
+            with_texts(beyond, texts),
+            texts,
+            lambda found: not self.tool.input_validator.accepts(found),
         )
-        found = next((arguments for arguments in tried if arguments is not None), None)
-        return found or self.found(None, self._misfits, finders=self._finders)
+        if arguments is not None:
+            return Reachable.YES, arguments
+        return Reachable.NO if is_empty(self._limited(beyond)) else Reachable.UNKNOWN, None
 
     # ---- with a certain resource -----------------------------------------------------------------------
 
-    def holding(
-        self, kind: str, texts: Texts, key: Hashable, key_of: KeyOf, *, thorough: bool = True
-    ) -> tuple[dict[str, Any] | None, bool]:
-        """Arguments that name a certain resource, and whether it is known that there are none else.
+    def naming(
+        self, kind: str, texts: Texts, key: Hashable, key_of: KeyOf
+    ) -> tuple[Reachable, dict[str, Any] | None]:
+        """Return whether arguments can name a certain resource, and such arguments.
 
-        `texts` gives spellings of at least some length, `key_of` says which resource a text names, `key` is the
-        one wanted. A search that is not `thorough` is given up where it failed a few times.
+        Args:
+            kind: Kind of the resource.
+            texts: Gives spellings of the resource with at least some length.
+            key: The resource that is wanted, as `key_of` returns it.
+            key_of: Returns which resource a text names.
         """
-        sure = True
+        answer = Reachable.NO
         for path in self.places(kind):
-            found = self._from_template(path, texts(0))
+            found = self._from_template(path, texts(0)) or self._search_naming(path, texts, key, key_of)
             if found is not None:
-                return found, True
-            self._searches[path] = self._searches.get(path, 0) + 1
-            if self._searches[path] > (_SEARCHES if thorough else _HASTY):
-                return None, False
-            found, known = self._search(path, texts, key, key_of)
-            if found is not None:
-                return found, True
-            sure = sure and known
-        return None, sure
+                return Reachable.YES, found
+            if self._may_name(path, texts, key, key_of):
+                answer = Reachable.UNKNOWN
+        return answer, None
 
     def _from_template(self, path: Path, texts: list[str]) -> dict[str, Any] | None:
-        """What was found before for another text, with this one in its place."""
+        """Return the arguments found before for another text, with this one in its place."""
         if path not in self._templates:
             return None
         template, pointer = self._templates[path]
@@ -299,76 +295,61 @@ class Caller:
         put(arguments, pointer, texts[0])
         return arguments if self.permits(arguments) else None
 
-    def _search(
-        self, path: Path, texts: Texts, key: Hashable, key_of: KeyOf
-    ) -> tuple[dict[str, Any] | None, bool]:
-        worlds = self._worlds(path)
-        lists = [listed_in(world) for world in worlds]
-        held = [text for listed in lists for text in listed or () if isinstance(text, str)]
-        fitting = [text for text in held if key_of(text) == key]
-        tried = list(dict.fromkeys([*fitting, *texts(0), *_derived(worlds, texts)]))
+    def _search_naming(self, path: Path, texts: Texts, key: Hashable, key_of: KeyOf) -> dict[str, Any] | None:
+        lengths, patterns = self._facets(path)
+        tried = [text for text in self._listed(path) if key_of(text) == key]
+        tried += [*(text for length in lengths for text in texts(length)), *_sampled(patterns, texts(0))]
+        tried = [text for text in tried if key_of(text) == key]
 
-        def named(arguments: dict[str, Any]) -> Iterator[str]:
-            return (pointer for pointer, text in self._find(path, arguments) if key_of(text) == key)
+        def pointers(arguments: dict[str, Any]) -> Iterator[str]:
+            held = (pair for r in self.tool.resources if r.path == path for pair in r.find(arguments))
+            return (pointer for pointer, text in held if key_of(text) == key)
 
-        found = self.found(
-            Wish(path, tuple(tried)), lambda arguments: next(named(arguments), None) is not None
-        )
-        if found is not None:
-            self._templates.setdefault(path, (freeze(found), next(named(found))))
-            return found, True
-        return None, len(worlds) < WORLDS and not any(
-            fits_plainly(text, world) or ("pattern" in schema and listed is None)
-            for world, listed in zip(worlds, lists, strict=True)
-            for text in (tried if listed is None else fitting)
-            for schema in world
-        )
+        for schema, known in self._schemas:
+            fitting = self._fitting(schema, path, tried)
+            if not fitting:
+                continue
+            others = {place: texts for place, texts in known.items() if place != path}
+            wish = canonical(at_path(path, {"enum": fitting}, present=True))
+            wish = both(with_texts(schema, others), wish)
+            found = self._search(wish, {path: fitting, **others}, lambda arguments: any(pointers(arguments)))
+            if found is not None:
+                self._templates.setdefault(path, (freeze(found), next(pointers(found))))
+                return found
+        return None
 
-    def _worlds(self, path: Path) -> list[list[Schema]]:
-        if path not in self._worlds_at:
-            self._worlds_at[path] = self._finders[-1].worlds_at(path)
-        return self._worlds_at[path]
-
-    def _find(self, path: Path, arguments: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        for resource in self.tool.resources:
-            if resource.path == path:
-                yield from resource.find(arguments)
+    def _may_name(self, path: Path, texts: Texts, key: Hashable, key_of: KeyOf) -> bool:
+        """Return whether nothing rules out that a place names a certain resource."""
+        listed = self._listed(path)
+        others = [text for text in listed if key_of(text) != key]
+        granted = [*texts(0), *set(listed).difference(others)]
+        place = canonical(_window(self._kinds[path], granted, others, optional=False))
+        return not all(is_empty(both(node, place)) for node in _nodes(self._widest, path))
 
 
-def _derived(worlds: list[list[Schema]], texts: Texts) -> list[str]:
-    """Longer texts that name the same, and such as the patterns of a place ask for."""
-    out: list[str] = []
-    for world in worlds:
-        out += texts(int(max((schema.get("minLength", 0) for schema in world), default=0)))
-        samples = [text for s in world if "pattern" in s for text in texts_of(s["pattern"])]
-        out += [f"{text}{way}{sample}" for sample in samples for text in texts(0) for way in ("", "x", "/x")]
-        out += samples
-    return out
+def with_texts(schema: CanonicalSchema | None, texts: TextsAt) -> CanonicalSchema | None:
+    """Return what a schema admits with one of some texts, or null, at each of some places."""
+    for path, known in texts.items():
+        schema = both(schema, canonical(at_path(path, {"enum": [*known, None]})))
+    return schema
 
 
-def _limits_of(
-    finder: Finder, breakable: Callable[[Path, list[Schema], str, Any], bool]
-) -> list[tuple[Path, str, int]]:
-    """(place, keyword, cost) of each limit that arguments can break, the cheapest first."""
-    found: dict[tuple[Path, str], int] = {}
-    left: list[tuple[list[Any], Path]] = [([finder.document.root], ())]
-    seen: set[tuple[tuple[int, ...], Path]] = set()
-    while left and len(seen) < PLACES:
-        schemas, path = left.pop(0)
-        key = (tuple(map(id, schemas)), path)
-        if key in seen or len(path) > DEEP:
-            continue
-        seen.add(key)
-        for world in finder.worlds(schemas):
-            for schema in world:
-                for keyword in LIMITS & schema.keys():
-                    if breakable(path, world, keyword, schema[keyword]):
-                        costs = keyword in ("maxLength", "maxItems", "maxProperties", "maxContains")
-                        found.setdefault((path, keyword), int(schema[keyword]) if costs else 0)
-            left += inner_of(world, path)
-    return sorted(((path, keyword, cost) for (path, keyword), cost in found.items()), key=_by_cost)
+def _nodes(schema: CanonicalSchema | None, path: Path) -> list[CanonicalSchema | None]:
+    """Return schemas of the values at a place; None is one of which nothing is known."""
+    return [None] if schema is None else list(nodes_at(schema, path))
 
 
-def _by_cost(limit: tuple[Path, str, int]) -> tuple[int, int, Path, str]:
-    path, keyword, cost = limit
-    return cost, len(path), path, keyword
+def _window(kinds: set[str], granted: list[str], refused: list[str], *, optional: bool = True) -> Schema:
+    """Return a schema that admits at least the texts that are granted, and null if `optional`."""
+    if not granted:
+        return {"type": "null"} if optional else {"not": {}}
+    longest = MAX_URL if "url" in kinds else MAX_PATH_BYTES
+    text = {"type": "string", "minLength": min(map(len, granted)), "maxLength": longest}
+    return {"anyOf": [{**text, "not": {"enum": refused}}, *([{"type": "null"}] if optional else [])]}
+
+
+def _sampled(patterns: list[str], texts: Iterable[str]) -> Iterator[str]:
+    """Yield texts that patterns may match: samples of them, behind each text and by themselves."""
+    samples = [sample for pattern in patterns for sample in pattern_samples(pattern)]
+    yield from (f"{text}{way}{sample}" for text in texts for way in ("", "x", "/x") for sample in samples)
+    yield from samples

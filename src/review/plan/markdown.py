@@ -50,8 +50,8 @@ def _blocks(plan: Plan, rows: int) -> Iterator[str]:
     if plan.comparison.settings:
         texts = [setting_of(setting) for setting in plan.comparison.settings]
         yield from _folded(counted(len(texts), "other setting"), _bullets(texts, rows))
-    if plan.comparison.untold:
-        yield from ("", "#### Untold", "", *_bullets(plan.comparison.untold, rows))
+    if plan.comparison.undecided:
+        yield from ("", "#### Untold", "", *_bullets(plan.comparison.undecided, rows))
     if plan.runs is not None:
         yield from _runs(plan, rows)
     if plan.again:

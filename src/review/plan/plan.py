@@ -106,7 +106,7 @@ class Plan:
     @property
     def is_untold(self) -> bool:
         """Whether it cannot be told that nothing else is widened."""
-        return bool(self.comparison.untold or self.by_group[CANNOT_TELL])
+        return bool(self.comparison.undecided or self.by_group[CANNOT_TELL])
 
     @property
     def code(self) -> int:
@@ -120,8 +120,8 @@ class Plan:
         parts = [_counted(found[kind], kind) for kind in KINDS if found[kind]]
         if self.comparison.settings:
             parts.append(counted(len(self.comparison.settings), "other setting"))
-        if self.comparison.untold:
-            parts.append(f"{len(self.comparison.untold)} untold")
+        if self.comparison.undecided:
+            parts.append(f"{len(self.comparison.undecided)} untold")
         text = ", ".join(parts) if parts else "the two allow and deny the same"
         return f"{text}{self._of_runs()}"
 

@@ -37,12 +37,12 @@ def lines_of(plan: Plan, width: int, paint: Paint, most: int = MOST) -> Iterator
         for setting in plan.comparison.settings[:most]:
             yield from _fold(setting_of(setting), width, "  ")
         yield from _more(len(plan.comparison.settings) - most, "setting", width)
-    if plan.comparison.untold:
+    if plan.comparison.undecided:
         yield ""
         yield from _fold("untold", width)
-        for text in plan.comparison.untold[:most]:
+        for text in plan.comparison.undecided[:most]:
             yield from _fold(text, width, "  ")
-        yield from _more(len(plan.comparison.untold) - most, "untold", width)
+        yield from _more(len(plan.comparison.undecided) - most, "untold", width)
     if plan.runs is not None:
         yield from _runs(plan, width, paint, most)
     if plan.closing is not None:

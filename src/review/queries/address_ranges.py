@@ -52,7 +52,7 @@ def _public(version: int) -> list[Range]:
     return _holes(_merged(shut), _TOP[version])
 
 
-class Reachable:
+class AddressSet:
     """The addresses that a list of networks lets be connected to, public ones among them; asked in log time."""
 
     def __init__(self, cidrs: Sequence[str]) -> None:
@@ -78,7 +78,7 @@ class Reachable:
         inside, carried = _embedded(address)
         return all(map(self.allows, inside)) and (carried or self.allows(address))
 
-    def opened_by(self, host: str, other: Reachable) -> int | None:
+    def opened_by(self, host: str, other: AddressSet) -> int | None:
         """The place of the network that opens a literal address which the other list does not open."""
         address = ipaddress.ip_address(host)
         if not self.lets(address) or other.lets(address):
@@ -88,7 +88,7 @@ class Reachable:
         at = bisect_right(self._sorted, (shut.version, (int(shut), _TOP[6] + 1), 0)) - 1
         return self._sorted[at][2]
 
-    def not_in(self, entry: int, other: Reachable) -> str | None:
+    def not_in(self, entry: int, other: AddressSet) -> str | None:
         """An address that the network at a place of this list opens and the other list does not; None without one."""
         version, (low, high) = self.named[entry]
         hole = _first_hole(other._settled[version], low, high)
@@ -99,7 +99,7 @@ class Reachable:
             return str(ipaddress.IPv4Address(number) if version == 4 else ipaddress.IPv6Address(number))
         return next(self._forms(version, low, high, other), None)
 
-    def _forms(self, version: int, low: int, high: int, other: Reachable) -> Iterator[str]:
+    def _forms(self, version: int, low: int, high: int, other: AddressSet) -> Iterator[str]:
         for text in _FORMS.values() if version == 6 else ():
             address = ipaddress.IPv6Address(text)
             if low <= int(address) <= high and not other.allows(address):

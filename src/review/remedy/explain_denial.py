@@ -89,7 +89,7 @@ def why(policy: Policy, tools: Mapping[str, Tool], question: Question, call: Cal
         for change in compared.changes
         if change.kind == WIDENING
     )
-    return Why(found, opens, compared.untold)
+    return Why(found, opens, compared.undecided)
 
 
 def why_decided(gate: Gate, call: Call, counters: Counters, root: Path) -> Why | None:

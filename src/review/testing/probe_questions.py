@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from ...runtime.policy.policy import Policy
 from ...runtime.resources.url import Malformed, parse_entry
+from ...runtime.schema.dialect import shape
 from ...runtime.tools.contract import Tool
+from ..compare.reachability import with_texts
+from ..compare.schema_algebra import Path, at_path, both, canonical, less
+from ..compare.schema_instances import InstanceGenerator
 from ..queries.witness import Witness
 from .answers import USED, Question
 
@@ -28,7 +33,7 @@ _SECRETS: Final[Mapping[str, str]] = {
     "private_key": "-----BEGIN PRIVATE KEY-----x-----END PRIVATE KEY-----",
     "slack_token": "xoxb-" + "x" * 12,
 }
-_LONG: Final = 1 << 20  # a longer text is no example
+_FEW: Final = 8  # calls of one tool that break limits
 _UNHEARD_OF: Final = {"call": {"tool": "unlisted", "arguments": {}}}
 
 
@@ -78,15 +83,11 @@ class Probes:
     def of_schema(self) -> list[Question]:
         """Calls that break nothing but a limit of a value."""
         found: list[Question] = []
-        for name in self.allowed:
-            tool = self.tools.get(name)
-            if tool is None:
-                continue
-            plain = self._arguments(tool)
-            for key, part in tool.input_schema.get("properties", {}).items():
-                found += [
-                    {"call": {"tool": name, "arguments": {**plain, key: value}}} for value in _beyond(part)
-                ]
+        for tool in self._tools():
+            schema = dict(tool.input_schema)
+            beyond = with_texts(less(canonical(shape(schema)), canonical(schema)), self._texts(tool))
+            values = InstanceGenerator().values(beyond) if beyond is not None else iter(())
+            found += [{"call": {"tool": tool.name, "arguments": value}} for value in islice(values, _FEW)]
         return sorted(found, key=lambda question: len(str(question)))
 
     def of_limit(self, name: str, limit: int) -> list[Question]:
@@ -158,34 +159,36 @@ class Probes:
     def _some_calls(self) -> list[Question]:
         return [question for name in self.allowed for question in self.of_tool(name)]
 
+    def _tools(self) -> Iterator[Tool]:
+        return (self.tools[name] for name in self.allowed if name in self.tools)
+
     def _calls(self, kind: str, value: str) -> Iterator[Question]:
         """A call of each allowed tool that takes such a resource."""
-        for name in self.allowed:
-            tool = self.tools.get(name)
-            if tool is not None:
-                for key, part in tool.input_schema.get("properties", {}).items():
-                    if isinstance(part, Mapping) and part.get("x-resource") == kind:
-                        yield {"call": {"tool": name, "arguments": {**self._arguments(tool), key: value}}}
+        for tool in self._tools():
+            for path in (resource.path for resource in tool.resources if resource.kind == kind):
+                arguments = self._arguments(tool, path, value)
+                if arguments:
+                    yield {"call": {"tool": tool.name, "arguments": arguments}}
 
-    def _arguments(self, tool: Tool) -> dict[str, Any]:
-        """Arguments that a tool may take: what it requires, as short as it goes."""
-        schema = tool.input_schema
-        parts = schema.get("properties", {})
-        return {key: self._value(parts.get(key, {})) for key in schema.get("required", ())}
+    def _arguments(self, tool: Tool, path: Path = (), value: str = "") -> dict[str, Any]:
+        """Arguments that a tool may take, as short as it goes; with a value at a path, if there is one."""
+        texts = self._texts(tool) | ({path: [value]} if path else {})
+        schema = with_texts(canonical(dict(tool.input_schema)), texts)
+        if path:
+            schema = both(schema, canonical(at_path(path, {"type": "string"}, present=True)))
+        values = InstanceGenerator().values(schema) if schema is not None else iter(())
+        return next(values, {})
 
-    def _value(self, part: Any) -> Any:
-        if not isinstance(part, Mapping):
-            return "x"
-        kind = str(part.get("x-resource", ""))
+    def _texts(self, tool: Tool) -> dict[Path, list[str]]:
+        """A text for each place of a tool's arguments that holds a resource."""
+        return {resource.path: [self._text(resource.kind)] for resource in tool.resources}
+
+    def _text(self, kind: str) -> str:
         if kind == "url":
             entry = next(iter(self._policy.data.get("url_allowlist", ())), "https://unlisted.test/")
             return entry if "://" in entry else f"https://{entry}"
-        if kind.startswith("path:"):
-            wanted = ("write",) if kind == "path:write" else ("read", "write")
-            return next(
-                (f"{name}/file" for name, mode in self._policy.mounts.items() if mode in wanted), "x/y"
-            )
-        return example(part)
+        wanted = ("write",) if kind == "path:write" else ("read", "write")
+        return next((f"{name}/file" for name, mode in self._policy.mounts.items() if mode in wanted), "x/y")
 
 
 def of_witness(found: Witness) -> Iterator[Question]:
@@ -202,44 +205,3 @@ def of_witness(found: Witness) -> Iterator[Question]:
         yield {"late": {key: value for key, value in found.late.items() if key != "rule"}}
     if found.result_bytes is not None:
         yield with_used("result_bytes", found.result_bytes)
-
-
-def example(part: Mapping[str, Any]) -> Any:
-    """A small value for a part of a schema, as far as its plainest keywords say."""
-    for key in ("const", "default"):
-        if key in part:
-            return part[key]
-    if part.get("enum"):
-        return part["enum"][0]
-    kinds = part.get("type", "string")
-    kind = kinds if isinstance(kinds, str) else next(iter(kinds), "string")
-    if kind in ("integer", "number"):
-        return part.get("minimum", min(0, part.get("maximum", 0)))
-    if kind == "array":
-        items = part.get("items")
-        one = example(items) if isinstance(items, Mapping) else "x"
-        return [one] * min(part.get("minItems", 0), 100)
-    if kind == "object":
-        inner = part.get("properties", {})
-        return {key: example(inner.get(key, {})) for key in part.get("required", ())}
-    if kind == "string":
-        return "x" * min(max(part.get("minLength", 1), 1), _LONG)
-    return {"boolean": False}.get(kind)
-
-
-def _beyond(part: Any) -> Iterator[Any]:
-    """Values of the right type that break a limit."""
-    if not isinstance(part, Mapping):
-        return
-    if "minimum" in part:
-        yield part["minimum"] - 1
-    if "maximum" in part:
-        yield part["maximum"] + 1
-    if part.get("minLength", 0) > 0:
-        yield ""
-    if part.get("maxLength", _LONG) < _LONG:
-        yield "x" * (part["maxLength"] + 1)
-    if part.get("minItems", 0) > 0:
-        yield []
-    if part.get("maxItems", _LONG) < 1000 and isinstance(part.get("items"), Mapping):
-        yield [example(part["items"])] * (part["maxItems"] + 1)

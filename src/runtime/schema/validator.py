@@ -33,7 +33,7 @@ class SchemaValidator:
         from jsonschema_rs import Draft202012Validator, RegexOptions
 
         self._schema = schema
-        root = _with_linear_patterns(dict(schema))
+        root = with_linear_patterns(dict(schema))
         self._library = Draft202012Validator(
             root,
             validate_formats=False,
@@ -93,11 +93,11 @@ def _short(value: Any) -> str:
     return value if isinstance(value, str) else encode(value)
 
 
-def _with_linear_patterns(schema: Any) -> Any:
+def with_linear_patterns(schema: Any) -> Any:
     """Return a copy of a schema with every pattern in it rewritten for the engine. Raises BadPattern."""
     if not isinstance(schema, dict):
         return schema
-    out = mapped(schema, _with_linear_patterns)
+    out = mapped(schema, with_linear_patterns)
     if "pattern" in out:
         out["pattern"] = linear_pattern(out["pattern"])
     if "patternProperties" in out:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tachograph.review.compare import widenings as openings_module
+from tachograph.review.compare import widenings
 from tachograph.review.compare.policy_compare import TIGHTENING, WIDENING
-from tachograph.review.queries.address_ranges import Reachable
+from tachograph.review.queries.address_ranges import AddressSet
 from tachograph.runtime.formats.canonical_json import encode
 from tachograph.runtime.resources.networks import Networks
 from tests.review.compare.test_policy_compare import Data, compare, data
@@ -49,8 +49,8 @@ def test_how_long_a_person_has_counts_where_one_is_asked() -> None:
 
 
 def test_a_witness_that_shows_nothing_is_our_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openings_module, "url_texts", lambda target, least=0: ["https://corpus.test/"])
-    monkeypatch.setattr(openings_module.Openings, "entry_of", lambda self, text: 1)
+    monkeypatch.setattr(widenings, "url_texts", lambda target, least=0: ["https://corpus.test/"])
+    monkeypatch.setattr(widenings.Widenings, "_new_entry_of", lambda self, text: 1)
     with pytest.raises(RuntimeError, match="no witness of a change of url_allowlist"):
         compare(data(), data(url_allowlist=["https://corpus.test/", "https://x.test/"]))
 
@@ -67,11 +67,11 @@ MET = [
 @pytest.mark.parametrize("more", range(len(CIDRS) + 1))
 def test_addresses_are_reckoned_as_the_gate_judges_them(more: int) -> None:
     for cidrs in ([*CIDRS[:more]], [*CIDRS[more:]], [*CIDRS[more : more + 1]]):
-        here, networks = Reachable(cidrs), Networks(cidrs)
+        here, networks = AddressSet(cidrs), Networks(cidrs)
         for text in MET:
             assert here.lets(ipaddress.ip_address(text)) == networks.allows(text), (cidrs, text)
         for other in ([], CIDRS[:2], CIDRS[3:5], ["10.0.0.0/8", "::/7"]):
-            there, judged = Reachable(other), Networks(other)
+            there, judged = AddressSet(other), Networks(other)
             for i in range(len(cidrs)):
                 address = here.not_in(i, there)
                 if address is None:
@@ -101,7 +101,7 @@ def here_by_another(cidrs: list[str], entry: int, text: str) -> bool:
 def test_a_network_that_opens_only_a_form_which_carries_addresses(
     cidr: str, other: list[str], address: str | None
 ) -> None:
-    assert Reachable([cidr]).not_in(0, Reachable(other)) == address
+    assert AddressSet([cidr]).not_in(0, AddressSet(other)) == address
 
 
 def test_a_record_is_plain_data() -> None:

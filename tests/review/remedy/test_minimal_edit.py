@@ -199,7 +199,7 @@ def test_an_edit_opens_nothing_that_the_comparison_does_not_name(policy: Policy,
     for one in opened:
         refusal = one.put(before)
         assert refusal is not None
-        assert named.untold or refusal.rule_id in rules, (refusal, named)
+        assert named.undecided or refusal.rule_id in rules, (refusal, named)
 
 
 def _rank(question: Question, gate: Gate) -> int:
