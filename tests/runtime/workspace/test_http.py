@@ -289,6 +289,12 @@ def test_too_much_or_not_asked_for_is_an_os_error(serve: Serve, kind: str) -> No
     assert type(caught.value) is OSError
 
 
+@pytest.mark.parametrize("answer", [TOO_MUCH["chunks"], b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 1001])
+def test_a_body_is_bounded_as_it_is_sent(serve: Serve, answer: bytes) -> None:
+    with pytest.raises(OSError, match="response too large"):
+        fetch(serve(answer), max_bytes=1000)
+
+
 def test_answers_in_small_pieces_are_read_as_a_whole(serve: Serve) -> None:
     def by_the_byte(answer: bytes) -> Handler:
         def send(peer: socket.socket) -> None:
