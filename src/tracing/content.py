@@ -1,4 +1,4 @@
-"""What was said in a run, added to its spans; and a trace moved to another time.
+"""Add messages, arguments and results to spans; move a trace to another time.
 
 `trace.json` holds no text of people, models or tools. Where a person asks for it, it comes from the ledger:
 what entered the run, secrets already taken out. Names are those that the OpenTelemetry GenAI conventions have
@@ -22,13 +22,13 @@ _TEXT: Final = "text/plain"
 
 
 def with_content(lines: Sequence[Line], spans: Sequence[Span]) -> list[Span]:
-    """The spans of a whole ledger with what was said in them; nothing else of them changes."""
-    found = _Content(lines).found
-    return [span._replace(attributes={**span.attributes, **found.get(span.span_id, {})}) for span in spans]
+    """Return the spans of a whole ledger with messages, arguments and results added."""
+    added = _Content(lines).attributes
+    return [span._replace(attributes={**span.attributes, **added.get(span.span_id, {})}) for span in spans]
 
 
 def moved(spans: Sequence[Span], end_ns: int) -> list[Span]:
-    """The trace as if it ended at `end_ns`: a trace of its own, whose root says what it was made from.
+    """Return the trace as if it ended at `end_ns`: another trace, whose root names the recorded one.
 
     Its ids follow from the recorded trace and the time alone. With the recorded ids a receiver would hold two
     traces in one.
@@ -58,14 +58,14 @@ def moved(spans: Sequence[Span], end_ns: int) -> list[Span]:
 
 
 class _Content:
-    """`found`: attributes by span id. The messages of a run are made again, as the loop made them."""
+    """`attributes` by span id. The messages of a run are made again, as the loop made them."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
-        self.found: dict[str, dict[str, Value]] = {}
+        self.attributes: dict[str, dict[str, Value]] = {}
         self._trace_id = trace_id_of(lines[0]["run_id"])
         self._history = History()
         self._parts: list[dict[str, Any]] = []  # the same messages as the conventions write them
-        self._hear({"role": "user", "content": lines[0]["question"]})
+        self._add({"role": "user", "content": lines[0]["question"]})
         for line in lines[1:-1]:
             self._step(line)
         answer = lines[-1]["final_answer"]
@@ -73,7 +73,7 @@ class _Content:
         self._put("run", _values(lines[0]["question"], ending if answer is None else answer))
 
     def _put(self, path: str, attributes: dict[str, Value]) -> None:
-        self.found[span_id_of(self._trace_id, path)] = attributes
+        self.attributes[span_id_of(self._trace_id, path)] = attributes
 
     def _step(self, line: Line) -> None:
         path = f"s{line['step_index']}"
@@ -89,7 +89,7 @@ class _Content:
 
     def _model(self, line: Line, path: str) -> None:
         if "notice" in line:
-            self._hear({"role": "user", "content": NOTICES[line["notice"]]})
+            self._add({"role": "user", "content": NOTICES[line["notice"]]})
         extra: dict[str, Value] = {}
         # messages that the ledger does not vouch for are not sent
         if self._history.digest == line["llm_input"]["digest"]:
@@ -110,18 +110,16 @@ class _Content:
                 ]
             if output["raw"] is not None:
                 message["raw"] = output["raw"]
-            self._hear(message)
-            said = {**self._parts[-1], "finish_reason": output["finish_reason"] or "stop"}
-            extra["gen_ai.output.messages"] = canonical_json.encode([said])
+            self._add(message)
+            reply = {**self._parts[-1], "finish_reason": output["finish_reason"] or "stop"}
+            extra["gen_ai.output.messages"] = canonical_json.encode([reply])
         self._put(path, extra)
 
     def _tool(self, path: str, call: Line, result: Line) -> None:
-        told = result.get("told", result["result"])
-        if told is not None:
-            text = canonical_json.encode(told)
-            self._hear(
-                {"role": "tool", "tool_call_id": result["id"], "name": result["name"], "content": text}
-            )
+        message = result.get("told", result["result"])
+        if message is not None:
+            text = canonical_json.encode(message)
+            self._add({"role": "tool", "tool_call_id": result["id"], "name": result["name"], "content": text})
         extra: dict[str, Value] = {"gen_ai.tool.call.arguments": _cut(_arguments(call))}
         if result["result"] is not None:
             extra["gen_ai.tool.call.result"] = _cut(canonical_json.encode(result["result"]))
@@ -129,7 +127,7 @@ class _Content:
             path, {**extra, "input.value": extra["gen_ai.tool.call.arguments"], "input.mime_type": _JSON}
         )
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _add(self, message: dict[str, Any]) -> None:
         self._history.add(message)
         parts: list[dict[str, Any]] = []
         if message["role"] == "tool":
@@ -155,7 +153,7 @@ class _Content:
 
 
 def _place(decision: Line, number: int | None) -> str:
-    """The structural path of a decision's span below its step, as `spans` has it."""
+    """Return the structural path of a decision's span below its step, as `spans` has it."""
     position: str = decision["position"]
     if decision["phase"] != "execution":
         return position
@@ -166,17 +164,17 @@ def _place(decision: Line, number: int | None) -> str:
 
 
 def _decided(decision: Line, call: Line | None) -> dict[str, Value]:
-    asked = None if call is None else f"{call['name']} {_arguments(call)}"
-    said = f"{decision['decision']}, {decision['rule_id']}: {decision['reason']} ({decision['at']})"
-    return _values(asked, said)
+    proposed = None if call is None else f"{call['name']} {_arguments(call)}"
+    outcome = f"{decision['decision']}, {decision['rule_id']}: {decision['reason']} ({decision['at']})"
+    return _values(proposed, outcome)
 
 
-def _values(asked: str | None, said: str | None) -> dict[str, Value]:
-    made: dict[str, Value] = {}
-    for name, text in (("input", asked), ("output", said)):
+def _values(asked: str | None, answer: str | None) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    for name, text in (("input", asked), ("output", answer)):
         if text is not None:
-            made |= {f"{name}.value": _cut(text), f"{name}.mime_type": _TEXT}
-    return made
+            values |= {f"{name}.value": _cut(text), f"{name}.mime_type": _TEXT}
+    return values
 
 
 def _arguments(call: Line) -> str:
@@ -194,7 +192,7 @@ def _cut(text: str) -> str:
 
 
 def _last(messages: list[dict[str, Any]]) -> tuple[int, list[dict[str, Any]]]:
-    """The question and the latest messages that fit one attribute, and how many between them do not."""
+    """Return how many messages do not fit one attribute, and the question with the latest that do."""
     kept: list[dict[str, Any]] = []
     room = CONTENT_CHARS
     for message in reversed(messages[1:]):

@@ -1,4 +1,4 @@
-"""Where spans are sent: `http[s]://host[:port][/path]` or `grpc[s]://host[:port]`, read strictly."""
+"""Parse the address that spans are sent to: `http[s]://host[:port][/path]` or `grpc[s]://host[:port]`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def target(
     known: tuple[str, ...] = (GRPC, HTTP),
     credentials: str = "OTEL_EXPORTER_OTLP_HEADERS",
 ) -> Target:
-    """The target that an endpoint names; `protocol`, one of `known`, decides for an http(s) URL.
+    """Parse an endpoint; for an http(s) URL `protocol`, one of `known`, decides how it is spoken to.
 
     OTLP over HTTP goes to `/v1/traces` unless there is a path, gRPC to port 4317 unless there is one.
     `credentials` says where a name and a password belong. Raises InputError for anything else.

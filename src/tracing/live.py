@@ -25,12 +25,12 @@ GRACE_S: Final = 0.3  # what an exporter gets to let go of its connection once t
 
 
 class LiveExport:
-    """A listener that exports the spans of the runs it hears of.
+    """A listener that exports the spans of the runs that it is notified of.
 
     `endpoint` is `http[s]://host[:port][/path]` (OTLP over HTTP, `/v1/traces` unless there is a path) or
     `grpc[s]://host[:port]`; `protocol`, `grpc` or `http/protobuf`, decides for an http(s) URL. `timeout_s` is
-    what the collector has for a request and what `close` waits for it. `on_problem` hears at most one line,
-    from `close`. Raises InputError for a malformed endpoint and where the exporters are not installed.
+    the time for a request, and how long `close` waits. `on_problem` is called with at most one line,
+    by `close`. Raises InputError for a malformed endpoint and where the exporters are not installed.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class LiveExport:
         self._worker.start()
 
     def __call__(self, notice: RunEvent) -> None:
-        """Take note of a ledger line; returns at once."""
+        """Queue the spans of a ledger line and return at once."""
         line = notice.line
         if notice.what != "line" or line is None:
             return
@@ -111,7 +111,7 @@ class LiveExport:
             self._change.notify_all()
 
     def _take(self) -> list[Span]:
-        """The next batch; empty once there will be none."""
+        """Wait for the next batch and return it; it is empty once there will be none."""
         with self._change:
             self._change.wait_for(lambda: self._waiting or self._closing)
             self._change.wait_for(lambda: self._closing or len(self._waiting) >= BATCH_SPANS, LINGER_S)

@@ -29,7 +29,7 @@ TAIL: Final = "\n]}]}]}\n"
 
 
 def span_text(span: Span) -> str:
-    """A span as an object of OTLP/JSON, put together without plain data in between."""
+    """Return a span as an object of OTLP/JSON, written without a tree of dicts in between."""
     parent = "" if span.parent_id is None else f'"parentSpanId":"{span.parent_id}",'
     values = span.attributes
     attributes = ",".join(
@@ -50,7 +50,7 @@ def span_text(span: Span) -> str:
 
 @lru_cache(maxsize=128)  # spans of a kind have the same attributes
 def _heads(keys: tuple[str, ...]) -> list[tuple[str, str]]:
-    """The keys in order, each with the text before its value."""
+    """Return the keys in order, each with the text before its value."""
     return [(key, f'{{"key":{_quote(key)},"value":') for key in sorted(keys)]
 
 
@@ -86,7 +86,7 @@ class TraceWriter:
 
 
 def document(spans: Iterable[Span]) -> bytes:
-    """The whole file."""
+    """Return the whole file."""
     parts: list[bytes] = []
     writer = TraceWriter(parts.append)
     writer.add(spans)

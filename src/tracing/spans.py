@@ -1,4 +1,4 @@
-"""Ledger lines -> span tree. A pure projection: nothing is measured here that the ledger does not say.
+"""Project ledger lines to a span tree. Everything in it follows from the ledger.
 
     agent_run
       agent_step
@@ -45,12 +45,12 @@ class Span(NamedTuple):
 
 
 def trace_id_of(run_id: str) -> str:
-    """32 hex digits, the same for the same run id everywhere."""
+    """Return 32 hex digits that follow from the run id."""
     return hashlib.sha256(f"tachograph/trace/{run_id}".encode()).hexdigest()[:32]
 
 
 def span_id_of(trace_id: str, path: str) -> str:
-    """16 hex digits for a structural path within a trace."""
+    """Return 16 hex digits for a structural path within a trace."""
     return hashlib.sha256(f"{trace_id}/{path}".encode()).hexdigest()[:16]
 
 
@@ -72,7 +72,7 @@ class Projector:
             self._first = stamp
 
     def step(self, line: Line) -> list[Span]:
-        """The spans of a step, the step's own first."""
+        """Return the spans of a step, the step's own first."""
         stamps = line["stamps"]
         index = line["step_index"]
         begin = min([pair[0] for pair in stamps.values()])
@@ -100,7 +100,7 @@ class Projector:
         return step.spans
 
     def end(self, line: Line) -> Span:
-        """The root span."""
+        """Return the root span."""
         task = self._run["task"]
         attributes: dict[str, Value] = {
             "gen_ai.operation.name": "invoke_agent",
@@ -290,7 +290,7 @@ class _Step:
 
 
 def spans_of(lines: list[Line]) -> list[Span]:
-    """All spans of a whole ledger, in the order of `trace.json`: steps in order, the root last."""
+    """Return all spans of a whole ledger, in the order of `trace.json`: steps in order, the root last."""
     projector = Projector(lines[0])
     spans: list[Span] = []
     for line in lines[1:-1]:

@@ -1,4 +1,4 @@
-"""The trace of a recorded run as it may be shown elsewhere: only where its ledger gives it."""
+"""Read the trace of a recorded run, to be sent elsewhere: only if it follows from the ledger."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def check_run(folder: Path, root: Path) -> None:
 
 
 def trace_of(folder: Path, root: Path, *, content: bool = False, end_ns: int | None = None) -> Trace:
-    """The trace of a run that `check_run` found whole.
+    """Return the trace of a run that passed `check_run`.
 
-    With `content` what was said is in its spans; with `end_ns` it is moved to end at that time, under ids of
-    its own. Raises RecordError.
+    With `content`, messages, arguments and results are in its spans; with `end_ns`, it is moved to end at
+    that time, under ids of its own. Raises RecordError.
     """
     name = relative_name(folder, root)
     files = run_files(folder, name)

@@ -31,9 +31,9 @@ Line = dict[str, Any]
 
 
 def seal(folder: Path, key: Path, root: Path) -> str:
-    """Sign the record in `folder` with the private key in `key` (PEM, ed25519). Returns the key's id.
+    """Sign the record in `folder` with the private key in `key` (PEM, ed25519), and return the key's id.
 
-    Raises RecordError for a record that does not hold in itself, InputError for a key that is none.
+    Raises RecordError for a record that fails `verify`, InputError for anything but such a key.
     """
     dsse, signers, loading = _library()
     name = relative_name(folder, root)
@@ -66,10 +66,10 @@ def check_key(key: Path) -> None:
 
 
 def check_seal(folder: Path, key: Path | None, root: Path) -> list[str]:
-    """One line for each thing wrong with the seal of a record; none if it holds.
+    """Return one line for each thing wrong with the seal of a record; none if it is valid.
 
-    Without a key only what the seal says of the files is looked at; with one (PEM, public or private) the
-    seal must be there and its signature must be that key's.
+    Without a key only the digests in the seal are compared with the files; with one (PEM, public or private)
+    the seal must be there and its signature must be that key's.
     """
     name = relative_name(folder, root)
     try:
@@ -83,24 +83,24 @@ def check_seal(folder: Path, key: Path | None, root: Path) -> list[str]:
     try:
         data = json.loads(text)
         payload = base64.b64decode(data["payload"], validate=True)
-        said = json.loads(payload)
-        subjects = {item["name"]: item["digest"]["sha256"] for item in said["subject"]}
-        whole = data["payloadType"] == PAYLOAD and said["_type"] == STATEMENT
-        whole = whole and said["predicateType"] == PREDICATE and sorted(subjects) == sorted(FILES)
+        statement = json.loads(payload)
+        subjects = {item["name"]: item["digest"]["sha256"] for item in statement["subject"]}
+        valid = data["payloadType"] == PAYLOAD and statement["_type"] == STATEMENT
+        valid = valid and statement["predicateType"] == PREDICATE and sorted(subjects) == sorted(FILES)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        whole, subjects = False, {}
-    if not whole:
+        valid, subjects = False, {}
+    if not valid:
         return [f"{name}/{SEAL}: is no seal of a run"]
     try:
-        there = run_files(folder, name)
+        files = run_files(folder, name)
     except RecordError as error:
         return [str(error)]
-    out = [
+    problems = [
         f"{name}/{file}: is not the file that was sealed"
         for file in FILES
-        if canonical_json.digest(there[file]) != subjects[file]
+        if canonical_json.digest(files[file]) != subjects[file]
     ]
-    return out + ([] if key is None else _signature(data, key, name))
+    return problems + ([] if key is None else _signature(data, key, name))
 
 
 def _public(key: Path) -> Any:
@@ -127,7 +127,7 @@ def _signature(data: Line, key: Path, name: str) -> list[str]:
 
 
 def _statement(files: dict[str, bytes]) -> bytes:
-    """The in-toto statement over the four files, in canonical JSON."""
+    """Return the in-toto statement over the four files, in canonical JSON."""
     manifest = json.loads(files["manifest.json"])
     return canonical_json.encode(
         {
@@ -165,7 +165,7 @@ def _no_key(key: Path, kind: str, why: str) -> InputError:
 
 
 def _library() -> tuple[Any, Any, Any]:
-    """securesystemslib's envelope and signers, and the key loader below them; an optional part."""
+    """Import securesystemslib's envelope and signers, and the key loader below them, which are optional."""
     try:
         from cryptography.hazmat.primitives import serialization
         from securesystemslib import dsse, signer

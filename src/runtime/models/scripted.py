@@ -1,4 +1,4 @@
-"""The stub model: answers from a script, by step, and points into what the run really found.
+"""The stub model: answers from a script, by step, and can refer to the run's actual tool results.
 
 A script is a list of turns: `{say, calls: [{tool, arguments | arguments_text}], answer, usage, finish_reason}`.
 Inside `arguments` and `answer`, `{$result: N, at: POINTER}` stands for a value of the N-th tool result so far
@@ -16,9 +16,9 @@ from ...fail.errors import TaskError
 from ..formats import canonical_json, json_pointer
 from .types import LLMInput, LLMOutput, ToolCall
 
-# what a model is told in the place of the result of a call that was refused
+# the keys of the message that a model gets in place of the result of a denied call
 _DENIAL = {"error", "rule", "reason", "executed", "retryable"}
-_SAID = 300  # characters of a rule and its reason
+_MAX_DENIAL = 300  # characters of a rule and its reason
 # makes an error at a place of the script: (JSON Pointer within the turns, message, remedy)
 Complain = Callable[[str, str, str], TaskError]
 
@@ -94,20 +94,20 @@ class Stub:
             raise self._complain(
                 where, f"$result {number} does not exist, there are {len(results)} so far", "count from 0"
             )
-        here = json.loads(results[number]["content"])
+        result = json.loads(results[number]["content"])
         try:
-            return json_pointer.get(here, pointer)
+            return json_pointer.get(result, pointer)
         except (KeyError, IndexError, ValueError, TypeError):
-            raise self._complain(where, *_nothing_at(pointer, number, here)) from None
+            raise self._complain(where, *_nothing_at(pointer, number, result)) from None
 
 
-def _nothing_at(pointer: str, number: int, here: Any) -> tuple[str, str]:
-    """What is wrong with a pointer that finds nothing, and what to do: a refused call has no result."""
+def _nothing_at(pointer: str, number: int, result: Any) -> tuple[str, str]:
+    """Return message and remedy for a pointer that finds nothing: a refused call has no result."""
     nothing = f"pointer {pointer!r} finds nothing in result {number}"
-    if isinstance(here, dict) and here.keys() == _DENIAL and here["error"] == "policy_denied":
-        said = f"{here['rule']}: {here['reason']}"
+    if isinstance(result, dict) and result.keys() == _DENIAL and result["error"] == "policy_denied":
+        denial = f"{result['rule']}: {result['reason']}"
         return (
-            f"{nothing}, which is a denial by {said[:_SAID]}",
-            "mend the policy, or what the script does then",
+            f"{nothing}, which is a denial by {denial[:_MAX_DENIAL]}",
+            "fix the policy, or what the script does then",
         )
     return nothing, "look at the recorded result"

@@ -137,9 +137,9 @@ Model = Callable[[LLMInput], LLMOutput]
 
 
 def read_reply(output: object, step: int, redact: Redactor) -> Reply:
-    """A model's output, read once and strictly: total, whatever was returned.
+    """Read a model's output once and strictly; whatever was returned, this does not raise.
 
-    What is no usable reply comes back with `problem` set; calls are then kept for the record but never run.
+    A reply that cannot be used is returned with `problem` set; its calls are kept for the record but never run.
     """
     if not isinstance(output, LLMOutput):
         return _unusable("no LLMOutput")
@@ -183,7 +183,7 @@ def read_reply(output: object, step: int, redact: Redactor) -> Reply:
 
 
 def read_call(call_id: str, name: str, arguments: object, redact: Redactor) -> Call:
-    """A proposed call with its arguments frozen as canonical JSON, or with the reason why they are none."""
+    """Return a proposed call with its arguments as canonical JSON, or with the reason why they are not JSON."""
     try:
         if isinstance(arguments, str):
             frozen = canonical_json.parse(arguments, most=MAX_VALUES)
@@ -203,7 +203,7 @@ _BAD: Final = object()
 
 
 def _clean(text: str) -> str:
-    """Plain text without lone surrogates, which no record can hold; a subclass of str is no more than its text."""
+    """Return a plain `str` without lone surrogates, which no record can hold."""
     text = str.__str__(text)
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 

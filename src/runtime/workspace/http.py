@@ -94,8 +94,8 @@ def get(
         raise ValueError("a limit is out of range")
     deadline = later(timeout_s) if until is None else min(later(timeout_s), until)
     context = _tls_context(ssl_context) if scheme == "https" else None
-    found = [host] if literal else _resolved(resolve, host, port, deadline)
-    connection = _connected(_checked(found, allowed), port, deadline)
+    addresses = [host] if literal else _resolved(resolve, host, port, deadline)
+    connection = _connected(_checked(addresses, allowed), port, deadline)
     try:
         if context is not None:
             with _waiting(connection, deadline, "TLS handshake failed"):
@@ -110,12 +110,12 @@ def get(
 
 
 def later(seconds: float) -> float:
-    """A moment by which several requests together are to be over: `until` of `get`."""
+    """Return a point in time for the `until` of `get`, which several requests may share."""
     return time.monotonic() + seconds
 
 
 def _check_target(scheme: str, host: str, port: int, path: str) -> bool:
-    """Whether `host` is a literal address; ValueError for anything that could not be sent as it stands."""
+    """Return whether `host` is a literal address. Raises ValueError for what could not be sent unchanged."""
     if scheme not in PORTS or not 1 <= port <= 65_535:
         raise ValueError("not an http or https port")
     if not _HOST.fullmatch(host) or not _PATH.fullmatch(path):
@@ -127,7 +127,7 @@ def _check_target(scheme: str, host: str, port: int, path: str) -> bool:
 
 
 def _left(deadline: float) -> float:
-    """Seconds until `deadline`, more than zero; TimeoutError when there are none."""
+    """Return the seconds until `deadline`, more than zero. Raises TimeoutError when there are none."""
     if (left := deadline - time.monotonic()) > 0:
         return left
     raise TimeoutError("request timed out")
@@ -135,7 +135,7 @@ def _left(deadline: float) -> float:
 
 @contextmanager
 def _waiting(connection: socket.socket, deadline: float, failure: str) -> Iterator[None]:
-    """One call that may wait on the socket; what it raises gets our texts."""
+    """Bound one call that may wait on the socket by the deadline, and raise errors with our texts."""
     try:
         connection.settimeout(_left(deadline))
         yield
@@ -148,7 +148,7 @@ def _waiting(connection: socket.socket, deadline: float, failure: str) -> Iterat
 
 
 def _resolved(resolve: Resolver | None, host: str, port: int, deadline: float) -> list[str]:
-    """The addresses of a name, asked for once; in a thread, as the system's resolver knows no deadline."""
+    """Resolve a name once, in a thread, as the system's resolver knows no deadline."""
     answer: list[str] = []
 
     def ask() -> None:
@@ -166,7 +166,7 @@ def _resolved(resolve: Resolver | None, host: str, port: int, deadline: float) -
 
 
 def _addresses(name: str, port: int) -> list[str]:
-    """What the machine's table of hosts says of a name, else the resolver.
+    """Return the addresses of a name in the hosts file, else those of the resolver.
 
     The final dot makes the name absolute. Without it a resolver that finds nothing goes on to that name below
     its search domains, which is another name, and one that no policy allowed.
@@ -187,7 +187,7 @@ def _listed(name: str) -> list[str]:
 
 
 def _canonical(text: str) -> str:
-    """IPv4 dressed up as IPv6 is what it is: a rule for the one form is not evaded by the other."""
+    """Return an address in canonical text; IPv4 mapped to IPv6 becomes IPv4, so that it evades no rule."""
     if "%" in text:
         raise ValueError("a scope names an interface of this very machine")
     address = ipaddress.ip_address(text)
@@ -195,7 +195,7 @@ def _canonical(text: str) -> str:
 
 
 def _checked(found: list[str], allowed: Callable[[str], bool]) -> list[str]:
-    """The addresses in order, canonical, each once; AddressRefused unless every one of them is allowed."""
+    """Return the addresses in order, canonical, each once. Raises AddressRefused unless all are allowed."""
     addresses: dict[str, None] = {}
     for text in map(str, found):
         try:
@@ -209,7 +209,7 @@ def _checked(found: list[str], allowed: Callable[[str], bool]) -> list[str]:
 
 
 def _connected(addresses: list[str], port: int, deadline: float) -> socket.socket:
-    """A socket connected to the first address that answers; each gets an equal share of the time left."""
+    """Connect to the first address that answers; each gets an equal share of the time left."""
     timed_out = False
     for tried, address in enumerate(addresses):
         try:
@@ -335,7 +335,7 @@ def _headers(found: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def _decoded(body: bytes, encoding: str, limit: int) -> bytes:
-    """The body without its encoding; inflated no further than one byte past `limit`."""
+    """Return the body without its encoding, inflated no further than one byte past `limit`."""
     if not body or encoding in ("", "identity"):
         return body
     if encoding not in _WINDOWS:
@@ -347,7 +347,7 @@ def _decoded(body: bytes, encoding: str, limit: int) -> bytes:
 
 
 def _inflated(body: bytes, window: int, limit: int) -> bytes:
-    """One stream, or as gzip has it several, with zeros behind; fed in pieces, as each gives back its rest."""
+    """Inflate one stream, or for gzip several, with zeros behind, piece by piece."""
     out, at, view = bytearray(), 0, memoryview(body)
     while at < len(body) and len(out) <= limit:
         if at and window == 15:

@@ -1,4 +1,4 @@
-"""What a mount for writing may not be: another folder of the run, around one or in one, or what governs runs.
+"""Check that writable mounts do not overlap other mounts, the policy, or a project's control folders.
 
 Folders are told apart by device and inode, so links and other spellings of a path make no difference.
 """
@@ -50,7 +50,7 @@ def check_apart(roots: Mapping[str, Root], written: Mapping[str, str], guarded: 
 
 
 def _folders_of(path: Path) -> set[_Id]:
-    """The folders that a path leads through, by its own spelling and behind links."""
+    """Return the folders that a path leads through, as it is written and with links resolved."""
     ids = set()
     for folder in (*path.absolute().parents, *path.resolve().parents):
         with contextlib.suppress(OSError):
@@ -60,7 +60,7 @@ def _folders_of(path: Path) -> set[_Id]:
 
 
 def _up(fd: int) -> Iterator[int]:
-    """Descriptors of a folder and of those above it, up to the root; each is closed when the next is asked for."""
+    """Yield descriptors of a folder and of those above it; each is closed when the next is asked for."""
     here, before = os.dup(fd), None
     try:
         while (now := _id(here)) != before:

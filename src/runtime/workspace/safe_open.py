@@ -28,7 +28,7 @@ _KINDS: Final = {stat.S_IFLNK: "link", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "soc
 
 
 class Refused(Exception):
-    """Something on the way that the walk does not follow; `found` says what."""
+    """A path leads through something that is not followed; `found` names its kind."""
 
     def __init__(self, found: str) -> None:
         self.found = found
@@ -84,7 +84,7 @@ def _step_into(root: Root, parent: int, name: str) -> int:
 
 
 def _make_folder(root: Root, parent: int, name: str) -> bool:
-    """Whether this made it: someone else may have meanwhile, and the step into it judges what is there."""
+    """Make a folder, and return whether it was missing. What else is there is judged when it is entered."""
     try:
         os.mkdir(name, 0o700 if root.private else 0o777, dir_fd=parent)
     except FileExistsError:
@@ -101,7 +101,7 @@ def let_in(folder: str | Path, parent: int | None = None) -> None:
 
 
 def open_parent(root: Root, parts: Sequence[str], made: list[int] | None = None) -> int:
-    """A descriptor of the folder that holds the last part; the caller closes it.
+    """Return a descriptor of the folder that holds the last part; the caller closes it.
 
     With `made`, folders that are missing are made, and their places among the parts added to it.
     """
@@ -136,12 +136,12 @@ def _refuse_odd(root: Root, info: os.stat_result) -> None:
 
 
 def _is_shared(root: Root, info: os.stat_result) -> bool:
-    """Whether a file's other names count: always where the run writes, else where it is someone else's file."""
+    """Return whether hard links count: always where the run writes, else if another user owns the file."""
     return info.st_nlink != 1 and not (root.reads_only and info.st_uid == root.owner)
 
 
 def read_file(root: Root, parts: Sequence[str]) -> bytes:
-    """The bytes of a plain file below `root`. Raises Refused or OSError."""
+    """Read a regular file below `root`. Raises Refused or OSError."""
     parent = open_parent(root, parts)
     try:
         try:
@@ -210,7 +210,7 @@ def _replace(root: Root, parent: int, name: str, data: bytes, done: Callable[[],
 
 
 def _new_file(parent: int, mode: int) -> tuple[str, int]:
-    """A file under a name of its own: another may be at work here, or have been killed at it."""
+    """Create a temporary file with a name of its own: another writer may be at work, or have been killed."""
     for number in range(MAX_LISTED):
         name = f".tachograph-{os.getpid()}-{number}.tmp"
         with contextlib.suppress(FileExistsError):
@@ -239,7 +239,7 @@ def make_link(root: Root, parts: Sequence[str], to: str) -> None:
 
 
 def list_files(root: Root) -> list[str]:
-    """Relative paths of the files below `root` that a read does not refuse.
+    """Return the relative paths of the files below `root` that a read does not refuse.
 
     What cannot be looked into is left out, unless it is `root` itself: then this raises PermissionError.
     """
@@ -249,7 +249,7 @@ def list_files(root: Root) -> list[str]:
 
 
 def _list(root: Root, folder: int, prefix: tuple[str, ...], found: list[str]) -> None:
-    """List an open folder, which is closed then, and what is below it."""
+    """List an open folder and what is below it, then close it."""
     try:
         with os.scandir(folder) as entries:
             listed = sorted(entries, key=lambda entry: entry.name)

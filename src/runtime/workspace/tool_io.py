@@ -67,7 +67,7 @@ class HttpResult:
 
 
 class IO:
-    """One attempt's way out. Raises builtins only; denials are kept, whatever the tool does with them."""
+    """The files and network of one attempt. Raises builtins only; denials are kept, even if the tool hides them."""
 
     def __init__(self, folders: OpenFolders, late: Late, key: str) -> None:
         self._folders = folders
@@ -79,7 +79,7 @@ class IO:
         self.denied = False
 
     def read(self, path: str) -> str:
-        """The text of a file `mount/...` (UTF-8, at most 8,000,000 bytes)."""
+        """Return the text of a file `mount/...` (UTF-8, at most 8,000,000 bytes)."""
         mount, parts = self._resolve(path, "read")
         try:
             data = read_file(self._folders.roots[mount], parts)
@@ -140,7 +140,7 @@ class IO:
     # ---- decisions -------------------------------------------------------------------------------------
 
     def _ask(self, check: Check, *, keep_allow: bool = False) -> None:
-        """Have a fact decided; keep a denial for the loop and raise it for the tool."""
+        """Have the gate decide a fact; keep a denial for the loop and raise it for the tool."""
         if self.denied:
             raise PermissionError("denied before")
         # no record holds half a character, or more of a text than its text; what is written out here has a
@@ -157,10 +157,10 @@ class IO:
         if not isinstance(path, str):
             raise TypeError("a path is a string")
         self._ask({"rule": "sandbox_path", "path": path, "access": access})
-        found = parse_path(path)
-        if found.mount not in self._folders.roots:
+        parsed = parse_path(path)
+        if parsed.mount not in self._folders.roots:
             raise self._deny_found(path, access, UNBOUND)
-        return found.mount, found.parts
+        return parsed.mount, parsed.parts
 
     def _deny_found(self, path: str, access: str, found: str) -> PermissionError:
         try:
@@ -231,12 +231,12 @@ class IO:
 
 
 def _text(body: bytes, headers: Mapping[str, str]) -> str:
-    """A body as text: in the encoding of its byte order mark, else of its charset if we know it, else UTF-8."""
+    """Decode a body by its byte order mark, else by its charset if that is a known one, else as UTF-8."""
     for mark, encoding in _BOMS:
         if body.startswith(mark):
             return body[len(mark) :].decode(encoding, "replace")
-    said = _CHARSET.search(headers.get("content-type", ""))
-    return body.decode(_CHARSETS.get(said[1].lower(), "utf-8") if said else "utf-8", "replace")
+    charset = _CHARSET.search(headers.get("content-type", ""))
+    return body.decode(_CHARSETS.get(charset[1].lower(), "utf-8") if charset else "utf-8", "replace")
 
 
 def _plain(text: str) -> str:

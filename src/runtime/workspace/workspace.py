@@ -1,6 +1,6 @@
 """A run's mounts and hosts, and the `io` that is a tool's only way out.
 
-A path is `mount/part/part`, opened by the walk of `walk.py`. No host path enters a message or a record.
+A path is `mount/part/part`, opened by `safe_open`. No host path enters a message or a record.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Workspace:
         return self
 
     def _check_apart(self) -> None:
-        """Refuse a folder for writing that is another's too: what is written there would change that one."""
+        """Refuse a writable folder that overlaps another: writing there would change that one too."""
         written = {
             f"mount {name!r}": str(mount.source)
             for name, mount in self.open.mounts.items()
@@ -116,12 +116,12 @@ class Workspace:
         make_link(self.open.roots[target.mount], target.parts, to)
 
     def io(self, late: Late, key: str) -> IO:
-        """The way out for one attempt. `late` decides facts that are met on the way."""
+        """Return the `io` of one attempt. `late` decides facts that are only known while the tool runs."""
         return IO(self.open, late, key)
 
 
 def check_hosts(hosts: Iterable[str]) -> None:
-    """Raise InputError for a name that no URL has for its host: the folder under it would never answer."""
+    """Raise InputError for a name that no URL can have as its host: its folder would never be asked."""
     for name in hosts:
         known = None
         with contextlib.suppress(Malformed):

@@ -44,7 +44,7 @@ def open_model(
     stream: bool = True,
     extra: Mapping[str, Any] | None = None,
 ) -> Adapter:
-    """The model that `spec` (PROVIDER:MODEL) names, ready to be asked; nothing is contacted before that.
+    """Return the model that `spec` (PROVIDER:MODEL) names, ready to be asked; nothing is contacted yet.
 
     The key comes from the environment. So does the address, by the variable that the provider's own SDK
     reads, unless `base_url` is given; an address of one's own needs no key. `on_text` gets the visible text

@@ -58,7 +58,7 @@ _DELTAS: Final = {
 
 
 def open_adapter(model: str, base_url: str | None, options: Options) -> Adapter:
-    """An adapter for `model`. Raises InputError."""
+    """Return an adapter for `model`. Raises InputError."""
     need_package("anthropic", NEEDED)
     given, named = (
         (base_url, "the base URL") if base_url else (environment("ANTHROPIC_BASE_URL"), "ANTHROPIC_BASE_URL")
@@ -89,7 +89,7 @@ class AnthropicAdapter(Adapter):
         self._credential = {"auth_token": bearer} if bearer else {"api_key": credential or NO_KEY}
 
     def request(self, asked: LLMInput) -> dict[str, Any]:
-        """The request's body."""
+        """Return the request's body."""
         system, messages = messages_of(asked.messages)
         body: dict[str, Any] = {
             "model": self._model,
@@ -182,7 +182,7 @@ def _turn(message: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _seal(blocks: list[dict[str, Any]]) -> str:
-    """A digest of the signed blocks: the service refuses ones in which a secret was replaced."""
+    """Return a digest of the signed blocks: the service refuses ones in which a secret was replaced."""
     return canonical_json.digest(
         canonical_json.encode([block for block in blocks if block["type"] in _THINKING])
     )
@@ -192,7 +192,7 @@ def _seal(blocks: list[dict[str, Any]]) -> str:
 
 
 def reply_of(message: dict[str, Any]) -> LLMOutput:
-    """A whole message as LLMOutput. Raises InvalidModelOutput, or Reported for an error in its place."""
+    """Read a whole message. Raises InvalidModelOutput, or Reported for an error in its place."""
     if message.get("type") == "error" or message.get("error"):
         raise Reported(message)
     if not isinstance(message.get("content"), list):
@@ -215,7 +215,7 @@ def reply_of(message: dict[str, Any]) -> LLMOutput:
 
 
 def _call(block: dict[str, Any]) -> ToolCall:
-    """A call; of a streamed one the arguments are the very text that the model wrote."""
+    """Read a call; the arguments of a streamed one are the text as the model wrote it."""
     name, arguments = block.get("name"), block.get("input")
     if not isinstance(name, str) or not isinstance(arguments, str | dict):
         raise InvalidModelOutput("the reply has a tool call without name or input")
@@ -234,7 +234,7 @@ def _usage(usage: object) -> dict[str, int] | None:
 
 
 def _raw(blocks: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The turn's blocks in order if some are signed, and so have to come back as they were."""
+    """Return the turn's blocks in order if some are signed, and so have to be sent back unchanged."""
     if not any(block.get("type") in _THINKING for block in blocks):
         return None
     kept = []
@@ -297,12 +297,12 @@ class Blocks:
         return text if target == "text" else ""
 
     def _count(self, usage: object) -> None:
-        """Counts are cumulative, and each event has those that it knows."""
+        """Note the counts of an event, which are cumulative; an event has some of them."""
         if isinstance(usage, dict):
             self._usage |= {name: count for name, count in usage.items() if count is not None}
 
     def message(self) -> dict[str, Any]:
-        """The message as it would have come in one piece, calls' inputs as text. Raises Cut."""
+        """Return the message as it would have come in one piece, calls' inputs as text. Raises Cut."""
         if not self.done or self._message is None:
             raise Cut
         content = []

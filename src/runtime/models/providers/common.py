@@ -82,7 +82,7 @@ class Adapter:
         return call.run(lambda: self.converse(sdk, body, call))
 
     def request(self, asked: LLMInput) -> dict[str, Any]:
-        """The request's body, in the words of the provider's protocol."""
+        """Return the request's body, as the provider's protocol has it."""
         raise NotImplementedError
 
     def converse(self, sdk: Any, body: dict[str, Any], call: Call) -> LLMOutput:
@@ -93,11 +93,11 @@ class Adapter:
         return max(1, min(asked.max_output_tokens, self._options.max_tokens))
 
     def _extra(self, asked: LLMInput) -> dict[str, Any]:
-        """What the caller wants sent with a request: it may say how to choose a tool only where there are any."""
+        """Return the caller's own settings for a request, without `tool_choice` if no tools are offered."""
         return {k: v for k, v in self._options.extra.items() if asked.tools or k != "tool_choice"}
 
     def _http(self, call: Call) -> dict[str, Any]:
-        """Settings of the HTTP client below the SDK: no redirects, the reply watched, no proxy to loopback.
+        """Return settings of the SDK's HTTP client: no redirects, a hook on the reply, no proxy to loopback.
 
         Apart from that, proxies and certificates are what the SDK takes from the environment.
         """
@@ -123,20 +123,20 @@ IDENTITY: Final = {"Accept-Encoding": "identity"}
 
 
 def environment(name: str) -> str | None:
-    """A variable of the environment; an empty one counts as unset."""
+    """Return an environment variable, or None if it is unset or empty."""
     return os.environ.get(name) or None
 
 
 def need_package(package: str, least: str) -> None:
-    """InputError unless the SDK is installed in version `least` or a later one. It is not imported yet."""
+    """Raise InputError unless the SDK is installed in version `least` or later. It is not imported yet."""
     try:
-        found = importlib.metadata.version(package)
+        installed = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         problem = f"the package {package!r} is not installed"
     else:
-        if _numbers(found) >= _numbers(least):
+        if _numbers(installed) >= _numbers(least):
             return
-        problem = f"the package {package!r} is version {found[:20]}, and {least} or later is needed"
+        problem = f"the package {package!r} is version {installed[:20]}, and {least} or later is needed"
     raise InputError(problem, remedy='run: pip install "tachograph[live]"')
 
 
@@ -145,7 +145,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def key(name: str) -> str | None:
-    """A credential from the environment. InputError if it could not be sent as it stands."""
+    """Return a credential from the environment. Raises InputError if it holds what no key holds."""
     value = environment(name)
     if value is not None and not re.fullmatch(r"[\x21-\x7e]{1,4096}", value):
         raise InputError(f"{name} holds a character that no key has", remedy="set it again, without spaces")
@@ -153,22 +153,22 @@ def key(name: str) -> str | None:
 
 
 def secret(kind: str, value: str) -> tuple[str, str]:
-    """`(kind, value)` where the value looks like a key of that kind, else as an `api_key`."""
+    """Return `(kind, value)` if the value looks like a key of that kind, else `("api_key", value)`."""
     return (kind if re.fullmatch(PATTERNS[kind], value) else "api_key", value)
 
 
 def header_secrets(name: str) -> tuple[tuple[str, str], ...]:
-    """The credentials in a variable with headers of one's own, `Name: value` a line, as the SDKs read it."""
-    found = []
+    """Return the credentials in a variable that holds HTTP headers, one `Name: value` a line, as SDKs read it."""
+    secrets = []
     for line in (environment(name) or "").split("\n"):
         header, colon, value = line.partition(":")
         if colon and re.search(r"(?i)auth|key|token|secret|cookie|password", header):
-            found += [("api_key", part) for part in value.split() if len(part) >= _SHORTEST_SECRET]
-    return tuple(found)
+            secrets += [("api_key", part) for part in value.split() if len(part) >= _SHORTEST_SECRET]
+    return tuple(secrets)
 
 
 def endpoint(url: str, named: str) -> Endpoint:
-    """A base URL, read strictly; `named` says in an InputError where it came from."""
+    """Parse a base URL strictly. Raises InputError, in which `named` says where the URL came from."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -193,12 +193,12 @@ def endpoint(url: str, named: str) -> Endpoint:
 
 
 def wire_name(name: str) -> str:
-    """A tool's name as the services accept it: a model may have made up one that they refuse to read again."""
+    """Return a tool's name as the services accept it: a model may have invented one that they would refuse."""
     return _NAME.sub("_", name)[:64] or "_"
 
 
 def arguments_object(text: str) -> dict[str, Any]:
-    """The arguments of an earlier call as an object; what was none is shown to the model as it wrote it."""
+    """Return the arguments of an earlier call as an object; other text is wrapped as the model wrote it."""
     try:
         value = canonical_json.parse(text).value()
     except NotJson:
@@ -207,18 +207,18 @@ def arguments_object(text: str) -> dict[str, Any]:
 
 
 def tool_schema(tool: ToolSpec) -> Any:
-    """The JSON Schema of a tool's arguments, every keyword of it."""
+    """Return the whole JSON Schema of a tool's arguments."""
     return json.loads(tool.input_schema)
 
 
 def own_raw(message: dict[str, Any], provider: str) -> dict[str, Any]:
-    """What this provider's adapter left in an earlier reply, or nothing."""
+    """Return what this provider's adapter kept of an earlier reply, or an empty dict."""
     raw = message.get("raw")
     return raw if isinstance(raw, dict) and raw.get("provider") == provider else {}
 
 
 def finish_of(word: object, table: Mapping[str, str], called: bool) -> str:
-    """How a reply ended, in our words: what `table` does not know, or what the calls belie, is `other`."""
+    """Map the provider's finish reason by `table`; an unknown one, or one that contradicts the calls, is `other`."""
     finish = table.get(word, "other") if isinstance(word, str) else "other"
     if called:
         return "tool_calls" if finish == "stop" else finish
@@ -226,14 +226,14 @@ def finish_of(word: object, table: Mapping[str, str], called: bool) -> str:
 
 
 def usage_of(read: object, written: object) -> dict[str, int] | None:
-    """Token counts, if both are counts."""
+    """Return token counts, or None unless both are integers."""
     if type(read) is not int or type(written) is not int:
         return None
     return {"input_tokens": read, "output_tokens": written}
 
 
 def text_of(value: object) -> str:
-    """A text of the reply, empty where there is none. InvalidModelOutput for anything else."""
+    """Return a text of the reply, empty for None. Raises InvalidModelOutput for anything else."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -242,7 +242,7 @@ def text_of(value: object) -> str:
 
 
 def list_of(value: object) -> list[dict[str, Any]]:
-    """A list of objects of the reply, empty where there is none. InvalidModelOutput for anything else."""
+    """Return a list of objects of the reply, empty for None. Raises InvalidModelOutput for anything else."""
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):

@@ -70,7 +70,7 @@ class Reported(Exception):
 
 
 def failure_of(error: BaseException, answered: Answered | None, host: str, begun: bool) -> Exception:
-    """The exception to raise for `error`. Once a reply has begun, nothing is worth another attempt."""
+    """Return the exception to raise for `error`. Once a reply has begun, none of them is transient."""
     if isinstance(error, InvalidModelOutput):
         return InvalidModelOutput(str(error))
     if isinstance(error, Refused):
@@ -121,7 +121,7 @@ def _body_word(error: BaseException) -> str | None:
 
 
 def word_of(body: object) -> str | None:
-    """The service's word for a failure in an error body, if it is one that we know."""
+    """Return the service's word for a failure in an error body, or None if it is not a known one."""
     if not isinstance(body, dict):
         return None
     inner = body.get("error", body)
@@ -135,7 +135,7 @@ def word_of(body: object) -> str | None:
 
 
 def retry_after_ms(headers: Mapping[str, str], now: float) -> int | None:
-    """What an answer asks to wait, in whole milliseconds, from `retry-after-ms` or `retry-after`, or None.
+    """Return how long an answer asks to wait, in milliseconds, from `retry-after-ms` or `retry-after`, or None.
 
     A date counts from the answer's own `date`, so that a clock that differs from ours does no harm.
     """

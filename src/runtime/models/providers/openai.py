@@ -43,7 +43,7 @@ FINISH: Final = {"stop": "stop", "tool_calls": "tool_calls", "length": "length",
 
 
 def open_adapter(model: str, base_url: str | None, options: Options) -> Adapter:
-    """An adapter for `model`. Raises InputError."""
+    """Return an adapter for `model`. Raises InputError."""
     need_package("openai", NEEDED)
     given, named = (
         (base_url, "the base URL") if base_url else (environment("OPENAI_BASE_URL"), "OPENAI_BASE_URL")
@@ -83,7 +83,7 @@ class OpenAIAdapter(Adapter):
         self._limit = "max_completion_tokens" if modern else "max_tokens"
 
     def request(self, asked: LLMInput) -> dict[str, Any]:
-        """The request's body."""
+        """Return the request's body."""
         body: dict[str, Any] = {
             "model": self._model,
             "messages": messages_of(asked.messages),
@@ -122,7 +122,7 @@ class OpenAIAdapter(Adapter):
 
 
 def messages_of(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The history in chat completions' words."""
+    """Return the history as messages of chat completions."""
     return [_message(message) for message in messages]
 
 
@@ -150,7 +150,7 @@ def _arguments(text: str) -> str:
 
 
 def tools_of(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
-    """The tools as functions, their schemas untouched."""
+    """Return the tools as functions, with their schemas unchanged."""
     return [
         {
             "type": "function",
@@ -168,7 +168,7 @@ def tools_of(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def reply_of(completion: dict[str, Any]) -> LLMOutput:
-    """A whole completion as LLMOutput. Raises InvalidModelOutput, or Reported for an error in its place."""
+    """Read a whole completion. Raises InvalidModelOutput, or Reported for an error in its place."""
     if completion.get("error"):
         raise Reported(completion)
     choices = list_of(completion.get("choices"))
@@ -194,7 +194,7 @@ def reply_of(completion: dict[str, Any]) -> LLMOutput:
 
 
 def _text(content: object) -> str:
-    """The visible text; some services send it in parts."""
+    """Return the visible text; some services send it in parts."""
     if not isinstance(content, list):
         return text_of(content)
     return "".join(text_of(part.get("text")) for part in list_of(content) if part.get("type") == "text")
@@ -209,7 +209,7 @@ def _call(call: dict[str, Any]) -> ToolCall:
 
 
 def _raw(message: dict[str, Any], wanted: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """What some services want back with the calls: the reasoning before them, signatures beside them."""
+    """Return what some services want back with the calls: reasoning, and a signature for each."""
     raw: dict[str, Any] = {}
     if reasoning := text_of(message.get("reasoning_content")):
         raw["reasoning_content"] = reasoning
@@ -278,7 +278,7 @@ class Chunks:
             call["extra_content"] = part["extra_content"]
 
     def message(self) -> dict[str, Any]:
-        """The completion as it would have come in one piece. Raises Cut."""
+        """Return the completion as it would have come in one piece. Raises Cut."""
         if not self.done or self._finish is None:
             raise Cut
         message: dict[str, Any] = {name: "".join(parts) for name, parts in self._texts.items()}

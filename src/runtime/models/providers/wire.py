@@ -52,7 +52,7 @@ class Gather(Protocol):
         """Take the next event; the visible text in it, if any."""
 
     def message(self) -> dict[str, Any]:
-        """The reply as the service sends one that it does not stream. Raises Cut unless it is whole."""
+        """Return the reply as the service sends it unstreamed. Raises Cut unless it is whole."""
 
 
 class Call:
@@ -71,7 +71,7 @@ class Call:
         self.streams = False
 
     def run(self, work: Callable[[], LLMOutput]) -> LLMOutput:
-        """The outcome of `work`, or a failure of ours, by the deadline."""
+        """Run `work` in a thread and return its outcome by the deadline, or raise an error of ours."""
         deadline = time.monotonic() + self._options.total_s
         worker = threading.Thread(target=self._work, args=(work,), name="tachograph-model", daemon=True)
         worker.start()
@@ -131,7 +131,7 @@ class Call:
             self._events.put((_TEXT, text.encode("utf-8", "replace").decode("utf-8")))
 
     def hooks(self) -> dict[str, list[Callable[[Any], None]]]:
-        """What the HTTP client calls before a request and after the head of its answer."""
+        """Return what the HTTP client calls before a request and after the head of its answer."""
         return {"request": [self._asking], "response": [self._answering]}
 
     def _asking(self, request: Any) -> None:
@@ -185,7 +185,7 @@ def _bounded(stream: Any, count: Callable[[int], None]) -> Any:
 
 
 def read(response: Any, gather: Gather, call: Call) -> dict[str, Any]:
-    """The reply behind an SDK's raw response, streamed or in one piece, whatever was asked for."""
+    """Read the reply from an SDK's raw response, streamed or in one piece, whatever was asked for."""
     if not call.streams:
         return parsed(response.read())
     for event, data in events(response.iter_bytes()):
@@ -198,7 +198,7 @@ def read(response: Any, gather: Gather, call: Call) -> dict[str, Any]:
 
 
 def parsed(text: str | bytes) -> dict[str, Any]:
-    """A JSON object of the service. InvalidModelOutput for anything else."""
+    """Parse a JSON object of the service. Raises InvalidModelOutput for anything else."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -209,7 +209,7 @@ def parsed(text: str | bytes) -> dict[str, Any]:
 
 
 def events(chunks: Iterable[bytes]) -> Iterator[tuple[str, str]]:
-    """The server-sent events in `chunks` as (event, data). One that was cut off is none.
+    """Yield the server-sent events in `chunks` as (event, data), without one that was cut off.
 
     Lines end at a line feed alone: in JSON text other separators are ordinary characters.
     """
