@@ -72,7 +72,7 @@ regression: $(VENV)/.runtime ## the runs of BASE=commit (default HEAD) against t
 	@$(PY) -m dev.regression "$(BASE)"
 
 .PHONY: smoke
-smoke: $(VENV)/.runtime ## README table, policy, tasks, runs and index against each other
+smoke: $(VENV)/.runtime ## capability table, policy, tasks, runs and index against each other
 	@$(PY) -m dev.smoke smoke
 
 .PHONY: smoke-runtime

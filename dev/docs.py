@@ -1,4 +1,4 @@
-"""Pages written from the catalog and the recorded runs: gates, failure modes, the README's capability table."""
+"""Pages written from the catalog and the recorded runs: gates, failure modes, capabilities."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ Line = dict[str, Any]
 GATES: Final = "docs/policy-gates.md"
 MODES_PAGE: Final = "docs/failure-modes.md"
 CATALOG: Final = "src/fail/failure_modes.md"
-README: Final = "README.md"
-# the capability table of the README stands between these
-BEGIN: Final = "<!-- capabilities -->\n"
-END: Final = "<!-- /capabilities -->"
+CAPABILITIES: Final = "docs/capabilities.md"
 # in the order of the tree
 SPANS: Final = ("agent_run", "agent_step", "llm_call", "policy_check", "tool_call", "retry_attempt")
 KINDS: Final = ("canonical", "policy_gates", "failure_modes", "loop", "live")
@@ -31,12 +28,9 @@ KINDS: Final = ("canonical", "policy_gates", "failure_modes", "loop", "live")
 
 def pages(root: Path) -> dict[str, str]:
     """Path relative to the root -> text. Raises InputError for a run, task or page that cannot be read."""
-    out = {GATES: _gates(root), MODES_PAGE: _failure_modes(root)}
+    out = {GATES: _gates(root), MODES_PAGE: _failure_modes(root), CAPABILITIES: _capabilities(root)}
     if (root / CATALOG).parent.is_dir():  # beside the code, where a project has it
         out[CATALOG] = _catalog()
-    readme = _text(root, README)
-    if readme is not None:
-        out[README] = _with_capabilities(readme, root)
     return out
 
 
@@ -96,19 +90,21 @@ def _runs(root: Path, kind: str) -> list[tuple[str, str, list[Line]]]:
     return out
 
 
-def _with_capabilities(text: str, root: Path) -> str:
-    """The README with its capability table written anew; without the two marks it stays as it is."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        return text
+def _capabilities(root: Path) -> str:
     rows = ["| capability | run | trace signature |", "|---|---|---|"]
     for kind in KINDS:
         for name, title, lines in _runs(root, kind):
             counts = Counter(span.name for span in spans_of(lines))
             signature = ", ".join(f"{counts[span]} {span}" for span in SPANS if counts[span])
-            rows.append(f"| {inert(title)} | [`runs/{kind}/{name}`](runs/{kind}/{name}) | {signature} |")
-    return f"{before}{BEGIN}" + "\n".join(rows) + f"\n{END}{after}"
+            rows.append(f"| {inert(title)} | [`runs/{kind}/{name}`](../runs/{kind}/{name}) | {signature} |")
+    head = [
+        "# Capabilities",
+        "",
+        "Each capability is a recorded run; the signature counts the spans of its trace. Written by",
+        "`make evidence-build`, proved by `make evidence-check`.",
+        "",
+    ]
+    return "\n".join([*head, *rows, ""])
 
 
 def _link(kind: str, name: str) -> str:

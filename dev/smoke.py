@@ -1,6 +1,6 @@
 """Quick looks at the whole project: does what is said agree with what is there?
 
-`tree`: README table, policy, tasks, runs and index. `traces`: every `trace.json` against the OTLP definitions
+`tree`: capability table, policy, tasks, runs and index. `traces`: every `trace.json` against the OTLP definitions
 and the span tree. `tools`: each tool driven through an agent with a good and a bad call. Each returns one
 line for each problem, and each has something to say when its subject is empty.
 """
@@ -43,25 +43,25 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
 
 
 def tree(root: Path) -> list[str]:
-    """README table, policy, tasks, runs and index against each other."""
+    """Hold capability table, policy, tasks, runs and index against each other."""
     out = index.problems(root)
     try:
         out += docs.stale(root)
     except InputError as error:
         out.append(str(error))
-    table = readme_table(root)
+    table = capability_table(root)
     if not table:
-        out.append("README.md: the capability table is empty")
+        out.append(f"{docs.CAPABILITIES}: the table is empty")
     for folder, wanted in table.items():
         try:
             found = span_counts(root / folder)
         except (OSError, ValueError, KeyError, IndexError, TypeError, RecursionError):
-            out.append(f"README.md: names {folder}, where there is no trace")
+            out.append(f"{docs.CAPABILITIES}: names {folder}, where there is no trace")
             continue
         if found != wanted:
-            out.append(f"README.md: {folder} has other spans than the table says")
+            out.append(f"{docs.CAPABILITIES}: {folder} has other spans than the table says")
     out += [
-        f"README.md: {name} is not in the capability table"
+        f"{docs.CAPABILITIES}: {name} is not in the table"
         for name in sorted({run.relative_to(root).as_posix() for run in runs_below(root)} - set(table))
         if not made_from_code(root / name) and not _is_of_no_task(root, name)
     ]
@@ -93,10 +93,10 @@ def _is_of_no_task(root: Path, name: str) -> bool:
     return kind in index.UNSCRIPTED and not (root / "tasks" / kind / f"{task}.yaml").is_file()
 
 
-def readme_table(root: Path) -> dict[str, Counter[str]]:
-    """Run folder -> span counts, as the README's capability table says."""
+def capability_table(root: Path) -> dict[str, Counter[str]]:
+    """Run folder -> span counts, as the capability table says."""
     try:
-        text = (root / "README.md").read_text(encoding="utf-8")
+        text = (root / docs.CAPABILITIES).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return {}
     out = {}

@@ -151,7 +151,7 @@ def test_what_changed_is_recorded_and_nothing_else(make: Make, project: Path) ->
     after = tree(project)
     changed = {name for name in after if before.get(name) != after[name]}
     written = {f"{DENIED}/{file}" for file in ("state.jsonl", "run_report.md", "manifest.json")}
-    assert changed - {f"{DENIED}/trace.json"} == written | {index.INDEX, docs.GATES, docs.README}
+    assert changed - {f"{DENIED}/trace.json"} == written | {index.INDEX, docs.GATES, docs.CAPABILITIES}
     assert set(after) == set(before)
     assert make("--check")[0] == 0 and index.problems(project) == [] and docs.stale(project) == []
 

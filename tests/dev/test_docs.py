@@ -53,7 +53,7 @@ def test_every_run_has_its_row() -> None:
         listed = [re.match(r"\[`(\w+)`\]", row[0]) for row in rows((ROOT / page).read_text(), title)]
         names = [found[1] for found in listed if found]
         assert names == [run.name for run in all_runs() if run.parent.name == kind]
-    assert set(docs.pages(ROOT)) == {docs.GATES, docs.MODES_PAGE, docs.CATALOG, docs.README}
+    assert set(docs.pages(ROOT)) == {docs.GATES, docs.MODES_PAGE, docs.CATALOG, docs.CAPABILITIES}
 
 
 def test_the_pages_repeat_the_catalog() -> None:
@@ -76,11 +76,11 @@ def test_links_lead_somewhere() -> None:
             assert (ROOT / page).parent.joinpath(target).exists(), target
 
 
-@pytest.mark.parametrize("page", [docs.GATES, docs.MODES_PAGE, docs.README])
+@pytest.mark.parametrize("page", [docs.GATES, docs.MODES_PAGE, docs.CAPABILITIES])
 def test_a_stale_page_is_named_and_mended(page: str, project: Path) -> None:
     assert docs.stale(project) == []
     whole = (project / page).read_text()
-    place = "schema_mismatch`" if page != docs.README else "3 agent_step"
+    place = "schema_mismatch`" if page != docs.CAPABILITIES else "3 agent_step"
     replaced(project / page, place, "x`")
     assert docs.stale(project) == [
         f"{page}: is not what catalog and runs give; write it with `make evidence-build`"
@@ -93,31 +93,16 @@ def test_a_stale_page_is_named_and_mended(page: str, project: Path) -> None:
 
 def test_pages_that_are_gone_are_written_anew(project: Path) -> None:
     shutil.rmtree(project / "docs")
-    (project / docs.README).unlink()
-    assert len(docs.stale(project)) == 2  # a README is nobody's to invent
+    assert len(docs.stale(project)) == 3
     docs.write(project)
-    assert docs.stale(project) == [] and not (project / docs.README).exists()
-
-
-def test_the_readme_is_the_authors_but_for_the_table(project: Path) -> None:
-    text = (project / docs.README).read_text()
-    before, _, rest = text.partition(docs.BEGIN)
-    after = rest.partition(docs.END)[2]
-    (project / docs.README).write_text(f"{before}{docs.BEGIN}anything\n{docs.END}{after}")
-    docs.write(project)
-    assert (project / docs.README).read_text() == text
-    for lost in (docs.BEGIN, docs.END):
-        (project / docs.README).write_text(text.replace(lost, ""))
-        assert docs.stale(project) == []  # without the marks there is no table; the look at the tree says so
-        docs.write(project)
-        assert (project / docs.README).read_text() == text.replace(lost, "")
+    assert docs.stale(project) == []
 
 
 def test_a_title_forges_nothing(project: Path) -> None:
     task = project / "tasks/policy_gates/pg5_arg_schema.yaml"
     replaced(task, "Arguments of the wrong shape", "a | b <b> [x](http://x) `c` **d** # e")
     docs.write(project)
-    for page in (docs.GATES, docs.README):
+    for page in (docs.GATES, docs.CAPABILITIES):
         (line,) = [line for line in (project / page).read_text().splitlines() if "pg5_arg_schema" in line]
         assert line.count(" | ") == (3 if page == docs.GATES else 2)
         assert "<b>" not in line and "](http" not in line and "**d" not in line

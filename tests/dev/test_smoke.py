@@ -98,39 +98,40 @@ def _swap(name: str, old: str, new: str) -> Callable[[Path], object]:
 
 
 def _no_table(project: Path) -> None:
-    text = (project / "README.md").read_text()
-    (project / "README.md").write_text(
-        re.sub(r"<!-- capabilities -->.*?<!-- /capabilities -->", "", text, flags=re.S)
-    )
+    (project / "docs/capabilities.md").write_text("# Capabilities\n")
 
 
 BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     # ---- smoke -----------------------------------------------------------------------------------------
-    "no README": ("smoke", lambda p: (p / "README.md").unlink(), "README.md: the capability table is empty"),
-    "no table": ("smoke", _no_table, "README.md: the capability table is empty"),
-    "a README that is no text": (
+    "no page": (
         "smoke",
-        lambda p: (p / "README.md").write_bytes(b"\xff\xfe"),
-        "README.md: cannot be read (UnicodeDecodeError)",
+        lambda p: (p / "docs/capabilities.md").unlink(),
+        "docs/capabilities.md: the table is empty",
+    ),
+    "no table": ("smoke", _no_table, "docs/capabilities.md: the table is empty"),
+    "a page that is no text": (
+        "smoke",
+        lambda p: (p / "docs/capabilities.md").write_bytes(b"\xff\xfe"),
+        "docs/capabilities.md: cannot be read (UnicodeDecodeError)",
     ),
     "a row that says otherwise": (
         "smoke",
-        _swap("README.md", "1 agent_run, 5 agent_step", "1 agent_run, 6 agent_step"),
-        "README.md: runs/canonical/v1 has other spans than the table says",
+        _swap("docs/capabilities.md", "1 agent_run, 5 agent_step", "1 agent_run, 6 agent_step"),
+        "docs/capabilities.md: runs/canonical/v1 has other spans than the table says",
     ),
     "a row for no run": (
         "smoke",
         _swap(
-            "README.md",
-            "(runs/canonical/v1) | 1",
-            "(runs/canonical/v1) | 1 agent_run |\n| x | [`runs/a/b`](x) | 1",
+            "docs/capabilities.md",
+            "(../runs/canonical/v1) | 1",
+            "(../runs/canonical/v1) | 1 agent_run |\n| x | [`runs/a/b`](x) | 1",
         ),
-        "README.md: names runs/a/b, where there is no trace",
+        "docs/capabilities.md: names runs/a/b, where there is no trace",
     ),
     "a run without a row": (
         "smoke",
         lambda p: shutil.copytree(p / DENIED, p / "runs/policy_gates/more"),
-        "README.md: runs/policy_gates/more is not in the capability table",
+        "docs/capabilities.md: runs/policy_gates/more is not in the table",
     ),
     "a stale page": (
         "smoke",
@@ -162,12 +163,12 @@ BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a run that is gone": (
         "smoke",
         lambda p: shutil.rmtree(p / DENIED),
-        f"README.md: names {DENIED}, where there is no trace",
+        f"docs/capabilities.md: names {DENIED}, where there is no trace",
     ),
     "a trace that is a list": (
         "smoke",
         _text(CANONICAL_TRACE, "[]"),
-        "README.md: names runs/canonical/v1, where there is no trace",
+        "docs/capabilities.md: names runs/canonical/v1, where there is no trace",
     ),
     "a ledger of another shape": (
         "smoke",
