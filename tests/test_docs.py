@@ -80,3 +80,10 @@ def test_every_section_of_a_policy_is_described() -> None:
         assert f"| `{key}` |" in page, key
         for inner in section.get("properties", {}):
             assert f"`{inner}`" in page, (key, inner)
+
+
+def test_decisions_are_listed_in_order() -> None:
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").partition("## Decisions on file")[2]
+    listed = re.findall(r"^- \[(\d+) [^]]+\]\(adr/([^)]+)\)$", page, re.M)
+    assert [file for _, file in listed] == sorted(path.name for path in (ROOT / "docs/adr").glob("*.md"))
+    assert all(file.startswith(f"{int(number):04}-") for number, file in listed)
