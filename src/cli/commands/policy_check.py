@@ -93,10 +93,10 @@ def policy_decide(options: argparse.Namespace) -> int:
     reasons: list[str] = []
     paint = painter(sys.stdout, options.no_color)
     if found.decision.decision != "allow":  # what explains a refusal takes long to import
-        from ...review.remedy.explain_denial import lines_of, why_decided
+        from ...review.remedy.explain_denial import explain_decided_call, text_lines
 
-        why = why_decided(*asked, root_of(options))
-        reasons = [] if why is None else ["", *lines_of(why, paint)]
+        why = explain_decided_call(*asked, root_of(options))
+        reasons = [] if why is None else ["", *text_lines(why, paint)]
     if options.json:
         print(json.dumps({**found.to_dict(), "why": None if why is None else why.to_dict()}, sort_keys=True))
     else:

@@ -52,7 +52,7 @@ def policy_suggest(options: argparse.Namespace) -> int:
         print(json.dumps({**found.to_dict(), "text": text}, sort_keys=True))
     elif out is None:
         print(text, end="")
-    return 0 if found.proof.whole else 1
+    return 0 if found.proof.is_complete else 1
 
 
 def _new_file(options: argparse.Namespace) -> Path | None:
@@ -77,20 +77,20 @@ def _edits(found: Suggestion, file: Path, policy: Policy) -> str:
     """The edits as a diff of the file, with what is known of them in lines that no patch program reads."""
     from ...evidence.files.report import visible
     from ...review.remedy.edits import apply
-    from ...review.suggest.policy_writer import comments
+    from ...review.suggest.policy_writer import comment_lines
     from ...review.suggest.text_edits import diff, edited_text
 
     edits = found.edits or ()
-    said = [f"run: {found.run_id} ({found.run})", *found.proof.words(), *found.notes]
+    said = [f"run: {found.run_id} ({found.run})", *found.proof.sentences(), *found.notes]
     said += [f"for {text}" for text in found.widened]
     said += [f"cannot be allowed: step {step} {what}: {why}" for step, _, what, why in found.proof.refused]
     if not edits:
-        said.append(f"no edit {'is needed' if found.proof.whole else 'changes that'}")
+        said.append(f"no edit {'is needed' if found.proof.is_complete else 'changes that'}")
     before = file.read_text(encoding="utf-8")
     after = edited_text(before, edits, apply(policy, edits).data)
     if after is None:
         said += [f"edit: {item.text}" for item in edits]
         if importlib.util.find_spec("ruamel") is None:
             said.append("to see a diff of the file, run: pip install 'tachograph[desk]'")
-    head = "".join(f"{line}\n" for line in comments(said))
+    head = "".join(f"{line}\n" for line in comment_lines(said))
     return head if after is None else head + diff(before, after, visible(policy.files[0][0]))

@@ -86,11 +86,11 @@ def _can_draw(stream: TextIO) -> bool:
 def explain(options: argparse.Namespace) -> int:
     """Say of a recorded run what every rule made of each call."""
     from ...evidence.queries.explain import as_data, as_text, explain_run
-    from ...review.remedy.explain_denial import add_why
+    from ...review.remedy.explain_denial import add_explanations
 
     paint = painter(sys.stdout, options.no_color)
     found = explain_run(run_named(options, options.run), root=_root(options))
-    add_why(found, options.step, paint)
+    add_explanations(found, options.step, paint)
     if options.json:
         print(json.dumps(as_data(found, options.step), sort_keys=True))
     else:

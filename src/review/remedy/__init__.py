@@ -1,6 +1,6 @@
 """What would allow a refused call.
 
-- `explain_denial`: why a call was refused and what the smallest edit opens
-- `minimal_edit`: the smallest policy edit that allows a call
-- `edits`: policy edits as data
+- `explain_denial`: what the minimal edit that allows a refused call allows besides
+- `minimal_edit`: the minimal policy edit that allows a call
+- `edits`: policy edits as data, and how they are applied
 """

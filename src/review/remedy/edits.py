@@ -1,6 +1,7 @@
-"""Edits of a policy as data: what is changed, where it stands, in one line; applied without a file.
+"""Edits of a policy as data, and how they are applied.
 
-A pointer is one into the policy before any edit, so that a set of edits has no order. `-` behind a list adds to it.
+A pointer is one into the policy before any edit, so that a set of edits has no order. A pointer that ends in `/-` adds
+to a list.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import copy
 import json
 import operator
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from ...runtime.policy.policy import Policy
@@ -23,9 +24,14 @@ Marks = dict[str, tuple[str, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change of a policy. `op` is `add`, `replace` or `remove`, `value` what then stands there (None if removed).
+    """One change of a policy.
 
-    `at` is `file:line` of the line to change, or of the nearest one above it, and `text` says it all in one line.
+    Attributes:
+        pointer: JSON Pointer of what changes.
+        op: `add`, `replace` or `remove`.
+        value: The new value, None for `remove`.
+        at: `file:line` of the line to change, or of the nearest one above it.
+        text: The edit in one line for people.
     """
 
     pointer: str
@@ -35,19 +41,14 @@ class Edit:
     text: str
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "pointer": self.pointer,
-            "op": self.op,
-            "value": self.value,
-            "at": self.at,
-            "text": self.text,
-        }
+        """Return the edit as JSON data."""
+        return asdict(self)
 
 
 def edit(policy: Policy, pointer: str, op: str, value: Any = None) -> Edit:
-    """An edit of `policy`, with the place of its line."""
+    """Return an edit of `policy` with the place of its line."""
     at = policy.at(pointer.removesuffix("/-"))
-    return Edit(pointer, op, value, at, f"{at}: {_words(policy, pointer, op, value)}")
+    return Edit(pointer, op, value, at, f"{at}: {_describe(policy, pointer, op, value)}")
 
 
 def apply(policy: Policy, edits: Iterable[Edit]) -> Policy:
@@ -82,25 +83,25 @@ def change(
         if item.op == REMOVE:
             removed.append((place, int(last)))
             continue
-        holder = _holder(data, place, isinstance(_found(data, place), list) or last == "-")
+        holder = _holder(data, place, isinstance(_value_at(data, place), list) or last == "-")
         if last == "-":
             holder.append(item.value)
         else:
             holder[int(last) if isinstance(holder, list) else last] = item.value
     removed.sort(reverse=True)
     for place, index in removed:
-        remove(_found(data, place), index)
+        remove(_value_at(data, place), index)
     return removed
 
 
-def _found(data: Any, pointer: str) -> Any:
+def _value_at(data: Any, pointer: str) -> Any:
     for part in pointer.split("/")[1:]:
         data = data.get(part) if isinstance(data, dict) else None
     return data
 
 
 def _holder(data: Any, pointer: str, is_list: bool) -> Any:
-    """What stands at a pointer; where nothing does, an empty list or mapping is put there."""
+    """Return what is at a pointer; if there is nothing, put an empty list or mapping there."""
     parts = pointer.split("/")[1:]
     for number, part in enumerate(parts, 1):
         data = data.setdefault(part, [] if is_list and number == len(parts) else {})
@@ -108,7 +109,7 @@ def _holder(data: Any, pointer: str, is_list: bool) -> Any:
 
 
 def _shift(marks: Marks, place: str, index: int) -> None:
-    """Forget a list entry, and let those behind it move up."""
+    """Remove the mark of a list entry and renumber those after it."""
     behind = {
         number: mark
         for pointer, mark in marks.items()
@@ -119,11 +120,11 @@ def _shift(marks: Marks, place: str, index: int) -> None:
     marks.update({f"{place}/{number - 1}": mark for number, mark in behind.items() if number > index})
 
 
-def _words(policy: Policy, pointer: str, op: str, value: Any) -> str:
-    """What to do, in words that hold no text but what a policy can hold."""
+def _describe(policy: Policy, pointer: str, op: str, value: Any) -> str:
+    """Return an edit in words; what it quotes is text that a policy can hold."""
     place, _, last = pointer.rpartition("/")
     name = place[1:].replace("/", ".")
-    old = _found(policy.data, place)
+    old = _value_at(policy.data, place)
     if op == REMOVE:
         return f"remove {_plain(old[int(last)])} from {name}"
     if isinstance(old, list) or last == "-":
@@ -137,8 +138,3 @@ def _words(policy: Policy, pointer: str, op: str, value: Any) -> str:
 
 def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def records(edits: Iterable[Edit]) -> list[Mapping[str, Any]]:
-    """Edits as plain data."""
-    return [item.to_dict() for item in edits]

@@ -1,8 +1,9 @@
-"""Why something was refused: the smallest edit that would allow it, and what else that edit would open."""
+"""What would allow a refused call: the minimal edit, and what else that edit would allow."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,21 +26,27 @@ from ...runtime.tools.contract import SHIPPED, Tool
 from ..compare.policy_compare import WIDENING, Change, compare_policies
 from ..queries.recorded_queries import Asked, Question, questions
 from ..queries.witness import RANK, Event, Witness, witnessed
-from .edits import records
-from .minimal_edit import Smallest, smallest
+from .minimal_edit import MinimalEdit, find_minimal_edit
 
 Paint = Callable[[str, str], str]
 Line = dict[str, Any]
 
-_TRIED: Final = 60  # other calls that are tried for a witness
-_SHOWN: Final = 200  # characters of a witness in a line
-_REACHED: Final = {"url_allowlist": "url", "sandbox_path": "path"}
-_AGAIN: Final = "this call was refused before"
+_MAX_TRIES: Final = 60  # events tried for a witness; each asks two gates
+_MAX_SHOWN: Final = 200  # characters of a witness in a line
+_KIND_OF_RULE: Final = {"url_allowlist": "url", "sandbox_path": "path"}
+_REPEATED_DENIAL: Final = "this call was refused before"
 
 
 @dataclass(frozen=True)
-class Opened:
-    """What the edits let through. `witness` is something else than what was refused, None where nothing else is."""
+class OpenedAccess:
+    """One thing that the edits allow.
+
+    Attributes:
+        rule: The rule that allows it.
+        what: It in words.
+        at: `file:line` in the policy.
+        witness: An example other than what was refused, None where there is none.
+    """
 
     rule: str
     what: str
@@ -56,44 +63,59 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Why:
-    """A refusal with its smallest edit. `untold` is what could not be said of what the edit opens."""
+class DenialExplanation:
+    """What would allow a refusal.
 
-    smallest: Smallest
-    opens: tuple[Opened, ...] = ()
-    untold: tuple[str, ...] = ()
+    Attributes:
+        minimal: The minimal edit.
+        opens: What else it allows.
+        undecided: What could not be decided of what it allows.
+    """
+
+    minimal: MinimalEdit
+    opens: tuple[OpenedAccess, ...] = ()
+    undecided: tuple[str, ...] = ()
 
     def to_dict(self) -> Line:
         return {
-            "edits": records(self.smallest.edits),
-            "why_not": self.smallest.why_not,
-            "remark": self.smallest.remark,
+            "edits": [item.to_dict() for item in self.minimal.edits],
+            "why_not": self.minimal.why_not,
+            "remark": self.minimal.remark,
             "opens": [item.to_dict() for item in self.opens],
-            "untold": list(self.untold),
+            "untold": list(self.undecided),
         }
 
 
-def why(policy: Policy, tools: Mapping[str, Tool], question: Question, call: Call | None = None) -> Why:
-    """The smallest edits of `policy` that allow what it refuses, and what they open.
+def explain_denial(
+    policy: Policy, tools: Mapping[str, Tool], question: Question, call: Call | None = None
+) -> DenialExplanation:
+    """Return the minimal edits of `policy` that allow what it refuses, and what they allow besides.
 
-    `call` is the one during which a fact was met or a result came, where `question` holds none.
+    Args:
+        policy: The policy that refuses it.
+        tools: The tools of the run.
+        question: What the gate was asked.
+        call: The call during which a late fact was met or a result came, where `question` contains none.
     """
-    found = smallest(policy, tools, question)
-    if not found.edits or found.edited is None:
-        return Why(found)
-    compared = compare_policies(policy, found.edited, tools)
+    minimal = find_minimal_edit(policy, tools, question)
+    if not minimal.edits or minimal.edited is None:
+        return DenialExplanation(minimal)
+    compared = compare_policies(policy, minimal.edited, tools)
     event = _event(question, call)
-    gates = (Gate(policy, tools), Gate(found.edited, tools))
+    gates = (Gate(policy, tools), Gate(minimal.edited, tools))
     opens = tuple(
-        Opened(change.rule, change.what, change.at, _other(change, event, gates, tools))
+        OpenedAccess(change.rule, change.what, change.at, _other_witness(change, event, gates, tools))
         for change in compared.changes
         if change.kind == WIDENING
     )
-    return Why(found, opens, compared.undecided)
+    return DenialExplanation(minimal, opens, compared.undecided)
 
 
-def why_decided(gate: Gate, call: Call, counters: Counters, root: Path) -> Why | None:
-    """Why a gate refuses a call of a project, whose tools need not be among the gate's; None where it allows it."""
+def explain_decided_call(gate: Gate, call: Call, counters: Counters, root: Path) -> DenialExplanation | None:
+    """Return what would allow a call that a gate refuses, None if it allows it.
+
+    Tools of the project at `root` may be allowed too, though the gate does not have them.
+    """
     question = Question(call, counters)
     decision = question.put(gate)
     if decision is None or decision.decision == ALLOW:
@@ -104,14 +126,14 @@ def why_decided(gate: Gate, call: Call, counters: Counters, root: Path) -> Why |
     if call.name in known:
         with contextlib.suppress(InputError):  # a tool that does not load is in no run
             tools.update(tools_of([call.name], root))
-    return why(gate.policy, tools, question)
+    return explain_denial(gate.policy, tools, question)
 
 
-# ---- something else that an edit opens ---------------------------------------------------------------------------
+# ---- other calls that an edit allows ---------------------------------------------------------------------------
 
 
 def _event(question: Question, call: Call | None) -> Event:
-    """What was refused, as an event."""
+    """Return what was refused as an event."""
     call = question.call or call
     used = question.counters
     counts = {} if used is None else {
@@ -125,45 +147,43 @@ def _event(question: Question, call: Call | None) -> Event:
     return Event(call.name if call is not None else None, arguments, counts, late, question.size)
 
 
-def _other(
+def _other_witness(
     change: Change, event: Event, gates: tuple[Gate, Gate], tools: Mapping[str, Tool]
 ) -> Witness | None:
-    """A witness of a change that is not what was refused; None where none was found."""
+    """Return a witness of a change that is not what was refused, None if none was found."""
     first = change.witness
     if _is_other(change.rule, first, event, tools):
         return first
-    for number, tried in enumerate(_others(event, tools)):
-        if number == _TRIED:
-            break
-        found = witnessed(*gates, replace(tried, used=first.used))  # no more than the change takes
-        turned = RANK[found.after["decision"]] < RANK[found.before["decision"]]
-        if turned and _is_other(change.rule, found, event, tools):
-            return found
+    for nearby in itertools.islice(_nearby_events(event, tools), _MAX_TRIES):
+        witness = witnessed(*gates, replace(nearby, used=first.used))  # no more than the change takes
+        is_wider = RANK[witness.after["decision"]] < RANK[witness.before["decision"]]
+        if is_wider and _is_other(change.rule, witness, event, tools):
+            return witness
     return first if first.tool != event.tool else None
 
 
 def _is_other(rule: str, witness: Witness, event: Event, tools: Mapping[str, Tool]) -> bool:
-    """Whether a witness is of another resource than what was refused, or of another call where none is at issue."""
+    """Return whether a witness is about another resource than what was refused, or another call if there is none."""
     if witness.tool is None and event.tool is None:
         return any(event.used.get(name) != count for name, count in witness.used.items())
-    if rule in _REACHED:
-        return not _reached(rule, witness, tools) <= _reached(rule, event, tools)
+    if rule in _KIND_OF_RULE:
+        return not _resources_of(rule, witness, tools) <= _resources_of(rule, event, tools)
     return (witness.tool, witness.arguments) != (event.tool, event.arguments)
 
 
-def _reached(rule: str, asked: Event | Witness, tools: Mapping[str, Tool]) -> set[str]:
-    """The URLs or paths that an event is about, and an address that it meets."""
-    late = asked.late or {}
+def _resources_of(rule: str, event: Event | Witness, tools: Mapping[str, Tool]) -> set[str]:
+    """Return the URLs or paths that an event is about, and the address that it met."""
+    late = event.late or {}
     found = {str(late[key]) for key in ("target", "path", "address") if key in late}
-    tool = tools.get(asked.tool) if asked.tool is not None else None
+    tool = tools.get(event.tool) if event.tool is not None else None
     for resource in tool.resources if tool is not None else ():
-        if resource.kind.startswith(_REACHED[rule]):
-            found |= {str(text) for _, text in resource.find(asked.arguments)}
+        if resource.kind.startswith(_KIND_OF_RULE[rule]):
+            found |= {str(text) for _, text in resource.find(event.arguments)}
     return found
 
 
-def _others(event: Event, tools: Mapping[str, Tool]) -> Iterator[Event]:
-    """Events near to what was refused: one text, number or place changed."""
+def _nearby_events(event: Event, tools: Mapping[str, Tool]) -> Iterator[Event]:
+    """Yield events that differ from what was refused in one text, number or place."""
     if event.late is not None:
         for key, change in (("target", _other_urls), ("path", _other_paths)):
             if key in event.late:
@@ -214,7 +234,7 @@ def _other_paths(text: str) -> list[str]:
 
 
 def _with(data: Any, pointer: str, value: Any) -> Any:
-    """A copy of plain data with another value at a pointer."""
+    """Return a copy of JSON data with another value at a pointer."""
     if not pointer:
         return value
     part, _, rest = pointer[1:].partition("/")
@@ -228,43 +248,43 @@ def _with(data: Any, pointer: str, value: Any) -> Any:
 # ---- of a recorded run -----------------------------------------------------------------------------------------
 
 
-def why_of_run(
-    policy: Policy, tools: Mapping[str, Tool], asked: Iterable[Asked]
-) -> dict[tuple[int, str], Why]:
-    """Why each refusal of a run was one, by step and position; escalations that a person refused are in it too."""
-    found: dict[tuple[int, str], Why] = {}
-    known: dict[str, Why] = {}
-    for item in asked:
+def explain_run_denials(
+    policy: Policy, tools: Mapping[str, Tool], questions: Iterable[Asked]
+) -> dict[tuple[int, str], DenialExplanation]:
+    """Return what would allow each refusal of a run, by step and position; escalations are among them."""
+    explanations: dict[tuple[int, str], DenialExplanation] = {}
+    known: dict[str, DenialExplanation] = {}
+    for item in questions:
         entry = item.entry
         if entry is None or entry["decision"] == "allow":
             continue
-        if entry["reason"] == _AGAIN:
-            found[item.step, item.position] = Why(
-                Smallest(why_not="what refused this call before is what to edit")
+        if entry["reason"] == _REPEATED_DENIAL:
+            explanations[item.step, item.position] = DenialExplanation(
+                MinimalEdit(why_not="what refused this call before is what to edit")
             )
             continue
         # the same refusal again and again is one case
         same = f"{entry['rule_id']} {entry['reason']} {item.question.check} {item.question.size}"
         same += canonical_json.digest(f"{item.call}")
         if same not in known:
-            known[same] = why(policy, tools, item.question, item.call)
-        found[item.step, item.position] = known[same]
-    return found
+            known[same] = explain_denial(policy, tools, item.question, item.call)
+        explanations[item.step, item.position] = known[same]
+    return explanations
 
 
-def add_why(explained: Explained, step: int | None, paint: Paint) -> None:
-    """Say of each refusal of an explained run, or of one step, what would allow it."""
+def add_explanations(explained: Explained, step: int | None, paint: Paint) -> None:
+    """Add to an explained run, or to one step of it, what would allow each refusal."""
     gate = explained.gate
     if gate is None:
         return
     asked = [item for item in questions(explained.recorded, gate.tools) if step in (None, item.step)]
-    for place, found in why_of_run(gate.policy, gate.tools, asked).items():
-        explained.more[place] = found.to_dict(), lines_of(found, paint)
+    for place, explanation in explain_run_denials(gate.policy, gate.tools, asked).items():
+        explained.more[place] = explanation.to_dict(), text_lines(explanation, paint)
 
 
-def lines_of(found: Why, paint: Paint) -> list[str]:
-    """A refusal's smallest edit as lines of text; nothing in them but words of ours acts on a terminal."""
-    best = found.smallest
+def text_lines(explanation: DenialExplanation, paint: Paint) -> list[str]:
+    """Return an explanation as lines of text, with foreign text escaped for a terminal."""
+    best = explanation.minimal
     if best.why_not is not None:
         return [paint(f"no edit of the policy allows it: {visible(best.why_not)}", "yellow")]
     if not best.edits:
@@ -273,23 +293,25 @@ def lines_of(found: Why, paint: Paint) -> list[str]:
     out += [f"        and: {visible(item.text)}" for item in best.edits[1:]]
     if best.remark is not None:
         out.append(f"       note: {visible(best.remark)}")
-    for item in found.opens:
-        shown = "nothing but what was refused" if item.witness is None else _brief(item.witness)
+    for item in explanation.opens:
+        shown = "nothing but what was refused" if item.witness is None else _witness_line(item.witness)
         out.append(f"that opens: {visible(item.what)}")
         out.append(f"    such as: {visible(shown)}")
-    out += [f"    unknown: {visible(word)}" for word in found.untold]
+    out += [f"    unknown: {visible(word)}" for word in explanation.undecided]
     return out
 
 
-def _brief(witness: Witness) -> str:
-    """A witness in one line: what would be asked, and how the answer changes."""
+def _witness_line(witness: Witness) -> str:
+    """Return a witness in one line: what would be asked, and how the answer changes."""
     if witness.tool is None:
         what = "a step"
     else:
-        what = f"{witness.tool} {_cut(json.dumps(witness.arguments, sort_keys=True, ensure_ascii=False))}"
+        what = (
+            f"{witness.tool} {_truncate(json.dumps(witness.arguments, sort_keys=True, ensure_ascii=False))}"
+        )
     if witness.late is not None:
         met = {key: value for key, value in sorted(witness.late.items()) if key != "rule"}
-        what += f" meeting {_cut(json.dumps(met, ensure_ascii=False))}"
+        what += f" meeting {_truncate(json.dumps(met, ensure_ascii=False))}"
     if witness.result_bytes is not None:
         what += f" with a result of {counted(witness.result_bytes, 'byte')}"
     if witness.used:
@@ -297,5 +319,5 @@ def _brief(witness: Witness) -> str:
     return f"{what}: {witness.before['decision']} -> {witness.after['decision']}"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+def _truncate(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"

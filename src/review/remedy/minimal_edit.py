@@ -1,8 +1,8 @@
-"""The smallest edit of a policy that allows what it refused.
+"""The minimal edit of a policy that allows what it refused.
 
-Smallest means: each objection of the gate is answered by the one change that opens least (the exact URL as an
-entry, reading before writing, a limit just enough, one address), and no change can be left out. Two exact entries
-open less than one entry for the folder they share, so they are two changes.
+Minimal means: each refusal of the gate is answered by the one change that allows least besides (the exact URL as an
+entry, reading before writing, the lowest sufficient limit, one address), and no change can be left out. Two exact
+entries allow less than one entry for the folder they share, so they are two changes.
 """
 
 from __future__ import annotations
@@ -22,44 +22,58 @@ from ...runtime.tools.contract import Tool
 from ..queries.recorded_queries import Question
 from .edits import ADD, REMOVE, REPLACE, Edit, apply, edit
 
-MOST: Final = 32  # edits; a call that takes more is no case for one
+MAX_EDITS: Final = 32  # a call that takes more needs another policy, not an edit
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _LONGEST_ENTRY: Final = 2048
 _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")  # NAT64: an IPv4 address inside
 
 
 @dataclass(frozen=True)
-class Smallest:
-    """The edits that allow what was refused, or in `why_not` why no edit of the policy does.
+class MinimalEdit:
+    """The edits that allow what was refused, or why no edit of the policy does.
 
-    `edited` is the policy with them made, `wanted` what they are for; `remark` says what a run needs besides.
+    Attributes:
+        edits: The edits; none if the policy allows it already.
+        edited: The policy with the edits made.
+        why_not: Why no edit helps, else None.
+        remark: What a run needs besides, else None.
+        plan: What the edits were made from.
     """
 
     edits: tuple[Edit, ...] = ()
     edited: Policy | None = None
     why_not: str | None = None
     remark: str | None = None
-    wanted: Wanted | None = None
+    plan: EditPlan | None = None
 
 
-class _NoEdit(Exception):
-    """No edit of the policy answers an objection."""
+class _NoEditHelps(Exception):
+    """No edit of the policy answers a refusal."""
 
 
 @dataclass
-class Wanted:
-    """What a policy is to hold besides: kept apart from edits, since a later want may cover an earlier one."""
+class EditPlan:
+    """What a policy is to contain in addition; apart from its edits, since a later entry may cover an earlier one.
+
+    Attributes:
+        urls: Entries of `url_allowlist`.
+        tools: Names for `tool_registry.allowed`.
+        networks: Entries of `private_networks`.
+        tools_to_undeny: Names to remove from `tool_registry.denied`.
+        tools_to_unapprove: Names to remove from `approval.required_for`.
+        scalars: Values by JSON Pointer: limits, mounts, `arg_schema_enforcement`.
+    """
 
     urls: list[str] = field(default_factory=list)
     tools: list[str] = field(default_factory=list)
     networks: list[str] = field(default_factory=list)
-    not_denied: list[str] = field(default_factory=list)
-    not_approved: list[str] = field(default_factory=list)
+    tools_to_undeny: list[str] = field(default_factory=list)
+    tools_to_unapprove: list[str] = field(default_factory=list)
     scalars: dict[str, Any] = field(default_factory=dict)
 
-    def also(self, other: Wanted) -> None:
-        """Want what another wants too: of two limits the higher, writing before reading."""
-        for name in ("urls", "tools", "networks", "not_denied", "not_approved"):
+    def merge(self, other: EditPlan) -> None:
+        """Add what another plan contains: of two limits the higher, and writing before reading."""
+        for name in ("urls", "tools", "networks", "tools_to_undeny", "tools_to_unapprove"):
             held = getattr(self, name)
             held += [item for item in getattr(other, name) if item not in held]
         for pointer, value in other.scalars.items():
@@ -68,20 +82,23 @@ class Wanted:
                 self.scalars[pointer] = value
 
     def edits(self, policy: Policy) -> list[Edit]:
-        """The wants as edits of a policy, in the order of its sections."""
-        found = [edit(policy, f"/tool_registry/denied/{policy.denied[n]}", REMOVE) for n in self.not_denied]
+        """Return the plan as edits of a policy, in the order of its sections."""
+        found = [
+            edit(policy, f"/tool_registry/denied/{policy.denied[n]}", REMOVE) for n in self.tools_to_undeny
+        ]
         found += [edit(policy, "/tool_registry/allowed/-", ADD, name) for name in self.tools]
         found += _url_edits(policy, self.urls)
         found += [edit(policy, "/private_networks/-", ADD, network) for network in self.networks]
         for pointer, value in self.scalars.items():
-            there = _holds(policy, pointer)
-            found.append(edit(policy, pointer, REPLACE if there else ADD, value))
+            found.append(edit(policy, pointer, REPLACE if _contains(policy, pointer) else ADD, value))
         asked = policy.approval_for
-        found += [edit(policy, f"/approval/required_for/{asked[name]}", REMOVE) for name in self.not_approved]
+        found += [
+            edit(policy, f"/approval/required_for/{asked[name]}", REMOVE) for name in self.tools_to_unapprove
+        ]
         return found
 
 
-def _holds(policy: Policy, pointer: str) -> bool:
+def _contains(policy: Policy, pointer: str) -> bool:
     data: Any = policy.data
     for part in pointer.split("/")[1:]:
         if not isinstance(data, dict) or part not in data:
@@ -90,41 +107,43 @@ def _holds(policy: Policy, pointer: str) -> bool:
     return True
 
 
-def smallest(
-    policy: Policy, tools: Mapping[str, Tool], question: Question, *, may_ask: bool = False
-) -> Smallest:
-    """The smallest edits under which a gate allows what is asked; none are needed where it does already.
+def find_minimal_edit(
+    policy: Policy, tools: Mapping[str, Tool], question: Question, *, allow_escalation: bool = False
+) -> MinimalEdit:
+    """Return the minimal edits under which a gate allows what is asked.
 
-    `tools` are those of the run: an edit lets none in that is not among them. An escalation counts as refused
-    unless it `may_ask` a person.
+    Args:
+        policy: The policy that may refuse it.
+        tools: The tools of the run; an edit allows no other.
+        question: What the gate is asked.
+        allow_escalation: Whether asking a person counts as allowed.
     """
-    wanted = Wanted()
+    plan = EditPlan()
     edited = policy
     decision: Decision | None = None
-    passes = (ALLOW, ESCALATE) if may_ask else (ALLOW,)
+    passes = (ALLOW, ESCALATE) if allow_escalation else (ALLOW,)
     try:
-        for _ in range(MOST + 1):
+        for _ in range(MAX_EDITS + 1):
             decision = question.put(Gate(edited, tools))
             if decision is None or decision.decision in passes:
-                edits = tuple(wanted.edits(policy))
-                return Smallest(edits, edited, remark=_remark(policy, wanted), wanted=wanted)
-            _answer(decision, question, edited, tools, wanted)
-            edited = apply(policy, wanted.edits(policy))
-    except _NoEdit as reason:
-        return Smallest(why_not=str(reason), wanted=wanted)
+                return MinimalEdit(tuple(plan.edits(policy)), edited, remark=_remark(policy, plan), plan=plan)
+            _plan_for(decision, question, edited, tools, plan)
+            edited = apply(policy, plan.edits(policy))
+    except _NoEditHelps as reason:
+        return MinimalEdit(why_not=str(reason), plan=plan)
     except PolicyError as error:
         why_not = f"no policy may be so: {error.message}"
-        return Smallest(why_not=why_not)
-    return Smallest(why_not=f"it takes more than {MOST} edits")
+        return MinimalEdit(why_not=why_not)
+    return MinimalEdit(why_not=f"it takes more than {MAX_EDITS} edits")
 
 
-def _remark(policy: Policy, wanted: Wanted) -> str | None:
-    """What else a run under the edited policy needs, which the gate does not ask for."""
-    for pointer, access in wanted.scalars.items():
+def _remark(policy: Policy, plan: EditPlan) -> str | None:
+    """Return what a run under the edited policy needs besides, which the gate does not check."""
+    for pointer, access in plan.scalars.items():
         name = pointer.removeprefix("/sandbox/mounts/")
         if name != pointer and access == "read" and name not in policy.mounts:
             return f"a run has mount {name} for reading only where it binds a folder to it"
-    for entry in wanted.urls:
+    for entry in plan.urls:
         host = parse_entry(entry).host
         if _is_address(host) and not policy.networks.allows(host):
             return f"a run takes an entry for {host} only where private_networks holds that address"
@@ -139,65 +158,65 @@ def _is_address(host: str) -> bool:
     return True
 
 
-# ---- one objection, one want ------------------------------------------------------------------------------------
+# ---- one refusal, one addition to the plan ------------------------------------------------------------
 
 
-def _answer(
-    decision: Decision, question: Question, policy: Policy, tools: Mapping[str, Tool], wanted: Wanted
+def _plan_for(
+    decision: Decision, question: Question, policy: Policy, tools: Mapping[str, Tool], plan: EditPlan
 ) -> None:
-    """Add to `wanted` what an objection of `policy` asks for. Raises _NoEdit."""
+    """Add to the plan what a refusal of `policy` calls for. Raises _NoEditHelps."""
     facts = decision.facts
     if decision.rule_id == "tool_registry":
-        _registry(question, policy, tools, wanted)
+        _plan_registry(question, policy, tools, plan)
     elif decision.rule_id == "url_allowlist":
-        _url(facts, question, policy, wanted)
+        _plan_url(facts, question, policy, plan)
     elif decision.rule_id == "sandbox_path":
-        _mount(facts, policy, wanted)
+        _plan_mount(facts, policy, plan)
     elif decision.rule_id == "arg_schema":
-        _schema(decision, question, policy, tools, wanted)
+        _plan_schema(decision, question, policy, tools, plan)
     elif decision.rule_id == "cycle_detection":
-        _limit("/cycle_detection/max_repeats", facts["used"] + 1, wanted)
+        _plan_limit("/cycle_detection/max_repeats", facts["used"] + 1, plan)
     elif decision.rule_id == "loop_budget":
         # a result has to fit, everything else needs room for one more
         more = 0 if question.size is not None else 1
-        _limit(f"/loop_budget/{facts['budget']}", facts["used"] + more, wanted)
+        _plan_limit(f"/loop_budget/{facts['budget']}", facts["used"] + more, plan)
     elif decision.rule_id == "approval" and question.call is not None:
-        wanted.not_approved.append(question.call.name)
+        plan.tools_to_unapprove.append(question.call.name)
     else:
-        raise _NoEdit("the gate itself failed, which no policy mends")
+        raise _NoEditHelps("the gate itself failed, which no policy mends")
 
 
-def _limit(pointer: str, value: int, wanted: Wanted) -> None:
-    if wanted.scalars.get(pointer) == value:
-        raise _NoEdit(f"no limit of {pointer[1:].replace('/', '.')} is enough")
-    wanted.scalars[pointer] = value
+def _plan_limit(pointer: str, value: int, plan: EditPlan) -> None:
+    if plan.scalars.get(pointer) == value:
+        raise _NoEditHelps(f"no limit of {pointer[1:].replace('/', '.')} is enough")
+    plan.scalars[pointer] = value
 
 
-def _registry(question: Question, policy: Policy, tools: Mapping[str, Tool], wanted: Wanted) -> None:
+def _plan_registry(question: Question, policy: Policy, tools: Mapping[str, Tool], plan: EditPlan) -> None:
     name = question.call.name if question.call is not None else None
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _NoEdit("no policy can hold that name of a tool")
+        raise _NoEditHelps("no policy can hold that name of a tool")
     if name not in tools:
-        raise _NoEdit("the run has no such tool, and a policy brings none")
+        raise _NoEditHelps("the run has no such tool, and a policy brings none")
     if name in policy.denied:
-        wanted.not_denied.append(name)
+        plan.tools_to_undeny.append(name)
     if name not in policy.allowed:
-        wanted.tools.append(name)
+        plan.tools.append(name)
 
 
-def _url(facts: Mapping[str, Any], question: Question, policy: Policy, wanted: Wanted) -> None:
+def _plan_url(facts: Mapping[str, Any], question: Question, policy: Policy, plan: EditPlan) -> None:
     if "malformed" in facts:
-        raise _NoEdit("no policy accepts such a URL: what two programs may read differently is refused")
+        raise _NoEditHelps("no policy accepts such a URL: what two programs may read differently is refused")
     target = parse_url(_resource(facts, question, "target"))
     address = question.check.get("address") if question.check is not None else None
     if policy.allowlist.match(target) is None:
-        wanted.urls.append(_entry(target))
+        plan.urls.append(_entry(target))
     elif address is not None:
-        wanted.networks.append(_network(str(address), policy, wanted))
+        plan.networks.append(_network(str(address), policy, plan))
 
 
 def _resource(facts: Mapping[str, Any], question: Question, key: str) -> str:
-    """The text of the URL or path that was refused: from the fact, or from the call's arguments."""
+    """Return the URL or path that was refused, from the late fact or the call's arguments."""
     if question.check is not None:
         return str(question.check[key])
     assert question.call is not None and question.call.arguments is not None
@@ -205,14 +224,14 @@ def _resource(facts: Mapping[str, Any], question: Question, key: str) -> str:
 
 
 def _entry(target: Target) -> str:
-    """The narrowest entry that allows a target: its path if an entry can name that, else a folder above it."""
+    """Return the narrowest entry that allows a target: its path if an entry can name it, else a folder above it."""
     path = target.path
     while True:
         text = f"{target.origin}{path}"
         if len(text) <= _LONGEST_ENTRY and _matches(text, target):
             return text
         if path == "/":
-            raise _NoEdit("no entry of a URL list can name such a URL")
+            raise _NoEditHelps("no entry of a URL list can name such a URL")
         # below a folder: first with the slash, which covers less
         path = path[:-1] if path.endswith("/") else path[: path.rindex("/") + 1]
 
@@ -224,33 +243,33 @@ def _matches(entry: str, target: Target) -> bool:
         return False
 
 
-def _network(address: str, policy: Policy, wanted: Wanted) -> str:
-    """The network of one address, or of the IPv4 address that it carries."""
+def _network(address: str, policy: Policy, plan: EditPlan) -> str:
+    """Return the network of one address, or of the IPv4 address embedded in it."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
-        raise _NoEdit("what was met is no plain address, and no policy allows that") from None
-    carried = [parsed]
+        raise _NoEditHelps("what was met is no plain address, and no policy allows that") from None
+    embedded = [parsed]
     if isinstance(parsed, ipaddress.IPv6Address) and (parsed in _TRANSLATED or parsed.ipv4_mapped):
-        carried = [ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF)]
-    network = f"{carried[0]}/{carried[0].max_prefixlen}"
-    if network in wanted.networks or "%" in address:
-        raise _NoEdit("no network of a policy opens such an address")
+        embedded = [ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF)]
+    network = f"{embedded[0]}/{embedded[0].max_prefixlen}"
+    if network in plan.networks or "%" in address:
+        raise _NoEditHelps("no network of a policy opens such an address")
     return network
 
 
-def _mount(facts: Mapping[str, Any], policy: Policy, wanted: Wanted) -> None:
+def _plan_mount(facts: Mapping[str, Any], policy: Policy, plan: EditPlan) -> None:
     if "malformed" in facts:
-        raise _NoEdit("no policy accepts such a path: what two programs may read differently is refused")
+        raise _NoEditHelps("no policy accepts such a path: what two programs may read differently is refused")
     if "found" in facts:
         if facts["found"] == "unbound mount":
-            raise _NoEdit("the run binds no folder to that mount, which a policy does not do")
-        raise _NoEdit(f"the sandbox follows no {facts['found']}, whatever a policy says")
-    wanted.scalars[f"/sandbox/mounts/{facts['mount']}"] = facts["access"]
+            raise _NoEditHelps("the run binds no folder to that mount, which a policy does not do")
+        raise _NoEditHelps(f"the sandbox follows no {facts['found']}, whatever a policy says")
+    plan.scalars[f"/sandbox/mounts/{facts['mount']}"] = facts["access"]
 
 
-def _schema(
-    decision: Decision, question: Question, policy: Policy, tools: Mapping[str, Tool], wanted: Wanted
+def _plan_schema(
+    decision: Decision, question: Question, policy: Policy, tools: Mapping[str, Tool], plan: EditPlan
 ) -> None:
     call = question.call
     assert call is not None
@@ -258,29 +277,29 @@ def _schema(
     fits = isinstance(arguments, dict) and call.name in tools
     if not (policy.strict_arguments and fits and tools[call.name].shape_validator.accepts(arguments)):
         pointer, keyword = decision.facts["pointer"] or "/", decision.facts["keyword"]
-        raise _NoEdit(f"the tool's schema decides, not the policy ({pointer} {keyword})")
-    wanted.scalars["/arg_schema_enforcement"] = "shape"
+        raise _NoEditHelps(f"the tool's schema decides, not the policy ({pointer} {keyword})")
+    plan.scalars["/arg_schema_enforcement"] = "shape"
 
 
 # ---- URL entries ------------------------------------------------------------------------------------------------
 
 
 def _url_edits(policy: Policy, urls: Sequence[str]) -> list[Edit]:
-    """Entries to add; an entry that a new one covers makes room for it, since a policy may hold no such entry."""
+    """Return the edits that add entries; one that a new entry covers is replaced, as a policy may not contain both."""
     held = list(policy.data.get("url_allowlist", ()))
     found: list[Edit] = []
     for url in uncovered(urls):
-        inert = [i for i, entry in enumerate(held) if _covers(url, entry)]
-        if not inert:
+        covered = [i for i, entry in enumerate(held) if _covers(url, entry)]
+        if not covered:
             found.append(edit(policy, "/url_allowlist/-", ADD, url))
             continue
-        found.append(edit(policy, f"/url_allowlist/{inert[0]}", REPLACE, url))
-        found += [edit(policy, f"/url_allowlist/{i}", REMOVE) for i in inert[1:]]
+        found.append(edit(policy, f"/url_allowlist/{covered[0]}", REPLACE, url))
+        found += [edit(policy, f"/url_allowlist/{i}", REMOVE) for i in covered[1:]]
     return found
 
 
 def uncovered(urls: Iterable[str]) -> list[str]:
-    """Entries without those that others of them cover."""
+    """Return the entries that no other of them covers."""
     entries = {url: parse_entry(url) for url in urls}
     held = {(entry.scheme, entry.host, entry.port, entry.prefix) for entry in entries.values()}
     return [
@@ -291,19 +310,19 @@ def uncovered(urls: Iterable[str]) -> list[str]:
 
 
 def _wider(prefix: str) -> Iterator[str]:
-    """Every prefix that covers this one."""
+    """Yield every prefix that covers this one."""
     places = [at for at, sign in enumerate(prefix) if sign == "/"]
     for cut in {1, *places, *(at + 1 for at in places)} - {0, len(prefix)}:
         yield prefix[:cut]
 
 
 def _covers(wide: str, narrow: str) -> bool:
-    """Whether one entry allows all that another does."""
+    """Return whether one entry allows all that another does."""
     try:
-        return Allowlist([wide]).match(parse_url(_whole(narrow))) is not None
+        return Allowlist([wide]).match(parse_url(_with_scheme(narrow))) is not None
     except Malformed:
         return False
 
 
-def _whole(entry: str) -> str:
+def _with_scheme(entry: str) -> str:
     return entry if "://" in entry else f"https://{entry}"

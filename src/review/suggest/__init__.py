@@ -1,8 +1,8 @@
 """Policies drafted from recorded runs.
 
-- `suggest`: the tightest policy that a run passes under
-- `requirements`: what the calls of a run need of a policy
-- `required_limits`: the budgets that a run needs
+- `suggest`: the tightest policy under which a run passes
+- `requirements`: what a run requires of a policy
+- `required_limits`: the limits that a run requires
 - `policy_writer`: a policy as YAML text with comments
 - `text_edits`: edits in the text of a policy file
 """

@@ -1,4 +1,4 @@
-"""A policy as the text of a YAML file, with a head and with words beside its lines."""
+"""A policy as the text of a YAML file, with comments at its head and beside its lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from ...runtime.formats.escape import printable
 from ...runtime.formats.strict_yaml import YamlError, load
 
-_WIDE: Final = 80
+_MAX_WIDTH: Final = 80
 # the order of the shipped policy; what is not here comes last
 _ORDER: Final = (
     *("schema", "tool_registry", "url_allowlist", "private_networks", "sandbox", "arg_schema_enforcement"),
@@ -18,74 +18,75 @@ _ORDER: Final = (
 )
 
 
-def policy_text(data: Mapping[str, Any], head: Iterable[str], beside: Mapping[str, str]) -> str:
-    """The text of a policy file. `head` are paragraphs; `beside` has a comment by the pointer of its line,
-    behind which `=` and the entry stand where that is a list.
+def policy_text(data: Mapping[str, Any], head: Iterable[str], line_comments: Mapping[str, str]) -> str:
+    """Return the text of a policy file.
 
-    Comments are plain ASCII, so that none can end and go on as something else.
+    Comments are plain ASCII, so that no character in one can end its line.
+
+    Args:
+        data: The policy.
+        head: Paragraphs of the comment at the top.
+        line_comments: A comment by the JSON Pointer of its line; for an entry of a list, the list's pointer, `=` and
+            the entry.
     """
-    lines = comments(head)
+    lines = comment_lines(head)
     for key in sorted(data, key=lambda key: (_ORDER.index(key) if key in _ORDER else len(_ORDER), key)):
-        lines += _entry(key, data[key], f"/{key}", 0, beside)
+        lines += _entry(key, data[key], f"/{key}", 0, line_comments)
     return "".join(f"{line}\n" for line in lines)
 
 
-def comments(paragraphs: Iterable[str]) -> list[str]:
-    """Paragraphs as lines that begin with `#`."""
-    return [line for text in paragraphs for line in _comment(ascii_only(text))]
-
-
-def _comment(plain: str) -> list[str]:
-    return textwrap.wrap(
-        plain,
-        _WIDE,
+def comment_lines(paragraphs: Iterable[str]) -> list[str]:
+    """Return paragraphs as lines that begin with `#`."""
+    wrapper = textwrap.TextWrapper(
+        _MAX_WIDTH,
         initial_indent="# ",
         subsequent_indent="#   ",
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line for text in paragraphs for line in wrapper.wrap(ascii_only(text))]
 
 
 def ascii_only(text: str) -> str:
-    """Text as plain ASCII that can be seen."""
+    """Return text as printable ASCII, with escapes for anything else."""
     return printable(text, len(text) + 1)[1:-1] if not (text.isascii() and text.isprintable()) else text
 
 
-def _entry(key: str, value: Any, pointer: str, depth: int, beside: Mapping[str, str]) -> list[str]:
+def _entry(key: str, value: Any, pointer: str, depth: int, line_comments: Mapping[str, str]) -> list[str]:
     indent = "  " * depth
     start = f"{indent}{plain_key(key)}:"
     if isinstance(value, dict) and value:
         inner = [
             line
             for name in value
-            for line in _entry(name, value[name], f"{pointer}/{name}", depth + 1, beside)
+            for line in _entry(name, value[name], f"{pointer}/{name}", depth + 1, line_comments)
         ]
         return [start, *inner]
     if isinstance(value, list) and value:
         out = [start]
         for item in value:
-            out += _line(f"{indent}  - {plain_scalar(item)}", beside.get(f"{pointer}={item}"))
+            out += _line(f"{indent}  - {plain_scalar(item)}", line_comments.get(f"{pointer}={item}"))
         return out
-    return _line(f"{start} {plain_scalar(value)}", beside.get(pointer))
+    return _line(f"{start} {plain_scalar(value)}", line_comments.get(pointer))
 
 
-def _line(text: str, word: str | None) -> list[str]:
-    """A line with a comment beside it, or above it where that is too wide."""
-    if word is None:
+def _line(text: str, comment: str | None) -> list[str]:
+    """Return a line with its comment beside it, or above it where the line would be too wide."""
+    if comment is None:
         return [text]
-    comment = f"# {ascii_only(word)}"
-    if len(text) + len(comment) + 2 <= _WIDE:
+    comment = f"# {ascii_only(comment)}"
+    if len(text) + len(comment) + 2 <= _MAX_WIDTH:
         return [f"{text}  {comment}"]
     return [" " * (len(text) - len(text.lstrip())) + comment, text]
 
 
 def plain_key(name: str) -> str:
-    """A key as it is, where every reader takes it for that text."""
+    """Return a key without quotes where our reader takes it for that text, else in the quotes of JSON."""
     return name if _reads_as(f"{name}: 1\n", {name: 1}) else json.dumps(name)
 
 
 def plain_scalar(value: Any) -> str:
-    """A scalar without quotes where every reader takes it for the same, else in the quotes of JSON."""
+    """Return a scalar without quotes where every YAML reader takes it for the same, else in the quotes of JSON."""
     if isinstance(value, str) and ":" not in value and _reads_as(f"- {value}\n", [value]):
         return value
     return json.dumps(value)

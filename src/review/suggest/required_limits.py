@@ -1,4 +1,4 @@
-"""The limits that a recorded run needs: each just enough for what the run used, and for what it was told."""
+"""The limits that a recorded run needs: each just enough for what the run used and what its model was told."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ COUNTED: Final = ("loop_budget", "cycle_detection")  # rules that count
 
 
 @dataclass
-class Used:
-    """What a run asked room for: the least that each limit may be."""
+class Usage:
+    """What a run used: the lowest value that each limit may have.
+
+    Attributes:
+        refused: The questions that a limit refused.
+    """
 
     iterations: int = 1
     tokens: int = 1
@@ -25,23 +29,28 @@ class Used:
     refused: list[Asked] = field(default_factory=list)
 
     @classmethod
-    def by(cls, asked: Iterable[tuple[Asked, int]]) -> Used:
-        """By questions, each with the calls that would have been made before it besides those that were."""
-        found = cls()
-        for item, extra in asked:
-            found._add(item.question, extra)
-            if item.refused and item.entry is not None and item.entry["rule_id"] in COUNTED:
-                found.refused.append(item)
-        return found
+    def of(cls, questions: Iterable[tuple[Asked, int]]) -> Usage:
+        """Return the usage of a run.
 
-    def _add(self, question: Question, extra: int) -> None:
+        Args:
+            questions: Each question, with the number of calls that would have been made before it in addition to
+                those that were.
+        """
+        usage = cls()
+        for item, extra_calls in questions:
+            usage._add(item.question, extra_calls)
+            if item.refused and item.entry is not None and item.entry["rule_id"] in COUNTED:
+                usage.refused.append(item)
+        return usage
+
+    def _add(self, question: Question, extra_calls: int) -> None:
         used = question.counters
         if used is None:
             return
         if question.size is not None:
             self.result_bytes = max(self.result_bytes, used.result_bytes + question.size)
         elif question.call is not None:
-            self.tool_calls = max(self.tool_calls, used.tool_calls + extra + 1)
+            self.tool_calls = max(self.tool_calls, used.tool_calls + extra_calls + 1)
             self.result_bytes = max(self.result_bytes, used.result_bytes + 1)
             self.repeats = max(self.repeats, max(used.repeats.values(), default=0) + 1)
         else:
@@ -49,29 +58,41 @@ class Used:
             self.tokens = max(self.tokens, used.tokens + 1)
 
 
-def budget(
-    used: Used, steps: Sequence[Line], limits: Mapping[str, int], wrap_up: bool, beside: dict[str, str]
+def required_budget(
+    used: Usage,
+    steps: Sequence[Line],
+    limits: Mapping[str, int],
+    wrap_up: bool,
+    line_comments: dict[str, str],
 ) -> dict[str, Any]:
-    """A `loop_budget` of what was used; `limits` are the recorded ones, which words in `beside` tell of."""
-    found: dict[str, Any] = {
+    """Return the lowest `loop_budget` under which a run goes as recorded.
+
+    Args:
+        used: What the run used.
+        steps: Its step lines.
+        limits: Its recorded limits.
+        wrap_up: Whether its last step within the limits is offered without tools.
+        line_comments: Gets a comment for each limit that differs from the recorded one.
+    """
+    budget: dict[str, Any] = {
         "max_iterations": _iterations(used.iterations, steps, limits["max_iterations"], wrap_up),
-        "max_tokens": max(used.tokens, min(_spoken(steps), limits["max_tokens"])),
+        "max_tokens": max(used.tokens, min(_tokens_for_replies(steps), limits["max_tokens"])),
         "max_tool_calls": used.tool_calls,
         "max_result_bytes": used.result_bytes,
     }
-    for name, value in found.items():
+    for name, value in budget.items():
         if value != limits[name]:
             words = f"was {limits[name]}"
             if name == "max_iterations" and value > used.iterations:
                 words = f"{used.iterations} taken; any lower, and the model is told so; {words}"
-            beside.setdefault(f"/loop_budget/{name}", words)
+            line_comments.setdefault(f"/loop_budget/{name}", words)
     if wrap_up:
-        found["wrap_up"] = True
-    return found
+        budget["wrap_up"] = True
+    return budget
 
 
-def line_of(item: Asked) -> str:
-    """The line of the limit that a question was refused by."""
+def limit_pointer(item: Asked) -> str:
+    """Return the JSON Pointer of the limit that refused a question."""
     assert item.entry is not None
     if item.entry["rule_id"] == "cycle_detection":
         return "/cycle_detection/max_repeats"
@@ -79,17 +100,17 @@ def line_of(item: Asked) -> str:
 
 
 def _iterations(least: int, steps: Sequence[Line], most: int, wrap_up: bool) -> int:
-    """The least limit under which the model is told of its last steps just when it was then."""
-    told = [line.get("notice") for line in steps if line["llm_input"] is not None]
+    """Return the lowest limit under which the model is told of its last steps when it was told then."""
+    notices = [line.get("notice") for line in steps if line["llm_input"] is not None]
     for limit in (least, least + 1, least + 2, most):
-        if least <= limit <= most and _notices(limit, told, wrap_up):
+        if least <= limit <= most and _gives_notices(limit, notices, wrap_up):
             return limit
     return least
 
 
-def _notices(limit: int, told: Sequence[str | None], wrap_up: bool) -> bool:
-    """Whether a limit brings the notices that there were."""
-    for done, then in enumerate(told):
+def _gives_notices(limit: int, recorded: Sequence[str | None], wrap_up: bool) -> bool:
+    """Return whether the model is given the recorded notices under a limit."""
+    for done, then in enumerate(recorded):
         left = limit - done
         last = left == 1 and wrap_up
         now = "last" if last else "two_left" if left == 2 < limit else None
@@ -98,8 +119,8 @@ def _notices(limit: int, told: Sequence[str | None], wrap_up: bool) -> bool:
     return True
 
 
-def _spoken(steps: Sequence[Line]) -> int:
-    """The tokens that leave room for what the model said, the last time too."""
+def _tokens_for_replies(steps: Sequence[Line]) -> int:
+    """Return the smallest `max_tokens` under which every recorded reply fits."""
     before, most = 0, 1
     for line in steps:
         most = max(most, before + line["usage"]["output_tokens"])

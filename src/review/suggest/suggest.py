@@ -1,6 +1,6 @@
-"""A policy drafted from a recorded run: the tightest that its decisions pass under; or edits of a given policy.
+"""A policy drafted from a recorded run: the tightest under which its decisions pass; or edits of a given policy.
 
-A draft is for review. It is never put in the place of a policy.
+A draft is for review and never replaces a policy.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ...runtime.policy.policy import Policy
 from ...runtime.tools.contract import Tool
 from ..queries.recorded_queries import Asked, questions
 from ..remedy.edits import Edit, apply
-from ..remedy.minimal_edit import Wanted, smallest
+from ..remedy.minimal_edit import EditPlan, find_minimal_edit
 from .policy_writer import policy_text
-from .requirements import Gathering, Needs, shifted
+from .requirements import RequirementCollector, Requirements, with_extra_calls
 
 Line = dict[str, Any]
 
@@ -30,43 +30,48 @@ _DRAFT: Final = "draft.yaml"
 
 @dataclass(frozen=True)
 class Proof:
-    """What a run's questions come to under a drafted policy.
+    """How a run fares under a drafted policy.
 
-    `asked` of them `pass_now`; `refused` are (step, position, what, why) of those that do not. `begins` says why a
-    run set up like this one does not begin under the draft, None where it does. `replayed` is the run answered from
-    its record under the draft.
+    Attributes:
+        question_count: Questions of the run to its gate.
+        refused: Step, position, what and why of each question that does not pass.
+        start_error: Why a run set up like this one does not start, None if it does.
+        replayed: The run replayed from its record.
     """
 
-    asked: int
-    pass_now: int
+    question_count: int
     refused: tuple[tuple[int, str, str, str], ...]
-    begins: str | None
+    start_error: str | None
     replayed: Counterfactual
 
     @property
-    def whole(self) -> bool:
-        """Whether the run begins, and every decision of it passes."""
-        return not self.refused and self.begins is None
+    def passing_count(self) -> int:
+        """Questions that pass."""
+        return self.question_count - len(self.refused)
 
-    def words(self) -> list[str]:
-        """What was proved, and what is not known, in sentences."""
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run starts and every decision of it passes."""
+        return not self.refused and self.start_error is None
+
+    def sentences(self) -> list[str]:
+        """Return what was proved, and what is not known."""
         then, total = self.replayed, self.replayed.same + self.replayed.behind + bool(self.replayed.flip)
-        found = [
-            f"asked again, {self.pass_now} of the run's {self.asked} questions to the gate pass under it."
-        ]
-        if self.begins is not None:
-            found.append(f"a run set up like this one does not begin under it: {self.begins}.")
+        passing = f"{self.passing_count} of the run's {self.question_count} questions"
+        found = [f"asked again, {passing} to the gate pass under it."]
+        if self.start_error is not None:
+            found.append(f"a run set up like this one does not begin under it: {self.start_error}.")
         if then.untold is not None:
             found.append(f"nothing is known of a replay under it: {then.untold}.")
         elif then.is_same:
             found.append(f"replayed under it, every decision is as recorded ({total}).")
         elif then.flip is not None:
-            turned = (
+            change = (
                 "is allowed now" if then.flip.kind == WIDENING else f"goes another way ({then.flip.kind})"
             )
             found.append(
                 f"replayed under it, {then.same} of {total} decisions are as recorded, then one of step "
-                f"{then.flip.step} {turned}; what the run would have done after that is not known."
+                f"{then.flip.step} {change}; what the run would have done after that is not known."
             )
         else:
             found.append(
@@ -76,19 +81,29 @@ class Proof:
         return found
 
     def to_dict(self) -> Line:
+        """Return the proof as JSON data."""
         keys = ("step", "position", "what", "why")
         return {
-            "asked": self.asked,
-            "pass": self.pass_now,
+            "asked": self.question_count,
+            "pass": self.passing_count,
             "refused": [dict(zip(keys, item, strict=True)) for item in self.refused],
-            "begins": self.begins,
+            "begins": self.start_error,
             "replayed": self.replayed.to_dict(),
         }
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A draft and what is known of it. `edits` are those of a given policy, None where the whole is a draft."""
+    """A draft and what is known of it.
+
+    Attributes:
+        recorded_version: Version of the policy that the run was recorded under.
+        policy: The drafted policy.
+        text: The policy as a YAML file; empty where there are `edits`.
+        widened: What the draft allows that was refused, in words.
+        notes: What could not be had of the recorded policy.
+        edits: The edits of a given policy, None for a draft from nothing.
+    """
 
     run: str
     run_id: str
@@ -101,6 +116,7 @@ class Suggestion:
     edits: tuple[Edit, ...] | None = None
 
     def to_dict(self) -> Line:
+        """Return the suggestion as JSON data."""
         return {
             "run": self.run,
             "run_id": self.run_id,
@@ -115,18 +131,23 @@ class Suggestion:
         }
 
 
-class Material:
-    """A recorded run with its tools, its questions, and its policy where that is still the same."""
+class RecordedRun:
+    """A recorded run with its tools, its questions, and its policy if that is still the same.
+
+    Raises:
+        RecordError: `folder` contains no run.
+        InputError: A tool of the run is in no file.
+    """
 
     def __init__(self, folder: Path, root: Path | None) -> None:
         self.folder, self.root = folder, root
         self.recorded = open_record(folder, root)
         self.policy: Policy | None = None
         self.notes: list[str] = []
-        self.tools = self._tools()
-        self.asked = questions(self.recorded, self.tools)
+        self.tools = self._load_tools()
+        self.questions = questions(self.recorded, self.tools)
 
-    def _tools(self) -> Mapping[str, Tool]:
+    def _load_tools(self) -> Mapping[str, Tool]:
         run = self.recorded.run
         try:
             agent, _ = revive(self.recorded)
@@ -146,38 +167,45 @@ class Material:
             )
         return agent.gate.tools
 
-    def needs(self) -> Needs:
-        """What the run needs of a policy, no more."""
-        return Gathering(self.recorded, self.tools, self.policy, self.asked).gather()
+    def requirements(self) -> Requirements:
+        """Return what the run requires of a policy."""
+        return RequirementCollector(self.recorded, self.tools, self.policy, self.questions).collect()
 
-    def proof(self, policy: Policy, extra: Sequence[int], stuck: Mapping[int, str]) -> Proof:
-        """Every question put again, and the run replayed."""
+    def prove(self, policy: Policy, extra_calls: Sequence[int], never_allowed: Mapping[int, str]) -> Proof:
+        """Return how the run fares under `policy`: every question asked again, and the run replayed.
+
+        Args:
+            policy: The draft.
+            extra_calls: For each question, how many more calls were made before it than in the record.
+            never_allowed: Why no policy allows a question, by its `id`.
+        """
         gate = Gate(policy, self.tools)
         refused = []
-        for item, more in zip(self.asked, extra, strict=True):
-            found = shifted(item.question, more).put(gate)
-            said = None if item.entry is None else item.entry.get("approval")
-            if found is None or found.decision == ALLOW:
+        for item, more in zip(self.questions, extra_calls, strict=True):
+            decision = with_extra_calls(item.question, more).put(gate)
+            answer = None if item.entry is None else item.entry.get("approval")
+            if decision is None or decision.decision == ALLOW:
                 continue
-            if found.decision == ESCALATE and said is not None and said["answer"] == "allow":
+            if decision.decision != ESCALATE:
+                why = never_allowed.get(id(item), decision.reason)
+            elif answer is None:
+                why = "a person is asked, whom nobody asked then"
+            elif answer["answer"] == "allow":
                 continue
-            if found.decision == ESCALATE:
-                why = (
-                    "a person refused it" if said is not None else "a person is asked, whom nobody asked then"
-                )
             else:
-                why = stuck.get(id(item), found.reason)
-            refused.append((item.step, item.position, _what(item), why))
-        begins = None
+                why = "a person refused it"
+            refused.append((item.step, item.position, _subject(item), why))
+        start_error = None
         try:
             revive(self.recorded, policy)
         except InputError as error:
-            begins = str(error)
+            start_error = str(error)
         replayed = under(self.folder, policy, root=self.root)
-        return Proof(len(self.asked), len(self.asked) - len(refused), tuple(refused), begins, replayed)
+        return Proof(len(self.questions), tuple(refused), start_error, replayed)
 
 
-def _what(item: Asked) -> str:
+def _subject(item: Asked) -> str:
+    """Return what a question is about."""
     if item.call is None:
         return "the step"
     late = ", while it ran" if item.question.check is not None else ""
@@ -185,46 +213,50 @@ def _what(item: Asked) -> str:
 
 
 def suggest(folder: Path, *, root: Path | None = None) -> Suggestion:
-    """The tightest policy under which the decisions of a recorded run pass, as a draft.
+    """Return a draft of the tightest policy under which the decisions of a recorded run pass.
 
-    Raises RecordError where `folder` holds no run, InputError where its tools are in no file.
+    Raises:
+        RecordError: `folder` contains no run.
+        InputError: A tool of the run is in no file.
     """
-    run = Material(folder, root)
-    needs = run.needs()
-    proof = run.proof(Policy.from_dict(needs.data), needs.extra, {id(item): why for item, why in needs.stuck})
-    head = _head(run.recorded, needs.passed, proof, run.notes)
-    text = policy_text(needs.data, head, needs.beside)
-    policy = _loaded(text)
-    if policy.data != needs.data:
+    run = RecordedRun(folder, root)
+    needed = run.requirements()
+    never_allowed = {id(item): why for item, why in needed.never_allowed}
+    proof = run.prove(Policy.from_dict(needed.data), needed.extra_calls, never_allowed)
+    head = _head(run.recorded, needed.now_allowed, proof, run.notes)
+    text = policy_text(needed.data, head, needed.line_comments)
+    policy = _load_draft(text)
+    if policy.data != needed.data:
         raise RuntimeError("the draft reads as another policy")
-    widened = tuple(needs.beside[key] for key in needs.beside if needs.beside[key].startswith("was refused"))
+    widened = tuple(text for text in needed.line_comments.values() if text.startswith("was refused"))
     return _suggestion(run, policy, text, widened, proof)
 
 
 def suggest_edits(folder: Path, policy: Policy, *, root: Path | None = None) -> Suggestion:
-    """The smallest edits of a policy under which the decisions of a recorded run pass; `text` is empty."""
-    run = Material(folder, root)
-    wanted, extra, shifts = Wanted(), 0, []
-    stuck: dict[int, str] = {}
+    """Return the minimal edits of a policy under which the decisions of a recorded run pass; see `suggest`."""
+    run = RecordedRun(folder, root)
+    plan, extra, extra_calls = EditPlan(), 0, []
+    never_allowed: dict[int, str] = {}
     widened: dict[str, str] = {}
-    for item in run.asked:
-        shifts.append(extra)
-        found = smallest(policy, run.tools, shifted(item.question, extra), may_ask=True)
-        if found.why_not is not None:
-            stuck[id(item)] = found.why_not
+    for item in run.questions:
+        extra_calls.append(extra)
+        question = with_extra_calls(item.question, extra)
+        minimal = find_minimal_edit(policy, run.tools, question, allow_escalation=True)
+        if minimal.why_not is not None:
+            never_allowed[id(item)] = minimal.why_not
             continue
         extra += item.refused and item.question.call is not None
-        wanted.also(found.wanted or Wanted())
-        for change in found.edits:
-            widened.setdefault(change.text, f"step {item.step} {_what(item)}: {change.text}")
-    edits = wanted.edits(policy)
+        plan.merge(minimal.plan or EditPlan())
+        for change in minimal.edits:
+            widened.setdefault(change.text, f"step {item.step} {_subject(item)}: {change.text}")
+    edits = plan.edits(policy)
     edited = apply(policy, edits)
-    proof = run.proof(edited, shifts, stuck)
+    proof = run.prove(edited, extra_calls, never_allowed)
     return _suggestion(run, edited, "", tuple(widened.values()), proof, tuple(edits))
 
 
 def _suggestion(
-    run: Material,
+    run: RecordedRun,
     policy: Policy,
     text: str,
     widened: tuple[str, ...],
@@ -237,22 +269,22 @@ def _suggestion(
     return Suggestion(recorded.name, run_id, version, policy, text, widened, tuple(run.notes), proof, edits)
 
 
-def _loaded(text: str) -> Policy:
-    """The draft read as any policy file is."""
+def _load_draft(text: str) -> Policy:
+    """Return a draft loaded like any policy file."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / _DRAFT
         file.write_text(text, encoding="utf-8", newline="\n")
         return Policy.load(file, root=folder)
 
 
-def _head(recorded: Recorded, passed: Sequence[Asked], proof: Proof, notes: Sequence[str]) -> list[str]:
-    """What a reader of the draft has to know, paragraph by paragraph."""
+def _head(recorded: Recorded, now_allowed: Sequence[Asked], proof: Proof, notes: Sequence[str]) -> list[str]:
+    """Return what a reader of the draft has to know, one paragraph each."""
     run = recorded.run
     found = [
         "A draft for review: the tightest policy under which the decisions of a recorded run pass.",
         f"run: {run['run_id']} ({recorded.name}), recorded under policy {run['policy']['version']}",
     ]
-    steps = sorted({item.step for item in passed})
+    steps = sorted({item.step for item in now_allowed})
     if steps:
         places = ", ".join(map(str, steps))
         found.append(
@@ -260,4 +292,4 @@ def _head(recorded: Recorded, passed: Sequence[Asked], proof: Proof, notes: Sequ
         )
     found += [f"cannot be allowed: step {step} {what}: {why}" for step, _, what, why in proof.refused]
     found += [f"note: {note}" for note in notes]
-    return [*found, *proof.words()]
+    return [*found, *proof.sentences()]

@@ -15,8 +15,13 @@ from tachograph.evidence.files.report import HIDDEN
 from tachograph.evidence.queries.explain import as_data, as_text, explain_run
 from tachograph.review.queries.witness import Witness
 from tachograph.review.remedy.edits import Edit
-from tachograph.review.remedy.explain_denial import Opened, Why, add_why, lines_of
-from tachograph.review.remedy.minimal_edit import Smallest
+from tachograph.review.remedy.explain_denial import (
+    DenialExplanation,
+    OpenedAccess,
+    add_explanations,
+    text_lines,
+)
+from tachograph.review.remedy.minimal_edit import MinimalEdit
 from tests.evidence.project import all_runs, copy_inputs, replaced, tachograph
 from tests.review.runs import run_of
 from tests.support import ROOT
@@ -38,7 +43,7 @@ def project(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("folder", RUNS, ids=[f"{run.parent.name}/{run.name}" for run in RUNS])
 def test_each_refusal_of_a_recorded_run_has_an_edit_or_a_reason(folder: Path) -> None:
     found = explain_run(folder, root=ROOT)
-    add_why(found, None, plain)
+    add_explanations(found, None, plain)
     for step in as_data(found, None)["steps"]:
         for decision in step["decisions"]:
             why = decision["why"]
@@ -94,7 +99,7 @@ def test_counters_are_those_of_the_moment_in_mid_run(tmp_path: Path) -> None:
     (tmp_path / "data/corpus").mkdir(parents=True)
     (tmp_path / "data/corpus/v1").symlink_to(ROOT / "data/corpus/v1")
     found = explain_run(folder, root=tmp_path)
-    add_why(found, None, plain)
+    add_explanations(found, None, plain)
     edits = {place: [item["text"] for item in data["edits"]] for place, (data, _) in found.more.items()}
     assert edits == {
         (1, "d1"): ['policy/v1.yaml:1: under url_allowlist add "https://o.test/"'],
@@ -159,7 +164,7 @@ def test_no_text_of_a_model_acts_on_a_terminal(tmp_path: Path) -> None:
         calls.append(ToolCall("write", {"path": f"nowhere/{text}", "content": text}))
     folder = run_of(tmp_path, [LLMOutput(tool_calls=calls[at : at + 40]) for at in range(0, 240, 40)])
     found = explain_run(folder, root=ROOT)
-    add_why(found, None, plain)
+    add_explanations(found, None, plain)
     assert len(found.more) > 100
     text = as_text(found, None, plain)
     assert not HIDDEN.search(text.replace("\n", ""))
@@ -178,8 +183,10 @@ def test_lines_of_a_refusal_are_inert_whatever_is_in_them() -> None:
         )
         one = Edit("/redact", "add", [], text, text)
         found = [
-            Why(Smallest(why_not=text)),
-            Why(Smallest((one, one), remark=text), (Opened("x", text, text, witness),), (text,)),
+            DenialExplanation(MinimalEdit(why_not=text)),
+            DenialExplanation(
+                MinimalEdit((one, one), remark=text), (OpenedAccess("x", text, text, witness),), (text,)
+            ),
         ]
-        for line in (line for why in found for line in lines_of(why, plain)):
+        for line in (line for why in found for line in text_lines(why, plain)):
             assert not HIDDEN.search(line), text

@@ -26,7 +26,7 @@ from tachograph.review.drift.excerpt import excerpt
 from tachograph.review.drift.page import drift_page
 from tachograph.review.drift.report import DriftReport, drift_report
 from tachograph.review.drift.text import lines
-from tachograph.review.remedy.explain_denial import add_why
+from tachograph.review.remedy.explain_denial import add_explanations
 from tests.evidence.project import DENIED, RETRIED, copy_inputs, edit_lines, replaced, tachograph
 from tests.review.drift_changes import (
     ALLOWED,
@@ -244,7 +244,7 @@ def test_a_check_fits_a_terminal_and_in_a_pipe_a_list_is_one_line(project: Path)
 def test_an_explanation_fits_a_terminal(project: Path) -> None:
     for run in (CANONICAL, DENIED, GIVEN, INFORMED):
         found = explain_run(project / run, root=project)
-        add_why(found, None, plain)
+        add_explanations(found, None, plain)
         long, short = as_text(found, None, plain), as_text(found, None, plain, 80)
         assert max(map(len, long.split("\n"))) > 80 >= max(map(len, short.split("\n")))
         assert "".join(short.split()) == "".join(long.split())

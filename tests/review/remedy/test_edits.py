@@ -9,8 +9,8 @@ import pytest
 
 from tachograph.review.queries.recorded_queries import Question
 from tachograph.review.remedy.edits import ADD, REMOVE, Edit, apply
-from tachograph.review.remedy.explain_denial import Why, why
-from tachograph.review.remedy.minimal_edit import smallest
+from tachograph.review.remedy.explain_denial import DenialExplanation, explain_denial
+from tachograph.review.remedy.minimal_edit import find_minimal_edit
 from tachograph.runtime.core.effects import Call
 from tachograph.runtime.formats.canonical_json import freeze
 from tachograph.runtime.policy.gate import Gate
@@ -39,7 +39,7 @@ def meets(**check: Any) -> Question:
 
 
 def texts(question: Question, policy: Policy = SHIPPED_POLICY) -> list[str]:
-    return [item.text for item in smallest(policy, TOOLS, question).edits]
+    return [item.text for item in find_minimal_edit(policy, TOOLS, question).edits]
 
 
 # ---- what it is ------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ NONE = {
 
 @pytest.mark.parametrize(("question", "said"), NONE.values(), ids=NONE)
 def test_where_no_edit_helps_it_says_why(question: Question, said: str) -> None:
-    found = smallest(SHIPPED_POLICY, TOOLS, question)
+    found = find_minimal_edit(SHIPPED_POLICY, TOOLS, question)
     assert found.edits == () and found.why_not is not None
     assert said in found.why_not
 
@@ -152,7 +152,7 @@ def test_overlays_are_edited_where_the_deciding_line_stands(tmp_path: Path) -> N
 def test_an_entry_that_a_new_one_covers_makes_room() -> None:
     held = ["https://o.test/a/b", "https://x.test/", "https://o.test/a/c"]
     policy = Policy.from_dict({**SHIPPED_POLICY.data, "url_allowlist": held})
-    found = smallest(policy, TOOLS, asks("fetch", url="https://o.test/a"))
+    found = find_minimal_edit(policy, TOOLS, asks("fetch", url="https://o.test/a"))
     assert found.edited is not None
     assert found.edited.data["url_allowlist"] == ["https://o.test/a", "https://x.test/"]
     assert [(item.op, item.pointer) for item in found.edits] == [
@@ -163,7 +163,7 @@ def test_an_entry_that_a_new_one_covers_makes_room() -> None:
 
 def test_a_policy_without_sections_gets_what_the_call_takes_and_no_more() -> None:
     bare = Policy.from_dict({"schema": "policy/v1"})
-    found = smallest(bare, TOOLS, asks("read", path="corpus/x"))
+    found = find_minimal_edit(bare, TOOLS, asks("read", path="corpus/x"))
     assert found.edited is not None
     assert found.edited.data == {
         "schema": "policy/v1",
@@ -176,7 +176,7 @@ def test_a_policy_without_sections_gets_what_the_call_takes_and_no_more() -> Non
 
 
 def test_an_address_in_a_url_needs_its_network_too() -> None:
-    found = smallest(SHIPPED_POLICY, TOOLS, asks("fetch", url="https://10.0.0.9/"))
+    found = find_minimal_edit(SHIPPED_POLICY, TOOLS, asks("fetch", url="https://10.0.0.9/"))
     assert found.remark == "a run takes an entry for 10.0.0.9 only where private_networks holds that address"
 
 
@@ -200,8 +200,10 @@ def test_an_edited_policy_keeps_its_lines() -> None:
 # ---- what else it opens ------------------------------------------------------------------------------------
 
 
-def opened(question: Question, call: Call | None = None, policy: Policy = SHIPPED_POLICY) -> Why:
-    return why(policy, TOOLS, question, call)
+def opened(
+    question: Question, call: Call | None = None, policy: Policy = SHIPPED_POLICY
+) -> DenialExplanation:
+    return explain_denial(policy, TOOLS, question, call)
 
 
 def test_an_entry_opens_what_is_below_it_and_the_witness_is_not_what_was_refused() -> None:
@@ -235,9 +237,9 @@ def test_every_witness_is_another_call_that_the_edit_lets_through(question: Ques
         )
         call = Call("x", item.witness.tool, freeze(item.witness.arguments))
         counters = Counters(**{k: v for k, v in item.witness.used.items() if k != "repeats"})
-        assert found.smallest.edited is not None
+        assert found.minimal.edited is not None
         assert Gate(SHIPPED_POLICY, TOOLS).decide(call, counters).decision == "deny"
-        assert Gate(found.smallest.edited, TOOLS).decide(call, counters).decision == "allow"
+        assert Gate(found.minimal.edited, TOOLS).decide(call, counters).decision == "allow"
 
 
 def test_a_limit_for_one_more_step_opens_nothing_else() -> None:
@@ -258,7 +260,7 @@ def test_no_approval_any_more_is_said_with_a_call_that_nobody_is_asked_about() -
     overlay = ROOT / "policy/overlays/approve_write.yaml"
     policy = Policy.load(ROOT / "policy/v1.yaml", [overlay], root=ROOT)
     found = opened(asks("write", path="sandbox/a", content="a"), None, policy)
-    assert [item.text for item in found.smallest.edits] == [
+    assert [item.text for item in found.minimal.edits] == [
         "policy/overlays/approve_write.yaml:3: remove write from approval.required_for"
     ]
     (item,) = found.opens

@@ -13,7 +13,7 @@ from tachograph.fail.errors import PolicyError
 from tachograph.review.compare.policy_compare import WIDENING, compare_policies
 from tachograph.review.queries.recorded_queries import Question
 from tachograph.review.remedy.edits import apply
-from tachograph.review.remedy.minimal_edit import Smallest, smallest
+from tachograph.review.remedy.minimal_edit import MinimalEdit, find_minimal_edit
 from tachograph.runtime.core.effects import Call
 from tachograph.runtime.formats.canonical_json import freeze
 from tachograph.runtime.policy.gate import Gate
@@ -144,7 +144,7 @@ def passes(policy: Policy, question: Question) -> bool:
     return found is None or found.decision == "allow"
 
 
-def parts(found: Smallest, policy: Policy) -> list[Policy]:
+def parts(found: MinimalEdit, policy: Policy) -> list[Policy]:
     """What the edited policy is with one edit less; an edit that the rest cannot do without gives none."""
     out = []
     for i in range(len(found.edits)):
@@ -161,7 +161,7 @@ def test_the_edits_suffice_none_can_go_and_where_there_is_none_no_policy_helps(
     policy: Policy, question: Question
 ) -> None:
     before = copy.deepcopy(policy.data)
-    found = smallest(policy, PROBES, question)
+    found = find_minimal_edit(policy, PROBES, question)
     assert policy.data == before
     if found.why_not is not None:
         assert not passes(OPEN, question), found
@@ -187,7 +187,7 @@ UNIVERSE = [
 @settings(max_examples=60, deadline=None)
 @given(policies(), asked())
 def test_an_edit_opens_nothing_that_the_comparison_does_not_name(policy: Policy, question: Question) -> None:
-    found = smallest(policy, PROBES, question)
+    found = find_minimal_edit(policy, PROBES, question)
     if not found.edits or found.edited is None:
         return
     before, then = Gate(policy, PROBES), Gate(found.edited, PROBES)

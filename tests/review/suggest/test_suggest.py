@@ -15,7 +15,7 @@ from tachograph import Agent, Answer, LLMOutput, Policy, ToolCall, record
 from tachograph.review.queries.recorded_queries import asked_in
 from tachograph.review.remedy.edits import apply
 from tachograph.review.suggest.policy_writer import policy_text
-from tachograph.review.suggest.suggest import Material, suggest, suggest_edits
+from tachograph.review.suggest.suggest import RecordedRun, suggest, suggest_edits
 from tachograph.review.suggest.text_edits import diff, edited_text
 from tachograph.runtime.core.effects import Call
 from tachograph.runtime.policy.gate import Decision, Gate
@@ -105,7 +105,7 @@ STUCK = {
 def test_the_draft_is_a_policy_under_which_the_run_passes(folder: Path, tmp_path: Path) -> None:
     found = suggest(folder, root=ROOT)
     name = f"{folder.parent.name}/{folder.name}"
-    assert found.proof.whole == (name not in STUCK)
+    assert found.proof.is_complete == (name not in STUCK)
     assert [STUCK[name] in item[3] for item in found.proof.refused] == [True] * (name in STUCK)
     file = tmp_path / "draft.yaml"
     file.write_text(found.text)
@@ -121,7 +121,7 @@ def test_the_draft_is_a_policy_under_which_the_run_passes(folder: Path, tmp_path
     behind = found.proof.replayed
     if not refused:
         assert behind.flip is None and behind.why is None and behind.behind == 0
-    elif found.proof.whole:
+    elif found.proof.is_complete:
         assert behind.why is not None or (behind.flip is not None and behind.flip.kind == "widening")
 
 
@@ -165,14 +165,14 @@ def spoken_beyond(folder: Path, limit: int) -> bool:
 @pytest.mark.parametrize("folder", RUNS, ids=NAMES)
 def test_nothing_in_the_draft_can_go(folder: Path) -> None:
     """With an entry less or a limit lower the run could not begin, is refused, leaves its record, or is cut short."""
-    case = Material(folder, ROOT)
-    needs = case.needs()
-    whole = case.proof(Policy.from_dict(needs.data), needs.extra, {})
+    case = RecordedRun(folder, ROOT)
+    needs = case.requirements()
+    whole = case.prove(Policy.from_dict(needs.data), needs.extra_calls, {})
     told = {**whole.replayed.to_dict(), "version": ""}
     for what, less in narrowed(needs.data):
         policy = Policy.from_dict(less)
-        proof = case.proof(policy, needs.extra, {})
-        if proof.begins is not None:
+        proof = case.prove(policy, needs.extra_calls, {})
+        if proof.start_error is not None:
             continue  # a mount that the run binds
         if what.startswith("mount sandbox") and starts_without(case, policy):
             continue
@@ -192,7 +192,7 @@ def told_otherwise(folder: Path, limit: int) -> bool:
     )
 
 
-def starts_without(case: Material, policy: Policy) -> bool:
+def starts_without(case: RecordedRun, policy: Policy) -> bool:
     """Whether the run's task puts files into a private mount that a policy does not give it."""
     from tachograph.evidence.tasks.task import load_task
 
@@ -226,7 +226,7 @@ def test_several_refused_calls_of_a_run_from_code_are_all_allowed(tmp_path: Path
         ToolCall("write", {"path": "sandbox/x", "content": "x"}),
     ]
     found = suggest(run_of(tmp_path, [LLMOutput(tool_calls=calls)]), root=ROOT)
-    assert found.proof.whole and found.proof.replayed.flip is not None
+    assert found.proof.is_complete and found.proof.replayed.flip is not None
     data = found.policy.data
     assert data["url_allowlist"] == ["https://one.test/a"]  # which is what the other is below
     assert data["sandbox"]["mounts"] == {"corpus": "write", "sandbox": "write"}
@@ -246,7 +246,7 @@ def test_a_run_whose_policy_was_made_in_code_has_a_draft_too(tmp_path: Path) -> 
     ]
     folder = run_of(tmp_path, [LLMOutput(tool_calls=calls)], policy=Policy.from_dict(data))
     found = suggest(folder, root=ROOT)
-    assert found.proof.whole
+    assert found.proof.is_complete
     assert found.policy.data["url_allowlist"] == ["https://other.test/"]
     assert found.policy.data["sandbox"] == {"mounts": {"new": "write"}}
     assert found.policy.data["redact"] == ["email"]
@@ -264,7 +264,10 @@ def test_whoever_was_asked_is_asked_again(tmp_path: Path) -> None:
     call = LLMOutput(tool_calls=[ToolCall("write", {"path": "sandbox/x", "content": "x"})])
     folder = run_of(tmp_path, [call], policy=policy, approve=lambda _: Answer("allow", "someone", None))
     found = suggest(folder, root=ROOT)
-    assert found.proof.whole and found.policy.data["approval"] == {"required_for": ["write"], "timeout_s": 60}
+    assert found.proof.is_complete and found.policy.data["approval"] == {
+        "required_for": ["write"],
+        "timeout_s": 60,
+    }
     (refused,) = suggest(
         run_of(tmp_path, [call], policy=policy, name="no", approve=lambda _: False), root=ROOT
     ).proof.refused
@@ -316,7 +319,7 @@ def test_the_draft_of_a_long_run_names_each_url_once(tmp_path: Path) -> None:
     calls = [ToolCall("fetch", {"url": f"https://o.test/d/{n % 40}"}) for n in range(60)]
     replies = [LLMOutput(tool_calls=calls[:20]), LLMOutput(tool_calls=calls[20:40])]
     found = suggest(run_of(tmp_path, replies), root=ROOT)
-    assert found.proof.whole
+    assert found.proof.is_complete
     assert found.policy.data["url_allowlist"] == [f"https://o.test/d/{n}" for n in range(40)]
 
 

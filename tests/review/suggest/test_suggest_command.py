@@ -98,7 +98,7 @@ def test_whatever_a_model_wrote_a_draft_is_plain_text(tmp_path: Path) -> None:
 def test_no_comment_of_a_draft_ends_before_its_line() -> None:
     texts = [text.encode("utf-8", "replace").decode() for text in HOSTILE]
     data = {"schema": "policy/v1", "url_allowlist": [f"https://h{i}.test/" for i in range(len(texts))]}
-    beside = {f"/url_allowlist=https://h{i}.test/": text for i, text in enumerate(texts)}
-    text = policy_text(data, texts, {**beside, "/schema": texts[0]})
+    line_comments = {f"/url_allowlist=https://h{i}.test/": text for i, text in enumerate(texts)}
+    text = policy_text(data, texts, {**line_comments, "/schema": texts[0]})
     assert all(line.isascii() and line.isprintable() for line in text.split("\n"))
     assert load(text.encode(), "draft").data == data
