@@ -159,7 +159,7 @@ def _writes(file: str) -> Callable[..., bool]:
 
 _WATCHED = {
     "model: the reply read strictly": Watched(live_executor, "read_reply"),
-    "gate: the decision": Watched(Gate, "decide"),
+    "gate: the decision": Watched(Gate, "decide_request"),
     "tool: run, with its I/O and late decisions": Watched(READ, "run"),
     "tool: the result frozen": Watched(live_executor.LiveExecutor, "_read_result"),
     "tool: the result held against its schema": Watched(

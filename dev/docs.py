@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tachograph.evidence.files.manifest import STATE
 from tachograph.evidence.files.report import inert
 from tachograph.evidence.recording.index import UNSCRIPTED
 from tachograph.evidence.tasks.task import load_task
-from tachograph.fail.catalog import ENDINGS, MODES, happenings, verdict
+from tachograph.fail.catalog import ENDINGS, MODES, Denied, Happening, classify, happenings
 from tachograph.fail.errors import InputError, RecordError
+from tachograph.runtime.core.lines import Line
 from tachograph.runtime.journal import ledger
 from tachograph.tracing.spans import spans_of
-
-Line = dict[str, Any]
 
 GATES: Final = "docs/policy-gates.md"
 MODES_PAGE: Final = "docs/failure-modes.md"
@@ -191,12 +191,14 @@ def _failure_modes(root: Path) -> str:
 def _what_follows() -> list[str]:
     """Happenings and endings, from the catalog alone."""
     table = []
-    for what in happenings():
-        told, inform = verdict(what, "terminate"), verdict(what, "inform")
-        table.append(
-            f"| `{what}` | {_or_none(told.mode)} | {_or_none(told.ending, 'goes on')} "
-            f"| {_or_none(inform.ending, 'told, goes on' if told.ending else 'goes on')} |"
+    for happening in happenings():
+        terminate, inform = classify(happening, "terminate"), classify(happening, "inform")
+        row = (
+            f"| `{words_of(happening)}` | {_or_none(terminate.mode)} | {_or_none(terminate.ending, 'goes on')} "
+            f"| {_or_none(inform.ending, 'told, goes on' if terminate.ending else 'goes on')} |"
         )
+        if row not in table:
+            table.append(row)
     return [
         "## What happens, and what follows",
         "",
@@ -211,6 +213,15 @@ def _what_follows() -> list[str]:
         *(f"| `{ending}` | {text} |" for ending, text in ENDINGS.items()),
         "",
     ]
+
+
+def words_of(happening: Happening) -> str:
+    """Return a happening as code has it; a repeated denial stands for those of every rule."""
+    if isinstance(happening, Denied) and happening.repeated:
+        return "Denied(..., repeated)"
+    fields = asdict(happening)
+    words = [name if value is True else str(value) for name, value in fields.items() if value is not False]
+    return f"{type(happening).__name__}({', '.join(words)})"
 
 
 def _catalog() -> str:

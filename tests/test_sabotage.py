@@ -19,7 +19,7 @@ FAST = "tests/runtime/loop/test_retry.py"
 GOOD = {
     "id": "retry-anything",
     "file": "src/runtime/loop/retry.py",
-    "find": 'if fault.kind == "other":',
+    "find": "if fault.kind == FaultKind.OTHER:",
     "put": "if False:",
     "tests": [FAST],
 }

@@ -1,113 +1,194 @@
-"""Every way a step can go, in one table: failure mode and ending. Nothing is classified anywhere else.
+"""Classify what can happen in a step: its failure mode and the run's ending. Nothing is classified anywhere else.
 
-`verdict(what, on_deny)` is the only door. `what` names the happening:
-
-- `answered`
-- `deny:<rule>` for a refused call, `deny:again` for a refused call that was proposed once more
-- `approval:refused`
-- `recovered`, `exhausted`, `timeout`, `unhandled` for a tool
-- `llm_failure`, `llm_invalid_output`, `tool_output_invalid`
-- `cancelled`, `interrupted`, `deadline`
+What happened is a value, a `Happening`; `classify(happening, on_deny)` looks it up in one table. A happening that
+the table does not hold is a mistake of ours and raises KeyError.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
-FINAL_ANSWER: Final = "final_answer"
-POLICY_DENIAL: Final = "policy_denial_terminal"
-FAILURE: Final = "failure_mode_terminal"
-LOOP_BUDGET: Final = "loop_budget"
-APPROVAL_REFUSED: Final = "approval_refused"
-CANCELLED: Final = "cancelled"
 
-ENDINGS: Final = {
-    FINAL_ANSWER: "the model answered",
-    POLICY_DENIAL: "a call was denied and the policy ends the run there",
-    FAILURE: "a failure that the run cannot go on from",
-    LOOP_BUDGET: "a budget of the policy was used up",
-    APPROVAL_REFUSED: "a person refused a call, or did not answer in time",
-    CANCELLED: "the run was told to stop",
+class Rule(StrEnum):
+    """A rule of the gate, in the order in which they speak; GATE_ERROR is a failure of the gate itself."""
+
+    TOOL_REGISTRY = "tool_registry"
+    URL_ALLOWLIST = "url_allowlist"
+    SANDBOX_PATH = "sandbox_path"
+    ARG_SCHEMA = "arg_schema"
+    CYCLE_DETECTION = "cycle_detection"
+    LOOP_BUDGET = "loop_budget"
+    APPROVAL = "approval"
+    GATE_ERROR = "gate_error"
+
+
+RULES: Final = tuple(Rule)
+
+
+class Ending(StrEnum):
+    """Why a run ended; ENDINGS says each in words."""
+
+    FINAL_ANSWER = "final_answer"
+    POLICY_DENIAL = "policy_denial_terminal"
+    FAILURE = "failure_mode_terminal"
+    LOOP_BUDGET = "loop_budget"
+    APPROVAL_REFUSED = "approval_refused"
+    CANCELLED = "cancelled"
+
+
+ENDINGS: Final[dict[str, str]] = {
+    Ending.FINAL_ANSWER: "the model answered",
+    Ending.POLICY_DENIAL: "a call was denied and the policy ends the run there",
+    Ending.FAILURE: "a failure that the run cannot go on from",
+    Ending.LOOP_BUDGET: "a budget of the policy was used up",
+    Ending.APPROVAL_REFUSED: "a person refused a call, or did not answer in time",
+    Ending.CANCELLED: "the run was told to stop",
 }
 
-MODES: Final = {
-    "schema_mismatch": "the arguments of a call do not fit the tool's input schema",
-    "cycle_detection": "the same call brought the same result too often",
-    "tool_call_failure": "a tool failed for a moment and recovered within its retries",
-    "retry_exhaustion": "a tool kept failing until its retries were used up, or may not be repeated",
-    "timeout": "a time-out that may not be repeated, or the run's own deadline",
-    "catalogued_unhandled": "a tool raised an exception that nobody foresaw",
-    "llm_failure": "the model could not be asked",
-    "llm_invalid_output": "the model's reply has no usable shape",
-    "tool_output_invalid": "a tool's result does not fit its output schema",
-    "cancelled": "the run was cancelled by code",
-    "interrupted": "the run was cancelled by a signal",
+
+class FailureMode(StrEnum):
+    """What went wrong in a step; MODES says each in words."""
+
+    SCHEMA_MISMATCH = "schema_mismatch"
+    CYCLE_DETECTION = "cycle_detection"
+    TOOL_CALL_FAILURE = "tool_call_failure"
+    RETRY_EXHAUSTION = "retry_exhaustion"
+    TIMEOUT = "timeout"
+    CATALOGUED_UNHANDLED = "catalogued_unhandled"
+    LLM_FAILURE = "llm_failure"
+    LLM_INVALID_OUTPUT = "llm_invalid_output"
+    TOOL_OUTPUT_INVALID = "tool_output_invalid"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+
+MODES: Final[dict[str, str]] = {
+    FailureMode.SCHEMA_MISMATCH: "the arguments of a call do not fit the tool's input schema",
+    FailureMode.CYCLE_DETECTION: "the same call brought the same result too often",
+    FailureMode.TOOL_CALL_FAILURE: "a tool failed for a moment and recovered within its retries",
+    FailureMode.RETRY_EXHAUSTION: "a tool kept failing until its retries were used up, or may not be repeated",
+    FailureMode.TIMEOUT: "a time-out that may not be repeated, or the run's own deadline",
+    FailureMode.CATALOGUED_UNHANDLED: "a tool raised an exception that nobody foresaw",
+    FailureMode.LLM_FAILURE: "the model could not be asked",
+    FailureMode.LLM_INVALID_OUTPUT: "the model's reply has no usable shape",
+    FailureMode.TOOL_OUTPUT_INVALID: "a tool's result does not fit its output schema",
+    FailureMode.CANCELLED: "the run was cancelled by code",
+    FailureMode.INTERRUPTED: "the run was cancelled by a signal",
 }
 
 # modes in which an operation failed, as opposed to being refused, recovered or stopped
 BROKEN: Final = frozenset(
     {
-        "retry_exhaustion",
-        "timeout",
-        "catalogued_unhandled",
-        "llm_failure",
-        "llm_invalid_output",
-        "tool_output_invalid",
+        FailureMode.RETRY_EXHAUSTION,
+        FailureMode.TIMEOUT,
+        FailureMode.CATALOGUED_UNHANDLED,
+        FailureMode.LLM_FAILURE,
+        FailureMode.LLM_INVALID_OUTPUT,
+        FailureMode.TOOL_OUTPUT_INVALID,
     }
 )
 
-RULES: Final = (
-    "tool_registry",
-    "url_allowlist",
-    "sandbox_path",
-    "arg_schema",
-    "cycle_detection",
-    "loop_budget",
-    "approval",
-    "gate_error",
-)
+
+class StopReason(StrEnum):
+    """What stopped a run from outside."""
+
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    DEADLINE = "deadline"
+
+
+# ---- what can happen ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The model gave its final answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """An effect brought its outcome; `recovered` after failed attempts."""
+
+    recovered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResultLost:
+    """A tool did its work, but its result was lost when the process ended."""
+
+    recovered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """A rule refused a call, a result or a step; `repeated` if the same call had been refused before."""
+
+    rule: Rule
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRefused:
+    """A person refused a call, or did not answer in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """An effect failed for good; `mode` is one of BROKEN."""
+
+    mode: FailureMode
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The run was told to stop."""
+
+    reason: StopReason
+
+
+Happening = Answered | Succeeded | ResultLost | Denied | ApprovalRefused | GaveUp | Stopped
 
 
 @dataclass(frozen=True, slots=True)
 class Classification:
     """What follows: `mode` is None where nothing failed, `ending` is None where the run goes on."""
 
-    mode: str | None
-    ending: str | None
+    mode: FailureMode | None
+    ending: Ending | None
 
 
 # what happened: (mode, ending under on_deny=terminate, ending under on_deny=inform)
-_TABLE: Final[dict[str, tuple[str | None, str | None, str | None]]] = {
-    "answered": (None, FINAL_ANSWER, FINAL_ANSWER),
-    "deny:tool_registry": (None, POLICY_DENIAL, None),
-    "deny:url_allowlist": (None, POLICY_DENIAL, None),
-    "deny:sandbox_path": (None, POLICY_DENIAL, None),
-    "deny:arg_schema": ("schema_mismatch", FAILURE, None),
-    "deny:cycle_detection": ("cycle_detection", POLICY_DENIAL, POLICY_DENIAL),
-    "deny:loop_budget": (None, LOOP_BUDGET, LOOP_BUDGET),
-    "deny:gate_error": (None, POLICY_DENIAL, POLICY_DENIAL),
-    "deny:again": (None, POLICY_DENIAL, POLICY_DENIAL),
-    "approval:refused": (None, APPROVAL_REFUSED, None),
-    "recovered": ("tool_call_failure", None, None),
-    "exhausted": ("retry_exhaustion", FAILURE, FAILURE),
-    "timeout": ("timeout", FAILURE, FAILURE),
-    "unhandled": ("catalogued_unhandled", FAILURE, FAILURE),
-    "llm_failure": ("llm_failure", FAILURE, FAILURE),
-    "llm_invalid_output": ("llm_invalid_output", FAILURE, FAILURE),
-    "tool_output_invalid": ("tool_output_invalid", FAILURE, FAILURE),
-    "deadline": ("timeout", FAILURE, FAILURE),
-    "cancelled": ("cancelled", CANCELLED, CANCELLED),
-    "interrupted": ("interrupted", CANCELLED, CANCELLED),
+_TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | None]]] = {
+    Answered(): (None, Ending.FINAL_ANSWER, Ending.FINAL_ANSWER),
+    Succeeded(): (None, None, None),
+    Succeeded(recovered=True): (FailureMode.TOOL_CALL_FAILURE, None, None),
+    ResultLost(): (None, None, None),
+    ResultLost(recovered=True): (FailureMode.TOOL_CALL_FAILURE, None, None),
+    Denied(Rule.TOOL_REGISTRY): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.URL_ALLOWLIST): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.SANDBOX_PATH): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.ARG_SCHEMA): (FailureMode.SCHEMA_MISMATCH, Ending.FAILURE, None),
+    Denied(Rule.CYCLE_DETECTION): (FailureMode.CYCLE_DETECTION, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL),
+    Denied(Rule.LOOP_BUDGET): (None, Ending.LOOP_BUDGET, Ending.LOOP_BUDGET),
+    Denied(Rule.GATE_ERROR): (None, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL),
+    # a model that proposes a refused call again is not going to adapt
+    **{Denied(rule, repeated=True): (None, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL) for rule in Rule},
+    ApprovalRefused(): (None, Ending.APPROVAL_REFUSED, None),
+    **{GaveUp(mode): (mode, Ending.FAILURE, Ending.FAILURE) for mode in sorted(BROKEN)},
+    Stopped(StopReason.DEADLINE): (FailureMode.TIMEOUT, Ending.FAILURE, Ending.FAILURE),
+    Stopped(StopReason.CANCELLED): (FailureMode.CANCELLED, Ending.CANCELLED, Ending.CANCELLED),
+    Stopped(StopReason.INTERRUPTED): (FailureMode.INTERRUPTED, Ending.CANCELLED, Ending.CANCELLED),
 }
 
 
-def happenings() -> tuple[str, ...]:
-    """Every name that `verdict` knows."""
+def happenings() -> tuple[Happening, ...]:
+    """Return every happening that `classify` knows."""
     return tuple(_TABLE)
 
 
-def verdict(what: str, on_deny: str) -> Classification:
-    """The mode and ending of a happening under a policy's `on_deny` (`terminate` or `inform`)."""
-    mode, terminate, inform = _TABLE[what]
+def classify(happening: Happening, on_deny: str) -> Classification:
+    """Return the mode and ending of a happening under a policy's `on_deny` (`terminate` or `inform`)."""
+    mode, terminate, inform = _TABLE[happening]
     return Classification(mode, inform if on_deny == "inform" else terminate)

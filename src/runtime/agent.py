@@ -21,7 +21,8 @@ from ..fail.errors import (
     ToolError,
 )
 from .core.clock import Clock, SystemClock, VirtualClock
-from .core.effects import Ending
+from .core.effects import RunEnded
+from .core.lines import LedgerLine, RunLine
 from .core.redaction import Redactor
 from .core.run_ids import new_run_id
 from .driver.driver import drive
@@ -157,7 +158,7 @@ class Agent:
         config: RunConfig,
         *,
         listeners: Iterable[Listener] = (),
-        on_line: Callable[[dict[str, Any], str], object] | None = None,
+        on_line: Callable[[Any, str], object] | None = None,
         keep_steps: bool = True,
         interrupts: Interrupts | None = None,
     ) -> RunResult:
@@ -178,7 +179,7 @@ class Agent:
         totals = Totals()
         texts: list[str] = []
 
-        def put(line: dict[str, Any]) -> None:
+        def put(line: LedgerLine) -> None:
             text = ledger.append(line)
             if line["type"] == "step":
                 totals.add(line)
@@ -203,7 +204,7 @@ class Agent:
                 self._specs,
             )
             on_outcome = None if config.durable_run is None else config.durable_run.on_outcome
-            ending: Ending = drive(
+            ended: RunEnded = drive(
                 run_loop(run),
                 executor,
                 config.clock,
@@ -212,9 +213,10 @@ class Agent:
                 on_outcome=on_outcome,
                 stop=_stop(config),
             )
-        put(end_line(run_line, totals, ending, ledger.lines + 1, config.clock.stamp()))
+        put(end_line(run_line, totals, ended, ledger.lines + 1, config.clock.stamp()))
         steps = StepLines(texts)
-        return RunResult(ending.reason, ending.answer, steps, config.run_id, ending.mode, interrupts.signum)
+        mode = None if ended.mode is None else str(ended.mode)
+        return RunResult(str(ended.reason), ended.answer, steps, config.run_id, mode, interrupts.signum)
 
     @contextlib.contextmanager
     def _executor(self, config: RunConfig, redactor: Redactor, interrupts: Interrupts) -> Iterator[Executor]:
@@ -250,10 +252,10 @@ class Agent:
         """What takes secrets out of all that enters a run: a fresh one for each run."""
         return Redactor(self.policy.redact, getattr(self.llm, "secrets", ()))
 
-    def run_line(self, config: RunConfig, question: str) -> dict[str, Any]:
+    def run_line(self, config: RunConfig, question: str) -> RunLine:
         """The ledger's first line: everything that decides how the run goes, save the outcomes."""
         policy = self.policy
-        line: dict[str, Any] = {
+        line: RunLine = {
             "type": "run",
             "schema": SCHEMA,
             "run_id": config.run_id,
@@ -321,7 +323,7 @@ def _text(question: str) -> str:
     return question
 
 
-def _check_line(line: dict[str, Any], redactor: Redactor | None) -> None:
+def _check_line(line: RunLine, redactor: Redactor | None) -> None:
     """Refuse a run whose first line cannot be written, or holds a secret that somebody set it up with."""
     try:
         text = canonical_json.encode({**line, "question": ""})

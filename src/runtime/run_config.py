@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, overload
 
-from ..fail.catalog import FINAL_ANSWER
+from ..fail.catalog import Ending
 from .core.clock import Clock
 from .driver.ports import Approve, DurabilityPort, Executor, Inject
 from .workspace.workspace import Workspace
@@ -49,7 +49,7 @@ class RunResult:
 
     @property
     def ok(self) -> bool:
-        return self.ending == FINAL_ANSWER
+        return self.ending == Ending.FINAL_ANSWER
 
 
 @dataclass(frozen=True)

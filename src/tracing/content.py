@@ -12,9 +12,10 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ..runtime.core.lines import Line
 from ..runtime.formats import canonical_json
 from ..runtime.models.types import NOTICES, History
-from .spans import Line, Span, Value, span_id_of, trace_id_of
+from .spans import Span, Value, span_id_of, trace_id_of
 
 CONTENT_CHARS: Final = 50_000  # of one attribute
 _JSON: Final = "application/json"

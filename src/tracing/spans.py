@@ -18,16 +18,16 @@ they have one (`gen_ai.*`), OpenInference for the kind that viewers show, and `a
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from ..fail.catalog import BROKEN, FAILURE
+from ..fail.catalog import BROKEN, Ending
 from ..runtime.core.clock import epoch_ns
+from ..runtime.core.lines import Line
 
 INTERNAL: Final = 1  # opentelemetry.proto.trace.v1.Span.SpanKind
 CLIENT: Final = 3
 
 Value = str | int | bool | list[str]
-Line = dict[str, Any]
 
 
 class Span(NamedTuple):
@@ -120,7 +120,7 @@ class Projector:
             None,
             [self._first or 0, line["stamp"]],
             attributes,
-            error=line["failure_mode"] if line["terminal_reason"] == FAILURE else None,
+            error=line["failure_mode"] if line["terminal_reason"] == Ending.FAILURE else None,
         )
 
     def _span(

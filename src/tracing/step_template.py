@@ -13,10 +13,9 @@ import re
 from json.encoder import encode_basestring as _quote
 from typing import Any, Final, NamedTuple
 
+from ..runtime.core.lines import Line
 from .otlp_json import span_text
 from .spans import Projector, span_id_of
-
-Line = dict[str, Any]
 
 _INDEX: Final = 7_770_000_001
 _INPUT, _OUTPUT = 7_770_000_002, 7_770_000_003
@@ -98,7 +97,7 @@ class StepTemplates:
 
     def _make(self, line: Line) -> _Template:
         """Make the template for steps like `line` from the projection of a step whose values are marks."""
-        marked = copy.deepcopy(line)
+        marked: dict[str, Any] = copy.deepcopy(dict(line))
         (result,), (decision,), reply = (
             marked["tool_results"],
             marked["policy_decisions"],

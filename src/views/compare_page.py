@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..pages.render import render
 from .model import Run, Step, of_known_shape
 from .page import HELPERS, ending_of, numbers_of
 
-Line = dict[str, Any]
+Line = Mapping[str, Any]
 Difference = tuple[str, Any, Any, str]  # pointer, left, right, class
 
 

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..fail.errors import RecordError
+from ..runtime.core.lines import Line
 from ..runtime.core.outcome_codec import outcome_to_dict
 from ..runtime.formats import canonical_json
 from ..runtime.journal.journal import read_journal
-
-Line = dict[str, Any]
 
 
 def lines_of_journal(data: bytes, file: str, name: str) -> tuple[list[Line], list[str]]:
@@ -80,7 +79,7 @@ def _result(number: int, call: Line, outcomes: dict[str, Line]) -> Line:
 def _attempt(number: int, outcome: Line) -> Line:
     good = "reply" in outcome or "result" in outcome
     word = "cancelled" if "stopped" in outcome else "success" if good else "failed"
-    attempt: Line = {"attempt": number, "outcome": word}
+    attempt: dict[str, Any] = {"attempt": number, "outcome": word}
     for key in ("fault", "reads", "writes", "checks"):
         if key in outcome:
             attempt[key] = outcome[key]

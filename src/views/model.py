@@ -18,14 +18,13 @@ from ..evidence.recording.recorded import project_of, relative_name
 from ..fail.errors import RecordError
 from ..pages.wording import json_text
 from ..runtime.core.clock import epoch_ns
+from ..runtime.core.lines import Line
 from ..runtime.formats.read_file import read_plain
 from ..runtime.journal import ledger
 from ..runtime.journal.journal import JOURNAL
 from ..runtime.models.types import NOTICES
 from ..tracing.spans import Projector, Span, span_id_of
 from .journaled import lines_of_journal
-
-Line = dict[str, Any]
 
 MAX_POLICY: Final = 1 << 20
 LANES: Final = {"m": "model", "d": "gate", "i": "tool", "w": "wait", "h": "person"}

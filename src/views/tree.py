@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from ..evidence.checking.drift import Drift, counted
 from ..evidence.files.report import visible
+from ..runtime.core.lines import Line
 from ..runtime.formats import canonical_json
 from .model import Call, Run, Step
-
-Line = dict[str, Any]
 
 # text and the word for how it looks: plain, strong, dim, good, bad, warn
 Piece = tuple[str, str]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tachograph import Policy
-from tachograph.fail.catalog import verdict
+from tachograph.fail.catalog import ApprovalRefused, Denied, Happening, classify
 from tachograph.runtime.core.outcome_codec import call_from_dict, fault_from_dict
 from tachograph.runtime.formats.canonical_json import encode
 from tachograph.runtime.loop.retry import may_repeat
@@ -68,8 +68,8 @@ class Oracle:
             asked = f"h{number}" in step["stamps"]
             now = self.gate.decide(call, self.used)
             if self._ends_otherwise(
-                "approval:refused" if asked else f"deny:{recorded['rule_id']}",
-                "approval:refused" if asked else f"deny:{now.rule_id}",
+                ApprovalRefused() if asked else Denied(recorded["rule_id"]),
+                ApprovalRefused() if asked else Denied(now.rule_id),
             ):
                 yield ("leaves",)
             # the model was told the reason, and asked again
@@ -83,7 +83,7 @@ class Oracle:
                 position = f"i{number}.{attempt['attempt']}.c{place}"
                 yield from self._one(index, position, entries, self.gate.decide_late(check))
                 late = entries[position]
-                if late["decision"] == "deny" and self._ends_otherwise(*[f"deny:{late['rule_id']}"] * 2):
+                if late["decision"] == "deny" and self._ends_otherwise(*[Denied(late["rule_id"])] * 2):
                     yield ("leaves",)
         if self._retries_otherwise(result["attempts"], TOOLS[call.name].idempotent):
             yield ("leaves",)
@@ -120,8 +120,8 @@ class Oracle:
         else:
             yield ("widening" if rank[said] < rank[then] else "tightening", step, position)
 
-    def _ends_otherwise(self, then: str, now: str) -> bool:
-        return verdict(now, self.policy.on_deny) != verdict(then, self.run["policy"]["on_deny"])
+    def _ends_otherwise(self, then: Happening, now: Happening) -> bool:
+        return classify(now, self.policy.on_deny) != classify(then, self.run["policy"]["on_deny"])
 
     def _retries_otherwise(self, attempts: list[Line], steady: bool) -> bool:
         most = self.policy.section("retry").get("max_retries", 0)

@@ -7,82 +7,97 @@ import re
 
 import pytest
 
-from tachograph.fail import catalog, errors
-from tachograph.fail.catalog import BROKEN, ENDINGS, MODES, RULES, happenings, verdict
+from tachograph.fail import errors
+from tachograph.fail.catalog import (
+    BROKEN,
+    ENDINGS,
+    MODES,
+    RULES,
+    Answered,
+    ApprovalRefused,
+    Denied,
+    Ending,
+    FailureMode,
+    GaveUp,
+    Happening,
+    ResultLost,
+    Rule,
+    Stopped,
+    StopReason,
+    Succeeded,
+    classify,
+    happenings,
+)
 from tachograph.fail.errors import InputError, Interrupted
 
+DENIAL, FAILURE = Ending.POLICY_DENIAL, Ending.FAILURE
 # what happened: (mode, ending under terminate, ending under inform); None: the run goes on
-EXPECTED = {
-    "answered": (None, "final_answer", "final_answer"),
-    **{
-        f"deny:{rule}": (None, "policy_denial_terminal", None)
-        for rule in ("tool_registry", "url_allowlist", "sandbox_path")
-    },
-    "deny:arg_schema": ("schema_mismatch", "failure_mode_terminal", None),
-    "deny:cycle_detection": ("cycle_detection", "policy_denial_terminal", "policy_denial_terminal"),
-    **{
-        f"deny:{what}": (None, "policy_denial_terminal", "policy_denial_terminal")
-        for what in ("gate_error", "again")
-    },
-    "deny:loop_budget": (None, "loop_budget", "loop_budget"),
-    "approval:refused": (None, "approval_refused", None),
-    "recovered": ("tool_call_failure", None, None),
-    "exhausted": ("retry_exhaustion", "failure_mode_terminal", "failure_mode_terminal"),
-    "timeout": ("timeout", "failure_mode_terminal", "failure_mode_terminal"),
-    "deadline": ("timeout", "failure_mode_terminal", "failure_mode_terminal"),
-    "unhandled": ("catalogued_unhandled", "failure_mode_terminal", "failure_mode_terminal"),
-    **{
-        what: (what, "failure_mode_terminal", "failure_mode_terminal")
-        for what in ("llm_failure", "llm_invalid_output", "tool_output_invalid")
-    },
-    **{what: (what, "cancelled", "cancelled") for what in ("cancelled", "interrupted")},
+EXPECTED: dict[Happening, tuple[str | None, str | None, str | None]] = {
+    Answered(): (None, "final_answer", "final_answer"),
+    Succeeded(): (None, None, None),
+    ResultLost(): (None, None, None),
+    Succeeded(recovered=True): ("tool_call_failure", None, None),
+    ResultLost(recovered=True): ("tool_call_failure", None, None),
+    Denied(Rule.TOOL_REGISTRY): (None, DENIAL, None),
+    Denied(Rule.URL_ALLOWLIST): (None, DENIAL, None),
+    Denied(Rule.SANDBOX_PATH): (None, DENIAL, None),
+    Denied(Rule.ARG_SCHEMA): ("schema_mismatch", FAILURE, None),
+    Denied(Rule.CYCLE_DETECTION): ("cycle_detection", DENIAL, DENIAL),
+    Denied(Rule.GATE_ERROR): (None, DENIAL, DENIAL),
+    Denied(Rule.LOOP_BUDGET): (None, "loop_budget", "loop_budget"),
+    **{Denied(rule, repeated=True): (None, DENIAL, DENIAL) for rule in Rule},
+    ApprovalRefused(): (None, "approval_refused", None),
+    **{GaveUp(mode): (mode, FAILURE, FAILURE) for mode in BROKEN},
+    Stopped(StopReason.DEADLINE): ("timeout", FAILURE, FAILURE),
+    Stopped(StopReason.CANCELLED): ("cancelled", "cancelled", "cancelled"),
+    Stopped(StopReason.INTERRUPTED): ("interrupted", "cancelled", "cancelled"),
+}
+BROKEN_MODES = {
+    *("retry_exhaustion", "timeout", "catalogued_unhandled"),
+    *("llm_failure", "llm_invalid_output", "tool_output_invalid"),
 }
 
 
 def test_the_table_is_the_contracts() -> None:
     found = {}
-    for what in happenings():
-        terminate, inform = verdict(what, "terminate"), verdict(what, "inform")
+    for happening in happenings():
+        terminate, inform = classify(happening, "terminate"), classify(happening, "inform")
         assert terminate.mode == inform.mode
-        found[what] = (terminate.mode, terminate.ending, inform.ending)
-    assert found == EXPECTED
+        found[happening] = (terminate.mode, terminate.ending, inform.ending)
+    assert found == EXPECTED and BROKEN == BROKEN_MODES
 
 
 @pytest.mark.parametrize("on_deny", ["terminate", "inform"])
-@pytest.mark.parametrize("what", happenings())
-def test_every_verdict_is_of_the_catalog(what: str, on_deny: str) -> None:
-    found = verdict(what, on_deny)
+@pytest.mark.parametrize("happening", happenings(), ids=repr)
+def test_every_classification_is_of_the_catalog(happening: Happening, on_deny: str) -> None:
+    found = classify(happening, on_deny)
     assert found.mode is None or found.mode in MODES
     assert found.ending is None or found.ending in ENDINGS
     assert found.mode not in BROKEN or found.ending == "failure_mode_terminal"
 
 
 def test_nothing_of_the_catalog_is_out_of_reach() -> None:
-    found = [verdict(what, how) for what in happenings() for how in ("terminate", "inform")]
-    assert {v.mode for v in found} == {None, *MODES}
-    assert {v.ending for v in found} == {None, *ENDINGS}
+    found = [classify(happening, how) for happening in happenings() for how in ("terminate", "inform")]
+    assert {v.mode for v in found} == {None, *FailureMode} and set(MODES) == set(FailureMode)
+    assert {v.ending for v in found} == {None, *Ending} and set(ENDINGS) == set(Ending)
     assert set(MODES) > BROKEN
 
 
 def test_each_rule_that_denies_has_its_row() -> None:
-    denials = {what.removeprefix("deny:") for what in happenings() if what.startswith("deny:")}
-    assert denials == {rule for rule in RULES if rule != "approval"} | {"again"}
+    denials = {it.rule for it in happenings() if isinstance(it, Denied) and not it.repeated}
+    assert denials == set(RULES) - {"approval"}
 
 
-def test_what_nobody_foresaw_is_a_mistake_and_no_ending() -> None:
+@pytest.mark.parametrize("happening", [Denied(Rule.APPROVAL), GaveUp(FailureMode.SCHEMA_MISMATCH)], ids=repr)
+def test_what_nobody_foresaw_is_a_mistake_and_no_ending(happening: Happening) -> None:
     with pytest.raises(KeyError):
-        verdict("deny:approval", "terminate")
+        classify(happening, "terminate")
 
 
 def test_being_told_never_ends_what_terminating_lets_go_on() -> None:
-    for what in happenings():
-        if verdict(what, "terminate").ending is None:
-            assert verdict(what, "inform").ending is None
-
-
-def test_the_constants_are_the_endings() -> None:
-    constants = {value for name, value in vars(catalog).items() if name.isupper() and isinstance(value, str)}
-    assert constants == set(ENDINGS)
+    for happening in happenings():
+        if classify(happening, "terminate").ending is None:
+            assert classify(happening, "inform").ending is None
 
 
 # ---- the exception tree ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import textwrap
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -226,7 +227,7 @@ def resume(options: argparse.Namespace) -> int:
     listeners = [progress] if progress is not None else []
     root = Path(options.root) if options.root is not None else None
 
-    def again(model: dict[str, Any]) -> Any:
+    def again(model: Mapping[str, Any]) -> Any:
         spec = options.llm or f"{model['provider']}:{model['name']}"
         options.llm_option = options.llm_option or [
             f"{key}={json.dumps(value)}" for key, value in model.get("options", {}).items()

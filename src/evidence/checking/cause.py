@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ...runtime.core.lines import Line
 from ..files.json_diff import CLASSES
 from ..files.report import visible
 from .compare import Findings
@@ -23,7 +24,6 @@ HAND: Final = "the record was edited by hand"
 SEVERAL: Final = 3  # as many causes are named in one line
 _ORDER: Final = {name: i for i, name in enumerate(CLASSES)}
 
-Line = dict[str, Any]
 # what a place in a line rests on, the likeliest first; `at`, `read` and `tool` depend on the place itself
 _RESTS: Final = (
     ("run", "policy", ("policy",)),

@@ -12,10 +12,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ...fail.errors import Cancelled, InputError, OutputError
 from ...runtime.core.effects import Answer, AskHuman, Outcome
+from ...runtime.core.lines import Line
 from ...runtime.driver.ports import Approve
 from ...runtime.formats.canonical_json import digest
 from ...runtime.formats.shipped_files import package_digest
@@ -169,7 +169,7 @@ def _as_recorded(config: RunConfig, state: bytes) -> RunConfig:
     return config
 
 
-def _lines(state: bytes) -> list[dict[str, Any]]:
+def _lines(state: bytes) -> list[Line]:
     """The lines of a ledger; none where it cannot be read, which the comparison will tell."""
     try:
         lines = [json.loads(line) for line in state.split(b"\n")[:-1]]
@@ -178,7 +178,7 @@ def _lines(state: bytes) -> list[dict[str, Any]]:
     return lines if all(isinstance(line, dict) for line in lines) else []
 
 
-def _said_then(steps: Sequence[dict[str, Any]]) -> Approve:
+def _said_then(steps: Sequence[Line]) -> Approve:
     """Answers from a record: each is for the question that it was given to, and for no other."""
     said: dict[tuple[int, int], Outcome | Cancelled | None] = {}
     try:

@@ -6,9 +6,9 @@ import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...fail.errors import RecordError
+from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ..files import manifest as manifests
 from ..files.manifest import MANIFEST, REPORT, STATE, TRACE
@@ -16,7 +16,6 @@ from ..files.rebuild import rebuild
 from ..files.report import visible
 from .drift import Drift, compare
 
-Line = dict[str, Any]
 BROKEN = "BROKEN"  # the class of a record that cannot be compared
 
 
@@ -197,7 +196,7 @@ def _roles(run: Line) -> dict[str, str]:
 
 def _decoded(state: bytes) -> list[Line] | int:
     """The lines of a ledger without any check of the chain, or the number of the first that is no object."""
-    out = []
+    out: list[Line] = []
     for number, text in enumerate(state.split(b"\n")[:-1], start=1):
         try:
             line = json.loads(text)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from typing import Any, Final
 
+from ...runtime.core.lines import Line
 from ..files.json_diff import ABSENT, CLASSES, differences
 from ..files.report import visible
 
@@ -170,7 +171,7 @@ def class_of(line_type: str, pointer: str) -> str:
     return next((name for pattern, name in _TABLE if pattern.match(place)), "SHAPE")
 
 
-def compare(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Drift:
+def compare(before: list[Line], after: list[Line]) -> Drift:
     """How two ledgers differ. Both are lists of decoded lines."""
     first: Divergence | None = None
     heads: dict[str, Divergence] = {}  # the first of each class
@@ -200,7 +201,7 @@ def _shift(found: Divergence) -> list[tuple[str, str]]:
     return [(then[0], now[0])] if then and now and then[1] == now[1] else []
 
 
-def _divergences(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Iterator[Divergence]:
+def _divergences(before: list[Line], after: list[Line]) -> Iterator[Divergence]:
     for number, a, b in _pairs(before, after):
         there = a if isinstance(a, dict) else b if isinstance(b, dict) else {}
         step = there.get("step_index") if there.get("type") == "step" else None
@@ -214,7 +215,7 @@ def _divergences(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> I
             yield Divergence(number, step, pointer, left, right, kind, (_line(a), _line(b)))
 
 
-def _pairs(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Iterator[tuple[int, Any, Any]]:
+def _pairs(before: list[Line], after: list[Line]) -> Iterator[tuple[int, Any, Any]]:
     """(line number, left, right): line by line, but the end of one ledger against the end of the other."""
     old, old_end = _without_end(before)
     new, new_end = _without_end(after)
@@ -224,7 +225,7 @@ def _pairs(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Iterato
         yield len(before if old_end is not ABSENT else after), old_end, new_end
 
 
-def _without_end(lines: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Any]:
+def _without_end(lines: list[Line]) -> tuple[list[Line], Any]:
     if lines and lines[-1].get("type") == "end":
         return lines[:-1], lines[-1]
     return lines, ABSENT

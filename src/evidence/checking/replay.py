@@ -12,11 +12,12 @@ import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...fail.errors import InputError, OutputError, ReplayError
 from ...runtime.agent import Agent
 from ...runtime.core.effects import Effect, Invoke, Outcome
+from ...runtime.core.lines import Line
 from ...runtime.driver.ports import Executor, Stamps
 from ...runtime.formats import canonical_json
 from ...runtime.journal import ledger
@@ -29,8 +30,6 @@ from ..files.report import visible
 from ..files.writer import Writer
 from ..recording.recorded import Recorded, open_record, relative_name, revive
 from .compare import BROKEN, Findings, compare_files, note_drift
-
-Line = dict[str, Any]
 
 
 def replay(agent: Agent, folder: str | Path) -> RunResult:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from ...fail.errors import RecordError
-from ...runtime.core.effects import question_digest
+from ...runtime.core.effects import RunEnded, question_digest
 from ...runtime.core.outcome_codec import call_from_dict
 from ...runtime.formats import canonical_json
 from ...runtime.journal import ledger
@@ -59,7 +58,8 @@ def _totals(state: bytes, name: str) -> list[str]:
         for line in lines[1:-1]:
             totals.add(line)
         end = lines[-1]
-        wanted = ledger.end_line(lines[0], totals, _Ending(end), len(lines), end["stamp"])
+        ended = RunEnded(end["terminal_reason"], end["final_answer"], end["failure_mode"])
+        wanted = ledger.end_line(lines[0], totals, ended, len(lines), end["stamp"])
         wanted["prev"] = end["prev"]
         return [
             f"{name}:{len(lines)}: {visible(pointer)} is {shorten(a)}, the lines before it give {shorten(b)}"
@@ -87,15 +87,6 @@ def _approvals(state: bytes, name: str) -> list[str]:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(name, error) from error
     return out
-
-
-class _Ending:
-    """What only the end line says."""
-
-    def __init__(self, end: dict[str, Any]) -> None:
-        self.reason = end["terminal_reason"]
-        self.answer = end["final_answer"]
-        self.mode = end["failure_mode"]
 
 
 def _manifest(there: dict[str, bytes], made: dict[str, bytes], name: str) -> list[str]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import OutputError
+from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ..files import manifest as manifests
 from ..files.json_diff import CLASSES
@@ -27,8 +28,6 @@ from ..files.manifest import MANIFEST
 
 ACCEPTED: Final = "runs/ACCEPTED.jsonl"
 SCHEMA: Final = "accepted/v1"
-Line = dict[str, Any]
-
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 
 

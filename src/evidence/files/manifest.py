@@ -10,9 +10,10 @@ import json
 import platform
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...runtime.core.clock import wall_now
+from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.ledger import SCHEMA as LEDGER_SCHEMA
@@ -28,8 +29,6 @@ REPORT: Final = "run_report.md"
 MANIFEST: Final = "manifest.json"
 SEAL: Final = "seal.json"  # not a run's file: what a person adds to one
 FILES: Final = (STATE, TRACE, REPORT, MANIFEST)
-
-Line = dict[str, Any]
 
 
 def build(run_line: Line, end_line: Line, head: str, artifacts: dict[str, str]) -> Line:

@@ -11,10 +11,9 @@ import shlex
 from typing import Any, Final
 
 from ...fail.catalog import ENDINGS
+from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ...runtime.formats.invisible_chars import HIDDEN
-
-Line = dict[str, Any]
 
 MAX_CELL: Final = 160
 MAX_ANSWER: Final = 20_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
+from ...runtime.core.lines import Line
 from ...tracing.spans import Span
 
 
@@ -18,7 +18,7 @@ class Tally:
         self.modes: list[str] = []
         self.span_counts: Counter[str] = Counter()
 
-    def line(self, line: dict[str, Any]) -> None:
+    def line(self, line: Line) -> None:
         if line["type"] == "end":
             self.ending = line["terminal_reason"]
         elif line["type"] == "step":

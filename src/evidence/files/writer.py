@@ -7,9 +7,10 @@ import hashlib
 import os
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from ...runtime.agent import Agent
+from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ...runtime.run_config import RunConfig
 from ...tracing.otlp_json import TraceWriter
@@ -20,7 +21,6 @@ from .manifest import MANIFEST, REPORT, STATE, TRACE
 from .report import Report
 from .tally import Tally
 
-Line = dict[str, Any]
 # a run's files are whole or not at all, so nothing is gained by writing often
 _BUFFER: Final = 1 << 16
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import InputError, RecordError, ReplayError
-from ...runtime.core.effects import Decided, Effect, Ending, Event, Invoke, Outcome
+from ...runtime.core.effects import Decided, Effect, Event, Invoke, Outcome, RunEnded
+from ...runtime.core.lines import Line, StepLine
 from ...runtime.driver.driver import drive
 from ...runtime.formats.shipped_files import shipped
 from ...runtime.journal import ledger
@@ -34,8 +35,6 @@ from ...runtime.tools.contract import Tool
 from ...runtime.tools.loader import load_named
 from ..files.manifest import STATE
 from ..recording.recorded import project_of, relative_name
-
-Line = dict[str, Any]
 
 WIDENING: Final = "widening"
 TIGHTENING: Final = "tightening"
@@ -296,7 +295,7 @@ class _Comparing:
         elif isinstance(item, Invoke):
             self._attempt, self._checks = item, 0
 
-    def line(self, _line: Line) -> None:
+    def line(self, _line: StepLine) -> None:
         self._ended += 1
 
     def begin_step(self, decision: Decision | None) -> None:
@@ -328,7 +327,7 @@ class _Comparing:
             tool = None if self._attempt is None or position == "d" else self._attempt.call.name
             self._stop(Flip(_kind(entry, None), self._step, position, tool, entry, None))
 
-    def left_over(self, ending: Ending, end: Line, unused: str | None) -> str | None:
+    def left_over(self, ending: RunEnded, end: Line, unused: str | None) -> str | None:
         """In what a run that made every decision as recorded still differs from its record."""
         if unused is not None:
             return f"it would have ended before {unused}"

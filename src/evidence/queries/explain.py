@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ...fail.errors import InputError, RecordError, ReplayError
-from ...runtime.core.effects import Call
+from ...runtime.core.lines import Line
 from ...runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
 from ...runtime.policy.explain import Budget, Explanation, budgets_of, explain
-from ...runtime.policy.gate import Counters, Decision, Gate
+from ...runtime.policy.gate import Counters, Decision, Gate, GateRequest
 from ..files.report import visible
 from ..recording.recorded import Recorded, open_record, revive
 from .decide import Paint, budget_lines, decision_line, rule_lines
 from .wrap import fold
-
-Line = dict[str, Any]
 
 
 @dataclass
@@ -50,9 +48,9 @@ class _Telling(Gate):
         self._gate = gate
         self._into = into
 
-    def decide(self, call: Call, counters: Counters) -> Decision:
-        found = explain(self._gate, call, counters)
-        self._into.calls[call.id] = found
+    def decide_request(self, request: GateRequest) -> Decision:
+        found = explain(self._gate, request.call, request.counters)
+        self._into.calls[request.call.id] = found
         return found.decision
 
     def decide_step(self, counters: Counters) -> Decision | None:

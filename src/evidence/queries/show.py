@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from ...fail.errors import RecordError
 from ...runtime.core.clock import MS
+from ...runtime.core.lines import Line
 from ...runtime.core.outcome_codec import outcome_to_dict
 from ...runtime.formats import canonical_json
 from ...runtime.journal import ledger
@@ -18,7 +18,6 @@ from ..files.manifest import STATE
 from ..files.report import visible
 
 Paint = Callable[[str, str], str]
-Line = dict[str, Any]
 
 
 def show(folder: Path, *, as_json: bool, paint: Paint) -> str:

@@ -19,6 +19,7 @@ from ...fail.catalog import ENDINGS
 from ...fail.errors import ExpectationError, InputError, Interrupted, OutputError, Suspended
 from ...runtime.agent import Agent
 from ...runtime.core.clock import Clock, stopwatch
+from ...runtime.core.lines import Line
 from ...runtime.driver.interrupts import Interrupts, exit_for
 from ...runtime.driver.ports import Approve, Listener
 from ...runtime.formats import canonical_json
@@ -31,8 +32,6 @@ from ..files.folder import MOUNTS, Folder
 from ..files.manifest import MANIFEST, SEAL
 from ..files.writer import Writer
 from ..tasks.expect import differences
-
-Line = dict[str, Any]
 
 
 def record(

@@ -7,10 +7,10 @@ import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ...fail.errors import InputError, RecordError, ReplayError
 from ...runtime.agent import Agent
+from ...runtime.core.lines import Line
 from ...runtime.core.redaction import Redactor
 from ...runtime.formats.shipped_files import project_root, shipped
 from ...runtime.journal import ledger
@@ -24,8 +24,6 @@ from ...runtime.workspace.mounts import Host, Mount
 from ..files.manifest import MANIFEST, STATE
 from ..files.rebuild import run_files
 from ..tasks.task import build, load_task
-
-Line = dict[str, Any]
 
 
 @dataclass(frozen=True)

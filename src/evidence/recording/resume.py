@@ -14,6 +14,7 @@ from typing import Any, Final
 from ...fail.errors import InputError, RecordError, ReplayError
 from ...runtime.agent import Agent
 from ...runtime.core.clock import Clock, SystemClock, VirtualClock
+from ...runtime.core.lines import Line
 from ...runtime.driver.interrupts import Interrupts, exit_for
 from ...runtime.driver.ports import Approve, Listener
 from ...runtime.journal.cassette import RecordedClock
@@ -30,7 +31,6 @@ from ..tasks.task import load_task
 from .record import Making, package
 from .recorded import agent_of, project_of
 
-Line = dict[str, Any]
 # what a run is held to, and where it is kept if it misses that
 Wanted = tuple[Mapping[str, Any], Path | None]
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...fail.errors import RecordError
+from ...runtime.core.lines import Line
 from ...runtime.journal import ledger
 from ...tracing.content import moved, with_content
-from ...tracing.spans import Line, Span, spans_of
+from ...tracing.spans import Span, spans_of
 from ..checking.verify import verify
 from ..files.manifest import STATE, TRACE
 from ..files.rebuild import run_files

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import InputError, OutputError, RecordError
+from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import read_plain
 from ..checking.verify import verify
@@ -26,8 +27,6 @@ PREDICATE: Final = "urn:tachograph:run:v1"
 _MOST: Final = 1 << 20  # bytes of a key file
 PAYLOAD: Final = "application/vnd.in-toto+json"
 _NEEDS: Final = 'pip install "tachograph[seal]"'
-
-Line = dict[str, Any]
 
 
 def seal(folder: Path, key: Path, root: Path) -> str:

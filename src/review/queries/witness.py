@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ...fail.catalog import Rule
 from ...runtime.core.effects import Call
 from ...runtime.formats.canonical_json import freeze
 from ...runtime.policy.gate import ALLOW, DENY, ESCALATE, Counters, Decision, Gate
@@ -72,7 +73,7 @@ def decide_event(gate: Gate, event: Event, call: Call | None = None) -> Decision
         return step
     if event.tool is None:
         place = gate.policy.at("/loop_budget")
-        return Decision(ALLOW, "loop_budget", "the budgets leave room for a step", place)
+        return Decision(ALLOW, Rule.LOOP_BUDGET, "the budgets leave room for a step", place)
     call = call or call_of(event)
     if event.used.get("repeats"):
         counters.repeats[gate.key_of(call)] = event.used["repeats"]

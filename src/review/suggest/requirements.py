@@ -349,7 +349,7 @@ def _refused(item: Asked) -> str:
     return f"was refused: step {item.step}{name} ({item.entry['rule_id']}{late})"
 
 
-def _written(line: Data) -> Iterator[str]:
+def _written(line: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paths that the calls of a step wrote."""
     for result in line["tool_results"]:
         for attempt in result["attempts"]:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...evidence.queries.decide import call_of, counters_of
-from ...fail.catalog import verdict
-from ...runtime.core.effects import Fault, Outcome, Wait
+from ...fail.catalog import ApprovalRefused, Denied, classify
+from ...runtime.core.effects import Fault, FaultKind, Outcome, Wait
 from ...runtime.core.redaction import Redactor
 from ...runtime.loop.attempts import with_retries
 from ...runtime.loop.retry import Schedule
-from ...runtime.loop.state import RunSpec, RunState, StepBuilder
+from ...runtime.loop.state import RunSpec, RunState
+from ...runtime.loop.step_builder import StepBuilder
 from ...runtime.models.types import ToolSpec
 from ...runtime.policy.gate import ALLOW, ESCALATE, Counters, Decision, Gate
 
@@ -108,8 +109,8 @@ def _told(decision: Decision, gate: Gate) -> Found:
     more: dict[str, Any] = {"rule": decision.rule_id}
     if decision.decision != ALLOW:
         asks = decision.decision == ESCALATE
-        what = "approval:refused" if asks else f"deny:{decision.rule_id}"
-        more["then"] = GOES_ON if verdict(what, gate.policy.on_deny).ending is None else ENDS
+        happening = ApprovalRefused() if asks else Denied(decision.rule_id)
+        more["then"] = GOES_ON if classify(happening, gate.policy.on_deny).ending is None else ENDS
         if asks:
             more["timeout_s"] = decision.facts["timeout_s"]
     return Found(decision.decision, decision.at, more)
@@ -142,23 +143,22 @@ def _patience(asked: Mapping[str, int], gate: Gate) -> Found:
     """What follows the n-th failure of something that may be repeated."""
     attempt, after = asked["attempt"], asked.get("retry_after_ms")
     state = _state(gate)
-    fault = Outcome(fault=Fault("ConnectionError", "transient", retry_after_ms=after))
+    fault = Fault("ConnectionError", FaultKind.TRANSIENT, retry_after_ms=after)
     performed = with_retries(
         StepBuilder(state),
-        lambda number: Wait(1, 0, number, 0),
-        [],
-        index=0,
+        lambda number: Wait(1, None, number, 0),
+        lambda _: fault,
+        index=None,
         idempotent=True,
-        judge=lambda _: "fault",
     )
     schedule = state.run.schedule
     at = gate.policy.at("/retry/max_retries")
     try:
         next(performed)
         for _ in range(attempt - 1):
-            performed.send(fault)
+            performed.send(Outcome(fault=fault))
             performed.send(Outcome())  # it has waited
-        performed.send(fault)
+        performed.send(Outcome(fault=fault))
     except StopIteration:
         return Found(GIVE_UP, at)
     waits = [schedule.backoff_ms(attempt, identity, after) for identity in (_LEAST, _MOST)]

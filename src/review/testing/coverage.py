@@ -32,7 +32,7 @@ from .observed import Meeting
 from .policy_tests import Suite, held, load_suite, project_tools
 from .probe_questions import Probes, of_witness
 
-Line = dict[str, Any]
+Line = Mapping[str, Any]
 Tell = Callable[[int, int], object]
 
 NOTICED: Final = "noticed"

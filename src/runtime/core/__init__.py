@@ -1,6 +1,7 @@
 """The words that loop, gate and driver share.
 
 - `effects`: what the loop yields and what it is sent: effects, outcomes, events, positions
+- `lines`: the lines of a ledger as types
 - `outcome_codec`: outcomes as plain data and back, for journal and replay
 - `redaction`: secrets replaced by typed placeholders as they enter a run
 - `clock`: the virtual and the system clock; the only place that reads the time

@@ -7,9 +7,36 @@ The loop is a generator: it yields an effect and is sent the outcome. A position
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from typing import Any, Literal
 
+from ...fail.catalog import Ending, FailureMode, Rule
 from ..formats.canonical_json import Fragment, digest, encode
+from .lines import CallEntry, FaultEntry, InputEntry, StepLine
+
+
+class DecisionKind(StrEnum):
+    """What the gate says of a call."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    ESCALATE = "escalate"
+
+
+class FaultKind(StrEnum):
+    """How far a failure may be repeated."""
+
+    TRANSIENT = "transient"
+    TIMEOUT = "timeout"
+    OTHER = "other"
+
+
+class ApprovalAnswer(StrEnum):
+    """What a person says to an escalated call; SILENCE is no answer in time."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    SILENCE = "silence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +53,8 @@ class Call:
     raw: str | None = None
     problem: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        out: dict[str, Any] = {"id": self.id, "name": self.name, "arguments": self.arguments}
+    def to_dict(self) -> CallEntry:
+        out: CallEntry = {"id": self.id, "name": self.name, "arguments": self.arguments}
         if self.arguments is None:
             out["arguments_text"] = self.raw
             out["problem"] = self.problem
@@ -52,17 +79,16 @@ class Reply:
 class Fault:
     """An exception as the loop sees it: its class, and what our classification of it rests on.
 
-    `kind` is `transient`, `timeout` or `other`; `nothing_happened` is true where the failure proves that
-    the effect did not take place.
+    `nothing_happened` is true where the failure proves that the effect did not take place.
     """
 
     exception: str
-    kind: str
+    kind: FaultKind
     nothing_happened: bool = False
     retry_after_ms: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        out: dict[str, Any] = {"exception": self.exception, "kind": self.kind}
+    def to_dict(self) -> FaultEntry:
+        out: FaultEntry = {"exception": self.exception, "kind": str(self.kind)}
         if self.nothing_happened:
             out["nothing_happened"] = True
         if self.retry_after_ms is not None:
@@ -72,13 +98,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person said to an escalated call: `allow`, `deny` or `silence`.
+    """What a person said to an escalated call.
 
     `digest` is that of the question that the answer was given to, `AskHuman.digest`. An answer to another
     question counts as a refusal.
     """
 
-    answer: str
+    answer: ApprovalAnswer | Literal["allow", "deny", "silence"]
     by: str | None = None
     why: str | None = None
     digest: str | None = None
@@ -114,8 +140,8 @@ class AskModel:
     input: Any
     digest: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """What the ledger says of the input."""
+    def to_dict(self) -> InputEntry:
+        """Return what the ledger says of the input."""
         return {
             "messages": len(self.input.messages),
             "digest": self.digest,
@@ -192,6 +218,30 @@ Effect = AskModel | Invoke | Wait | AskHuman
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """What the gate said.
+
+    `rule_id` is the rule that objected or, for an allow, the rule whose entry grants the call. `reason` is
+    one line of ours, `at` is `file:line` of the policy, `facts` is plain data (pointer, limits, counts).
+    """
+
+    decision: DecisionKind
+    rule_id: Rule
+    reason: str
+    at: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "decision": str(self.decision),
+            "rule_id": str(self.rule_id),
+            "reason": self.reason,
+            "at": self.at,
+            "facts": self.facts,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Decided:
     """Event: the gate spoke. `index` is the call's place in the reply, None for a step's budget check.
 
@@ -201,7 +251,7 @@ class Decided:
     step: int
     index: int | None
     call: Call | None
-    decision: Any
+    decision: Decision
     late: bool = False
 
     @property
@@ -213,19 +263,19 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class StepEnded:
-    """Event: the step is whole. `record` is its ledger line without stamps."""
+    """Event: the step is whole. `line` is its ledger line without stamps."""
 
     step: int
-    record: dict[str, Any] = field(repr=False)
+    line: StepLine = field(repr=False)
 
 
 Event = Decided | StepEnded
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """How a run ended: a terminal reason of the catalog, the answer if there is one, the step's mode."""
+class RunEnded:
+    """How a run ended: why, the answer if there is one, and what failed in its last step."""
 
-    reason: str
+    reason: Ending
     answer: str | None = None
-    mode: str | None = None
+    mode: FailureMode | None = None

@@ -6,10 +6,12 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
+from ...fail.catalog import StopReason
 from ...fail.errors import Cancelled, DeadlineExceeded, Interrupted
 from ..formats import canonical_json
 from ..formats.canonical_json import Fragment
 from .effects import Answer, Call, Fault, Outcome, Reply
+from .lines import OutputEntry
 
 Data = dict[str, Any]
 
@@ -17,7 +19,7 @@ Data = dict[str, Any]
 def outcome_to_dict(outcome: Outcome | Cancelled) -> Data:
     """An outcome as JSON data, without what is empty."""
     if isinstance(outcome, Cancelled):
-        return {"stopped": stop_reason(outcome)}
+        return {"stopped": stop_reason(outcome).value}
     out: Data = {}
     if outcome.reply is not None:
         out["reply"] = _reply_data(outcome.reply)
@@ -25,7 +27,7 @@ def outcome_to_dict(outcome: Outcome | Cancelled) -> Data:
         out["result"] = outcome.result
     if outcome.answer is not None:
         said = outcome.answer
-        out["answer"] = {"answer": said.answer, "by": said.by, "why": said.why, "digest": said.digest}
+        out["answer"] = {"answer": str(said.answer), "by": said.by, "why": said.why, "digest": said.digest}
     if outcome.fault is not None:
         out["fault"] = outcome.fault.to_dict()
     for name in ("invalid", "returned_bytes"):
@@ -62,18 +64,18 @@ def outcome_from_dict(data: Mapping[str, Any]) -> Outcome | Cancelled:
 # ---- what stops a run ------------------------------------------------------------------------------------
 
 
-def stop_reason(stop: Cancelled) -> str:
-    """What stopped a run, in the ledger's word: cancelled, interrupted or deadline."""
+def stop_reason(stop: Cancelled) -> StopReason:
+    """Return what stopped a run, in the ledger's word."""
     if isinstance(stop, DeadlineExceeded):
-        return "deadline"
-    return "interrupted" if isinstance(stop, Interrupted) else "cancelled"
+        return StopReason.DEADLINE
+    return StopReason.INTERRUPTED if isinstance(stop, Interrupted) else StopReason.CANCELLED
 
 
 def stop_from_reason(word: str) -> Cancelled:
-    """The reverse of `stop_reason`."""
-    if word == "deadline":
+    """Return what `stop_reason` gave `word` for."""
+    if word == StopReason.DEADLINE:
         return DeadlineExceeded("as recorded")
-    return Interrupted(signal.SIGINT) if word == "interrupted" else Cancelled("as recorded")
+    return Interrupted(signal.SIGINT) if word == StopReason.INTERRUPTED else Cancelled("as recorded")
 
 
 # ---- parts -----------------------------------------------------------------------------------------------
@@ -118,7 +120,7 @@ def pairs_from_dict(data: Mapping[str, Any], name: str) -> tuple[tuple[str, str]
     return tuple((path, digest) for path, digest in data.get(name, ()))
 
 
-def reply_to_dict(reply: Reply) -> Data:
+def reply_to_dict(reply: Reply) -> OutputEntry:
     """A reply as a ledger's `llm_output`: without its calls."""
     return {
         "text": reply.text,

@@ -7,17 +7,17 @@ answers from a record instead.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ...fail.errors import Cancelled
 from ..core.clock import Clock
 from ..core.effects import (
     Decided,
     Effect,
-    Ending,
     Outcome,
+    RunEnded,
     StepEnded,
 )
+from ..core.lines import StepLine
 from ..loop.state import RunGenerator
 from .ports import Executor, OnEvent, OnOutcome, Stamps, Stop
 
@@ -26,12 +26,12 @@ def drive(
     loop: RunGenerator,
     executor: Executor,
     clock: Clock,
-    on_step: Callable[[dict[str, Any]], None],
+    on_step: Callable[[StepLine], None],
     on_event: OnEvent,
     *,
     on_outcome: OnOutcome | None = None,
     stop: Stop | None = None,
-) -> Ending:
+) -> RunEnded:
     """Run a loop to its ending.
 
     `on_step` gets each step's line with its stamps, in order; `on_event` every decision and every effect with
@@ -42,8 +42,8 @@ def drive(
         item = next(loop)
         while True:
             if isinstance(item, StepEnded):
-                item.record["stamps"] = stamps
-                on_step(item.record)
+                item.line["stamps"] = stamps
+                on_step(item.line)
                 stamps = {}
                 item = next(loop)
                 continue
@@ -64,7 +64,7 @@ def drive(
             on_event(item, outcome)
             item = loop.send(outcome)
     except StopIteration as stop:
-        ending: Ending = stop.value
+        ending: RunEnded = stop.value
         return ending
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ...fail.errors import InputError, OutputError
 from ..core.clock import nap, stopwatch
-from ..core.effects import Answer, AskHuman
+from ..core.effects import Answer, ApprovalAnswer, AskHuman
 from ..formats.canonical_json import NotJson, parse
 from ..formats.read_file import NotPlain, read_plain
 
@@ -129,7 +129,7 @@ def _answer_in(path: Path, asked: AskHuman) -> Answer | None:
     if given != {key: value for key, value in question(asked).items() if key not in _OPEN}:
         return Answer("deny", why="the question in the file was changed", digest=asked.digest)
     by, why = (data.get(key) if isinstance(data.get(key), str) else None for key in ("by", "why"))
-    return Answer(str(data["answer"]), by, why, asked.digest)
+    return Answer(ApprovalAnswer(data["answer"]), by, why, asked.digest)
 
 
 def _write(path: Path, data: dict[str, Any], *, new: bool = False) -> None:

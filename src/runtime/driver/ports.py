@@ -15,11 +15,11 @@ from ..core.effects import (
     Event,
     Outcome,
 )
+from ..core.lines import RunLine
+from ..core.lines import Stamps as Stamps
 from ..policy.gate import Gate
 from ..workspace.tool_io import IO
 from ..workspace.workspace import Workspace
-
-Stamps = dict[str, list[int]]
 
 
 class Executor(Protocol):
@@ -51,7 +51,7 @@ class DurabilityPort(Protocol):
     is_prepared: bool
     secrets: Mapping[str, int]
 
-    def begin(self, run_line: dict[str, Any]) -> None:
+    def begin(self, run_line: RunLine) -> None:
         """A run begins, or is gone on with."""
 
     def prepared(self) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ...fail.errors import Cancelled, ReplayError
 from ..core.clock import Clock
 from ..core.effects import AskHuman, AskModel, Effect, Invoke, Outcome, Wait
+from ..core.lines import Line
 from ..core.outcome_codec import (
     answer_from_dict,
     fault_from_dict,
@@ -22,8 +22,6 @@ from ..core.outcome_codec import (
 )
 from ..driver.ports import Stamps
 from ..formats import canonical_json
-
-Line = Mapping[str, Any]
 
 
 class RecordedClock:
@@ -154,7 +152,7 @@ class Cassette:
         then = self._now.input
         if then is None or not isinstance(effect, AskModel):
             return
-        now = effect.to_dict()
+        now: Line = effect.to_dict()
         for key in self._compared:
             if then[key] != now[key]:
                 words = {"digest": "the messages differ", "messages": "the number of messages differs"}

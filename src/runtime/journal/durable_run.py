@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ...fail.errors import Cancelled, EffectInDoubt, ReplayError
 from ..core.effects import AskHuman, AskModel, Effect, Invoke, Outcome
+from ..core.lines import RunLine
 from ..driver.interrupts import ForceQuit
 from ..driver.ports import Executor, Stamps
 from ..policy.gate import Gate
@@ -74,7 +75,7 @@ class DurableRun:
         """Whether an earlier process began the run."""
         return self._before is not None
 
-    def begin(self, run_line: dict[str, Any]) -> None:
+    def begin(self, run_line: RunLine) -> None:
         line = {key: value for key, value in run_line.items() if key != "prev"}
         if self._before is None:
             self._journal.write({"type": "begin", "schema": SCHEMA, "run": line, "package": self._package})

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ...fail.errors import RecordError
+from ..core.effects import RunEnded
+from ..core.lines import EndLine, LedgerLine
+from ..core.lines import Line as Line
 from ..formats import canonical_json
 
 SCHEMA: Final = "ledger/v1"
-
-Line = dict[str, Any]
 
 
 class Ledger:
@@ -26,7 +27,7 @@ class Ledger:
         self.head: str | None = None
         self.lines = 0
 
-    def append(self, line: Line) -> str:
+    def append(self, line: LedgerLine) -> str:
         """Chain one line; returns its text without LF."""
         line["prev"] = self.head
         # a step is made of our own data; the run line holds what users and models say of themselves
@@ -83,7 +84,7 @@ def text_of(value: Any) -> str:
     return value.text if isinstance(value, canonical_json.Fragment) else canonical_json.encode(value)
 
 
-def end_line(run_line: Line, totals: Totals, ending: Any, lines: int, stamp: int) -> Line:
+def end_line(run_line: Line, totals: Totals, ending: RunEnded, lines: int, stamp: int) -> EndLine:
     """The last line, from what the lines before it say."""
     inputs = {item["path"]: item["sha256"] for item in run_line["policy"]["files"]}
     inputs.update(
@@ -95,9 +96,9 @@ def end_line(run_line: Line, totals: Totals, ending: Any, lines: int, stamp: int
     return {
         "type": "end",
         "run_id": run_line["run_id"],
-        "terminal_reason": ending.reason,
+        "terminal_reason": str(ending.reason),
         "final_answer": ending.answer,
-        "failure_mode": ending.mode,
+        "failure_mode": None if ending.mode is None else str(ending.mode),
         "totals": totals.to_dict(),
         "inputs": [{"path": path, "sha256": inputs[path]} for path in sorted(inputs)],
         "lines": lines,

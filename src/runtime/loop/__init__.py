@@ -4,5 +4,6 @@
 - `tool_calls`: the life of one tool call: decide, ask, execute, report
 - `attempts`: one effect, repeated until it succeeds or may not be repeated
 - `retry`: which failures are transient, and how long to wait
-- `state`: the run, its state, and the ledger line of the step under way
+- `state`: what a run is, and what it carries from step to step
+- `step_builder`: the ledger line of the step under way
 """

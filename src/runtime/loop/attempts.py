@@ -2,80 +2,79 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Generator
-from typing import Any
+from dataclasses import replace
 
+from ...fail.catalog import Denied, FailureMode, GaveUp, Happening, ResultLost, Succeeded
 from ...fail.errors import Cancelled
-from ..core.effects import Effect, Event, Fault, Outcome, Wait
+from ..core.effects import Effect, Event, Fault, FaultKind, Outcome, Wait
+from ..core.lines import AttemptStatus
 from .retry import may_repeat
-from .state import StepBuilder
+from .step_builder import StepBuilder
 
 
 def with_retries(
     step: StepBuilder,
     effect: Callable[[int], Effect],
-    attempts: list[dict[str, Any]],
+    judge: Callable[[Outcome], Happening | Fault],
     *,
     index: int | None,
     idempotent: bool,
-    judge: Callable[[Outcome], str],
-) -> Generator[Effect | Event, Outcome, tuple[Outcome, str]]:
-    """Perform an effect until it succeeds or may not be tried again; tools and the model share it.
+) -> Generator[Effect | Event, Outcome, tuple[Outcome, Happening]]:
+    """Perform an effect until it succeeds or may not be tried again; tools and the model share this.
 
-    Returns the last outcome and what happened: `ok`, a happening of the catalog, or `deny:<rule>`.
+    Yields the effect and, before each further attempt, a Wait. Records every attempt in the step.
+
+    Args:
+        step: The step under way.
+        effect: Makes the effect of an attempt, counted from 1.
+        judge: Says what an outcome amounts to, or returns its fault if that decides.
+        index: The call's place in the reply, None for the model.
+        idempotent: Whether the effect may be performed twice.
+
+    Returns:
+        The last outcome, and what happened.
     """
     run = step.state.run
-    attempt = 0
-    while True:
-        attempt += 1
-        wanted = effect(attempt)
+    for attempt in itertools.count(1):
+        performed = effect(attempt)
         try:
-            outcome = yield wanted
+            outcome = yield performed
         except Cancelled:
-            attempts.append({"attempt": attempt, "outcome": "cancelled"})
+            step.add_attempt(index, attempt, AttemptStatus.CANCELLED)
             raise
-        what = "fault" if index is None and outcome.fault is not None else judge(outcome)
-        entry = _entry(step, attempt, outcome)
-        attempts.append(entry)
-        fault = outcome.fault
-        if what != "fault" or fault is None:
-            entry["outcome"] = (
-                "success" if what in ("ok", "unseen") else "denied" if what.startswith("deny:") else "failed"
-            )
-            return outcome, what
-        step.note_error(wanted.position, fault.to_dict())
-        if attempt > run.schedule.max_retries or not may_repeat(fault, idempotent):
-            what = _given_up(fault, attempt)
-            entry["outcome"] = "exhausted" if what == "exhausted" else "failed"
-            return outcome, what
+        judged = judge(outcome)
+        if not isinstance(judged, Fault):
+            if attempt > 1 and isinstance(judged, Succeeded | ResultLost):
+                judged = replace(judged, recovered=True)
+            step.add_attempt(index, attempt, _status(judged), outcome)
+            return outcome, judged
+        step.add_error(performed.position, **judged.to_dict())
+        if attempt > run.schedule.max_retries or not may_repeat(judged, idempotent):
+            given_up = GaveUp(_mode(judged, attempt))
+            step.add_attempt(index, attempt, _status(given_up), outcome)
+            return outcome, given_up
         identity = f"{run.seed}/{run.run_id}/{step.index}/{index}/{attempt}"
-        wait = run.schedule.backoff_ms(attempt, identity, fault.retry_after_ms)
-        entry["outcome"] = "transient_failure"
-        entry["backoff_ms"] = wait
+        wait = run.schedule.backoff_ms(attempt, identity, judged.retry_after_ms)
+        step.add_attempt(index, attempt, AttemptStatus.TRANSIENT_FAILURE, outcome, backoff_ms=wait)
         yield Wait(step.index, index, attempt, wait)
+    raise AssertionError  # count() has no end
 
 
-def _given_up(fault: Fault, attempt: int) -> str:
-    if fault.kind == "other":
-        return "unhandled"
-    if fault.kind == "timeout" and attempt == 1:
-        return "timeout"  # one that may not be repeated, by the tool or by the policy
-    return "exhausted"
+def _mode(fault: Fault, attempt: int) -> FailureMode:
+    """Return the failure mode of an effect that is not tried again."""
+    if fault.kind == FaultKind.OTHER:
+        return FailureMode.CATALOGUED_UNHANDLED
+    if fault.kind == FaultKind.TIMEOUT and attempt == 1:
+        return FailureMode.TIMEOUT  # one that may not be repeated, by the tool or by the policy
+    return FailureMode.RETRY_EXHAUSTION
 
 
-def _entry(step: StepBuilder, attempt: int, outcome: Outcome) -> dict[str, Any]:
-    """An attempt as the ledger keeps it: with all that a replay needs of it."""
-    entry: dict[str, Any] = {"attempt": attempt, "outcome": None}
-    if outcome.fault is not None:
-        entry["fault"] = outcome.fault.to_dict()
-    if outcome.invalid is not None:
-        entry["invalid"] = outcome.invalid
-    if outcome.checks:
-        entry["checks"] = list(outcome.checks)
-    reads = [pair for pair in outcome.reads if pair not in step.state.known_inputs]
-    if reads:
-        step.state.known_inputs.update(reads)
-        entry["reads"] = [list(pair) for pair in reads]
-    if outcome.writes:
-        entry["writes"] = [list(pair) for pair in outcome.writes]
-    return entry
+def _status(happening: Happening) -> AttemptStatus:
+    if isinstance(happening, Succeeded | ResultLost):
+        return AttemptStatus.SUCCESS
+    if isinstance(happening, Denied):
+        return AttemptStatus.DENIED
+    exhausted = happening == GaveUp(FailureMode.RETRY_EXHAUSTION)
+    return AttemptStatus.EXHAUSTED if exhausted else AttemptStatus.FAILED

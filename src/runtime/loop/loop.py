@@ -1,8 +1,16 @@
-"""The agent loop. It touches nothing: it yields effects and is sent outcomes.
+"""The agent loop. It touches nothing: it yields effects and events, and is sent the outcomes of the effects.
 
-Everything that touches the world stands in `driver.py`, everything that decides in `gate.py`, `retry.py` and
-`fail/catalog.py`. A run is a chain of steps, a step one model reply and what came of it; the life of one call
-is in `calls.py`, of one attempt after another in `attempts.py`.
+One step of a run:
+
+    _check_step_budget    is there budget for another step? if not, the run ends
+    _ask_model            yield AskModel: the reply holds a final answer, which ends the run, or calls
+    process_tool_calls    for each call, in order (tool_calls.py):
+      decide_call           the gate allows or denies it, or a person is asked: yield AskHuman
+      execute_call          yield Invoke until it succeeds or may not be repeated; the model reads the result
+    StepEnded             the step's line of the ledger is whole; the next step begins unless there is an ending
+
+Every failed attempt, of the model or of a tool, is repeated by `with_retries` (attempts.py). What each happening
+means for the run is in `fail/catalog.py`, who decides in `policy/gate.py`, who performs effects in `driver/`.
 """
 
 from __future__ import annotations
@@ -11,128 +19,147 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
-from ...fail.catalog import Classification
+from ...fail.catalog import (
+    Answered,
+    Classification,
+    Denied,
+    Ending,
+    FailureMode,
+    GaveUp,
+    Happening,
+    Stopped,
+    Succeeded,
+)
 from ...fail.errors import Cancelled
-from ..core.effects import AskModel, Decided, Effect, Ending, Event, Outcome, Reply, StepEnded
-from ..core.outcome_codec import reply_to_dict, stop_reason
+from ..core.effects import AskModel, Call, Decided, Effect, Event, Fault, Outcome, Reply, RunEnded, StepEnded
+from ..core.lines import Phase
+from ..core.outcome_codec import stop_reason
 from ..models.types import MAX_CONTINUATIONS, NOTICES, LLMInput
 from .attempts import with_retries
-from .state import CONTINUE, RunGenerator, RunSpec, RunState, StepBuilder, StepGenerator
+from .state import RunGenerator, RunSpec, RunState, StepGenerator
+from .step_builder import StepBuilder
 from .tool_calls import process_tool_calls
 
 
 def run_loop(run: RunSpec) -> RunGenerator:
-    """One question from start to ending."""
+    """Take one question from start to ending.
+
+    Yields the effects and events of its steps; returns how the run ended.
+    """
     state = RunState(run)
-    ending = None
-    while ending is None:
-        ending = yield from _step(state)
-    return ending
+    ended = None
+    while ended is None:
+        ended = yield from _step(state)
+    return ended
 
 
-def _step(state: RunState) -> Generator[Effect | Event, Outcome, Ending | None]:
+def _step(state: RunState) -> Generator[Effect | Event, Outcome, RunEnded | None]:
+    """Take one step. Yields its effects and events, StepEnded last; returns None where the run goes on."""
     state.index += 1
     step = StepBuilder(state)
     try:
-        found = yield from _refused(step)
-        if found is None:
-            found = yield from _ask(step)
-        reply = step.reply
-        if found.ending is None and reply is not None:
-            found = yield from process_tool_calls(step, reply.calls)
+        classification = yield from _check_step_budget(step)
+        if classification.ending is None:
+            classification, calls = yield from _ask_model(step)
+        if classification.ending is None:
+            classification = yield from process_tool_calls(step, calls)
     except Cancelled as cancelled:
-        step.record["stopped"] = stop_reason(cancelled)
-        found = state.verdict(step.record["stopped"])
-    step.close(found)
-    yield StepEnded(state.index, step.record)
-    if found.ending is None:
+        reason = stop_reason(cancelled)
+        step.stop(reason)
+        classification = state.classify(Stopped(reason))
+    yield StepEnded(state.index, step.finish(classification))
+    if classification.ending is None:
         return None
-    answer = "".join(state.pieces) if found.ending == "final_answer" else None
-    return Ending(found.ending, answer, found.mode)
+    answer = "".join(state.pieces) if classification.ending == Ending.FINAL_ANSWER else None
+    return RunEnded(classification.ending, answer, classification.mode)
 
 
-def _refused(step: StepBuilder) -> Generator[Effect | Event, Outcome, Classification | None]:
-    """The budgets are asked before the model is; a refused step is a step with one decision."""
+def _check_step_budget(step: StepBuilder) -> StepGenerator:
+    """Ask the gate whether the budgets leave room for a step.
+
+    Yields and records its decision only if it is a denial: such a step holds one decision and nothing else.
+    """
     state = step.state
     decision = state.run.gate.decide_step(state.counters)
     if decision is None:
-        return None
+        return state.classify(Succeeded())
     event = Decided(step.index, None, None, decision)
-    step.record["policy_decisions"].append(
-        {"position": event.position, "phase": "step", "id": None, **decision.to_dict()}
-    )
+    step.add_decision(event.position, Phase.STEP, None, decision)
     yield event
-    return state.verdict(f"deny:{decision.rule_id}")
+    return state.classify(Denied(decision.rule_id))
 
 
-def _ask(step: StepBuilder) -> StepGenerator:
-    """Ask the model, with_retries, and read what it said."""
+def _ask_model(
+    step: StepBuilder,
+) -> Generator[Effect | Event, Outcome, tuple[Classification, tuple[Call, ...]]]:
+    """Ask the model, with retries.
+
+    Yields AskModel and waits. Records what was asked, the attempts, the reply and its tokens. Returns what follows
+    from the reply, and the calls that it proposes.
+    """
     state = step.state
-    left = max(state.run.gate.policy.limits["max_tokens"] - state.counters.tokens, 0)
+    tokens_left = max(state.run.gate.policy.limits["max_tokens"] - state.counters.tokens, 0)
     notice, specs = state.notice()
     if notice is not None:
         state.history.add({"role": "user", "content": NOTICES[notice]})
-        step.record["notice"] = notice
-    messages = state.history.window()
-    asked = LLMInput(state.run.run_id, step.index, messages, specs, left)
-    first = AskModel(step.index, 1, asked, state.history.digest)
-    step.record["llm_input"] = first.to_dict()
+    request = LLMInput(state.run.run_id, step.index, state.history.window(), specs, tokens_left)
+    first = AskModel(step.index, 1, request, state.history.digest)
+    step.add_input(first, notice)
     state.counters.iterations += 1
-    outcome, what = yield from with_retries(
+    outcome, happening = yield from with_retries(
         step,
         lambda attempt: first if attempt == 1 else replace(first, attempt=attempt),
-        step.record["llm_attempts"],
+        _judge_reply,
         index=None,
         idempotent=True,
-        judge=_judge_reply,
     )
     reply = outcome.reply
     if reply is None:
-        return state.verdict("llm_failure")
-    step.reply = reply
-    _note_reply(step, reply)
-    if what != "ok":
-        step.note_error("m", {"problem": reply.problem})
-        return state.verdict(what)
-    return _answered(step, reply)
+        return state.classify(GaveUp(FailureMode.LLM_FAILURE)), ()
+    _count_reply(step, reply)
+    if isinstance(happening, Succeeded):
+        happening = _take_answer(step, reply)
+    else:
+        step.add_error("m", problem=reply.problem)
+    return state.classify(happening), reply.calls
 
 
-def _answered(step: StepBuilder, reply: Reply) -> Classification:
-    """What a usable reply amounts to: an answer, a piece of one, or calls to go on with."""
+def _judge_reply(outcome: Outcome) -> Happening | Fault:
+    if outcome.fault is not None:
+        return outcome.fault
+    usable = outcome.reply is not None and outcome.reply.problem is None
+    return Succeeded() if usable else GaveUp(FailureMode.LLM_INVALID_OUTPUT)
+
+
+def _take_answer(step: StepBuilder, reply: Reply) -> Happening:
+    """Return what a usable reply amounts to: Answered, or Succeeded for calls or a piece of an answer."""
     state = step.state
     if reply.final_answer is None:
         state.pieces = []
-        return CONTINUE
+        return Succeeded()
     cut_off = reply.finish_reason == "length"
     if cut_off and len(state.pieces) == MAX_CONTINUATIONS:
-        step.note_error("m", {"problem": "an answer that was cut off again and again"})
-        return state.verdict("llm_invalid_output")
+        step.add_error("m", problem="an answer that was cut off again and again")
+        return GaveUp(FailureMode.LLM_INVALID_OUTPUT)
     state.pieces.append(reply.final_answer)
-    return CONTINUE if cut_off else state.verdict("answered")
+    return Succeeded() if cut_off else Answered()
 
 
-def _judge_reply(outcome: Outcome) -> str:
-    return "ok" if outcome.reply is not None and outcome.reply.problem is None else "llm_invalid_output"
-
-
-def _note_reply(step: StepBuilder, reply: Reply) -> None:
+def _count_reply(step: StepBuilder, reply: Reply) -> None:
+    """Record a reply, count its tokens, and put it into the history."""
     state = step.state
-    said = [call.arguments.text if call.arguments else call.raw or "" for call in reply.calls]
-    spoken = sum(len(t.encode("utf-8")) for t in (reply.text or "", reply.final_answer or "", *said))
-    told = reply.usage or (0, 0)
-    # nobody reads nothing, and what was said has a length: zeros are no counts
-    used = (told[0] or state.history.bytes, told[1] or spoken)
-    estimated = used != told
+    texts = [call.arguments.text if call.arguments else call.raw or "" for call in reply.calls]
+    output_bytes = sum(len(t.encode("utf-8")) for t in (reply.text or "", reply.final_answer or "", *texts))
+    reported = reply.usage or (0, 0)
+    # a provider that counts nothing reports zeros: bytes stand in for them, so that the budget still holds
+    used = (reported[0] or state.history.bytes, reported[1] or output_bytes)
     state.counters.tokens += sum(used)
-    step.record["usage"] = {"input_tokens": used[0], "output_tokens": used[1], "estimated": estimated}
-    step.record["llm_output"] = reply_to_dict(reply)
-    step.record["intended_tool_calls"] = [call.to_dict() for call in reply.calls]
-    step.pending = list(reply.calls)
+    step.add_reply(reply, used, estimated=used != reported)
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or reply.final_answer or ""}
     if reply.calls:
         message["tool_calls"] = [
             {"id": call.id, "name": call.name, "arguments": text}
-            for call, text in zip(reply.calls, said, strict=True)
+            for call, text in zip(reply.calls, texts, strict=True)
         ]
     if reply.raw is not None:
         message["raw"] = reply.raw

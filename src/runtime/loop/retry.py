@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...fail.errors import TransientModelError
-from ..core.effects import Fault
+from ..core.effects import Fault, FaultKind
 from ..formats.canonical_json import MAX_SAFE_INTEGER
 
 
@@ -44,11 +44,11 @@ def fault_from_error(error: BaseException, transient: Sequence[type[BaseExceptio
     name = type(error).__name__
     retry_after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
     if isinstance(error, TimeoutError):
-        return Fault(name, "timeout")
+        return Fault(name, FaultKind.TIMEOUT)
     nothing = isinstance(error, ConnectionRefusedError)
     if isinstance(error, (TransientModelError, *transient)):
-        return Fault(name, "transient", nothing, retry_after)
-    return Fault(name, "other", nothing)
+        return Fault(name, FaultKind.TRANSIENT, nothing, retry_after)
+    return Fault(name, FaultKind.OTHER, nothing)
 
 
 def _whole_ms(wanted: object) -> int | None:
@@ -60,6 +60,6 @@ def _whole_ms(wanted: object) -> int | None:
 
 def may_repeat(fault: Fault, idempotent: bool) -> bool:
     """Whether a failed effect may be performed again: only what is named, and never blindly a second time."""
-    if fault.kind == "other":
+    if fault.kind == FaultKind.OTHER:
         return False
     return idempotent or fault.nothing_happened

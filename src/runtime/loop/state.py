@@ -1,21 +1,18 @@
-"""What a run is, what it carries from step to step, and a step's ledger line under way."""
+"""What a run is, and what it carries from step to step."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Final
 
-from ...fail.catalog import Classification, verdict
-from ..core.effects import Call, Effect, Ending, Event, Outcome, Reply
+from ...fail.catalog import Classification, Happening, classify
+from ..core.effects import Call, Decision, Effect, Event, Outcome, RunEnded
 from ..models.types import History, ToolSpec
-from ..policy.gate import Counters, Decision, Gate
+from ..policy.gate import Counters, Gate
 from .retry import Schedule
 
-RunGenerator = Generator[Effect | Event, Outcome, Ending]
+RunGenerator = Generator[Effect | Event, Outcome, RunEnded]
 StepGenerator = Generator[Effect | Event, Outcome, Classification]
-
-CONTINUE: Final = Classification(None, None)
 
 
 @dataclass(frozen=True)
@@ -29,13 +26,14 @@ class RunSpec:
     schedule: Schedule
     specs: tuple[ToolSpec, ...]
 
-    @property
-    def on_deny(self) -> str:
-        return self.gate.policy.on_deny
-
 
 class RunState:
-    """What a run carries from step to step."""
+    """What a run carries from step to step.
+
+    `counters` are what the budgets are held against, `history` what the model reads. `known_inputs` are the files
+    (path, SHA-256) that the ledger names already. `pieces` are those of an answer that was cut off. `refused` holds,
+    by the key of a call, the decision that refused it.
+    """
 
     def __init__(self, run: RunSpec) -> None:
         self.run = run
@@ -44,16 +42,15 @@ class RunState:
         self.history = History()
         self.history.add({"role": "user", "content": run.question})
         self.known_inputs: set[tuple[str, str]] = set()
-        # an answer that was cut off, piece by piece
         self.pieces: list[str] = []
-        # key of a refused call -> the decision that refused it
-        self.refused: dict[bytes, dict[str, Any]] = {}
+        self.refused: dict[bytes, Decision] = {}
 
-    def verdict(self, what: str) -> Classification:
-        return verdict(what, self.run.on_deny)
+    def classify(self, happening: Happening) -> Classification:
+        """Return the mode and ending of a happening under the run's policy."""
+        return classify(happening, self.run.gate.policy.on_deny)
 
     def notice(self) -> tuple[str | None, tuple[ToolSpec, ...]]:
-        """What the model is to be told before the next step (a key of NOTICES), and the tools it is offered."""
+        """Return the notice for the model's next step (a key of NOTICES, or None), and the tools it is offered."""
         policy = self.run.gate.policy
         limit = policy.limits["max_iterations"]
         left = limit - self.counters.iterations
@@ -63,43 +60,6 @@ class RunState:
             return "go_on", self.run.specs
         return "two_left" if left == 2 < limit else None, self.run.specs
 
-    def tell(self, call: Call, content: str) -> None:
+    def tell_model(self, call: Call, content: str) -> None:
         """Let the model read what came of a call; `content` is JSON text."""
         self.history.add({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": content})
-
-
-class StepBuilder:
-    """One step under way: its ledger line grows here, without stamps."""
-
-    def __init__(self, state: RunState) -> None:
-        self.state = state
-        self.index = state.index
-        self.reply: Reply | None = None
-        self.pending: list[Call] = []
-        self.mode: str | None = None
-        # a result that does not fit the byte budget: its denial, its size
-        self.oversized: tuple[Decision, int] | None = None
-        self.record: dict[str, Any] = {
-            "type": "step",
-            "run_id": state.run.run_id,
-            "step_index": state.index,
-            "llm_input": None,
-            "llm_attempts": [],
-            "llm_output": None,
-            "intended_tool_calls": [],
-            "policy_decisions": [],
-            "tool_results": [],
-            "errors": [],
-            "failure_mode": None,
-            "usage": {"input_tokens": 0, "output_tokens": 0, "estimated": False},
-        }
-
-    def note_error(self, position: str, what: dict[str, Any]) -> None:
-        self.record["errors"].append({"position": position, **what})
-
-    def close(self, found: Classification) -> None:
-        for call in self.pending:
-            self.record["tool_results"].append(
-                {"id": call.id, "name": call.name, "status": "not_reached", "result": None, "attempts": []}
-            )
-        self.record["failure_mode"] = found.mode or self.mode

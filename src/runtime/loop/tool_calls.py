@@ -1,203 +1,259 @@
-"""One tool call: decided, perhaps by a person, then performed or refused."""
+"""One tool call: decided, perhaps by a person, then executed or refused."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from dataclasses import replace
 
+from ...fail.catalog import (
+    ApprovalRefused,
+    Classification,
+    Denied,
+    FailureMode,
+    GaveUp,
+    Happening,
+    ResultLost,
+    Rule,
+    Succeeded,
+)
 from ...fail.errors import Cancelled
-from ..core.effects import Answer, AskHuman, Call, Decided, Effect, Event, Invoke, Outcome
+from ..core.effects import (
+    Answer,
+    ApprovalAnswer,
+    AskHuman,
+    Call,
+    Decided,
+    Decision,
+    DecisionKind,
+    Effect,
+    Event,
+    Fault,
+    Invoke,
+    Outcome,
+)
+from ..core.lines import Phase
 from ..formats import canonical_json
-from ..policy.gate import ALLOW, DENY, ESCALATE, Decision
+from ..policy.gate import GateRequest
 from .attempts import with_retries
-from .state import CONTINUE, StepBuilder, StepGenerator
+from .state import StepGenerator
+from .step_builder import StepBuilder
+
+_LOST = {"done": True, "result": None, "reason": "the result was lost when the process ended"}
+# rules that speak of the run, not of the call: proposing the call again is no defiance
+_OF_THE_RUN = (Rule.CYCLE_DETECTION, Rule.LOOP_BUDGET, Rule.GATE_ERROR)
 
 
 def process_tool_calls(step: StepBuilder, calls: tuple[Call, ...]) -> StepGenerator:
-    """Calls in the order proposed: each is decided and performed before the next is decided."""
-    found = CONTINUE
+    """Process calls in the order proposed: each is decided and executed before the next is decided.
+
+    Returns what follows from the last call; the first with an ending leaves the others unreached.
+    """
+    classification = Classification(None, None)
     for index, call in enumerate(calls):
-        found = yield from _take(step, index, call)
-        if found.mode is not None:
-            step.mode = found.mode
-        if found.ending is not None:
+        classification = yield from process_tool_call(step, index, call)
+        step.note_mode(classification.mode)
+        if classification.ending is not None:
             break
-    return found
+    return classification
 
 
-def _take(step: StepBuilder, index: int, call: Call) -> StepGenerator:
-    """One call: decided, and then performed or refused."""
-    state, gate = step.state, step.state.run.gate
-    decision, what = yield from _decide(step, index, call)
-    step.pending.pop(0)
-    result: dict[str, Any] = {
-        "id": call.id,
-        "name": call.name,
-        "status": "denied",
-        "result": None,
-        "attempts": [],
-    }
-    step.record["tool_results"].append(result)
-    if decision.decision == ALLOW:
-        what = yield from _perform(step, index, call, result)
-    if what in ("ok", "recovered"):
-        return state.verdict("recovered") if what == "recovered" else CONTINUE
-    told_apart = call.arguments is not None or call.raw is not None
-    if told_apart and what.startswith(("deny:", "approval:")):
-        state.refused[gate.key_of(call)] = step.record["policy_decisions"][-1]
-    found = state.verdict(what)
-    if found.ending is None:
-        last = step.record["policy_decisions"][-1]
-        told = {
-            "error": "policy_denied",
-            "rule": last["rule_id"],
-            "reason": last["reason"],
-            "executed": last["phase"] == "execution",
-            "retryable": False,
-        }
-        result["told"] = told
-        state.tell(call, canonical_json.encode(told))
-    return found
+def process_tool_call(step: StepBuilder, index: int, call: Call) -> StepGenerator:
+    """Decide a call, then execute it or tell the model why not.
 
-
-def _decide(
-    step: StepBuilder, index: int, call: Call
-) -> Generator[Effect | Event, Outcome, tuple[Decision, str]]:
-    """Ask the gate and, where it escalates, a person. Returns the final decision and what happened."""
+    Yields what `decide_call` and `execute_call` yield, and records the call's result. Returns what follows for the
+    run: nothing for a call that succeeded; a refusal ends the run or is told to the model, as the policy says.
+    """
     state = step.state
-    gate = state.run.gate
-    decision = gate.decide(call, state.counters)
-    before = state.refused.get(gate.key_of(call)) if state.refused else None
-    if before is not None and decision.decision != DENY:
+    request = state.run.gate.request_for(call, state.counters)
+    refusal = yield from decide_call(step, index, request)
+    step.begin_call(call)
+    happening = refusal if refusal is not None else (yield from execute_call(step, index, request))
+    classification = state.classify(happening)
+    decision = step.last_decision
+    if isinstance(happening, Denied | ApprovalRefused) and decision is not None:
+        if (
+            call.arguments is not None or call.raw is not None
+        ):  # a call without either is told apart from no other
+            state.refused[request.key] = decision
+        if classification.ending is None:
+            _tell_refusal(step, call, decision)
+    return classification
+
+
+def _tell_refusal(step: StepBuilder, call: Call, decision: Decision) -> None:
+    told = {
+        "error": "policy_denied",
+        "rule": str(decision.rule_id),
+        "reason": decision.reason,
+        "executed": step.last_phase == Phase.EXECUTION,
+        "retryable": False,
+    }
+    step.add_refusal(told)
+    step.state.tell_model(call, canonical_json.encode(told))
+
+
+# ---- the decision ------------------------------------------------------------------------------------------
+
+
+def decide_call(
+    step: StepBuilder, index: int, request: GateRequest
+) -> Generator[Effect | Event, Outcome, Happening | None]:
+    """Ask the gate and, where it escalates, a person.
+
+    Yields Decided, and AskHuman after an escalation. Records one decision. Returns None where the call is allowed.
+    """
+    state, call = step.state, request.call
+    decision = state.run.gate.decide_request(request)
+    earlier = state.refused.get(request.key) if state.refused else None
+    if earlier is not None and decision.decision != DecisionKind.DENY:
         # refused by a person or while it ran: the rules alone would let it through once more
-        reason = "this call was refused before"
-        decision = Decision(DENY, before["rule_id"], reason, before["at"], before["facts"])
+        decision = replace(earlier, decision=DecisionKind.DENY, reason="this call was refused before")
     event = Decided(step.index, index, call, decision)
-    entry = {"position": event.position, "phase": "proposal", "id": call.id, **decision.to_dict()}
-    step.record["policy_decisions"].append(entry)
+    step.add_decision(event.position, Phase.PROPOSAL, call, decision)
     yield event
-    again = before is not None and decision.rule_id not in ("cycle_detection", "loop_budget", "gate_error")
-    what = "deny:again" if again else f"deny:{decision.rule_id}"
-    if decision.decision != ESCALATE:
-        return decision, what
-    asked = AskHuman(
+    if decision.decision == DecisionKind.ALLOW:
+        return None
+    if decision.decision == DecisionKind.ESCALATE:
+        return (yield from _ask_human(step, index, call, decision))
+    return Denied(decision.rule_id, repeated=earlier is not None and decision.rule_id not in _OF_THE_RUN)
+
+
+def _ask_human(
+    step: StepBuilder, index: int, call: Call, escalation: Decision
+) -> Generator[Effect | Event, Outcome, Happening | None]:
+    """Ask a person about an escalated call. Whatever is not a yes to this very question is a refusal."""
+    run = step.state.run
+    question = AskHuman(
         step.index,
         index,
         call,
-        decision.reason,
-        decision.at,
-        decision.facts["timeout_s"],
-        gate.policy.version,
-        state.run.run_id,
+        escalation.reason,
+        escalation.at,
+        escalation.facts["timeout_s"],
+        run.gate.policy.version,
+        run.run_id,
     )
     try:
-        outcome = yield asked
+        outcome = yield question
     except Cancelled:
-        # nobody allowed it
-        entry["decision"] = DENY
+        step.deny_escalation()
         raise
-    answer = outcome.answer or Answer("silence")
-    subject = answer.digest if answer.digest is not None else asked.digest
-    other = subject != asked.digest and answer.answer != "silence"
-    granted = answer.answer == "allow" and not other
-    words = {"allow": "given", "deny": "refused"}.get(answer.answer, "no answer in time")
-    reason = f"{decision.reason}: {words}" + (" to another call or policy" if other else "")
-    final = Decision(ALLOW if granted else DENY, "approval", reason, decision.at, decision.facts)
-    entry.update(final.to_dict())
-    entry["approval"] = {"answer": answer.answer, "by": answer.by, "why": answer.why, "digest": subject}
-    return final, "approval:refused"
+    answer = outcome.answer or Answer(ApprovalAnswer.SILENCE)
+    subject = answer.digest if answer.digest is not None else question.digest
+    is_other = subject != question.digest and answer.answer != ApprovalAnswer.SILENCE
+    granted = answer.answer == ApprovalAnswer.ALLOW and not is_other
+    words: dict[str, str] = {ApprovalAnswer.ALLOW: "given", ApprovalAnswer.DENY: "refused"}
+    reason = f"{escalation.reason}: {words.get(answer.answer, 'no answer in time')}"
+    if is_other:
+        reason += " to another call or policy"
+    kind = DecisionKind.ALLOW if granted else DecisionKind.DENY
+    step.settle_escalation(
+        Decision(kind, Rule.APPROVAL, reason, escalation.at, escalation.facts), answer, subject
+    )
+    return None if granted else ApprovalRefused()
 
 
-def _perform(
-    step: StepBuilder, index: int, call: Call, result: dict[str, Any]
-) -> Generator[Effect | Event, Outcome, str]:
-    """Execute an allowed call until it succeeds, is denied late, or may not be tried again."""
-    state = step.state
-    tool = state.run.gate.tools[call.name]
+# ---- the execution -----------------------------------------------------------------------------------------
+
+
+def execute_call(
+    step: StepBuilder, index: int, request: GateRequest
+) -> Generator[Effect | Event, Outcome, Happening]:
+    """Execute an allowed call until it succeeds, is denied late, or may not be tried again.
+
+    Yields Invoke and waits, and Decided for a result that does not fit the byte budget. Records the attempts and the
+    result, counts the call and its result, and lets the model read it. Returns what the execution amounts to.
+    """
+    state, call = step.state, request.call
     state.counters.tool_calls += 1
+    step.begin_execution()
     key = f"{state.run.run_id}/{step.index}/{index}"
-    result["status"] = "cancelled"  # unless something else comes of it
-    outcome, what = yield from with_retries(
+    judge = _ResultJudge(step, index, call)
+    outcome, happening = yield from with_retries(
         step,
         lambda attempt: Invoke(step.index, index, attempt, call, key),
-        result["attempts"],
+        judge,
         index=index,
-        idempotent=tool.idempotent,
-        judge=lambda found: _judge_result(step, index, call, found),
+        idempotent=state.run.gate.tools[call.name].idempotent,
     )
-    if what == "ok" and outcome.result is not None:
+    if isinstance(happening, Succeeded) and outcome.result is not None:
         state.counters.result_bytes += _size(outcome.result)
-        state.counters.count_result(call, outcome.result.text, state.run.gate.key_of(call))
-        result["result"] = outcome.result
-        state.tell(call, outcome.result.text)
-        if len(result["attempts"]) > 1:
-            what = "recovered"
-    elif what == "unseen":
-        told = {"done": True, "result": None, "reason": "the result was lost when the process ended"}
-        result["attempts"][-1]["unseen"] = True
-        result["told"] = told
-        state.tell(call, canonical_json.encode(told))
-        what = "ok" if len(result["attempts"]) == 1 else "recovered"
-    elif what == "tool_output_invalid" and outcome.result is not None:
-        result["attempts"][-1]["returned"] = outcome.result
-    elif step.oversized is not None:
-        denial, result["attempts"][-1]["returned_bytes"] = step.oversized
-        event = Decided(step.index, index, call, denial, late=True)
-        step.record["policy_decisions"].append(
-            {"position": event.position, "phase": "execution", "id": call.id, **denial.to_dict()}
-        )
+        state.counters.count_result(call, outcome.result.text, request.key)
+        state.tell_model(call, outcome.result.text)
+    elif isinstance(happening, ResultLost):
+        state.tell_model(call, canonical_json.encode(_LOST))
+    step.end_execution(happening, outcome, told=dict(_LOST), refused_bytes=judge.refused_bytes)
+    if judge.oversized is not None:
+        event = Decided(step.index, index, call, judge.oversized, late=True)
+        step.add_decision(event.position, Phase.EXECUTION, call, judge.oversized)
         yield event
-    result["status"] = (
-        "ok" if what in ("ok", "recovered") else "denied" if what.startswith("deny:") else "failed"
-    )
-    return what
+    return happening
 
 
 def _size(result: canonical_json.Fragment) -> int:
     return len(result.text) if result.text.isascii() else len(result.text.encode("utf-8"))
 
 
-def _judge_result(step: StepBuilder, index: int, call: Call, outcome: Outcome) -> str:
-    """What an attempt without an exception amounts to. Late facts are decided here, again and in order."""
-    state = step.state
-    attempt = len(step.record["tool_results"][-1]["attempts"]) + 1
-    for number, check in enumerate(outcome.checks):
-        decision = state.run.gate.decide_late(check)
-        step.record["policy_decisions"].append(
-            {
-                "position": f"i{index}.{attempt}.c{number}",
-                "phase": "execution",
-                "id": call.id,
-                **decision.to_dict(),
-            }
-        )
-        if decision.decision != ALLOW:
-            return f"deny:{decision.rule_id}"
-    if outcome.fault is not None:
-        return "fault"
-    if outcome.result_lost:
-        return "unseen"
-    size = outcome.returned_bytes if outcome.result is None else _size(outcome.result)
-    if size is not None:
-        # before it is looked at: what does not fit the budget is not held against a schema, nor kept
-        denial = state.run.gate.decide_result(size, state.counters)
-        if denial is not None:
-            step.oversized = (denial, size)
-            return f"deny:{denial.rule_id}"
-    if outcome.result is None:
-        step.note_error(f"i{index}.{attempt}", {"problem": outcome.invalid or "no result"})
-        return "tool_output_invalid"
-    try:
-        tool, data = state.run.gate.tools[call.name], outcome.result.value()
-        wrong = tool.output_validator.first_mismatch(data)
-    except Exception as error:  # noqa: BLE001 - a schema that cannot be applied accepts nothing
-        step.note_error(
-            f"i{index}.{attempt}", {"problem": "no usable output schema", "exception": type(error).__name__}
-        )
-        return "tool_output_invalid"
-    if wrong is not None:
-        step.note_error(
-            f"i{index}.{attempt}", {"pointer": wrong.pointer, "keyword": wrong.keyword, "limit": wrong.limit}
-        )
-        return "tool_output_invalid"
-    return "ok"
+class _ResultJudge:
+    """Judges the outcome of each attempt of one call; facts that its I/O met are decided here again, in order.
+
+    `oversized` is the denial of a result that does not fit the byte budget, `refused_bytes` its size.
+    """
+
+    def __init__(self, step: StepBuilder, index: int, call: Call) -> None:
+        self.oversized: Decision | None = None
+        self.refused_bytes: int | None = None
+        self._step = step
+        self._index = index
+        self._call = call
+        self._attempt = 0
+
+    def __call__(self, outcome: Outcome) -> Happening | Fault:
+        self._attempt += 1
+        denied = self._decide_checks(outcome)
+        if denied is not None:
+            return denied
+        if outcome.fault is not None:
+            return outcome.fault
+        if outcome.result_lost:
+            return ResultLost()
+        # the size comes first: what does not fit the budget is not held against a schema, nor kept
+        return self._decide_size(outcome) or self._check_output(outcome)
+
+    def _decide_checks(self, outcome: Outcome) -> Denied | None:
+        gate = self._step.state.run.gate
+        for number, check in enumerate(outcome.checks):
+            decision = gate.decide_late(check)
+            position = f"i{self._index}.{self._attempt}.c{number}"
+            self._step.add_decision(position, Phase.EXECUTION, self._call, decision)
+            if decision.decision != DecisionKind.ALLOW:
+                return Denied(decision.rule_id)
+        return None
+
+    def _decide_size(self, outcome: Outcome) -> Denied | None:
+        size = outcome.returned_bytes if outcome.result is None else _size(outcome.result)
+        if size is None:
+            return None
+        state = self._step.state
+        self.oversized = state.run.gate.decide_result(size, state.counters)
+        if self.oversized is None:
+            return None
+        self.refused_bytes = size
+        return Denied(self.oversized.rule_id)
+
+    def _check_output(self, outcome: Outcome) -> Happening:
+        position = f"i{self._index}.{self._attempt}"
+        invalid = GaveUp(FailureMode.TOOL_OUTPUT_INVALID)
+        if outcome.result is None:
+            self._step.add_error(position, problem=outcome.invalid or "no result")
+            return invalid
+        try:
+            tool, data = self._step.state.run.gate.tools[self._call.name], outcome.result.value()
+            wrong = tool.output_validator.first_mismatch(data)
+        except Exception as error:  # noqa: BLE001 - a schema that cannot be applied accepts nothing
+            self._step.add_error(position, problem="no usable output schema", exception=type(error).__name__)
+            return invalid
+        if wrong is not None:
+            self._step.add_error(position, pointer=wrong.pointer, keyword=wrong.keyword, limit=wrong.limit)
+            return invalid
+        return Succeeded()

@@ -1,6 +1,6 @@
 """Why a call was decided as it was: every rule's verdict, the policy line behind it, how far the budgets are used.
 
-The same rules in the same order as `Gate.decide`; what comes after the first objection is not asked.
+The same rules in the same order as `Gate.decide`; what comes after the first objection is not request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RuleVerdict:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "rule_id": self.rule_id,
+            "rule_id": str(self.rule_id),
             "verdict": self.verdict,
             "reason": self.reason,
             "at": self.at,
@@ -83,20 +83,20 @@ def explain(gate: Gate, call: Call, counters: Counters) -> Explanation:
     decision = gate.decide(call, counters)
     rules: list[RuleVerdict] = []
     over = None
-    asked = gate.request_for(call, counters)
+    request = gate.request_for(call, counters)
     for name, rule in gate.rules:
         place = gate.policy.at(_PLACES.get(name, ""))
         if over is not None:
             rules.append(RuleVerdict(name, NOT_ASKED, f"{over} spoke first", place))
             continue
         try:
-            found = rule(asked)
+            found = rule(request)
         except Exception as error:  # noqa: BLE001 - a rule that breaks denies
             over = name
             rules.append(RuleVerdict(name, FAILED, f"the rule broke with {type(error).__name__}", place))
             continue
         if found is None:
-            rules.append(RuleVerdict(name, PASSED, _silent(name, asked, gate), place))
+            rules.append(RuleVerdict(name, PASSED, _silent(name, request, gate), place))
             continue
         verdict = PASSED if found.decision == ALLOW else ASKS if found.decision == ESCALATE else FAILED
         rules.append(RuleVerdict(name, verdict, found.reason, found.at, found.facts))
@@ -125,21 +125,21 @@ def budgets_of(gate: Gate, counters: Counters, call: Call | None = None) -> tupl
     return tuple(found)
 
 
-def _silent(rule: str, asked: GateRequest, gate: Gate) -> str:
+def _silent(rule: str, request: GateRequest, gate: Gate) -> str:
     """Why a rule that said nothing had nothing to say."""
     policy = gate.policy
     if rule in ("url_allowlist", "sandbox_path"):
         kind = "url" if rule == "url_allowlist" else "path"
-        declared = asked.tool is not None and any(r.kind.startswith(kind) for r in asked.tool.resources)
+        declared = request.tool is not None and any(r.kind.startswith(kind) for r in request.tool.resources)
         what = "URL" if kind == "url" else "path"
         return f"no {what} among the arguments" if declared else f"the tool takes no {what}"
     if rule == "arg_schema":
         return f"the arguments fit the tool's schema ({'strict' if policy.strict_arguments else 'shape'})"
     if rule == "cycle_detection":
-        used = asked.counters.repeats.get(gate.key_of(asked.call), 0)
+        used = request.counters.repeats.get(request.key, 0)
         return f"brought the same result {used} times, max_repeats is {policy.max_repeats}"
     if rule == "loop_budget":
-        return f"{asked.counters.tool_calls} of {policy.limits['max_tool_calls']} calls are used"
+        return f"{request.counters.tool_calls} of {policy.limits['max_tool_calls']} calls are used"
     if rule == "approval":
         return "the tool needs no approval"
     return "nothing against it"

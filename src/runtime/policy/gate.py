@@ -1,16 +1,28 @@
 """The policy decision point: pure, total, default deny.
 
-Rules judge resources (what a string *is*, by the tool's schema), not argument names. The first rule that
-objects gives the answer, in the order of `Gate.rules`. A failure inside the gate is a denial.
+A call passes the rules in this order; the first that objects gives the answer:
+
+    tool_registry    the tool is allowed by name, not denied, and part of this run
+    url_allowlist    every URL among the arguments matches an entry
+    sandbox_path     every path lies in a mount whose mode allows the access
+    arg_schema       the arguments fit the tool's input schema
+    cycle_detection  the same call has not brought the same result `max_repeats` times
+    loop_budget      calls and result bytes are left
+    approval         a tool that needs a person escalates
+
+A call that no rule objects to is allowed by the entry that grants its last resource, else by its tool's entry.
+Rules judge resources (what a string *is*, by the tool's schema), not argument names. A failure inside the gate is
+a denial, `gate_error`. Step budgets, result sizes and facts met while a tool runs are decided by the same policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..core.effects import Call
+from ...fail.catalog import Rule
+from ..core.effects import Call, DecisionKind
+from ..core.effects import Decision as Decision
 from ..formats.escape import printable
 from ..resources.mount_path import MountPath, parse_path
 from ..resources.url import Malformed, Target, parse_url
@@ -20,34 +32,10 @@ from .usage import Counters as Counters
 from .usage import call_key as call_key
 from .usage import key_with_urls
 
-ALLOW: Final = "allow"
-DENY: Final = "deny"
-ESCALATE: Final = "escalate"
+ALLOW: Final = DecisionKind.ALLOW
+DENY: Final = DecisionKind.DENY
+ESCALATE: Final = DecisionKind.ESCALATE
 UNBOUND: Final = "unbound mount"  # a late finding: the policy's mount has no folder in this run
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What the gate said.
-
-    `rule_id` is the rule that objected or, for an allow, the rule whose entry grants the call. `reason` is
-    one line of ours, `at` is `file:line` of the policy, `facts` is plain data (pointer, limits, counts).
-    """
-
-    decision: str
-    rule_id: str
-    reason: str
-    at: str
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "decision": self.decision,
-            "rule_id": self.rule_id,
-            "reason": self.reason,
-            "at": self.at,
-            "facts": self.facts,
-        }
 
 
 def decide(call: Call, policy: Policy, counters: Counters, tools: Mapping[str, Tool]) -> Decision:
@@ -55,23 +43,45 @@ def decide(call: Call, policy: Policy, counters: Counters, tools: Mapping[str, T
     return Gate(policy, tools).decide(call, counters)
 
 
-@dataclass(frozen=True, slots=True)
 class GateRequest:
-    """What a rule is asked about. `tool` is None for a call of a tool that is not part of the run."""
+    """One call as the gate and the loop see it, read once.
 
-    call: Call
-    counters: Counters
-    tool: Tool | None
-    arguments: Any
+    `tool` is None for a call of a tool that is not part of the run. Arguments and key are worked out when they are
+    first asked for, which is inside a decision: what breaks there denies.
+    """
+
+    __slots__ = ("_arguments", "_key", "call", "counters", "tool")
+
+    def __init__(self, call: Call, counters: Counters, tool: Tool | None) -> None:
+        self.call = call
+        self.counters = counters
+        self.tool = tool
+        self._arguments: Any = None
+        self._key: bytes | None = None
+
+    @property
+    def arguments(self) -> Any:
+        """The decoded arguments, None for a call without; not to be changed."""
+        if self._arguments is None and self.call.arguments is not None:
+            self._arguments = self.call.arguments.value()
+        return self._arguments
+
+    @property
+    def key(self) -> bytes:
+        """The call's identity: its tool and canonical arguments, in which each URL is as it was read."""
+        if self._key is None:
+            urls = () if self.tool is None else tuple(r for r in self.tool.resources if r.kind == "url")
+            self._key = key_with_urls(self.call, urls)
+        return self._key
 
 
-Rule = Callable[[GateRequest], Decision | None]
+RuleCheck = Callable[[GateRequest], Decision | None]
 
 
 class Gate:
     """The rules of one policy over one set of tools, indexed once.
 
-    `rules` are the rules by name in the order asked. A rule answers with a denial or an escalation, which
+    `rules` are the rules by name in the order in which they speak. A rule answers with a denial or an escalation, which
     ends the matter, with an allow that names what it grants, or with None where it has nothing to say
     against the call.
     """
@@ -79,22 +89,36 @@ class Gate:
     def __init__(self, policy: Policy, tools: Mapping[str, Tool]) -> None:
         self.policy = policy
         self.tools = dict(tools)
-        # a call's identity is asked for several times in a row
-        self._keyed: tuple[Call | None, bytes] = (None, b"")
-        self.rules: tuple[tuple[str, Rule], ...] = (
-            ("tool_registry", self._tool_registry),
-            ("url_allowlist", self._url_allowlist),
-            ("sandbox_path", self._sandbox_path),
-            ("arg_schema", self._arg_schema),
-            ("cycle_detection", self._cycle),
-            ("loop_budget", self._call_budget),
-            ("approval", self._approval),
+        self.rules: tuple[tuple[Rule, RuleCheck], ...] = (
+            (Rule.TOOL_REGISTRY, self._tool_registry),
+            (Rule.URL_ALLOWLIST, self._url_allowlist),
+            (Rule.SANDBOX_PATH, self._sandbox_path),
+            (Rule.ARG_SCHEMA, self._arg_schema),
+            (Rule.CYCLE_DETECTION, self._cycle),
+            (Rule.LOOP_BUDGET, self._call_budget),
+            (Rule.APPROVAL, self._approval),
         )
 
     def decide(self, call: Call, counters: Counters) -> Decision:
         """Allow, deny or escalate one proposed call. Never raises, changes nothing."""
         try:
-            return self._decide(call, counters)
+            return self._decide(self.request_for(call, counters))
+        except Exception as error:  # noqa: BLE001 - whatever breaks in here denies
+            return self._broken(error)
+
+    def request_for(self, call: Call, counters: Counters) -> GateRequest:
+        """Return a call as the rules see it."""
+        tool = self.tools.get(call.name) if type(call.name) is str else None
+        return GateRequest(call, counters, tool)
+
+    def key_of(self, call: Call) -> bytes:
+        """Return the identity of a call, as cycle detection counts it."""
+        return self.request_for(call, Counters()).key
+
+    def decide_request(self, request: GateRequest) -> Decision:
+        """Decide a call that was read before, as `decide` does."""
+        try:
+            return self._decide(request)
         except Exception as error:  # noqa: BLE001 - whatever breaks in here denies
             return self._broken(error)
 
@@ -136,69 +160,55 @@ class Gate:
 
     # ---- the rules, in order ---------------------------------------------------------------------------
 
-    def key_of(self, call: Call) -> bytes:
-        """Identity of a call: its tool and canonical arguments, in which each URL is as it was read."""
-        tool = self.tools.get(call.name) if type(call.name) is str else None
-        if tool is None or call.arguments is None:
-            return call_key(call)
-        known, key = self._keyed
-        if known is not call:
-            key = key_with_urls(call, tuple(place for place in tool.resources if place.kind == "url"))
-            self._keyed = (call, key)
-        return key
-
-    def request_for(self, call: Call, counters: Counters) -> GateRequest:
-        """A call as the rules see it."""
-        arguments = call.arguments.value() if call.arguments is not None else None
-        tool = self.tools.get(call.name) if type(call.name) is str else None
-        return GateRequest(call, counters, tool, arguments)
-
-    def _decide(self, call: Call, counters: Counters) -> Decision:
-        asked = self.request_for(call, counters)
+    def _decide(self, request: GateRequest) -> Decision:
         grant = None
         for _, rule in self.rules:
-            found = rule(asked)
-            if found is not None:
-                if found.decision != ALLOW:
-                    return found
-                grant = found
+            decision = rule(request)
+            if decision is not None:
+                if decision.decision != ALLOW:
+                    return decision
+                grant = decision
         if grant is None:
             raise RuntimeError("no rule granted the call")
         return grant
 
-    def _tool_registry(self, asked: GateRequest) -> Decision:
-        policy, name = self.policy, asked.call.name
+    def _tool_registry(self, request: GateRequest) -> Decision:
+        policy, name = self.policy, request.call.name
         if type(name) is not str or not name.isascii():
             # no policy holds such a name; it may be of a kind that no record can hold either
-            return Decision(DENY, "tool_registry", "no name of a tool", policy.at("/tool_registry/allowed"))
+            return Decision(
+                DENY, Rule.TOOL_REGISTRY, "no name of a tool", policy.at("/tool_registry/allowed")
+            )
         if name in policy.denied:
             place = policy.at(f"/tool_registry/denied/{policy.denied[name]}")
-            return Decision(DENY, "tool_registry", f"tool {printable(name)} is denied", place, {"tool": name})
+            return Decision(
+                DENY, Rule.TOOL_REGISTRY, f"tool {printable(name)} is denied", place, {"tool": name}
+            )
         if name not in policy.allowed:
             place = policy.at("/tool_registry/allowed")
             reason = f"tool {printable(name)} is not in tool_registry.allowed"
-            return Decision(DENY, "tool_registry", reason, place, {"tool": name})
+            return Decision(DENY, Rule.TOOL_REGISTRY, reason, place, {"tool": name})
         if name not in self.tools:
             place = policy.at(f"/tool_registry/allowed/{policy.allowed[name]}")
             reason = f"tool {printable(name)} is allowed but not part of this run"
-            return Decision(DENY, "tool_registry", reason, place, {"tool": name})
+            return Decision(DENY, Rule.TOOL_REGISTRY, reason, place, {"tool": name})
         place = policy.at(f"/tool_registry/allowed/{policy.allowed[name]}")
-        return Decision(ALLOW, "tool_registry", f"tool {printable(name)} is allowed", place)
+        return Decision(ALLOW, Rule.TOOL_REGISTRY, f"tool {printable(name)} is allowed", place)
 
-    def _url_allowlist(self, asked: GateRequest) -> Decision | None:
-        return self._resources(asked, "url")
+    def _url_allowlist(self, request: GateRequest) -> Decision | None:
+        return self._resources(request, "url")
 
-    def _sandbox_path(self, asked: GateRequest) -> Decision | None:
-        return self._resources(asked, "path")
+    def _sandbox_path(self, request: GateRequest) -> Decision | None:
+        return self._resources(request, "path")
 
-    def _resources(self, asked: GateRequest, kind: str) -> Decision | None:
+    def _resources(self, request: GateRequest, kind: str) -> Decision | None:
         """The first denial among the resources of a kind, else the last grant, else None."""
-        assert asked.tool is not None
+        assert request.tool is not None
         grant = None
-        for resource in asked.tool.resources:
+        for resource in request.tool.resources:
             if not resource.kind.startswith(kind):
                 continue
-            for pointer, value in resource.find(asked.arguments):
+            for pointer, value in resource.find(request.arguments):
                 if not isinstance(value, str):
                     continue  # of the wrong type: arg_schema's
                 if kind == "url":
@@ -216,7 +226,7 @@ class Gate:
         except Malformed as error:
             return Decision(
                 DENY,
-                "url_allowlist",
+                Rule.URL_ALLOWLIST,
                 f"no acceptable URL: {error.reason}",
                 self.policy.at("/url_allowlist"),
                 {**facts, "malformed": error.reason},
@@ -228,9 +238,9 @@ class Gate:
         if entry is None:
             which = " with this path" if self.policy.allowlist.knows(target) else ""
             reason = f"{printable(target.origin)}{which} is not in url_allowlist"
-            return Decision(DENY, "url_allowlist", reason, self.policy.at("/url_allowlist"), facts)
+            return Decision(DENY, Rule.URL_ALLOWLIST, reason, self.policy.at("/url_allowlist"), facts)
         reason = f"{printable(target.origin)} is allowed by url_allowlist"
-        return Decision(ALLOW, "url_allowlist", reason, self.policy.at(f"/url_allowlist/{entry}"), facts)
+        return Decision(ALLOW, Rule.URL_ALLOWLIST, reason, self.policy.at(f"/url_allowlist/{entry}"), facts)
 
     def _path(self, text: str, access: str, facts: dict[str, Any]) -> Decision:
         try:
@@ -238,7 +248,7 @@ class Gate:
         except Malformed as error:
             return Decision(
                 DENY,
-                "sandbox_path",
+                Rule.SANDBOX_PATH,
                 f"no acceptable path: {error.reason}",
                 self.policy.at("/sandbox/mounts"),
                 {**facts, "access": access, "malformed": error.reason},
@@ -249,22 +259,26 @@ class Gate:
         mode = self.policy.mounts.get(path.mount)
         if mode is None:
             reason = f"{printable(path.mount)} is no mount of sandbox.mounts"
-            return Decision(DENY, "sandbox_path", reason, self.policy.at("/sandbox/mounts"), facts)
+            return Decision(DENY, Rule.SANDBOX_PATH, reason, self.policy.at("/sandbox/mounts"), facts)
         place = self.policy.at(f"/sandbox/mounts/{path.mount}")
         if access == "write" and mode != "write":
             return Decision(
-                DENY, "sandbox_path", f"mount {printable(path.mount)} is for reading only", place, facts
+                DENY, Rule.SANDBOX_PATH, f"mount {printable(path.mount)} is for reading only", place, facts
             )
-        return Decision(ALLOW, "sandbox_path", f"mount {printable(path.mount)} allows {access}", place, facts)
+        return Decision(
+            ALLOW, Rule.SANDBOX_PATH, f"mount {printable(path.mount)} allows {access}", place, facts
+        )
 
-    def _arg_schema(self, asked: GateRequest) -> Decision | None:
-        tool, arguments = asked.tool, asked.arguments
+    def _arg_schema(self, request: GateRequest) -> Decision | None:
+        tool, arguments = request.tool, request.arguments
         assert tool is not None
         if not isinstance(arguments, dict):
-            problem = asked.call.problem or "not an object"
+            problem = request.call.problem or "not an object"
             place = self.policy.at("/arg_schema_enforcement")
             facts = {"pointer": "", "keyword": "json", "limit": problem}
-            return Decision(DENY, "arg_schema", f"the arguments are no JSON object: {problem}", place, facts)
+            return Decision(
+                DENY, Rule.ARG_SCHEMA, f"the arguments are no JSON object: {problem}", place, facts
+            )
         strict = self.policy.strict_arguments
         wrong = (tool.input_validator if strict else tool.shape_validator).first_mismatch(arguments)
         if wrong is None:
@@ -274,34 +288,34 @@ class Gate:
             reason += f" ({printable(wrong.limit)})"
         facts = {"pointer": wrong.pointer, "keyword": wrong.keyword, "limit": wrong.limit}
         place = self.policy.at("/arg_schema_enforcement")
-        return Decision(DENY, "arg_schema", reason, place, facts)
+        return Decision(DENY, Rule.ARG_SCHEMA, reason, place, facts)
 
-    def _cycle(self, asked: GateRequest) -> Decision | None:
+    def _cycle(self, request: GateRequest) -> Decision | None:
         limit = self.policy.max_repeats
-        used = asked.counters.repeats.get(self.key_of(asked.call), 0)
+        used = request.counters.repeats.get(request.key, 0)
         if used < limit:
             return None
         reason = f"the same call brought the same result {used} times, max_repeats is {limit}"
         facts = {"used": used, "limit": limit}
         return Decision(
-            DENY, "cycle_detection", reason, self.policy.at("/cycle_detection/max_repeats"), facts
+            DENY, Rule.CYCLE_DETECTION, reason, self.policy.at("/cycle_detection/max_repeats"), facts
         )
 
-    def _call_budget(self, asked: GateRequest) -> Decision | None:
-        limits, counters = self.policy.limits, asked.counters
+    def _call_budget(self, request: GateRequest) -> Decision | None:
+        limits, counters = self.policy.limits, request.counters
         if counters.tool_calls >= limits["max_tool_calls"]:
             return self._over_budget("max_tool_calls", counters.tool_calls, limits["max_tool_calls"])
         if counters.result_bytes >= limits["max_result_bytes"]:
             return self._over_budget("max_result_bytes", counters.result_bytes, limits["max_result_bytes"])
         return None
 
-    def _approval(self, asked: GateRequest) -> Decision | None:
-        policy, name = self.policy, asked.call.name
+    def _approval(self, request: GateRequest) -> Decision | None:
+        policy, name = self.policy, request.call.name
         if name not in policy.approval_for:
             return None
         place = policy.at(f"/approval/required_for/{policy.approval_for[name]}")
         reason = f"tool {printable(name)} needs a person's approval"
-        return Decision(ESCALATE, "approval", reason, place, {"timeout_s": policy.approval_timeout_s})
+        return Decision(ESCALATE, Rule.APPROVAL, reason, place, {"timeout_s": policy.approval_timeout_s})
 
     # ---- late facts, budgets, breakage -----------------------------------------------------------------
 
@@ -313,7 +327,7 @@ class Gate:
         # the address itself is for the record, not for the model
         reason = f"{printable(found.facts['host'])} resolves to an address that is not public"
         place = self.policy.at("/private_networks")
-        return Decision(DENY, "url_allowlist", reason, place, found.facts)
+        return Decision(DENY, Rule.URL_ALLOWLIST, reason, place, found.facts)
 
     def _late_path(self, check: Mapping[str, Any]) -> Decision:
         access = check["access"]
@@ -327,17 +341,17 @@ class Gate:
             reason = f"mount {printable(found.facts['mount'])} is not part of this run"
         else:
             reason = f"on the way stands a {kind}, which the sandbox does not follow"
-        return Decision(DENY, "sandbox_path", reason, found.at, {**found.facts, "found": kind})
+        return Decision(DENY, Rule.SANDBOX_PATH, reason, found.at, {**found.facts, "found": kind})
 
     def _over_budget(self, name: str, used: int, limit: int) -> Decision:
         reason = f"{name} is used up: {used} of {limit}"
         place = self.policy.at(f"/loop_budget/{name}")
-        return Decision(DENY, "loop_budget", reason, place, {"budget": name, "used": used, "limit": limit})
+        return Decision(DENY, Rule.LOOP_BUDGET, reason, place, {"budget": name, "used": used, "limit": limit})
 
     def _broken(self, error: Exception) -> Decision:
         return Decision(
             DENY,
-            "gate_error",
+            Rule.GATE_ERROR,
             f"the gate failed with {type(error).__name__} and denies",
             self.policy.at(""),
             {"exception": type(error).__name__},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from ..core.effects import Call
 from ..formats import canonical_json, json_pointer
@@ -38,9 +37,6 @@ def call_key(call: Call) -> bytes:
     return _key_of(call.name if isinstance(call.name, str) else repr(call.name), arguments)
 
 
-@lru_cache(
-    maxsize=1
-)  # a call's key is asked for three times in a row; more would hold its arguments in memory
 def _key_of(name: str, arguments: str) -> bytes:
     return hashlib.sha256(f"{name}\0{arguments}".encode("utf-8", "backslashreplace")).digest()
 

@@ -152,8 +152,10 @@ def test_code_is_the_cause_where_what_moved_explains_nothing(
     replaced(
         project / "tools/read.py", "Read a text file", "Read a plain text file"
     )  # not called in this run
-    decide = Gate.decide
-    monkeypatch.setattr(Gate, "decide", lambda *args, **more: replace(decide(*args, **more), reason="so"))
+    decide = Gate.decide_request
+    monkeypatch.setattr(
+        Gate, "decide_request", lambda *args, **more: replace(decide(*args, **more), reason="so")
+    )
     found = examine(project / RETRIED, root=project)
     assert found.kind == "TEXT" and list(found.moved) == ["tools/read.py"] and causes_of(found) == [CODE]
 

@@ -17,8 +17,7 @@ from tachograph.review.remedy.edits import apply
 from tachograph.review.suggest.policy_writer import policy_text
 from tachograph.review.suggest.suggest import RecordedRun, suggest, suggest_edits
 from tachograph.review.suggest.text_edits import diff, edited_text
-from tachograph.runtime.core.effects import Call
-from tachograph.runtime.policy.gate import Decision, Gate
+from tachograph.runtime.policy.gate import Decision, Gate, GateRequest
 from tachograph.runtime.policy.policy import meta_schema
 from tachograph.runtime.policy.usage import Counters
 from tachograph.runtime.schema.schema_errors import DocumentValidator
@@ -50,9 +49,10 @@ def test_a_ledger_tells_what_the_loop_had_counted_at_each_question(folder: Path)
     heard: list[tuple[Any, ...]] = []
 
     class Listening(Gate):
-        def decide(self, call: Call, counters: Counters) -> Decision:
-            heard.append(("call", call, *numbers(counters), counters.repeats.get(self.key_of(call), 0)))
-            return super().decide(call, counters)
+        def decide_request(self, request: GateRequest) -> Decision:
+            counters = request.counters
+            heard.append(("call", request.call, *numbers(counters), counters.repeats.get(request.key, 0)))
+            return super().decide_request(request)
 
         def decide_step(self, counters: Counters) -> Decision | None:
             heard.append(("step", None, *numbers(counters), 0))

@@ -11,7 +11,7 @@ import pytest
 from tachograph import Agent, Policy, Stub, SystemClock, Tool
 from tachograph.fail.errors import Cancelled, InputError, TaskError
 from tachograph.runtime.core.clock import VirtualClock
-from tachograph.runtime.core.effects import Ending, Outcome, StepEnded, Wait
+from tachograph.runtime.core.effects import Outcome, RunEnded, StepEnded, Wait
 from tachograph.runtime.driver.driver import drive
 from tachograph.runtime.driver.interrupts import Interrupts
 from tachograph.runtime.workspace.mounts import Host
@@ -46,7 +46,7 @@ def _two_waits(record: dict[str, Any]) -> Any:
     except Cancelled:
         record["cancelled"] = True
     yield StepEnded(1, record)
-    return Ending("final_answer")
+    return RunEnded("final_answer")
 
 
 @pytest.mark.parametrize("cancels", [False, True])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tachograph.fail.errors import RecordError
 from tachograph.runtime.agent import Agent
-from tachograph.runtime.core.effects import Ending
+from tachograph.runtime.core.effects import RunEnded
 from tachograph.runtime.formats.canonical_json import MAX_DEPTH, Fragment, digest, encode, freeze
 from tachograph.runtime.journal.ledger import SCHEMA, Ledger, Totals, end_line, read, text_of
 from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
@@ -253,13 +253,13 @@ def test_the_end_line_names_every_file_once_and_sorted() -> None:
             "tool_results": [{"attempts": attempts, "result": None}, {"attempts": [], "result": None}],
         }
     )
-    line = end_line(run_line, totals, Ending("final_answer", "a"), 3, 9)
+    line = end_line(run_line, totals, RunEnded("final_answer", "a"), 3, 9)
     assert [(item["path"], item["sha256"]) for item in line["inputs"]] == [
         ("a/x.md", "1"), ("policy/v1.yaml", "p"), ("tasks/t.yaml", "t"), ("tools/b.py", "b"), ("z", "3"),
     ]  # fmt: skip
     assert line["totals"]["denials"] == 1 and line["totals"]["retries"] == 1
     assert (
-        end_line({**run_line, "task": None}, Totals(), Ending("x"), 2, 0)["inputs"][0]["path"]
+        end_line({**run_line, "task": None}, Totals(), RunEnded("x"), 2, 0)["inputs"][0]["path"]
         == "policy/v1.yaml"
     )
 

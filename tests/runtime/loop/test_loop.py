@@ -10,7 +10,19 @@ from typing import Any
 
 import pytest
 
-from tachograph.fail import catalog
+from tachograph.fail.catalog import (
+    BROKEN,
+    Answered,
+    ApprovalRefused,
+    Denied,
+    Ending,
+    Happening,
+    ResultLost,
+    Rule,
+    Succeeded,
+    classify,
+    happenings,
+)
 from tachograph.fail.errors import Cancelled, Interrupted, InvalidModelOutput, TransientModelError
 from tachograph.runtime.agent import Agent
 from tachograph.runtime.core.effects import (
@@ -18,10 +30,10 @@ from tachograph.runtime.core.effects import (
     AskHuman,
     AskModel,
     Decided,
-    Ending,
     Fault,
     Invoke,
     Outcome,
+    RunEnded,
     StepEnded,
     Wait,
 )
@@ -104,11 +116,11 @@ def _raiser(error: Callable[[], BaseException]) -> Callable[..., Any]:
 
 
 DENIAL, FAILURE, BUDGET, REFUSED, CANCELLED = (
-    catalog.POLICY_DENIAL,
-    catalog.FAILURE,
-    catalog.LOOP_BUDGET,
-    catalog.APPROVAL_REFUSED,
-    catalog.CANCELLED,
+    Ending.POLICY_DENIAL,
+    Ending.FAILURE,
+    Ending.LOOP_BUDGET,
+    Ending.APPROVAL_REFUSED,
+    Ending.CANCELLED,
 )
 ECHO = probe("echo")
 NEEDS = {"approval": {"required_for": ["probe"], "timeout_s": 30}}
@@ -351,11 +363,11 @@ def test_each_happening_has_its_mode_and_ending(row: Row, on_deny: str, books: P
     )
     ending = row.terminate if on_deny == TERMINATE else row.inform
     goes_on = ending is None
-    assert done.result.ending == (ending or catalog.FINAL_ANSWER)
+    assert done.result.ending == (ending or Ending.FINAL_ANSWER)
     assert done.steps[0]["failure_mode"] == row.mode
     assert done.end["failure_mode"] == (None if goes_on else row.mode)
     assert [span for span in done.named("agent_step") if "error.type" in span.attributes] == (
-        done.named("agent_step") if row.mode in catalog.BROKEN else []
+        done.named("agent_step") if row.mode in BROKEN else []
     )
     if row.rule is not None:
         last = [d for d in done.steps[0]["policy_decisions"] if d["decision"] == "deny"][-1]
@@ -378,16 +390,15 @@ def test_each_happening_has_its_mode_and_ending(row: Row, on_deny: str, books: P
 
 
 def test_the_table_of_the_catalog_is_covered() -> None:
-    seen = {"answered", "recovered"}
+    # what no row ends in: the answer itself, and results that an earlier process lost
+    seen: set[Happening] = {Answered(), Succeeded(), Succeeded(True), ResultLost(), ResultLost(True)}
     for row in ROWS:
         if row.rule is not None:
-            seen |= {"approval:refused"} if row.rule == "approval" else {f"deny:{row.rule}"}
+            seen.add(ApprovalRefused() if row.rule == Rule.APPROVAL else Denied(Rule(row.rule)))
         if row.name.endswith("again"):
-            seen.add("deny:again")
-        for what in catalog.happenings():
-            if row.mode is not None and catalog.verdict(what, TERMINATE).mode == row.mode:
-                seen.add(what)
-    assert seen == set(catalog.happenings())
+            seen |= {it for it in happenings() if isinstance(it, Denied) and it.repeated}
+        seen |= {it for it in happenings() if row.mode and classify(it, TERMINATE).mode == row.mode}
+    assert seen == set(happenings())
 
 
 def test_budgets_are_asked_before_a_step_and_a_refused_step_asks_no_model() -> None:
@@ -510,7 +521,7 @@ def _outcomes(done: Any) -> list[str]:
 
 def test_a_transient_failure_recovers_and_the_run_goes_on() -> None:
     done = perform([ask(probe()), answer()], [tool(run=failing(ConnectionError(), TimeoutError()))])
-    assert done.result.ending == catalog.FINAL_ANSWER
+    assert done.result.ending == Ending.FINAL_ANSWER
     assert done.steps[0]["failure_mode"] == "tool_call_failure"
     assert _outcomes(done) == ["transient_failure", "transient_failure", "success"]
     waits = [attempt.get("backoff_ms") for attempt in done.results[0]["attempts"]]
@@ -569,8 +580,8 @@ def test_attempts_of_a_call_share_their_key_and_get_fresh_arguments() -> None:
 @pytest.mark.parametrize(
     ("errors", "outcomes", "ending"),
     [
-        ([TransientModelError()], ["transient_failure", "success"], catalog.FINAL_ANSWER),
-        ([TimeoutError(), ConnectionError()], ["transient_failure"] * 2 + ["success"], catalog.FINAL_ANSWER),
+        ([TransientModelError()], ["transient_failure", "success"], Ending.FINAL_ANSWER),
+        ([TimeoutError(), ConnectionError()], ["transient_failure"] * 2 + ["success"], Ending.FINAL_ANSWER),
         ([TransientModelError()] * 3, ["transient_failure"] * 2 + ["exhausted"], FAILURE),
         ([RuntimeError()], ["failed"], FAILURE),
     ],
@@ -649,7 +660,7 @@ def _reply(output: LLMOutput, step: int = 1) -> Outcome:
 RESULT = Outcome(result=freeze({"said": "ok"}))
 
 
-def _drive(loop: Any, outcomes: list[Any]) -> tuple[list[Any], Ending]:
+def _drive(loop: Any, outcomes: list[Any]) -> tuple[list[Any], RunEnded]:
     """Every item that the loop yields, answering effects from the list; an exception in it is thrown."""
     items: list[Any] = []
     left = list(outcomes)
@@ -686,7 +697,7 @@ def test_the_loop_yields_effects_and_events_in_the_order_of_a_run() -> None:
         *("m.1", "d0", "i0.1", "w0.1", "i0.2", "d1", "i1.1", "end"),
         *("m.1", "wm.1", "m.2", "end"),
     ]
-    assert ending == Ending(catalog.FINAL_ANSWER, "done", None)
+    assert ending == RunEnded(Ending.FINAL_ANSWER, "done", None)
 
 
 def test_nothing_is_invoked_after_a_denial() -> None:
@@ -706,12 +717,12 @@ def test_nothing_is_invoked_after_a_denial() -> None:
 def test_a_cancellation_at_any_effect_closes_the_step_and_the_run(place: int, error: Cancelled) -> None:
     items, ending = _drive(_loop(), [*WHOLE[:place], error])
     mode = "interrupted" if isinstance(error, Interrupted) else "cancelled"
-    assert ending == Ending(CANCELLED, None, mode)
+    assert ending == RunEnded(CANCELLED, None, mode)
     last = items[-1]
-    assert isinstance(last, StepEnded) and last.record["failure_mode"] == mode
+    assert isinstance(last, StepEnded) and last.line["failure_mode"] == mode
     assert isinstance(items[-2], AskModel | Invoke | Wait)
-    results = last.record["tool_results"]
-    assert len(results) == len(last.record["intended_tool_calls"])
+    results = last.line["tool_results"]
+    assert len(results) == len(last.line["intended_tool_calls"])
     if isinstance(items[-2], Invoke | Wait) and items[-2].index is not None:
         reached = items[-2].index
         assert [result["status"] for result in results[reached:]] == [
@@ -723,5 +734,5 @@ def test_a_cancellation_at_any_effect_closes_the_step_and_the_run(place: int, er
 def test_a_cancelled_question_to_a_person_allows_nothing() -> None:
     items, ending = _drive(_loop(**NEEDS), [_reply(ask(probe(), ECHO)), Cancelled()])
     assert isinstance(items[-2], AskHuman) and ending.reason == CANCELLED
-    assert [d["decision"] for d in items[-1].record["policy_decisions"]] == ["deny"]
-    assert [r["status"] for r in items[-1].record["tool_results"]] == ["not_reached"] * 2
+    assert [d["decision"] for d in items[-1].line["policy_decisions"]] == ["deny"]
+    assert [r["status"] for r in items[-1].line["tool_results"]] == ["not_reached"] * 2

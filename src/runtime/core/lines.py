@@ -1,0 +1,218 @@
+"""The lines of a ledger as types: what `state.jsonl` holds, key by key.
+
+`journal/ledger.v1.schema.json` says the same as a JSON Schema, with a sentence on each key; tests hold the two and
+every recorded run together. A `result` or `arguments` is canonical text (a `Fragment`) in a line that is being
+written, and decoded JSON in one that was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Literal, NotRequired, Required, TypedDict
+
+Stamps = dict[str, list[int]]
+"""Position -> nanoseconds since the run's start at which the effect began and ended."""
+
+
+class AttemptStatus(StrEnum):
+    """What came of one attempt of an effect."""
+
+    SUCCESS = "success"
+    DENIED = "denied"
+    FAILED = "failed"
+    TRANSIENT_FAILURE = "transient_failure"
+    EXHAUSTED = "exhausted"
+    CANCELLED = "cancelled"
+
+
+class ResultStatus(StrEnum):
+    """What came of a tool call."""
+
+    OK = "ok"
+    DENIED = "denied"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    NOT_REACHED = "not_reached"
+
+
+class Phase(StrEnum):
+    """When the gate spoke: before a step, on a proposed call, or on what a tool met."""
+
+    STEP = "step"
+    PROPOSAL = "proposal"
+    EXECUTION = "execution"
+
+
+class UsageEntry(TypedDict):
+    """Tokens of one model call, `estimated` where the provider did not count them."""
+
+    input_tokens: int
+    output_tokens: int
+    estimated: bool
+
+
+class InputEntry(TypedDict):
+    """What the model was asked: how many messages, their digest, and how much it may say."""
+
+    messages: int
+    digest: str
+    max_output_tokens: int
+
+
+class OutputEntry(TypedDict):
+    """What the model replied, without its calls."""
+
+    text: str | None
+    final_answer: str | None
+    finish_reason: str | None
+    model: str | None
+    usage: list[int] | None
+    raw: Any
+    problem: str | None
+
+
+class CallEntry(TypedDict):
+    """A call that the model proposed; without arguments it keeps the model's text and what is wrong with it."""
+
+    id: str
+    name: str
+    arguments: Any
+    arguments_text: NotRequired[str | None]
+    problem: NotRequired[str | None]
+
+
+class ApprovalEntry(TypedDict):
+    """A person's answer to an escalated call; `digest` is that of the question it was given to."""
+
+    answer: str
+    by: str | None
+    why: str | None
+    digest: str | None
+
+
+class DecisionEntry(TypedDict):
+    """What the gate said, in the order in which it spoke; `id` is the call's, null before a step."""
+
+    position: str
+    phase: str
+    id: str | None
+    decision: str
+    rule_id: str
+    reason: str
+    at: str
+    facts: dict[str, Any]
+    approval: NotRequired[ApprovalEntry]
+
+
+class FaultEntry(TypedDict):
+    """An exception: its class, and what its classification rests on."""
+
+    exception: str
+    kind: str
+    nothing_happened: NotRequired[bool]
+    retry_after_ms: NotRequired[int]
+
+
+class AttemptEntry(TypedDict):
+    """One attempt of an effect, with all that a replay needs of it."""
+
+    attempt: int
+    outcome: str
+    fault: NotRequired[FaultEntry]
+    invalid: NotRequired[str]
+    checks: NotRequired[list[dict[str, Any]]]
+    reads: NotRequired[list[list[str]]]
+    writes: NotRequired[list[list[str]]]
+    backoff_ms: NotRequired[int]
+    unseen: NotRequired[bool]
+    returned: NotRequired[Any]
+    returned_bytes: NotRequired[int]
+
+
+class ToolResultEntry(TypedDict):
+    """What came of a proposed call; `told` is what the model read instead of a result."""
+
+    id: str
+    name: str
+    status: str
+    result: Any
+    attempts: list[AttemptEntry]
+    told: NotRequired[dict[str, Any]]
+
+
+class ErrorEntry(TypedDict, total=False):
+    """What went wrong at a position: an exception, a problem in words, or a schema's mismatch."""
+
+    position: Required[str]
+    exception: str
+    kind: str
+    nothing_happened: bool
+    retry_after_ms: int
+    problem: str | None
+    pointer: str
+    keyword: str
+    limit: str | None
+
+
+class StepLine(TypedDict):
+    """One step: what the model was asked and said, what was decided, and what came of it."""
+
+    type: Literal["step"]
+    run_id: str
+    step_index: int
+    llm_input: InputEntry | None
+    llm_attempts: list[AttemptEntry]
+    llm_output: OutputEntry | None
+    intended_tool_calls: list[CallEntry]
+    policy_decisions: list[DecisionEntry]
+    tool_results: list[ToolResultEntry]
+    errors: list[ErrorEntry]
+    failure_mode: str | None
+    usage: UsageEntry
+    notice: NotRequired[str]
+    stopped: NotRequired[str]
+    stamps: NotRequired[Stamps]
+    prev: NotRequired[str | None]
+
+
+class RunLine(TypedDict):
+    """The first line: everything that decides how a run goes, save the outcomes."""
+
+    type: Literal["run"]
+    schema: str
+    run_id: str
+    task: dict[str, str] | None
+    question: str
+    seed: int
+    clock: dict[str, str]
+    model: dict[str, Any]
+    policy: dict[str, Any]
+    tools: list[dict[str, Any]]
+    mounts: dict[str, dict[str, Any]]
+    hosts: dict[str, dict[str, Any]]
+    deadline_ms: NotRequired[int]
+    approvals: NotRequired[str]
+    rebased: NotRequired[list[dict[str, Any]]]
+    prev: NotRequired[str | None]
+
+
+class EndLine(TypedDict):
+    """The last line: how the run ended, and sums over its steps."""
+
+    type: Literal["end"]
+    run_id: str
+    terminal_reason: str
+    final_answer: str | None
+    failure_mode: str | None
+    totals: dict[str, int]
+    inputs: list[dict[str, str]]
+    lines: int
+    stamp: int
+    prev: NotRequired[str | None]
+
+
+LedgerLine = RunLine | StepLine | EndLine
+
+Line = Mapping[str, Any]
+"""A line as it is read back, whose shape rests on the record being whole."""

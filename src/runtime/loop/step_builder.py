@@ -1,0 +1,215 @@
+"""The ledger line of the step under way: the only code that writes one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...fail.catalog import Classification, Denied, FailureMode, Happening, ResultLost, StopReason, Succeeded
+from ..core.effects import Answer, AskModel, Call, Decision, DecisionKind, Outcome, Reply
+from ..core.lines import (
+    AttemptEntry,
+    AttemptStatus,
+    DecisionEntry,
+    Phase,
+    ResultStatus,
+    StepLine,
+    ToolResultEntry,
+)
+from ..core.outcome_codec import reply_to_dict
+from .state import RunState
+
+
+class StepBuilder:
+    """Builds one step's line, without stamps, from what happens in it.
+
+    `state` is the run's, `index` the step's number from 1. `last_decision` is what the gate, or a person in its
+    place, said last, and `last_phase` when.
+    """
+
+    def __init__(self, state: RunState) -> None:
+        self.state = state
+        self.index = state.index
+        self.last_decision: Decision | None = None
+        self.last_phase = Phase.STEP
+        self._unreached: list[Call] = []
+        self._mode: FailureMode | None = None
+        self._line: StepLine = {
+            "type": "step",
+            "run_id": state.run.run_id,
+            "step_index": state.index,
+            "llm_input": None,
+            "llm_attempts": [],
+            "llm_output": None,
+            "intended_tool_calls": [],
+            "policy_decisions": [],
+            "tool_results": [],
+            "errors": [],
+            "failure_mode": None,
+            "usage": {"input_tokens": 0, "output_tokens": 0, "estimated": False},
+        }
+
+    # ---- the model --------------------------------------------------------------------------------------
+
+    def add_input(self, effect: AskModel, notice: str | None) -> None:
+        """Record what the model is asked, and the notice of ours that it read."""
+        self._line["llm_input"] = effect.to_dict()
+        if notice is not None:
+            self._line["notice"] = notice
+
+    def add_reply(self, reply: Reply, used: tuple[int, int], estimated: bool) -> None:
+        """Record what the model said; its calls count as not reached until each is begun."""
+        self._line["usage"] = {"input_tokens": used[0], "output_tokens": used[1], "estimated": estimated}
+        self._line["llm_output"] = reply_to_dict(reply)
+        self._line["intended_tool_calls"] = [call.to_dict() for call in reply.calls]
+        self._unreached = list(reply.calls)
+
+    # ---- decisions --------------------------------------------------------------------------------------
+
+    def add_decision(self, position: str, phase: Phase, call: Call | None, decision: Decision) -> None:
+        """Record what the gate said at a position of the step."""
+        self.last_decision, self.last_phase = decision, phase
+        self._line["policy_decisions"].append(
+            {
+                "position": position,
+                "phase": phase.value,
+                "id": None if call is None else call.id,
+                "decision": str(decision.decision),
+                "rule_id": str(decision.rule_id),
+                "reason": decision.reason,
+                "at": decision.at,
+                "facts": decision.facts,
+            }
+        )
+
+    def settle_escalation(self, decision: Decision, answer: Answer, digest: str) -> None:
+        """Put a person's answer, given to the question with `digest`, in the place of the escalation."""
+        self.last_decision = decision
+        entry = self._last_entry()
+        entry["decision"], entry["rule_id"] = str(decision.decision), str(decision.rule_id)
+        entry["reason"], entry["at"], entry["facts"] = decision.reason, decision.at, decision.facts
+        entry["approval"] = {
+            "answer": str(answer.answer),
+            "by": answer.by,
+            "why": answer.why,
+            "digest": digest,
+        }
+
+    def deny_escalation(self) -> None:
+        """Record that nobody allowed an escalated call before the run was stopped."""
+        self._last_entry()["decision"] = DecisionKind.DENY.value
+
+    def _last_entry(self) -> DecisionEntry:
+        return self._line["policy_decisions"][-1]
+
+    # ---- calls and attempts -----------------------------------------------------------------------------
+
+    def begin_call(self, call: Call) -> None:
+        """Record that a call has its decision; it counts as denied until it is executed."""
+        self._unreached.pop(0)
+        self._line["tool_results"].append(
+            {
+                "id": call.id,
+                "name": call.name,
+                "status": ResultStatus.DENIED.value,
+                "result": None,
+                "attempts": [],
+            }
+        )
+
+    def begin_execution(self) -> None:
+        """Record that the call is executed; it counts as cancelled until it ends."""
+        self._last_result()["status"] = ResultStatus.CANCELLED.value
+
+    def add_attempt(
+        self,
+        index: int | None,
+        attempt: int,
+        status: AttemptStatus,
+        outcome: Outcome | None = None,
+        backoff_ms: int | None = None,
+    ) -> None:
+        """Record an attempt of the model (`index` None) or of the call under way, and the wait that follows."""
+        entry: AttemptEntry = {"attempt": attempt, "outcome": status.value}
+        if outcome is not None:
+            self._describe(entry, outcome)
+        if backoff_ms is not None:
+            entry["backoff_ms"] = backoff_ms
+        (self._line["llm_attempts"] if index is None else self._last_result()["attempts"]).append(entry)
+
+    def _describe(self, entry: AttemptEntry, outcome: Outcome) -> None:
+        """Add what a replay needs of an outcome; an input file that the run read before is not named again."""
+        if outcome.fault is not None:
+            entry["fault"] = outcome.fault.to_dict()
+        if outcome.invalid is not None:
+            entry["invalid"] = outcome.invalid
+        if outcome.checks:
+            entry["checks"] = list(outcome.checks)
+        reads = [pair for pair in outcome.reads if pair not in self.state.known_inputs]
+        if reads:
+            self.state.known_inputs.update(reads)
+            entry["reads"] = [list(pair) for pair in reads]
+        if outcome.writes:
+            entry["writes"] = [list(pair) for pair in outcome.writes]
+
+    def end_execution(
+        self, happening: Happening, outcome: Outcome, *, told: Any = None, refused_bytes: int | None = None
+    ) -> None:
+        """Record what came of the call: its result, or why there is none.
+
+        Args:
+            happening: What the execution amounts to.
+            outcome: The outcome of the last attempt.
+            told: What the model reads in place of a result that was lost.
+            refused_bytes: The size of a result that did not fit the byte budget.
+        """
+        result = self._last_result()
+        attempt = result["attempts"][-1]
+        if isinstance(happening, Succeeded):
+            result["status"], result["result"] = ResultStatus.OK.value, outcome.result
+        elif isinstance(happening, ResultLost):
+            result["status"], result["told"] = ResultStatus.OK.value, told
+            attempt["unseen"] = True
+        else:
+            denied = isinstance(happening, Denied)
+            result["status"] = (ResultStatus.DENIED if denied else ResultStatus.FAILED).value
+            if refused_bytes is not None:
+                attempt["returned_bytes"] = refused_bytes
+            elif not denied and outcome.result is not None:
+                attempt["returned"] = outcome.result
+
+    def add_refusal(self, told: dict[str, Any]) -> None:
+        """Record what the model reads of a refused call."""
+        self._last_result()["told"] = told
+
+    def _last_result(self) -> ToolResultEntry:
+        return self._line["tool_results"][-1]
+
+    # ---- the whole --------------------------------------------------------------------------------------
+
+    def add_error(self, position: str, **facts: Any) -> None:
+        """Record what went wrong at a position."""
+        self._line["errors"].append({"position": position, **facts})  # type: ignore[typeddict-item]
+
+    def note_mode(self, mode: FailureMode | None) -> None:
+        """Remember what failed in a call that the step went on from."""
+        self._mode = mode or self._mode
+
+    def stop(self, reason: StopReason) -> None:
+        """Record that the run was stopped in this step."""
+        self._line["stopped"] = reason.value
+
+    def finish(self, classification: Classification) -> StepLine:
+        """Return the whole line; calls that were not begun are in it as `not_reached`."""
+        for call in self._unreached:
+            self._line["tool_results"].append(
+                {
+                    "id": call.id,
+                    "name": call.name,
+                    "status": ResultStatus.NOT_REACHED.value,
+                    "result": None,
+                    "attempts": [],
+                }
+            )
+        mode = classification.mode or self._mode
+        self._line["failure_mode"] = None if mode is None else mode.value
+        return self._line
