@@ -101,7 +101,7 @@ def test_a_changed_gate_is_a_verdict(project: Path, tmp_path: Path) -> None:
         tmp_path,
         "runtime/policy/gate.py",
         gate,
-        'if call.name == "fetch":\n            return self._broken(ValueError())\n        ' + gate,
+        'if request.call.name == "fetch":\n            return self._broken(ValueError())\n        ' + gate,
     )
     code, lines, err = regress(project, code=code_place)
     assert (code, err) == (1, "")
