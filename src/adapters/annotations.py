@@ -191,8 +191,9 @@ def output_schema(returns: Any) -> dict[str, Any]:
         made = adapter.json_schema(mode="serialization", schema_generator=_SchemaWriter)
     except Exception:  # noqa: BLE001 - pydantic evaluates foreign text; a result's schema may be left open
         made = {}
-    definitions = {name: without_keywords(part, _UNREAD) for name, part in made.pop("$defs", {}).items()}
-    schema = closed({"result": without_keywords(made, _UNREAD)}, ["result"])
+    made = without_keywords(made, _UNREAD)
+    definitions = made.pop("$defs", None)
+    schema = closed({"result": made}, ["result"])
     return {**schema, "$defs": definitions} if definitions else schema
 
 

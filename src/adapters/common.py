@@ -25,7 +25,7 @@ from ..runtime.tools.contract import Tool
 from .schemas import adopt
 
 _PATHS: Final = ("copy", "text")
-_PARTING_S: Final = 5.0
+_CANCEL_WAIT_S: Final = 5.0  # a coroutine that ignores its cancellation is left behind in its thread
 
 
 class ToolOptions(TypedDict, total=False):
@@ -104,14 +104,14 @@ def govern(foreign: Foreign, options: ToolOptions) -> Tool:
 
     def run(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
         given = arguments
-        for found in declared:
-            given = changed(given, found.path, _canonical(found.kind))
+        for item in declared:
+            given = changed(given, item.path, _canonical_reader(item.kind))
         try:
             if paths == "copy":
                 return {"result": _with_copies(foreign.call, given, io, declared)}
             return {"result": to_data(foreign.call(given, io))}
         except others as error:
-            raise _stand_in(error) from error
+            raise _as_connection_error(error) from error
 
     try:
         tool = Tool(
@@ -127,7 +127,7 @@ def govern(foreign: Foreign, options: ToolOptions) -> Tool:
             timeout_s=options.get("timeout_s"),
         )
     except ToolError as error:
-        raise _said_here(error) from None
+        raise _with_remedy(error) from None
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ToolError(
             f"its schema cannot be read ({type(error).__name__})", file=label, remedy="fix the schema"
@@ -137,8 +137,8 @@ def govern(foreign: Foreign, options: ToolOptions) -> Tool:
     return tool
 
 
-def _said_here(error: ToolError) -> ToolError:
-    """A refusal of the loader with the remedy that somebody has who wrote no schema."""
+def _with_remedy(error: ToolError) -> ToolError:
+    """Return a refusal of the loader with a remedy for someone who did not write the schema."""
     remedy = error.remedy or ""
     if "OUTPUT_SCHEMA" in f"{error.file} {error.message}":
         remedy = "say what it returns with returns=, such as returns=typing.Any"
@@ -151,14 +151,14 @@ def _said_here(error: ToolError) -> ToolError:
 
 
 def _check_paths(tool: Tool, takes_io: bool, paths: str | None, label: str) -> None:
-    """A path of ours means nothing to a tool that opens files by itself: somebody has to say what it gets."""
+    """Raise ToolError if a tool that opens files by itself takes a path of a mount, which means nothing to it."""
     if takes_io or paths == "text":
         return
-    for found in tool.resources:
-        if not found.kind.startswith("path:"):
+    for item in tool.resources:
+        if not item.kind.startswith("path:"):
             continue
-        where = "/" + "/".join(found.path)
-        if paths == "copy" and found.kind == "path:write":
+        where = "/" + "/".join(item.path)
+        if paths == "copy" and item.kind == "path:write":
             raise ToolError(
                 f"{where} is a path to write, and a copy is read only",
                 file=label,
@@ -175,7 +175,7 @@ def _check_paths(tool: Tool, takes_io: bool, paths: str | None, label: str) -> N
 def _transient(
     given: Iterable[type[BaseException]], label: str
 ) -> tuple[tuple[type[BaseException], ...], tuple[type[Exception], ...]]:
-    """Builtin exceptions, as the contract has them, and those of others, which are raised as ConnectionError."""
+    """Return the built-in exceptions among `given`, and the others, which are raised as ConnectionError."""
     own: list[type[BaseException]] = []
     others: list[type[Exception]] = []
     for kind in given:
@@ -192,8 +192,8 @@ def _transient(
     return tuple(own), tuple(others)
 
 
-def _stand_in(error: Exception) -> Exception:
-    """A `ConnectionError` that a record shows under the name of the foreign exception."""
+def _as_connection_error(error: Exception) -> Exception:
+    """Return a `ConnectionError` that a record shows under the name of the foreign exception."""
     made: Exception = type(type(error).__name__, (ConnectionError,), {})(str(error))
     return made
 
@@ -202,7 +202,7 @@ def _stand_in(error: Exception) -> Exception:
 
 
 def changed(value: Any, path: Sequence[str], change: Callable[[str], str]) -> Any:
-    """A copy of arguments with `change` applied to each text at a resource's place."""
+    """Return a copy of arguments with `change` applied to each text at a resource's place."""
     if not path:
         return change(value) if isinstance(value, str) else value
     head, rest = path[0], path[1:]
@@ -217,17 +217,20 @@ def changed(value: Any, path: Sequence[str], change: Callable[[str], str]) -> An
     return value
 
 
-def _canonical(kind: str) -> Callable[[str], str]:
-    """What the gate read, not what the model wrote: two programs may read the latter differently."""
+def _canonical_reader(kind: str) -> Callable[[str], str]:
+    """Return a function from what the model wrote to what the gate read: another parser may read it differently."""
     if kind == "url":
         return lambda text: parse_url(text).url
     return lambda text: parse_path(text).text
 
 
 def _with_copies(
-    call: Callable[[dict[str, Any], Any], Any], arguments: dict[str, Any], io: Any, made: Iterable[Resource]
+    call: Callable[[dict[str, Any], Any], Any],
+    arguments: dict[str, Any],
+    io: Any,
+    declared: Iterable[Resource],
 ) -> Any:
-    """Call a tool with private copies of the files it reads; the way to them stays out of its result."""
+    """Call a tool with private copies of the files it reads; their folder is removed from its result."""
     from .annotations import to_data
 
     with tempfile.TemporaryDirectory(prefix="tachograph-copy-", ignore_cleanup_errors=True) as folder:
@@ -241,9 +244,9 @@ def _with_copies(
             return str(place)
 
         given = arguments
-        for found in made:
-            if found.kind == "path:read":
-                given = changed(given, found.path, copied)
+        for item in declared:
+            if item.kind == "path:read":
+                given = changed(given, item.path, copied)
         return _without(to_data(call(given, io)), f"{home}/")
 
 
@@ -259,7 +262,7 @@ def _without(value: Any, text: str) -> Any:
 
 
 def digest_of(source: object) -> str | None:
-    """SHA-256 of the source text of a function or class, else of its module's file; None if there is neither."""
+    """Return the SHA-256 of the source of a function or class, else of its module's file, None without either."""
     with contextlib.suppress(OSError, TypeError):
         return canonical_json.digest(inspect.getsource(source).encode("utf-8"))  # type: ignore[arg-type]
     with contextlib.suppress(OSError, TypeError):
@@ -268,7 +271,7 @@ def digest_of(source: object) -> str | None:
 
 
 def run_coroutine(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """What a coroutine returns, run to its end: here, or in a thread of its own where a loop runs already."""
+    """Return the result of a coroutine, run here, or in a thread of its own where an event loop runs already."""
     import asyncio
 
     try:
@@ -295,10 +298,10 @@ def _run_in_thread(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     thread.start()
     try:
         thread.join()
-    except BaseException:  # out of time, or interrupted: what is waited for ends, too
+    except BaseException:  # a time-out or a signal: cancel what is waited for
         with contextlib.suppress(KeyError, RuntimeError):  # it may not have begun, or just have ended
             box["loop"].call_soon_threadsafe(box["task"].cancel)
-            thread.join(_PARTING_S)
+            thread.join(_CANCEL_WAIT_S)
         raise
     if "error" in box:
         raise box["error"]
@@ -306,7 +309,7 @@ def _run_in_thread(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
 
 
 def require_module(module: str, package: str, extra: str) -> Any:
-    """A framework's module. InputError where it is not installed."""
+    """Return an optional module. Raises InputError if its package is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -49,8 +49,8 @@ def from_langchain(tool: Any, **options: Unpack[ToolOptions]) -> Tool:
     def call(arguments: dict[str, Any], _io: Any) -> Any:
         # `invoke` would take arguments with a `type` of their own for a whole call
         if is_async:
-            return _content(quietly(lambda: run_coroutine(lambda: own.arun(arguments))))
-        return _content(quietly(lambda: own.run(arguments)))
+            return _content(call_untraced(lambda: run_coroutine(lambda: own.arun(arguments))))
+        return _content(call_untraced(lambda: own.run(arguments)))
 
     foreign = Foreign(
         name=name,
@@ -81,7 +81,7 @@ def _parameters(tool: Any, of_one_text: Any, label: str) -> dict[str, Any]:
 
 
 def _injected(tool: Any) -> list[str]:
-    """The arguments that no model gives: those that are not offered, and those that only the function has."""
+    """Return the names of arguments that LangChain injects: not offered to a model, or known to the function alone."""
     names = set(getattr(tool, "_injected_args_keys", ()))
     if not isinstance(tool.tool_call_schema, dict):
         whole, offered = tool.get_input_schema(), tool.tool_call_schema
@@ -90,19 +90,19 @@ def _injected(tool: Any) -> list[str]:
 
 
 def _returned(function: Callable[..., Any], form: str) -> Any:
-    """The annotation of a tool's content, Any where there is none that can be read."""
+    """Return the annotation of a tool's content, Any if there is none that can be resolved."""
     try:
-        said = typing.get_type_hints(function).get("return", Any)
+        annotation = typing.get_type_hints(function).get("return", Any)
     except Exception:  # noqa: BLE001 - evaluates foreign text; a result's schema may be left open
         return Any
     if form == "content_and_artifact":
-        args = typing.get_args(said)
-        return args[0] if typing.get_origin(said) is tuple and args else Any
-    return said
+        args = typing.get_args(annotation)
+        return args[0] if typing.get_origin(annotation) is tuple and args else Any
+    return annotation
 
 
 def _content(output: Any) -> Any:
-    """What the model is to read of a tool's output. A message that says that it is an error is one."""
+    """Return what the model is to read of a tool's output. Raises RuntimeError for a message with status `error`."""
     if getattr(output, "type", None) != "tool" or not hasattr(output, "tool_call_id"):
         return output
     if getattr(output, "status", "success") == "error":
@@ -110,8 +110,8 @@ def _content(output: Any) -> Any:
     return output.content
 
 
-def quietly(work: Callable[[], Any]) -> Any:
-    """Call into LangChain as from outside it: no tracing, whatever the environment says, no inherited handlers."""
+def call_untraced(work: Callable[[], Any]) -> Any:
+    """Call LangChain without tracing, whatever the environment says, and without inherited handlers."""
     langsmith = require_module("langsmith", "langchain-core", "langchain")
     inherited = require_module(
         "langchain_core.runnables.config", "langchain-core", "langchain"

@@ -1,4 +1,4 @@
-"""A LangChain chat model as a model of ours: `Callable[[LLMInput], LLMOutput]`."""
+"""A LangChain chat model as a model for an agent: `Callable[[LLMInput], LLMOutput]`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..runtime.models.providers.common import (
 from ..runtime.models.providers.failures import Answered, failure_of, retry_after_ms
 from ..runtime.models.types import LLMInput, LLMOutput, ToolCall
 from .common import require_module
-from .langchain import quietly
+from .langchain import call_untraced
 
 PROVIDER: Final = "langchain"
 # the words of the services that LangChain passes on, in lower case
@@ -47,9 +47,16 @@ class LangChainModel:
     """A LangChain chat model, ready for `Agent(LangChainModel(ChatOpenAI(..., max_retries=0)), tools, policy)`.
 
     A call raises what the policy's retry knows: TransientModelError, TimeoutError, InvalidModelOutput, ModelError.
-    The chat model has to make one attempt only; `own_retries=True` lets it retry, unseen by the record.
-    A reply is asked to have at most what the budget leaves. Nothing is cached or traced; of handlers, those
-    set on the chat model itself are called. A reply comes in one piece. Its own `timeout` is the only limit on a call.
+    A reply is limited to the tokens that the budget leaves, and comes in one piece. Nothing is cached or traced; of
+    handlers, those set on the chat model itself are called. Its own `timeout` is the only limit on a call.
+
+    Args:
+        chat_model: The chat model; it is not changed.
+        name: Its name in the record, instead of its class and model.
+        own_retries: Whether the chat model may retry by itself, which no record shows.
+
+    Raises:
+        InputError: It is no chat model, or retries by itself, or langchain-core is not installed.
     """
 
     def __init__(self, chat_model: Any, *, name: str | None = None, own_retries: bool = False) -> None:
@@ -87,24 +94,24 @@ class LangChainModel:
     def __reduce__(self) -> Any:
         raise TypeError("a model may hold a key and is not written anywhere")
 
-    def __call__(self, asked: LLMInput) -> LLMOutput:
+    def __call__(self, request: LLMInput) -> LLMOutput:
         """Ask the chat model once."""
         host = type(self._model).__name__
         try:
-            reply = quietly(lambda: self._ask(asked))
+            reply = call_untraced(lambda: self._ask(request))
         except Exception as error:  # noqa: BLE001 - becomes one of ours
-            failure = failure_of(error, _answered(error), host, begun=False)
+            failure = failure_of(error, _http_answer(error), host, begun=False)
         else:
-            return reply_of(reply, asked.step_index)
+            return reply_of(reply, request.step_index)
         raise failure
 
-    def _ask(self, asked: LLMInput) -> Any:
+    def _ask(self, request: LLMInput) -> Any:
         model = self._model
         if self._limit is not None:
             own = getattr(model, self._limit)
-            most = min(asked.max_output_tokens, own if type(own) is int and own > 0 else MAX_OUTPUT_TOKENS)
+            most = min(request.max_output_tokens, own if type(own) is int and own > 0 else MAX_OUTPUT_TOKENS)
             model = model.model_copy(update={self._limit: max(1, most)})
-        if asked.tools:
+        if request.tools:
             model = model.bind_tools(
                 [
                     {
@@ -115,10 +122,10 @@ class LangChainModel:
                             "parameters": tool_schema(tool),
                         },
                     }
-                    for tool in asked.tools
+                    for tool in request.tools
                 ]
             )
-        return model.invoke(messages_of(asked.messages), config={"callbacks": []})
+        return model.invoke(messages_of(request.messages), config={"callbacks": []})
 
 
 def _word(model: Any, key: str) -> str | None:
@@ -127,7 +134,7 @@ def _word(model: Any, key: str) -> str | None:
 
 
 def _secrets(model: Any) -> Iterator[tuple[str, str]]:
-    """(kind, value) of each key that the chat model holds as a secret."""
+    """Yield (kind, value) of each key that the chat model holds as a secret."""
     for key in type(model).model_fields:
         read = getattr(getattr(model, key, None), "get_secret_value", None)
         value = read() if callable(read) else None
@@ -135,8 +142,8 @@ def _secrets(model: Any) -> Iterator[tuple[str, str]]:
             yield "api_key", value
 
 
-def _answered(error: BaseException) -> Answered | None:
-    """The head of the HTTP answer that an exception, or one behind it, is about."""
+def _http_answer(error: BaseException) -> Answered | None:
+    """Return status and headers of the HTTP response behind an exception or one of its causes."""
     here: BaseException | None = error
     for _ in range(16):
         if here is None:
@@ -159,7 +166,7 @@ def _may_retry(headers: Mapping[str, str]) -> bool:
 
 
 def messages_of(messages: Iterable[dict[str, Any]]) -> list[Any]:
-    """The history in LangChain's messages."""
+    """Return the history as LangChain messages."""
     kinds = require_module("langchain_core.messages", "langchain-core", "langchain")
     out: list[Any] = []
     for message in messages:
@@ -194,14 +201,14 @@ def _assistant(kinds: Any, message: dict[str, Any]) -> Any:
 
 
 def _seal(kept: dict[str, Any]) -> str:
-    """A digest of what a service may have signed: it refuses what a redaction has changed."""
+    """Return a digest of what a service may have signed; content that a redaction changed is not sent back."""
     blocks = kept["content"] if isinstance(kept["content"], list) else []
     signed = [block for block in blocks if not _is_ours(block)]
     return canonical_json.digest(canonical_json.encode([signed, kept["additional_kwargs"]]))
 
 
 def _is_ours(block: Any) -> bool:
-    """Whether a block of content holds no more than our own message does."""
+    """Return whether a content block contains no more than our own message does."""
     if _kind(block) in _CALLS:
         return "extras" not in block
     return isinstance(block, str) or block.keys() <= _TEXT
@@ -215,17 +222,20 @@ def _kind(block: Any) -> str:
 
 
 def reply_of(message: Any, step: int) -> LLMOutput:
-    """An AIMessage as LLMOutput. Raises InvalidModelOutput for what is none.
+    """Return an AIMessage as LLMOutput.
 
-    Calls whose arguments LangChain could not read follow those that it could.
+    Calls whose arguments LangChain could not parse follow those that it could.
+
+    Raises:
+        InvalidModelOutput: It is another message, or a part of it cannot be recorded.
     """
     if getattr(message, "type", None) not in ("ai", "AIMessageChunk"):
         raise InvalidModelOutput("the reply is no AIMessage")
     about = message.response_metadata
-    wanted = [*message.tool_calls, *message.invalid_tool_calls]
+    calls_made = [*message.tool_calls, *message.invalid_tool_calls]
     refusal = message.additional_kwargs.get("refusal")
-    finish = "refusal" if refusal else _finish(about, bool(wanted))
-    calls = [] if finish == "refusal" else [_call(call) for call in wanted]
+    finish = "refusal" if refusal else _finish(about, bool(calls_made))
+    calls = [] if finish == "refusal" else [_call(call) for call in calls_made]
     text = _text(message.content) or (refusal if isinstance(refusal, str) else "")
     answered = finish in ("refusal", "length") or text
     usage = message.usage_metadata or {}
@@ -236,18 +246,18 @@ def reply_of(message: Any, step: int) -> LLMOutput:
         usage=usage_of(usage.get("input_tokens"), usage.get("output_tokens")),
         finish_reason=finish,
         model=about.get("model_name") or about.get("model"),
-        raw=_raw(message, wanted, step) if calls else None,
+        raw=_raw(message, calls_made, step) if calls else None,
     )
 
 
 def _finish(about: Mapping[str, Any], called: bool) -> str | None:
-    """How the reply ended, where the chat model passes the service's word on."""
+    """Return how the reply ended, if the chat model passes on what the service says."""
     word = next((about[key] for key in _FINISH_KEYS if isinstance(about.get(key), str)), None)
     return None if word is None else finish_of(word.lower(), FINISH, called)
 
 
 def _call(call: Mapping[str, Any]) -> ToolCall:
-    """A call; its arguments as LangChain read them, or the text that it could not read."""
+    """Return a call with its arguments as LangChain parsed them, or the text that it could not parse."""
     name, arguments = call.get("name"), call.get("args")
     if not isinstance(name, str) or not name:
         raise InvalidModelOutput("the reply has a tool call without a name")
@@ -255,7 +265,7 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
 
 
 def _text(content: Any) -> str:
-    """The visible text, in one piece or in blocks."""
+    """Return the visible text of content that is one text or blocks."""
     if isinstance(content, str):
         return content
     texts = [
@@ -264,8 +274,8 @@ def _text(content: Any) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def _raw(message: Any, wanted: list[Any], step: int) -> dict[str, Any] | None:
-    """What the chat model wants back with the calls (thinking, signatures), under our own ids of the calls."""
+def _raw(message: Any, calls_made: list[Any], step: int) -> dict[str, Any] | None:
+    """Return what the chat model expects back with the calls (thinking, signatures), under our own call ids."""
     more = {
         key: value
         for key, value in message.additional_kwargs.items()
@@ -273,7 +283,7 @@ def _raw(message: Any, wanted: list[Any], step: int) -> dict[str, Any] | None:
     }
     if not more and (isinstance(message.content, str) or all(map(_is_ours, message.content))):
         return None
-    ids = {call["id"]: f"tc_{step}_{i}" for i, call in enumerate(wanted) if call.get("id")}
+    ids = {call["id"]: f"tc_{step}_{i}" for i, call in enumerate(calls_made) if call.get("id")}
     forms = {key: message.response_metadata[key] for key in _FORMS if key in message.response_metadata}
     kept = _renamed({"content": message.content, "additional_kwargs": more, "response_metadata": forms}, ids)
     try:

@@ -12,8 +12,8 @@ from ..runtime.tools.contract import Tool
 from .common import Foreign, ToolOptions, checked_options, govern, require_module, run_coroutine
 
 _FAILURES: Final = ("_failure_error_function", "_use_default_failure_error_function")
-# what the SDK's runner asks around a call, and who asks it here
-_ASKED: Final = (
+# what only the SDK's runner would check around a call, and what to use instead
+_RUNNER_CHECKS: Final = (
     ("needs_approval", "let the policy ask: approval.required_for"),
     ("tool_input_guardrails", "let the policy or the schema say it"),
     ("tool_output_guardrails", "check the result in the function"),
@@ -44,7 +44,7 @@ def from_openai_agents(tool: Any, *, context: Any = None, **options: Unpack[Tool
     name = said.get("name") or tool.name
     label = f"tool {name!r}"
     own = _raising(tool, label)
-    _check_asked(tool, label)
+    _check_runner_settings(tool, label)
     function = getattr(tool, "__wrapped__", None)
 
     def call(arguments: dict[str, Any], io: Any) -> Any:
@@ -68,7 +68,7 @@ def from_openai_agents(tool: Any, *, context: Any = None, **options: Unpack[Tool
 
 
 def _raising(tool: Any, label: str) -> Any:
-    """A copy of a tool whose failures are raised, as the SDK has it with `failure_error_function=None`."""
+    """Return a copy of a tool that raises its failures, as with `failure_error_function=None`."""
     own = copy.copy(tool)
     if not all(hasattr(own, name) for name in _FAILURES):
         raise ToolError(
@@ -78,8 +78,8 @@ def _raising(tool: Any, label: str) -> Any:
     return own
 
 
-def _check_asked(tool: Any, label: str) -> None:
-    for name, remedy in _ASKED:
+def _check_runner_settings(tool: Any, label: str) -> None:
+    for name, remedy in _RUNNER_CHECKS:
         if getattr(tool, name, None):
             raise ToolError(f"has {name}, which nobody asks here", file=label, remedy=remedy)
     if tool.is_enabled is not True:
@@ -91,7 +91,7 @@ def _check_asked(tool: Any, label: str) -> None:
 
 
 def _returned(function: Any) -> Any:
-    """The annotation of a tool's result, Any where there is none that can be read."""
+    """Return the annotation of a tool's result, Any if there is none that can be resolved."""
     try:
         return typing.get_type_hints(function).get("return", Any) if function is not None else Any
     except Exception:  # noqa: BLE001 - evaluates foreign text; a result's schema may be left open

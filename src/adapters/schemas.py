@@ -8,20 +8,12 @@ from typing import Any, Final
 
 from ..fail.errors import ToolError
 from ..runtime.schema.schema_errors import did_you_mean
+from ..runtime.schema.subschemas import mapped, target
 
-_ONE: Final = frozenset(
-    "additionalProperties contains else if items not propertyNames then unevaluatedItems unevaluatedProperties".split()
-)
-_LIST: Final = frozenset("allOf anyOf oneOf prefixItems".split())
-_NAMED: Final = frozenset("dependentSchemas patternProperties properties".split())
 _DEFINITIONS: Final = ("$defs", "definitions")
 # keywords beside `$ref` that do not change which values fit
 _ANNOTATIONS: Final = frozenset(
     "title description default examples deprecated readOnly writeOnly $comment x-resource".split()
-)
-# an object with one of these says by itself which other properties it takes
-_COMBINE: Final = frozenset(
-    "allOf anyOf oneOf if dependentSchemas patternProperties additionalProperties unevaluatedProperties".split()
 )
 # subschemas after all references are followed; the largest tool schemas in public collections have a few hundred
 _MOST_PARTS: Final = 10_000
@@ -42,24 +34,11 @@ class resource:
         return {**handler(core_schema), "x-resource": self.kind}
 
 
-def map_subschemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return a copy of `schema` with `change` applied to each schema that stands directly in it."""
-    out = dict(schema)
-    for key, value in schema.items():
-        if key in _ONE:
-            out[key] = change(value)
-        elif key in _LIST and isinstance(value, list):
-            out[key] = [change(part) for part in value]
-        elif key in _NAMED and isinstance(value, dict):
-            out[key] = {name: change(part) for name, part in value.items()}
-    return out
-
-
 def without_keywords(schema: Any, keywords: frozenset[str]) -> Any:
     """Return `schema` and everything in it without some keywords."""
     if not isinstance(schema, dict):
         return schema
-    kept = map_subschemas(schema, lambda part: without_keywords(part, keywords))
+    kept = mapped(schema, lambda part: without_keywords(part, keywords))
     return {key: value for key, value in kept.items() if key not in keywords}
 
 
@@ -96,7 +75,7 @@ class _Inliner:
     """Replaces references within one document."""
 
     def __init__(self, root: Mapping[str, Any], label: str) -> None:
-        self._root, self._label = root, label
+        self._root, self._label = dict(root), label
         self._left = _MOST_PARTS
 
     def inline(self, schema: Any, open_references: tuple[str, ...]) -> Any:
@@ -109,38 +88,30 @@ class _Inliner:
         kept = {k: v for k, v in schema.items() if k not in (*_DEFINITIONS, "discriminator")}
         reference = kept.pop("$ref", None)
         if reference is None:
-            return map_subschemas(kept, lambda part: self.inline(part, open_references))
+            return mapped(kept, lambda part: self.inline(part, open_references))
         if reference in open_references:
             raise self._refuse(f"{reference!r} refers to itself", "use a type that does not contain itself")
-        target = self._target(reference)
-        if kept.keys() - _ANNOTATIONS or target is None:
+        try:
+            definition = target(self._root, reference)
+        except (KeyError, TypeError, ValueError):
+            definition = None
+        if kept.keys() - _ANNOTATIONS or not isinstance(definition, Mapping):
             raise self._refuse(
                 f"the reference {reference!r} cannot be followed",
                 "let it stand alone and name an entry of $defs",
             )
-        return {**self.inline(target, (*open_references, reference)), **kept}
-
-    def _target(self, reference: object) -> Mapping[str, Any] | None:
-        """Return what `#/$defs/NAME` refers to; None for anything else."""
-        start, _, name = reference.rpartition("/") if isinstance(reference, str) else ("", "", "")
-        held = self._root.get(start.removeprefix("#/")) if start[2:] in _DEFINITIONS else None
-        target = held.get(_unescaped(name)) if isinstance(held, Mapping) else None
-        return target if isinstance(target, Mapping) else None
+        return {**self.inline(definition, (*open_references, reference)), **kept}
 
     def _refuse(self, what: str, remedy: str) -> ToolError:
         return ToolError(what, file=self._label, remedy=remedy)
 
 
-def _unescaped(name: str) -> str:
-    return name.replace("~1", "/").replace("~0", "~")
-
-
 def _closed(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
-    out = map_subschemas(schema, _closed)
-    if out.get("type") == "object" and "properties" in out and not out.keys() & _COMBINE:
-        out["additionalProperties"] = False
+    out = mapped(schema, _closed)
+    if out.get("type") == "object" and "properties" in out:
+        out.setdefault("additionalProperties", False)
     return out
 
 
@@ -148,7 +119,7 @@ def _declare(root: dict[str, Any], place: str, kind: str, label: str) -> None:
     here: Any = root
     for step in place.split("/")[1:] if place.startswith("/") else [place]:
         here = _single_choice(here, place, label)
-        below = _below(here, _unescaped(step))
+        below = _below(here, step.replace("~1", "/").replace("~0", "~"))
         if below is None:
             raise ToolError(
                 f"resources= names {place!r}, where the schema has nothing to declare",
@@ -167,14 +138,12 @@ def _declare(root: dict[str, Any], place: str, kind: str, label: str) -> None:
 
 
 def _below(here: dict[str, Any], step: str) -> dict[str, Any] | None:
-    """Return the schema of a property, of an item by its index, or of any item or value for `*`."""
+    """Return the schema of a property, or of any item or value for `*`."""
     found: Any = None
     if step == "*":
         found = here.get("items") if "items" in here else here.get("additionalProperties")
     elif step in here.get("properties", {}):
         found = here["properties"][step]
-    elif step.isdigit() and int(step) < len(here.get("prefixItems", ())):
-        found = here["prefixItems"][int(step)]
     return found if isinstance(found, dict) else None
 
 
