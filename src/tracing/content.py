@@ -38,14 +38,14 @@ def moved(spans: Sequence[Span], end_ns: int) -> list[Span]:
     recorded = spans[0].trace_id
     trace_id = hashlib.sha256(f"{recorded}/moved/{end_ns}".encode()).hexdigest()[:32]
     ids = {span.span_id: span_id_of(trace_id, span.span_id) for span in spans}
-    made = []
+    shifted = []
     for span in spans:
         extra: dict[str, Value] = (
             {}
             if span.parent_id
             else {"agent.recorded.trace_id": recorded, "agent.recorded.moved_by_ns": shift}
         )
-        made.append(
+        shifted.append(
             span._replace(
                 trace_id=trace_id,
                 span_id=ids[span.span_id],
@@ -55,7 +55,7 @@ def moved(spans: Sequence[Span], end_ns: int) -> list[Span]:
                 attributes={**span.attributes, **extra},
             )
         )
-    return made
+    return shifted
 
 
 class _Content:

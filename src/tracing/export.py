@@ -142,7 +142,9 @@ class Connection:
                 if json_kind:
                     options["data"] = connection._document
                 try:
-                    response = super().request(*args, **(options | {"stream": True}))
+                    response = super().request(
+                        *args, **(options | {"stream": True, "allow_redirects": False})
+                    )
                     with response:
                         data = response.raw.read(MAX_ANSWER, decode_content=True)
                 except requests.exceptions.SSLError as error:

@@ -74,6 +74,7 @@ class TraceWriter:
         write(HEAD.encode())
 
     def add(self, spans: Iterable[Span]) -> None:
+        """Write the next spans."""
         self.add_text(",\n".join([span_text(span) for span in spans]))
 
     def add_text(self, text: str) -> None:
@@ -82,6 +83,7 @@ class TraceWriter:
         self._first = False
 
     def close(self) -> None:
+        """Write the end of the file."""
         self._write(TAIL.encode())
 
 

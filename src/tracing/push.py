@@ -148,7 +148,7 @@ class Sender:
 
 def _checked(headers: Headers, grpc: bool) -> list[tuple[str, str]]:
     """Return the headers as they are sent. Raises InputError, which holds no value."""
-    made = []
+    checked = []
     for name, value in headers:
         known = name.lower() in (*_OURS, *_OURS_TOO) or (grpc and name.lower().startswith(("grpc-", ":")))
         if not _NAME.fullmatch(name) or known or (grpc and name.lower().endswith("-bin")):
@@ -157,8 +157,8 @@ def _checked(headers: Headers, grpc: bool) -> list[tuple[str, str]]:
             raise InputError(
                 f"the value of the header {name[:40]!r} is no plain text", remedy="write --header NAME=VALUE"
             )
-        made.append((name.lower() if grpc else name, value))
-    return made
+        checked.append((name.lower() if grpc else name, value))
+    return checked
 
 
 def now_ns() -> int:

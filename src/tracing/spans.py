@@ -161,11 +161,11 @@ class _Step:
         self.spans: list[Span] = []
 
     def id(self, path: str) -> str:
-        found = self._ids.get(path)
-        if found is None:
+        span_id = self._ids.get(path)
+        if span_id is None:
             where = f"{self._path}/{path}" if path else self._path
-            found = self._ids[path] = span_id_of(self._projector.trace_id, where)
-        return found
+            span_id = self._ids[path] = span_id_of(self._projector.trace_id, where)
+        return span_id
 
     def add(
         self,

@@ -26,6 +26,7 @@ class Trace:
 
     @property
     def trace_id(self) -> str:
+        """Return the id that all spans of the trace have."""
         return self.spans[0].trace_id
 
 

@@ -40,8 +40,8 @@ class Stub:
             "script_digest": canonical_json.digest(canonical_json.encode(self._turns)),
         }
 
-    def __call__(self, asked: LLMInput) -> LLMOutput:
-        index = asked.step_index - 1
+    def __call__(self, model_input: LLMInput) -> LLMOutput:
+        index = model_input.step_index - 1
         if index >= len(self._turns):
             raise self._complain(
                 f"/{len(self._turns) - 1}" if self._turns else "",
@@ -55,11 +55,11 @@ class Stub:
             if "arguments_text" in call:
                 calls.append(ToolCall(call["tool"], call["arguments_text"]))
             else:
-                arguments = self._fill(call.get("arguments", {}), asked, f"{where}/calls/{i}/arguments")
+                arguments = self._fill(call.get("arguments", {}), model_input, f"{where}/calls/{i}/arguments")
                 calls.append(ToolCall(call["tool"], canonical_json.encode(arguments)))
         answer = turn.get("answer")
         if answer is not None:
-            answer = self._fill(answer, asked, f"{where}/answer")
+            answer = self._fill(answer, model_input, f"{where}/answer")
             if not isinstance(answer, str):
                 raise self._complain(
                     f"{where}/answer", "the answer is no text", "point at a string or use $join"
@@ -73,23 +73,23 @@ class Stub:
             model="stub",
         )
 
-    def _fill(self, value: Any, asked: LLMInput, where: str) -> Any:
+    def _fill(self, value: Any, model_input: LLMInput, where: str) -> Any:
         if isinstance(value, list):
-            return [self._fill(item, asked, f"{where}/{i}") for i, item in enumerate(value)]
+            return [self._fill(item, model_input, f"{where}/{i}") for i, item in enumerate(value)]
         if not isinstance(value, dict):
             return value
         if "$result" in value:
-            return self._point(value, asked, where)
+            return self._point(value, model_input, where)
         if "$join" in value:
-            parts = self._fill(value["$join"], asked, f"{where}/$join")
+            parts = self._fill(value["$join"], model_input, f"{where}/$join")
             if not isinstance(parts, list) or not all(type(part) in (str, int) for part in parts):
                 raise self._complain(where, "$join takes a list of texts and whole numbers", "point at such")
             return "".join(map(str, parts))
-        return {key: self._fill(item, asked, f"{where}/{key}") for key, item in value.items()}
+        return {key: self._fill(item, model_input, f"{where}/{key}") for key, item in value.items()}
 
-    def _point(self, value: dict[str, Any], asked: LLMInput, where: str) -> Any:
+    def _point(self, value: dict[str, Any], model_input: LLMInput, where: str) -> Any:
         number, pointer = value["$result"], value.get("at", "")
-        results = [message for message in asked.messages if message["role"] == "tool"]
+        results = [message for message in model_input.messages if message["role"] == "tool"]
         if type(number) is not int or not 0 <= number < len(results):
             raise self._complain(
                 where, f"$result {number} does not exist, there are {len(results)} so far", "count from 0"

@@ -87,6 +87,7 @@ class History:
         self.bytes = 0
 
     def add(self, message: dict[str, Any]) -> None:
+        """Append a message."""
         text = canonical_json.encode_trusted(message)
         data = text.encode("utf-8")
         self.texts.append(text)
@@ -94,6 +95,7 @@ class History:
         self.digest = canonical_json.digest(self.digest.encode("ascii") + data)
 
     def window(self) -> Messages:
+        """Return the messages so far."""
         return Messages(self.texts, len(self.texts))
 
 

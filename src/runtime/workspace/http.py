@@ -175,8 +175,8 @@ def _addresses(name: str, port: int) -> list[str]:
         return listed
     if name == "localhost":
         return ["127.0.0.1", "::1"]
-    found = socket.getaddrinfo(f"{name}.", port, type=socket.SOCK_STREAM)
-    return [str(to[0]) for *_, to in found]
+    answers = socket.getaddrinfo(f"{name}.", port, type=socket.SOCK_STREAM)
+    return [str(to[0]) for *_, to in answers]
 
 
 def _listed(name: str) -> list[str]:
@@ -194,10 +194,10 @@ def _canonical(text: str) -> str:
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
-def _checked(found: list[str], allowed: Callable[[str], bool]) -> list[str]:
+def _checked(resolved: list[str], allowed: Callable[[str], bool]) -> list[str]:
     """Return the addresses in order, canonical, each once. Raises AddressRefused unless all are allowed."""
     addresses: dict[str, None] = {}
-    for text in map(str, found):
+    for text in map(str, resolved):
         try:
             address = _canonical(text)
         except ValueError:
@@ -321,10 +321,10 @@ class _Answer:
         return event
 
 
-def _headers(found: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+def _headers(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return the values by lower-case name, repeats joined; a location said twice is said once."""
     headers: dict[str, list[str]] = {}
-    for name, value in found:
+    for name, value in fields:
         headers.setdefault(name.decode("ascii"), []).append(value.decode("latin-1"))
     # of two framings two readers take different ones
     if "transfer-encoding" in headers and "content-length" in headers:

@@ -34,16 +34,16 @@ def check_apart(roots: Mapping[str, Root], written: Mapping[str, str], guarded: 
     lines = {what: _line(what, root.fd) for what, root in roots.items()}
     for what, source in written.items():
         own = lines[what][0]
-        found = [
+        problems = [
             f"overlaps {o}"
             for o, line in lines.items()
             if o != what and (own in line or line[0] in lines[what])
         ]
-        found += [f"holds {name}" for name, path in guarded.items() if own in _folders_of(path)]
-        found += _governed(roots[what].fd)
-        if found:
+        problems += [f"holds {name}" for name, path in guarded.items() if own in _folders_of(path)]
+        problems += _governed(roots[what].fd)
+        if problems:
             raise CorpusError(
-                f"{what} is for writing and {found[0]}",
+                f"{what} is for writing and {problems[0]}",
                 file=source,
                 remedy="give it a folder of its own, such as out/ in a project",
             )
@@ -61,15 +61,15 @@ def _folders_of(path: Path) -> set[_Id]:
 
 def _up(fd: int) -> Iterator[int]:
     """Yield descriptors of a folder and of those above it; each is closed when the next is asked for."""
-    here, before = os.dup(fd), None
+    current, previous = os.dup(fd), None
     try:
-        while (now := _id(here)) != before:
-            yield here
-            above = os.open("..", WAY_FLAGS, dir_fd=here)
-            os.close(here)
-            here, before = above, now
+        while (identity := _id(current)) != previous:
+            yield current
+            above = os.open("..", WAY_FLAGS, dir_fd=current)
+            os.close(current)
+            current, previous = above, identity
     finally:
-        os.close(here)
+        os.close(current)
 
 
 def _id(fd: int) -> _Id:
@@ -92,16 +92,16 @@ def _governed(fd: int) -> list[str]:
 
     What it holds itself says nothing: a run may have written that.
     """
-    found = []
+    problems = []
     below: _Id | None = None
     for folder in _up(fd):
         for name in GOVERNING if below is not None and _holds_policy(folder) else ():
             with contextlib.suppress(OSError):
                 info = os.stat(name, dir_fd=folder)
                 if (info.st_dev, info.st_ino) == below:
-                    found.append(f"lies in a project's {name}/")
+                    problems.append(f"lies in a project's {name}/")
         below = _id(folder)
-    return found
+    return problems
 
 
 def _holds_policy(folder: int) -> bool:

@@ -100,30 +100,30 @@ def let_in(folder: str | Path, parent: int | None = None) -> None:
         os.chmod(folder, 0o700, dir_fd=parent)
 
 
-def open_parent(root: Root, parts: Sequence[str], made: list[int] | None = None) -> int:
+def open_parent(root: Root, parts: Sequence[str], created: list[int] | None = None) -> int:
     """Return a descriptor of the folder that holds the last part; the caller closes it.
 
-    With `made`, folders that are missing are made, and their places among the parts added to it.
+    With `created`, missing folders are made, and their places among the parts are added to it.
     """
     if not parts or len(parts) > MAX_DEPTH:
         raise FileNotFoundError("no such file")
-    here = os.dup(root.fd)
+    current = os.dup(root.fd)
     try:
         for place, name in enumerate(parts[:-1]):
             try:
-                below = _step_into(root, here, name)
+                below = _step_into(root, current, name)
             except FileNotFoundError:
-                if made is None:
+                if created is None:
                     raise
-                if _make_folder(root, here, name):
-                    made.append(place)
-                below = _step_into(root, here, name)
-            os.close(here)
-            here = below
+                if _make_folder(root, current, name):
+                    created.append(place)
+                below = _step_into(root, current, name)
+            os.close(current)
+            current = below
     except BaseException:
-        os.close(here)
+        os.close(current)
         raise
-    return here
+    return current
 
 
 def _refuse_odd(root: Root, info: os.stat_result) -> None:
@@ -155,9 +155,9 @@ def read_file(root: Root, parts: Sequence[str]) -> bytes:
         info = os.fstat(fd)
         _refuse_odd(root, info)
         # a file can grow meanwhile, state no size, or come in part: what counts is the read that finds nothing
-        data, wanted = b"", info.st_size + 1
-        while piece := os.read(fd, min(wanted, MAX_FILE_BYTES + 1 - len(data))):
-            data, wanted = data + piece, 65536
+        data, size = b"", info.st_size + 1
+        while piece := os.read(fd, min(size, MAX_FILE_BYTES + 1 - len(data))):
+            data, size = data + piece, 65536
     finally:
         os.close(fd)
     if len(data) > MAX_FILE_BYTES:
@@ -171,15 +171,15 @@ def write_file(root: Root, parts: Sequence[str], data: bytes, done: Callable[[],
     `done` is called once the file is in place, also where an interrupt comes in that moment. A file that was there
     keeps its mode. A write that fails leaves no folder behind that it made.
     """
-    made: list[int] = []
+    created: list[int] = []
     try:
-        parent = open_parent(root, parts, made)
+        parent = open_parent(root, parts, created)
         try:
             _replace(root, parent, parts[-1], data, done)
         finally:
             os.close(parent)
     except BaseException:
-        _unmake(root, parts, made)
+        _unmake(root, parts, created)
         raise
 
 
@@ -218,9 +218,9 @@ def _new_file(parent: int, mode: int) -> tuple[str, int]:
     raise OSError("no room for a new file")
 
 
-def _unmake(root: Root, parts: Sequence[str], made: Sequence[int]) -> None:
+def _unmake(root: Root, parts: Sequence[str], created: Sequence[int]) -> None:
     """Remove the folders that a failed write made, unless somebody put something there."""
-    for place in reversed(made):
+    for place in reversed(created):
         with contextlib.suppress(OSError, Refused):
             parent = open_parent(root, parts[: place + 1])
             try:

@@ -88,24 +88,24 @@ class AnthropicAdapter(Adapter):
         )
         self._credential = {"auth_token": bearer} if bearer else {"api_key": credential or NO_KEY}
 
-    def request(self, asked: LLMInput) -> dict[str, Any]:
+    def request(self, model_input: LLMInput) -> dict[str, Any]:
         """Return the request's body."""
-        system, messages = messages_of(asked.messages)
+        system, messages = messages_of(model_input.messages)
         body: dict[str, Any] = {
             "model": self._model,
-            "max_tokens": self._max_tokens(asked),
+            "max_tokens": self._max_tokens(model_input),
             "messages": messages,
         }
         if system:
             body["system"] = system
-        if asked.tools:
+        if model_input.tools:
             body["tools"] = [
                 {"name": tool.name, "description": tool.description, "input_schema": tool_schema(tool)}
-                for tool in asked.tools
+                for tool in model_input.tools
             ]
         if self._options.stream:
             body["stream"] = True
-        if extra := self._extra(asked):
+        if extra := self._extra(model_input):
             body["extra_body"] = extra  # the SDK merges it into the body
         return body
 
@@ -199,9 +199,9 @@ def reply_of(message: dict[str, Any]) -> LLMOutput:
         raise InvalidModelOutput("the reply has no content")
     blocks = list_of(message["content"])
     text = "".join(text_of(block.get("text")) for block in blocks if block.get("type") == "text")
-    wanted = [block for block in blocks if block.get("type") == "tool_use"]
-    finish = finish_of(message.get("stop_reason"), FINISH, bool(wanted))
-    calls = [] if finish == "refusal" else [_call(block) for block in wanted]
+    proposed = [block for block in blocks if block.get("type") == "tool_use"]
+    finish = finish_of(message.get("stop_reason"), FINISH, bool(proposed))
+    calls = [] if finish == "refusal" else [_call(block) for block in proposed]
     answered = finish in ("refusal", "length") or text
     return LLMOutput(
         text=(text or None) if calls else None,

@@ -74,14 +74,14 @@ class Adapter:
     def __reduce__(self) -> Any:
         raise TypeError("an adapter holds a key and is not written anywhere")
 
-    def __call__(self, asked: LLMInput) -> LLMOutput:
+    def __call__(self, model_input: LLMInput) -> LLMOutput:
         """Ask the model once. No attempt is repeated here: retries are the loop's, and recorded."""
-        body = self.request(asked)
+        body = self.request(model_input)
         sdk = importlib.import_module(self.package)
         call = Call(self._options, self.host)
         return call.run(lambda: self.converse(sdk, body, call))
 
-    def request(self, asked: LLMInput) -> dict[str, Any]:
+    def request(self, model_input: LLMInput) -> dict[str, Any]:
         """Return the request's body, as the provider's protocol has it."""
         raise NotImplementedError
 
@@ -89,12 +89,12 @@ class Adapter:
         """Send `body` through the SDK and read the reply; may raise anything that the SDK raises."""
         raise NotImplementedError
 
-    def _max_tokens(self, asked: LLMInput) -> int:
-        return max(1, min(asked.max_output_tokens, self._options.max_tokens))
+    def _max_tokens(self, model_input: LLMInput) -> int:
+        return max(1, min(model_input.max_output_tokens, self._options.max_tokens))
 
-    def _extra(self, asked: LLMInput) -> dict[str, Any]:
+    def _extra(self, model_input: LLMInput) -> dict[str, Any]:
         """Return the caller's own settings for a request, without `tool_choice` if no tools are offered."""
-        return {k: v for k, v in self._options.extra.items() if asked.tools or k != "tool_choice"}
+        return {k: v for k, v in self._options.extra.items() if model_input.tools or k != "tool_choice"}
 
     def _http(self, call: Call) -> dict[str, Any]:
         """Return settings of the SDK's HTTP client: no redirects, a hook on the reply, no proxy to loopback.

@@ -108,12 +108,12 @@ def _by_status(answered: Answered, word: str | None, host: str) -> Exception:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    here: BaseException | None = error
+    current: BaseException | None = error
     for _ in range(16):
-        if here is None:
+        if current is None:
             return
-        yield here
-        here = here.__cause__ or here.__context__
+        yield current
+        current = current.__cause__ or current.__context__
 
 
 def _body_word(error: BaseException) -> str | None:

@@ -82,18 +82,18 @@ class OpenAIAdapter(Adapter):
         self._credential = credential
         self._limit = "max_completion_tokens" if modern else "max_tokens"
 
-    def request(self, asked: LLMInput) -> dict[str, Any]:
+    def request(self, model_input: LLMInput) -> dict[str, Any]:
         """Return the request's body."""
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": messages_of(asked.messages),
-            self._limit: self._max_tokens(asked),
+            "messages": messages_of(model_input.messages),
+            self._limit: self._max_tokens(model_input),
         }
-        if asked.tools:
-            body["tools"] = tools_of(asked.tools)
+        if model_input.tools:
+            body["tools"] = tools_of(model_input.tools)
         if self._options.stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
-        if extra := self._extra(asked):
+        if extra := self._extra(model_input):
             body["extra_body"] = extra  # the SDK merges it into the body
         return body
 
@@ -176,11 +176,11 @@ def reply_of(completion: dict[str, Any]) -> LLMOutput:
         raise InvalidModelOutput("the reply has no message")
     message = choices[0]["message"]
     text, refusal = _text(message.get("content")), text_of(message.get("refusal"))
-    wanted = list_of(message.get("tool_calls"))
-    finish = "refusal" if refusal else finish_of(choices[0].get("finish_reason"), FINISH, bool(wanted))
+    proposed = list_of(message.get("tool_calls"))
+    finish = "refusal" if refusal else finish_of(choices[0].get("finish_reason"), FINISH, bool(proposed))
     usage = completion.get("usage")
     usage = usage if isinstance(usage, dict) else {}
-    calls = [] if finish == "refusal" else [_call(call) for call in wanted]
+    calls = [] if finish == "refusal" else [_call(call) for call in proposed]
     answered = finish in ("refusal", "length") or text
     return LLMOutput(
         text=(text or None) if calls else None,
@@ -189,7 +189,7 @@ def reply_of(completion: dict[str, Any]) -> LLMOutput:
         usage=usage_of(usage.get("prompt_tokens"), usage.get("completion_tokens")),
         finish_reason=finish,
         model=completion.get("model"),
-        raw=_raw(message, wanted) if calls else None,
+        raw=_raw(message, proposed) if calls else None,
     )
 
 
@@ -208,13 +208,13 @@ def _call(call: dict[str, Any]) -> ToolCall:
     return ToolCall(function["name"], arguments if isinstance(arguments, dict) else text_of(arguments))
 
 
-def _raw(message: dict[str, Any], wanted: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _raw(message: dict[str, Any], proposed: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return what some services want back with the calls: reasoning, and a signature for each."""
     raw: dict[str, Any] = {}
     if reasoning := text_of(message.get("reasoning_content")):
         raw["reasoning_content"] = reasoning
-    if any(call.get("extra_content") is not None for call in wanted):
-        raw["extra_content"] = [call.get("extra_content") for call in wanted]
+    if any(call.get("extra_content") is not None for call in proposed):
+        raw["extra_content"] = [call.get("extra_content") for call in proposed]
     return {"provider": "openai", **raw} if raw else None
 
 
@@ -240,23 +240,23 @@ class Chunks:
             raise Reported(chunk)
         self._model = chunk.get("model") or self._model
         self._usage = chunk.get("usage") or self._usage
-        said = ""
+        visible = ""
         for choice in list_of(chunk.get("choices"))[:1]:
             self._finish = choice.get("finish_reason") or self._finish
             delta = choice.get("delta")
             if isinstance(delta, dict):
-                said += self._take(delta)
-        return said
+                visible += self._take(delta)
+        return visible
 
     def _take(self, delta: dict[str, Any]) -> str:
-        said = {name: _text(delta.get(name)) for name in self._texts}
-        for name, text in said.items():
+        texts = {name: _text(delta.get(name)) for name in self._texts}
+        for name, text in texts.items():
             self._texts[name].append(text)
         calls = list_of(delta.get("tool_calls"))
         for part in calls:
             self._take_call(part)
-        self.begun = self.begun or bool(calls or any(said.values()) or delta.get("reasoning"))
-        return said["content"] + said["refusal"]
+        self.begun = self.begun or bool(calls or any(texts.values()) or delta.get("reasoning"))
+        return texts["content"] + texts["refusal"]
 
     def _take_call(self, part: dict[str, Any]) -> None:
         function = part.get("function")
