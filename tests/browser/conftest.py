@@ -71,13 +71,20 @@ def opened(browser: Any, folder: Path) -> Iterator[Callable[..., Opened]]:
     contexts: list[Any] = []
     pages: list[Opened] = []
 
-    def new(*, scheme: str = "light", width: int = 1100, scripts: bool = True, height: int = 900) -> Opened:
+    def new(
+        *,
+        scheme: str = "light",
+        width: int = 1100,
+        scripts: bool = True,
+        height: int = 900,
+        motion: str = "reduce",
+    ) -> Opened:
         contexts.append(
             browser.new_context(
                 color_scheme=scheme,
                 viewport={"width": width, "height": height},
                 java_script_enabled=scripts,
-                reduced_motion="reduce",
+                reduced_motion=motion,
             )
         )
         contexts[-1].set_default_timeout(10_000)

@@ -15,6 +15,7 @@ import pytest
 
 PAGES = ("several", "retries", "person", "two", "hostile", "under_way", "short", "site/index")
 LOOKS = {"light": ("light", 1100), "dark": ("dark", 1100), "narrow": ("light", 390)}
+PLACES = ("timeline", "budgets", "policy", "provenance")
 TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
 
 
@@ -119,6 +120,25 @@ def test_a_link_leads_to_a_step_and_to_a_call(opened: Callable[..., Any], folder
     assert page.evaluate("document.getElementById('p0-L6').getBoundingClientRect().top < innerHeight")
     page.goto(f"file://{folder}/several.html#%E0%A4%A")
     assert len(_open_steps(page)) == 3
+
+
+@pytest.mark.parametrize("width", [1100, 390])
+def test_links_of_a_long_page_land_where_they_point(
+    width: int, opened: Callable[..., Any], folder: Path
+) -> None:
+    """What a link leads to is at the top of the window, below the search, or as far up as the page goes."""
+    frames = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    for place in (*PLACES, "step-3", "step-998", "tc_500_0"):
+        page = opened(width=width, motion="no-preference").goto(folder / "long.html")
+        if place in PLACES:
+            page.click(f"nav a[href='#{place}']")
+        else:
+            page.goto(f"file://{folder}/long.html#{place}")
+        page.wait_for_selector(".group > noscript", state="detached")
+        page.evaluate(frames)
+        top = page.evaluate(f"document.getElementById('{place}').getBoundingClientRect().top")
+        left = page.evaluate("document.documentElement.scrollHeight - scrollY - innerHeight")
+        assert 0 <= top < 80 or (left < 2 and 0 <= top < 900), (place, top, left)
 
 
 def test_a_long_page_is_whole_in_a_moment(opened: Callable[..., Any], folder: Path) -> None:

@@ -24,13 +24,15 @@
   const show = () => {
     let id = "";
     try { id = decodeURIComponent(location.hash.slice(1)); } catch { return; }
+    if (!id) return;
+    readAll();
     const call = /^tc_(\d+)_/.exec(id);
-    if (call || id.startsWith("step-")) readAll();
     const step = byId(call ? `step-${call[1]}` : id);
-    if (!step?.matches("details.step")) return;
-    step.hidden = false;
-    step.open = true;
-    (byId(id) || step).scrollIntoView();
+    if (step?.matches("details.step")) {
+      step.hidden = false;
+      step.open = true;
+    }
+    (byId(id) || step)?.scrollIntoView();
   };
 
   const start = () => {
