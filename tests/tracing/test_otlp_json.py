@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import json_format
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
@@ -117,6 +117,7 @@ VALUE = TEXT | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.lists(TEXT,
 ATTRIBUTES = st.dictionaries(TEXT.filter(bool), VALUE, max_size=4)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(TEXT, ATTRIBUTES), min_size=1, max_size=5))
 def test_any_text_leaves_one_span_a_line(contents):
     spans = [

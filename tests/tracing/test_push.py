@@ -13,7 +13,7 @@ import grpc
 import pytest
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -136,6 +136,7 @@ def test_no_request_is_too_large_for_a_receiver_as_it_comes(receiver, protocol):
         assert max(map(len, collector.bodies)) < 4_000_000
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=30), st.integers(300, 2000))
 def test_pieces_hold_each_span_once_and_keep_to_the_limit(sizes, limit):
     spans = [
@@ -244,6 +245,7 @@ JSONS = st.recursive(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.binary() | JSONS.map(lambda value: json.dumps(value).encode()), KINDS)
 def test_no_answer_breaks_the_reader(data, kind):
     taken = read_answer(data, kind)

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tachograph.tracing.otlp_json import span_text
@@ -46,6 +46,7 @@ def test_ordinary_steps_are_rendered() -> None:
     assert [StepTemplates(Projector(run)).render(line) is not None for line in steps].count(True) >= 3
 
 
+@settings(deadline=None)
 @given(
     words=st.fixed_dictionaries(
         dict.fromkeys(("at", "reason", "rule_id", "name", "id", "finish_reason", "model"), text)
