@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -271,6 +270,8 @@ def _answer(text: str) -> str:
         return f"answer    {line}"
     head = "answer    "
     wide = width_of(sys.stdout) - len(head)
+    import textwrap  # for a terminal only
+
     rows = textwrap.wrap(line, wide, break_on_hyphens=False) or [""]
     return f"\n{' ' * len(head)}".join([f"{head}{rows[0]}", *rows[1:]])
 

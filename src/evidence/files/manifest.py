@@ -7,8 +7,9 @@ Everything in it follows from the ledger and the three other files, save the vol
 from __future__ import annotations
 
 import json
-import platform
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -56,8 +57,8 @@ def volatile(root: Path | None, wall_clock_seconds: float, durability: str = "of
         "wall_clock_seconds": round(wall_clock_seconds, 3),
         "code": code_of(root),
         "environment": {
-            "python": platform.python_version(),
-            "platform": f"{platform.system()}-{platform.machine()}",
+            "python": sys.version.split()[0],
+            "platform": f"{os.uname().sysname}-{os.uname().machine}",
             "durability": durability,
         },
     }

@@ -6,7 +6,6 @@ schema may use the whole draft, in so far as its references can be followed and 
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any, Final
 
@@ -142,6 +141,8 @@ def _is_misspelt(key: str) -> bool:
     folded = re.sub("[^a-z]", "", key.lower())
     if key == "x-resource" or not folded.startswith("x"):
         return False
+    import difflib  # slow to import, and rarely needed
+
     return difflib.SequenceMatcher(None, folded, "xresource").ratio() >= _NEAR
 
 

@@ -6,7 +6,6 @@ from the file stands in a message cut and in ASCII, so that a look-alike letter 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -39,6 +38,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """`did you mean 'x'?` for the nearest known word, or None."""
     if len(word) > _LONGEST_SLIP:
         return None
+    import difflib  # slow to import, and needed for errors only
+
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"did you mean {shown(near[0])}?" if near else None
 
