@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 from collections.abc import Callable
 from typing import Any, Final, TextIO
 
@@ -12,6 +11,7 @@ from ..evidence.files.report import visible
 from ..fail.errors import ModelError
 from ..runtime.core.effects import AskHuman, AskModel, Decided, Invoke, Wait
 from ..runtime.driver.ports import RunEvent
+from ..runtime.formats.lazy_pattern import lazy_pattern
 from .console import Paint, clip, width_of
 
 
@@ -35,9 +35,9 @@ class _ModelErrors(logging.Handler):
 
 
 # up to the last character that stands in no key
-_WORDS: Final = re.compile(r"(?s).*[^\x21-\x7e]")
+_WORDS: Final = lazy_pattern(r"(?s).*[^\x21-\x7e]")
 # what a secret that holds spaces begins with
-_BEGUN: Final = re.compile(r"(?i:bearer|basic)\s+\Z|-----BEGIN (?![\s\S]*-----END )")
+_BEGUN: Final = lazy_pattern(r"(?i:bearer|basic)\s+\Z|-----BEGIN (?![\s\S]*-----END )")
 
 
 class Progress:

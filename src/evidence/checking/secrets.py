@@ -13,19 +13,20 @@ from pathlib import Path
 from typing import Final
 
 from ...runtime.core.redaction import PATTERNS
+from ...runtime.formats.lazy_pattern import lazy_pattern
 from ..recording.recorded import relative_name
 from .workers import each
 
 # an address of mail is personal, and no key
 KINDS: Final = tuple(kind for kind in PATTERNS if kind != "email")
-_PATTERN: Final = re.compile("|".join(f"(?P<{kind}>{PATTERNS[kind]})" for kind in KINDS))
+_PATTERN: Final = lazy_pattern("|".join(f"(?P<{kind}>{PATTERNS[kind]})" for kind in KINDS))
 # whatever begins one of the kinds: most files hold none of it, and are read no further
-_HINT: Final = re.compile(
+_HINT: Final = lazy_pattern(
     r"sk-|AKIA|ASIA|(?i:bearer|basic)\s|gh[pousr]_|github_pat_|AIza|eyJ|PRIVATE KEY|xox"
 )
 _DIGIT: Final = re.compile(r"[0-9]")
 _MANY: Final = 400  # files that are worth further processes
-_BLOCK: Final = re.compile(r"[A-Za-z0-9+/]{40}")
+_BLOCK: Final = lazy_pattern(r"[A-Za-z0-9+/]{40}")
 
 
 def leaks(places: Iterable[Path], root: Path) -> list[str]:

@@ -92,7 +92,7 @@ def epoch_ns(iso: str) -> int:
     if not _ISO.match(iso):
         raise ValueError("not an ISO 8601 time in UTC")
     whole, _, fraction = iso[:-1].partition(".")
-    moment = datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    moment = datetime.fromisoformat(whole).replace(tzinfo=UTC)
     seconds = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
     return seconds * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
 

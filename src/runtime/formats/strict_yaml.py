@@ -20,6 +20,7 @@ import yaml
 from .escape import shown
 from .invisible_chars import CONTROL, INVISIBLE, JOINERS
 from .json_pointer import escape_pointer
+from .lazy_pattern import lazy_pattern
 
 __all__ = ["Document", "YamlError", "load"]
 
@@ -33,16 +34,16 @@ _INT_DIGITS: Final = 17  # with a sign; more cannot be in range, and converting 
 # PyYAML's own parser is several times slower, and used only where libyaml was not built in.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_HIDDEN: Final = re.compile(rf"[{CONTROL}{INVISIBLE}{JOINERS}](?<![\t\n])(?<!\r(?=\n))")
+_HIDDEN: Final = lazy_pattern(rf"[{CONTROL}{INVISIBLE}{JOINERS}](?<![\t\n])(?<!\r(?=\n))")
 # Emoji need the variation selectors in text; in a key they only make two keys look like one.
-_HIDDEN_IN_KEY: Final = re.compile(rf"[{CONTROL}{INVISIBLE}{JOINERS}\ufe00-\ufe0f]")
+_HIDDEN_IN_KEY: Final = lazy_pattern(rf"[{CONTROL}{INVISIBLE}{JOINERS}\ufe00-\ufe0f]")
 _INT: Final = re.compile(r"0|-?[1-9][0-9]*")
 _FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+")
 _WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None, "~": None, "": None}
 # A plain scalar can only be something else than text when it starts with one of these.
 _AMBIGUOUS_START: Final = frozenset("0123456789+-.~=<tTfFnNyYoO")
 # What YAML 1.1 or 1.2 takes for something else than text. A lone y or n stays text, as in all known readers.
-_AMBIGUOUS: Final = re.compile(
+_AMBIGUOUS: Final = lazy_pattern(
     r"""true|false|null|yes|no|on|off|=|<<|-
       | [-+]?(?:[0-9][0-9_]*|0b[01_]+|0o[0-7_]+|0x[0-9a-f_]+)               # every way to write an integer
       | [-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:e[-+]?[0-9]+)? # and a float
@@ -57,18 +58,18 @@ _AMBIGUOUS: Final = re.compile(
 _ANCHOR: Final = r"&[A-Za-z0-9_-]++(?=[ \t\r\n,\]}]|\Z)"
 _COMMENT: Final = r"(?<![^ \n])\#[^\n]*+"
 # What may stand between two scalars; where it may, the parser says.
-_GAP: Final = re.compile(
+_GAP: Final = lazy_pattern(
     rf"(?:[ \r\n,\[\]{{}}:]++|{_COMMENT}|(?:\?|-|---|\.\.\.)(?=[ \t\r\n]|\Z)|{_ANCHOR})*+"
 )
-_ANCHOR_AND_GAP: Final = re.compile(rf"{_ANCHOR}(?:[ \r\n]|{_COMMENT})*+")
+_ANCHOR_AND_GAP: Final = lazy_pattern(rf"{_ANCHOR}(?:[ \r\n]|{_COMMENT})*+")
 _TAB: Final = re.compile(r"\t")
 _STRAY_IN_BRACKETS: Final = re.compile(r"[\t?]")
-_GLUED_COLON: Final = re.compile(rf"(?:[ \r\n]|{_COMMENT})*+:(?=[,\[\]{{}}])")
+_GLUED_COLON: Final = lazy_pattern(rf"(?:[ \r\n]|{_COMMENT})*+:(?=[,\[\]{{}}])")
 _NEXT_LINE: Final = re.compile(r"\n( *+)(?=([^ \r\n]))")
-_BLOCK: Final = re.compile(  # header, blank lines, indentation of the first line of text
+_BLOCK: Final = lazy_pattern(  # header, blank lines, indentation of the first line of text
     r"[|>]((?:[1-9][+-]?|[+-][1-9]?)?+)(?= *+(?:\r?\n|\Z)| ++#)[^\n]*+(?:\n|\Z)((?: *+\r?\n)*+)( *+)"
 )
-_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+_SURROGATE: Final = lazy_pattern(r"[\ud800-\udfff]")
 
 _TAGGED: Final = "tags are not accepted; remove it, and quote the value if it is text"
 _BY_CHARACTER: Final = {  # the message for a character that must not stand where it does

@@ -15,6 +15,7 @@ from urllib.parse import unquote_to_bytes
 
 from ..formats.escape import shown
 from ..formats.invisible_chars import CONTROL, INVISIBLE, JOINERS
+from ..formats.lazy_pattern import lazy_pattern
 
 MAX_URL = 8192  # characters
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -38,8 +39,8 @@ URL_TEXT = re.compile(r"[!-\[\]-~]+")  # printable ASCII without space and backs
 _SCHEME = re.compile(r"(https?)://", re.IGNORECASE)
 _AUTHORITY_END = re.compile(r"[/?#]")
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?")
-_NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_IPV4 = re.compile(r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}")
+_NUMERIC_LABEL = lazy_pattern(r"[0-9]+|0x[0-9a-f]*")
+_IPV4 = lazy_pattern(r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 
 
@@ -192,12 +193,12 @@ def parse_entry(text: str) -> Entry:
     return Entry(target.scheme, target.host, target.port, target.path)
 
 
-_OCTET = re.compile(r"%([0-9A-Fa-f]{2})")
+_OCTET = lazy_pattern(r"%([0-9A-Fa-f]{2})")
 _DECODINGS = 8
 _SEPARATORS = frozenset(b"./\\;")
 _MARKS = "./\\;%"
 # a segment of dots and blanks alone: a system that cuts blanks off is left with a dot segment
-_HOLLOW = re.compile(rf"/[.\s{CONTROL}{INVISIBLE}{JOINERS}]+(?:/|\Z)")
+_HOLLOW = lazy_pattern(rf"/[.\s{CONTROL}{INVISIBLE}{JOINERS}]+(?:/|\Z)")
 
 
 def _unambiguous(path: str) -> bool:

@@ -11,6 +11,8 @@ import re
 from functools import lru_cache
 from typing import Any, Final
 
+from ..formats.lazy_pattern import lazy_pattern
+
 # Compiled size in bytes: the time a text takes grows with it. `^.{1,2000}$` needs 3 MiB.
 MAX_COMPILED: Final = 4 << 20
 
@@ -19,13 +21,13 @@ _ESCAPE = (
     r"|u(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\\u(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})"
     r"|(?:x(?P<x>[0-9A-Fa-f]{2})|u(?P<u>[0-9A-Fa-f]{4})|u\{(?P<long>[0-9A-Fa-f]{1,6})\})|(?P<other>[^A-Za-z0-9]))"
 )
-_TOKEN = re.compile(
+_TOKEN = lazy_pattern(
     rf"(?P<escape>{_ESCAPE})|(?P<end>\(\?!\[\\s\\S\]\))|(?P<edge>\\[bB])|(?P<count>(?:[*+?]|\{{[0-9]+(?:,[0-9]*)?\}})\??)"
     r"|(?P<group>\((?:\?(?::|<[A-Za-z_][A-Za-z0-9_]*>))?(?!\?))|(?P<syntax>[)|^$])|(?P<any>\.)|(?P<set>\[\^?)"
     r"|(?P<plain>[^\\(])",
     re.DOTALL,
 )
-_MEMBER = re.compile(rf"(?P<escape>{_ESCAPE})|(?P<back>\\b)|(?P<end>\])|(?P<plain>[^\\])", re.DOTALL)
+_MEMBER = lazy_pattern(rf"(?P<escape>{_ESCAPE})|(?P<back>\\b)|(?P<end>\])|(?P<plain>[^\\])", re.DOTALL)
 _CONTROLS: Final = {"f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _PLACES: Final = frozenset({"^", "$", r"\b", r"\B", r"(?![\s\S])"})
 _SPELLED_OUT: Final = {

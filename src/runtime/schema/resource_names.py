@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from ..formats.lazy_pattern import lazy_pattern
+
 _NAMES: Final = frozenset(
     "url urls uri uris iri iris href hrefs link links permalink permalinks hyperlink hyperlinks "
     "shortlink symlink endpoint endpoints host hosts hostname hostnames vhost fqdn netloc domain "
@@ -18,7 +20,7 @@ _NAMES: Final = frozenset(
     "destination directoryname domainname filelist subnet subnets".split()
 )
 # run together with another word: baseurl, imageURLs, outputpath, logfile; but not profile
-_ENDS: Final = re.compile(
+_ENDS: Final = lazy_pattern(
     r"(?:(?<!c)url|uri|href|path|(?<!pro)file|filename|dirname|directory|folder|hostname|endpoint|webhook|website)s?\Z"
 )
 # words that may mean anything: what is said of the property decides
@@ -42,13 +44,13 @@ _OF_A_PARENT: Final = frozenset(
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _LETTERS = re.compile(r"[A-Za-z]+")
-_SAID = re.compile(
+_SAID = lazy_pattern(
     r"(?<![@.])\b(?:ur[il]s?|iris?|hrefs?|links?|https?|hosts?|hostnames?|domains?|endpoints?|web ?(?:sites?|pages?)|"
     r"paths?|pathnames?|files?|filenames?|filepaths?|folders?|director(?:y|ies)|ip address(?:es)?)\b|://",
     re.IGNORECASE,
 )
-_SHOWN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|www\.\w|(?:~|\.{1,2})?/[\w.-]|[A-Za-z]:\\|\\\\\w")
-_ASKED = re.compile(r":\\?/\\?/|\^\(?(?:\?:)?\\?/")
+_SHOWN = lazy_pattern(r"[A-Za-z][A-Za-z0-9+.-]*://|www\.\w|(?:~|\.{1,2})?/[\w.-]|[A-Za-z]:\\|\\\\\w")
+_ASKED = lazy_pattern(r":\\?/\\?/|\^\(?(?:\?:)?\\?/")
 
 
 def looks_like_resource(name: str) -> bool:

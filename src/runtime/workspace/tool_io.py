@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from ..formats.canonical_json import digest
+from ..formats.lazy_pattern import lazy_pattern
 from ..policy.gate import ALLOW, UNBOUND, Decision
 from ..resources.mount_path import parse_path
 from ..resources.redirects import REDIRECTS, redirected
@@ -30,7 +31,7 @@ MAX_HOPS: Final = 5
 HTTP_S: Final = 30.0  # for all hops together
 
 
-_CHARSET: Final = re.compile(r";\s*charset\s*=\s*\"?([^\s\";]{1,40})", re.IGNORECASE)
+_CHARSET: Final = lazy_pattern(r";\s*charset\s*=\s*\"?([^\s\";]{1,40})", re.IGNORECASE)
 
 
 # what a page is decoded with, by the name that it gives; under any other name it is taken for UTF-8
