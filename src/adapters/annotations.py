@@ -152,9 +152,9 @@ class _Preparation:
             return item
         raise _refused(
             where,
-            f"is Annotated with {type(item).__name__}, which would not be kept",
+            f"is Annotated with {type(item).__name__}, which would be ignored",
             self._label,
-            "leave resource(...), a description and limits of pydantic",
+            "use resource(...), a description or limits of pydantic",
         )
 
     def _typed_dict(self, kind: Any, where: str) -> Any:

@@ -96,7 +96,7 @@ def govern(foreign: Foreign, options: ToolOptions) -> Tool:
     paths = options.get("paths")
     description = options.get("description") or foreign.description
     if not description:
-        raise ToolError("says nothing of what it does", file=label, remedy="give description=")
+        raise ToolError("has no description", file=label, remedy="give description=")
     if paths is not None and paths not in _PATHS:
         raise ToolError(f"paths={paths!r} is unknown", file=label, remedy=f"use one of {', '.join(_PATHS)}")
     kinds, others = _transient(options.get("transient", ()), label)
@@ -160,7 +160,7 @@ def _check_paths(tool: Tool, takes_io: bool, paths: str | None, label: str) -> N
         where = "/" + "/".join(item.path)
         if paths == "copy" and item.kind == "path:write":
             raise ToolError(
-                f"{where} is a path to write, and a copy is read only",
+                f"{where} is a path to write, and a copy is read-only",
                 file=label,
                 remedy="write through io, in a function that takes io",
             )
@@ -181,7 +181,9 @@ def _transient(
     for kind in given:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise ToolError(
-                "transient= holds something else than exceptions", file=label, remedy="name exception classes"
+                "transient= contains something that is not an exception class",
+                file=label,
+                remedy="name exception classes",
             )
         if kind.__module__ == builtins.__name__:
             own.append(kind)

@@ -34,7 +34,9 @@ def tool_from_function(function: Callable[..., Any], **options: Unpack[ToolOptio
         InputError: pydantic is not installed.
     """
     if not (inspect.isfunction(function) or inspect.ismethod(function)):
-        raise ToolError(f"{type(function).__name__} is no function", remedy="give a def, or a bound method")
+        raise ToolError(
+            f"{type(function).__name__} is not a function", remedy="give a def, or a bound method"
+        )
     said = checked_options(options)
     name = said.get("name") or function.__name__
     label = f"tool {name!r}"

@@ -31,14 +31,14 @@ def from_langchain(tool: Any, **options: Unpack[ToolOptions]) -> Tool:
     tools = require_module("langchain_core.tools", "langchain-core", "langchain")
     if not isinstance(tool, tools.BaseTool):
         raise ToolError(
-            f"{type(tool).__name__} is no LangChain tool", remedy="give a BaseTool, such as @tool"
+            f"{type(tool).__name__} is not a LangChain tool", remedy="give a BaseTool, such as @tool"
         )
     said = checked_options(options)
     name = said.get("name") or tool.name
     label = f"tool {name!r}"
     if injected := _injected(tool):
         raise ToolError(
-            f"{injected[0]!r} is injected by LangChain, which is not around",
+            f"{injected[0]!r} is injected by LangChain, which does not run here",
             file=label,
             remedy="bind it beforehand, or give the tool without it",
         )

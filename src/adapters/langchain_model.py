@@ -63,7 +63,7 @@ class LangChainModel:
         base = require_module("langchain_core.language_models", "langchain-core", "langchain").BaseChatModel
         if not isinstance(chat_model, base):
             raise InputError(
-                f"{type(chat_model).__name__} is no LangChain chat model",
+                f"{type(chat_model).__name__} is not a LangChain chat model",
                 remedy="give the chat model itself, its settings to its constructor, not bound",
             )
         fields = type(chat_model).model_fields
@@ -230,7 +230,7 @@ def reply_of(message: Any, step: int) -> LLMOutput:
         InvalidModelOutput: It is another message, or a part of it cannot be recorded.
     """
     if getattr(message, "type", None) not in ("ai", "AIMessageChunk"):
-        raise InvalidModelOutput("the reply is no AIMessage")
+        raise InvalidModelOutput("the reply is not an AIMessage")
     about = message.response_metadata
     calls_made = [*message.tool_calls, *message.invalid_tool_calls]
     refusal = message.additional_kwargs.get("refusal")
@@ -289,7 +289,7 @@ def _raw(message: Any, calls_made: list[Any], step: int) -> dict[str, Any] | Non
     try:
         return {"provider": PROVIDER, "message": kept, "seal": _seal(kept)}
     except NotJson:
-        raise InvalidModelOutput("the reply has a part that is no JSON") from None
+        raise InvalidModelOutput("the reply has a part that is not JSON") from None
 
 
 def _renamed(value: Any, ids: Mapping[str, str]) -> Any:

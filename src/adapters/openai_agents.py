@@ -39,7 +39,7 @@ def from_openai_agents(tool: Any, *, context: Any = None, **options: Unpack[Tool
     agents = require_module("agents", "openai-agents", "agents")
     contexts = require_module("agents.tool_context", "openai-agents", "agents")
     if not isinstance(tool, agents.FunctionTool):
-        raise ToolError(f"{type(tool).__name__} is no FunctionTool", remedy="give a @function_tool")
+        raise ToolError(f"{type(tool).__name__} is not a FunctionTool", remedy="give a @function_tool")
     said = checked_options(options)
     name = said.get("name") or tool.name
     label = f"tool {name!r}"
@@ -81,7 +81,7 @@ def _raising(tool: Any, label: str) -> Any:
 def _check_runner_settings(tool: Any, label: str) -> None:
     for name, remedy in _RUNNER_CHECKS:
         if getattr(tool, name, None):
-            raise ToolError(f"has {name}, which nobody asks here", file=label, remedy=remedy)
+            raise ToolError(f"has {name}, which nothing checks here", file=label, remedy=remedy)
     if tool.is_enabled is not True:
         raise ToolError("is not always enabled", file=label, remedy="leave is_enabled out, or the tool")
     if getattr(tool, "_is_agent_tool", False):

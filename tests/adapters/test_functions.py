@@ -6,6 +6,7 @@ import datetime
 import enum
 import hashlib
 import inspect
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -328,7 +329,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (_partly, {}, "x has no JSON Schema (PydanticInvalidForJsonSchema)"),
     (_field, {}, "x has Field(...) as its default; write Annotated"),
     (_nested, {}, "at in x has an annotation that pydantic does not read within a class"),
-    (_nested_limit, {}, "at in x is Annotated with range, which would not be kept"),
+    (_nested_limit, {}, "at in x is Annotated with range, which would be ignored"),
     (_node, {}, "refers to itself; use a type that does not contain itself"),
     (_address, {}, "/of looks like a resource"),
     (_place_on_disk, {}, "/of looks like a resource"),
@@ -337,10 +338,10 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (_many, {}, "*x: 'int' cannot be given by its name"),
     (_rest, {}, "**x: 'int' cannot be given by its name"),
     (_dict, {}, "/x lets undeclared properties through"),
-    (_limited, {}, "Annotated with range, which would not be kept"),
+    (_limited, {}, "Annotated with range, which would be ignored"),
     (_unknown, {}, "cannot be resolved (NameError)"),
     (_items, {}, "yields its results"),
-    (_silent, {}, "says nothing of what it does; give description="),
+    (_silent, {}, "has no description; give description="),
     (_marked, {"resources": {"url": "none"}}, "says 'none' of 'url', and its annotation 'url'"),
     (
         _url,
@@ -354,12 +355,12 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
         {"resources": {"url": "path:read"}},
         "/url is a path in a mount, and this tool opens files by itself",
     ),
-    (_url, {"resources": {"url": "path:write"}, "paths": "copy"}, "a copy is read only; write through io"),
+    (_url, {"resources": {"url": "path:write"}, "paths": "copy"}, "a copy is read-only; write through io"),
     (_url, {"resources": {"url": "url"}, "paths": "host"}, "paths='host' is unknown; use one of copy, text"),
-    (_url, {"resources": {"url": "url"}, "transient": [int]}, "transient= holds something else"),
+    (_url, {"resources": {"url": "url"}, "transient": [int]}, "transient= contains something that is not"),
     (_url, {"resources": {"url": "url"}, "effect": "netwrk"}, "EFFECT must be one of"),
-    (print, {}, "is no function"),
-    (len, {}, "is no function"),
+    (print, {}, "is not a function"),
+    (len, {}, "is not a function"),
 ]
 
 
@@ -457,3 +458,9 @@ def test_whatever_the_schema_accepts_is_read(annotation: Any, values: list[Any])
         if validator.is_valid(value):
             kept = to_data(argument.read(value))
             assert validator.is_valid(kept) and type(kept) in (type(value), int, float), (annotation, value)
+
+
+def test_without_pydantic_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    line = refused(lambda: made(_vague))
+    assert line == "the package 'pydantic' is not installed; run: pip install \"tachograph[functions]\""

@@ -231,7 +231,7 @@ def test_what_is_refused() -> None:
     assert "'state' is injected by LangChain" in refused(lambda: made(held))
     assert "lets undeclared" in refused(lambda: made(bag)) or "any text" in refused(lambda: made(bag))
     assert "resources={'/pages/*/url': " in refused(lambda: made(crawl))
-    assert "is no LangChain tool" in refused(lambda: made(len))
+    assert "is not a LangChain tool" in refused(lambda: made(len))
     assert made(bag, resources={"data": "none"}).resources == ()
 
 

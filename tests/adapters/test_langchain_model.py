@@ -79,7 +79,7 @@ def test_what_is_no_chat_model_or_retries_by_itself_is_refused() -> None:
     LangChainModel(trying, own_retries=True)
     LangChainModel(trying.model_copy(update={"max_retries": 0}))
     for no_model in (len, chat().with_retry(), "ChatOpenAI"):
-        assert "is no LangChain chat model" in refused(lambda no_model=no_model: LangChainModel(no_model))
+        assert "is not a LangChain chat model" in refused(lambda no_model=no_model: LangChainModel(no_model))
 
 
 # ---- a run with a fake ---------------------------------------------------------------------------------

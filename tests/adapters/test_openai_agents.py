@@ -157,9 +157,9 @@ async def ask(ctx: Any, arguments: Any, call_id: str) -> bool:
 
 
 SETTINGS: list[tuple[dict[str, Any], str]] = [
-    ({"needs_approval": True}, "has needs_approval, which nobody asks here; let the policy ask"),
+    ({"needs_approval": True}, "has needs_approval, which nothing checks here; let the policy ask"),
     ({"needs_approval": ask}, "has needs_approval"),
-    ({"tool_input_guardrails": [guard]}, "has tool_input_guardrails, which nobody asks here"),
+    ({"tool_input_guardrails": [guard]}, "has tool_input_guardrails, which nothing checks here"),
     ({"is_enabled": False}, "is not always enabled"),
     ({"is_enabled": lambda ctx, agent: True}, "is not always enabled"),
 ]
@@ -179,4 +179,4 @@ def test_what_else_is_refused() -> None:
     assert "resources={'/pages/*/url': " in refused(lambda: made(crawl))
     nested = Agent(name="inner").as_tool("inner", "Ask another agent.")
     assert "is an agent, whose own calls no gate would see" in refused(lambda: made(nested))
-    assert "is no FunctionTool" in refused(lambda: made(len))
+    assert "is not a FunctionTool" in refused(lambda: made(len))

@@ -54,6 +54,7 @@ class OpenedAccess:
     witness: Witness | None
 
     def to_dict(self) -> Line:
+        """Return it as JSON data."""
         return {
             "rule": self.rule,
             "what": self.what,
@@ -77,6 +78,7 @@ class DenialExplanation:
     undecided: tuple[str, ...] = ()
 
     def to_dict(self) -> Line:
+        """Return the explanation as JSON data."""
         return {
             "edits": [item.to_dict() for item in self.minimal.edits],
             "why_not": self.minimal.why_not,
