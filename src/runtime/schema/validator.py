@@ -68,16 +68,12 @@ class SchemaValidator:
         keyword = error.kind.name
         if keyword == "additionalProperties":
             return ",".join(sorted(error.kind.unexpected)[:5])[:80]
-        value: Any = self._schema
-        try:
-            for step in error.schema_path:
-                value = value[step]
-        except LookupError:  # below a pattern that was rewritten
+        value = _at(self._schema, error.schema_path)
+        if value is None:  # below a pattern that was rewritten
             value = error.kind.value
         if keyword == "required" and isinstance(value, list):
-            for step in error.instance_path:
-                data = data[step]
-            return ",".join(sorted(name for name in value if name not in data)[:5])
+            there = _at(data, error.instance_path)
+            return ",".join(sorted(name for name in value if name not in there)[:5])
         if keyword in ("type", "enum") and isinstance(value, list):
             return ",".join(_short(item) for item in value[:10])[:80]
         return "" if isinstance(value, dict | list) or value is None else _short(value)[:80]
@@ -87,6 +83,16 @@ def _keyword(error: Any) -> str:
     if error.kind.name == "falseSchema":
         return "false"
     return str(error.schema_path[-1]) if error.schema_path else str(error.kind.name)
+
+
+def _at(value: Any, path: list[str | int]) -> Any:
+    """Return what a path leads to, None if it leads nowhere; a key that reads as a number is told as one."""
+    try:
+        for step in path:
+            value = value[str(step) if isinstance(value, Mapping) else step]
+    except LookupError:
+        return None
+    return value
 
 
 def _short(value: Any) -> str:
