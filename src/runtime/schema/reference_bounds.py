@@ -39,7 +39,7 @@ class _Bounds:
     def check(self) -> None:
         """Step down the data, level by level, as long as the count grows."""
         below: dict[int, list[_Counts]] = {}
-        left = [self.root, *(sub for key, _, sub in subschemas(self.root) if key in _NOT_APPLIED)]
+        left = [self.root]
         while left:
             schema = left.pop()
             if id(schema) not in below:

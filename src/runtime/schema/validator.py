@@ -76,7 +76,11 @@ class SchemaValidator:
             return ",".join(sorted(name for name in value if name not in there)[:5])
         if keyword in ("type", "enum") and isinstance(value, list):
             return ",".join(_short(item) for item in value[:10])[:80]
-        return "" if isinstance(value, dict | list) or value is None else _short(value)[:80]
+        return (
+            ""
+            if isinstance(value, dict | list) or value is None or keyword == "falseSchema"
+            else _short(value)[:80]
+        )
 
 
 def _keyword(error: Any) -> str:

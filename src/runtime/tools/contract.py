@@ -193,7 +193,10 @@ def _check_schemas(input_schema: str, output_schema: str, label: str) -> tuple[R
             found = check_input(schema, f"{label}: {which}")
         try:
             SchemaValidator(schema)
-        except ValueError as error:  # what the library cannot compile, no call could be judged by
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # no call could be judged by what the library cannot compile
             raise ToolError(
                 f"{which} cannot be compiled ({type(error).__name__})", file=label, remedy="mend the schema"
             ) from None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
 from tachograph.fail.errors import ToolError
-from tachograph.runtime.schema import schema_sound
-from tachograph.runtime.schema.schema_sound import DIALECT, check_sound
+from tachograph.runtime.schema.dialect import DIALECT, check_input, check_output, shape
+from tachograph.runtime.schema.validator import SchemaValidator
 from tachograph.runtime.tools.contract import SHIPPED, Tool
 from tachograph.runtime.tools.loader import load_named
 
@@ -23,7 +22,14 @@ def closed(**properties: Any) -> dict[str, Any]:
 
 def refused(schema: dict[str, Any]) -> ToolError:
     with pytest.raises(ToolError) as found:
-        check_sound(schema, "t")
+        check_output(schema, "t")
+    assert found.value.file == "t" and found.value.remedy
+    return found.value
+
+
+def refused_input(schema: dict[str, Any]) -> ToolError:
+    with pytest.raises(ToolError) as found:
+        check_input(schema, "t")
     assert found.value.file == "t" and found.value.remedy
     return found.value
 
@@ -31,8 +37,8 @@ def refused(schema: dict[str, Any]) -> ToolError:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_shipped_tools_are_sound(name: str) -> None:
     tool = load_named(name)
-    check_sound(dict(tool.input_schema), "t")
-    check_sound(dict(tool.output_schema), "t")
+    check_output(dict(tool.input_schema), "t")
+    check_output(dict(tool.output_schema), "t")
 
 
 # ---- keywords that change what a schema means --------------------------------------------------------------
@@ -54,14 +60,14 @@ def test_nothing_below_the_root_changes_the_dialect_or_the_base(keyword: str) ->
         assert keyword in refused(schema).message
     if keyword not in ("$schema", "$id"):
         assert keyword in refused({**closed(), keyword: values.get(keyword, "#a")}).message
-    check_sound(closed(**{keyword: TEXT}), "t")  # a property of that name
-    check_sound(
+    check_output(closed(**{keyword: TEXT}), "t")  # a property of that name
+    check_output(
         closed(a={**TEXT, "default": {keyword: 1}, "x-more": {keyword: 1}, "example": {keyword: 1}}), "t"
     )
 
 
 def test_the_root_may_name_itself_and_the_dialect_that_we_read() -> None:
-    check_sound(
+    check_output(
         {
             **closed(a={"$ref": "#/$defs/t"}),
             "$schema": DIALECT,
@@ -70,7 +76,7 @@ def test_the_root_may_name_itself_and_the_dialect_that_we_read() -> None:
         },
         "t",
     )
-    check_sound({**closed(), "$schema": f"{DIALECT}#"}, "t")
+    check_output({**closed(), "$schema": f"{DIALECT}#"}, "t")
     for other in (
         "http://json-schema.org/draft-07/schema#",
         "https://json-schema.org/draft/2019-09/schema",
@@ -100,13 +106,13 @@ def test_a_misspelt_keyword_of_ours_is_refused(key: str) -> None:
     ):
         found = refused(schema)
         assert repr(key) in found.message and "'x-resource'" in str(found.remedy)
-    check_sound(closed(**{key: TEXT}), "t")
-    check_sound(closed(a={"default": {key: 1}}), "t")
+    check_output(closed(**{key: TEXT}), "t")
+    check_output(closed(a={"default": {key: 1}}), "t")
 
 
 @pytest.mark.parametrize("key", ["x-source", "x-note", "x-order", "x-enum-varnames", "resource", "X-Rate"])
 def test_other_extensions_are_none_of_our_business(key: str) -> None:
-    check_sound(closed(a={**TEXT, key: "url"}), "t")
+    check_output(closed(a={**TEXT, key: "url"}), "t")
 
 
 @pytest.mark.parametrize(
@@ -156,15 +162,18 @@ def test_references_that_are_followed() -> None:
         "#/$defs/ü",
         "#/definitions/d",
     ):
-        check_sound({**closed(x={"$ref": reference}), "$defs": names, "definitions": {"d": TEXT}}, "t")
-    check_sound(closed(next={"$ref": "#"}), "t")
+        check_output({**closed(x={"$ref": reference}), "$defs": names, "definitions": {"d": TEXT}}, "t")
+    check_output(closed(next={"$ref": "#"}), "t")
 
 
 @pytest.mark.parametrize(
     "schema",
     [
         {**closed(a={"$ref": "#/$defs/a"}), "$defs": {"a": {"$ref": "#/$defs/a"}}},
-        {**closed(), "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"not": {"$ref": "#/$defs/a"}}}},
+        {
+            **closed(a={"$ref": "#/$defs/a"}),
+            "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"not": {"$ref": "#/$defs/a"}}},
+        },
         {**closed(), "allOf": [{"$ref": "#"}]}, {**closed(), "anyOf": [TEXT, {"$ref": "#"}]},
         {**closed(), "if": {"$ref": "#"}}, {**closed(), "dependentSchemas": {"a": {"$ref": "#"}}},
         {**closed(a=TEXT), "oneOf": [{"then": {"$ref": "#"}}]},
@@ -180,10 +189,10 @@ def test_a_reference_that_comes_back_without_a_step_down_is_refused(schema: dict
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        ({"pattern": "("}, "not closed"), ({"patternProperties": {"[": TEXT}}, "ends too early"),
-        ({"items": {"anyOf": [{"pattern": "a{2,1}"}]}}, "downwards"),
-        ({"pattern": r"^\p{L}+$"}, r"\p{L} is not supported"), ({"pattern": "^(?P<y>a)$"}, "(?P<y>"),
-        ({"pattern": "^(a+)+$"}, "for ever"), ({"patternProperties": {"(?i)^b": TEXT}}, "(?i)"),
+        ({"pattern": "("}, "not well formed"), ({"patternProperties": {"[": TEXT}}, "not supported"),
+        ({"items": {"anyOf": [{"pattern": "a{2,1}"}]}}, "not well formed"),
+        ({"pattern": "^(?=a)$"}, "(?=a"), ({"pattern": "^(?P<y>a)$"}, "(?P<"),
+        ({"pattern": "(a{1000}){1000}"}, "counts too far"), ({"patternProperties": {"(?i)^b": TEXT}}, "(?i)"),
     ],
 )  # fmt: skip
 def test_a_pattern_that_is_not_usable_is_refused_with_its_place(part: dict[str, Any], said: str) -> None:
@@ -201,7 +210,7 @@ def test_what_only_looks_like_a_pattern_or_a_reference_is_data() -> None:
         "x-note": data,
         "unknown": data,
     }
-    check_sound(closed(x=holds, pattern=TEXT, **{"$ref": TEXT}), "t")
+    check_output(closed(x=holds, pattern=TEXT, **{"$ref": TEXT}), "t")
 
 
 # ---- how much may meet -------------------------------------------------------------------------------------
@@ -236,9 +245,7 @@ ARRAY = {"type": "array", "items": AGAIN}
     ids=lambda schema: str(schema)[-60:],
 )  # fmt: skip
 def test_a_schema_whose_parts_meet_too_often_is_refused(schema: dict[str, Any]) -> None:
-    before = time.process_time()
     assert "10,000" in refused(schema).message
-    assert time.process_time() - before < 5
 
 
 @pytest.mark.parametrize(
@@ -256,30 +263,21 @@ def test_a_schema_whose_parts_meet_too_often_is_refused(schema: dict[str, Any]) 
     ids=lambda schema: str(schema)[-60:],
 )  # fmt: skip
 def test_a_schema_that_holds_itself_once_a_step_is_fine(schema: dict[str, Any]) -> None:
-    check_sound(schema, "t")
+    check_output(schema, "t")
 
 
 def test_what_is_nested_too_deeply_is_refused() -> None:
     deep: dict[str, Any] = {"type": "integer"}
     for _ in range(1500):
         deep = {"items": deep}
-    refused(closed(a=deep))
-    chain = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(600)}
-    refused({**closed(a={"$ref": "#/$defs/d0"}), "$defs": {**chain, "d600": TEXT}})
-
-
-def test_what_the_library_cannot_apply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Failing:
-        rounds = False
-
-        def iter_errors(self, data: Any) -> Any:
-            if isinstance(data.get("a"), list):
-                raise ZeroDivisionError
-            return iter(())
-
-    monkeypatch.setattr(schema_sound, "validator", lambda schema: Failing())
-    check_sound(closed(b=TEXT), "t")
-    assert "ZeroDivisionError" in refused(closed(a=TEXT)).message
+    with pytest.raises(ToolError, match="nested too deeply"):
+        Tool("t", "", CLOSED, closed(a=deep), "read", True, lambda args, io: {})
+    chain = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(6000)}
+    for make in (refused, refused_input):
+        assert (
+            "too deeply"
+            in make({**closed(a={"$ref": "#/$defs/d0"}), "$defs": {**chain, "d6000": TEXT}}).message
+        )
 
 
 def test_an_output_schema_is_held_to_the_same() -> None:
@@ -293,3 +291,86 @@ def test_an_output_schema_is_held_to_the_same() -> None:
         assert "OUTPUT_SCHEMA" in str(found.value)
     # where nothing has to be declared, since the model says none of it
     assert Tool("t", "", CLOSED, closed(url=TEXT, any={}), "read", True, lambda args, io: {}).resources == ()
+
+
+# ---- the subset for input schemas --------------------------------------------------------------------------
+
+OUTSIDE: dict[str, Any] = {
+    "allOf": [TEXT], "not": TEXT, "if": TEXT, "then": TEXT, "else": TEXT, "prefixItems": [TEXT], "contains": TEXT,
+    "minContains": 1, "maxContains": 1, "patternProperties": {"^a": TEXT}, "propertyNames": TEXT,
+    "dependentSchemas": {"a": TEXT}, "dependentRequired": {"a": ["b"]}, "dependencies": {"a": ["b"]},
+    "unevaluatedProperties": False, "unevaluatedItems": False, "contentSchema": TEXT, "nullable": True,
+    "maxLenght": 3, "additionalproperties": False, "$anchor": "a", "$dynamicRef": "#a", "$comments": "x",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("keyword", OUTSIDE)
+def test_what_lies_outside_the_subset_is_refused_with_its_place(keyword: str) -> None:
+    part = {"type": "object", "additionalProperties": False, keyword: OUTSIDE[keyword]}
+    for schema, place in (
+        (closed(a=part), "/properties/a"),
+        (
+            closed(a={"anyOf": [{"type": "array", "items": part}, {"type": "null"}]}),
+            "/properties/a/anyOf/0/items",
+        ),
+        ({**closed(a=TEXT), "$defs": {"d": part}}, "/$defs/d"),
+        ({**part, "properties": {}}, "/"),
+    ):
+        found = refused_input(schema)
+        assert found.message == f"{keyword} at {place} is not supported in an input schema"
+    check_input(closed(**{keyword: TEXT}), "t")  # a property of that name
+    check_input(closed(a={**TEXT, "default": {keyword: 1}, "x-more": {keyword: 1}}), "t")
+
+
+def test_a_refusal_says_what_to_do() -> None:
+    assert refused_input(closed(a={**TEXT, "maxLenght": 3})).remedy == "did you mean 'maxLength'?"
+    assert refused_input(closed(a={"allOf": [TEXT]})).remedy == "merge its schemas into one"
+    assert "look-around" in str(refused_input(closed(a={**TEXT, "pattern": "(?=a)"})).remedy)
+
+
+@pytest.mark.parametrize(
+    "beside", [{"type": "string"}, {"maxLength": 3}, {"enum": ["a"]}, {"properties": {}}, {"required": ["a"]}]
+)
+def test_beside_a_reference_or_a_choice_stand_only_words(beside: dict[str, Any]) -> None:
+    for leading in ({"$ref": "#/$defs/t"}, {"anyOf": [TEXT]}, {"oneOf": [TEXT]}):
+        part = {**leading, **beside}
+        assert "beside" in refused_input({**closed(a=part), "$defs": {"t": TEXT}}).message
+    assert "beside" in refused_input(closed(a={"anyOf": [TEXT], "oneOf": [TEXT]})).message
+    assert "anyOf at /" in refused_input({**closed(), "anyOf": [{"required": ["a"]}]}).message
+    words = {
+        "title": "A",
+        "description": "b",
+        "default": "c",
+        "examples": ["d"],
+        "x-order": 1,
+        "x-resource": "none",
+    }
+    check_input(
+        {**closed(a={"$ref": "#/$defs/t", **words}, b={"anyOf": [TEXT], **words}), "$defs": {"t": TEXT}}, "t"
+    )
+
+
+SHAPES: list[tuple[dict[str, Any], Any, Any]] = [
+    ({"type": "integer", "minimum": 1, "maximum": 2}, 99, "x"),
+    ({"type": "string", "maxLength": 1, "pattern": "^a$"}, "bbb", 1),
+    ({"type": "string", "minLength": 2, "enum": ["a"]}, "a", "b"), ({"const": 1}, 1, 2),
+    ({"type": "array", "maxItems": 1, "uniqueItems": True, "items": {"type": "integer"}}, [1, 1], ["x"]),
+    (closed(minimum={"type": "integer", "minimum": 3}), {"minimum": 1}, {"maximum": 1}),
+    ({**closed(a=TEXT), "required": ["a"], "minProperties": 2}, {"a": ""}, {}),
+    ({"oneOf": [{"type": "integer", "minimum": 3}, {"type": "integer", "minimum": 2}]}, 1, "x"),
+    ({"oneOf": [{"const": "a"}, {"const": "b"}]}, "a", "c"),
+    # nothing in it is wider, so that it stays a choice of exactly one
+    ({"oneOf": [{"const": "a"}, {"enum": ["a", "b"]}]}, "b", "a"),
+    ({"oneOf": [{"$ref": "#/$defs/t"}, {"const": "aa"}], "$defs": {"t": {"maxLength": 1}}}, "aa", ...),
+    ({"$ref": "#/$defs/t", "$defs": {"t": {"type": "string", "maxLength": 1}}}, "bbb", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "loose", "still_wrong"), SHAPES)
+def test_shape_drops_limits_of_values_and_nothing_else(
+    schema: dict[str, Any], loose: Any, still_wrong: Any
+) -> None:
+    judge = SchemaValidator(shape(schema))
+    assert judge.accepts(loose)
+    assert still_wrong is ... or not judge.accepts(still_wrong)
+    assert shape(shape(schema)) == shape(schema)
