@@ -65,7 +65,7 @@ PATTERNED: dict[str, Any] = {**TEXT, "pattern": "^[a-z0-9 ]*$"}
 
 
 def gate(urls: list[str], *, schema: bool = True, note: dict[str, Any] = TEXT) -> Gate:
-    """A gate over `TOOLS`, each with a `note` of that schema; without `schema` that rule lets all through."""
+    """Return a gate over `TOOLS`, each with a `note` of that schema; without `schema` that rule allows all."""
     tools = {name: tool(name, fields, note) for name, fields in TOOLS.items()}
     if not schema:
         for each in tools.values():
@@ -100,13 +100,13 @@ def urls(count: int) -> list[str]:
 
 
 def prefixes(count: int) -> list[str]:
-    """A prefix on each of the ten hosts that the calls go to, and others beside it."""
+    """Return a prefix on each of the ten hosts that the calls go to, and others beside it."""
     few = [f"https://host-{n}.example.com/documents/" for n in range(10)]
     return few + [f"https://host-{n % 10}.example.com/others/{n}/" for n in range(count - 10)]
 
 
 def worn(entries: int) -> Counters:
-    """The counters of a run that has made `entries` calls."""
+    """Return the counters of a run that has made `entries` calls."""
     keys = [hashlib.sha256(str(n).encode()).digest() for n in range(entries)]
     return Counters(
         iterations=entries,
@@ -124,7 +124,7 @@ def decide(which: Gate, name: str, counters: Counters) -> Case:
 
 
 def validate(which: Gate, name: str) -> Case:
-    """A validation with the validator that the tool keeps."""
+    """Validate with the validator that the tool keeps."""
     validator = which.tools[name].input_validator
     assert validator.first_mismatch(arguments(name, 0)) is None
     return Case(validator.first_mismatch, lambda n: arguments(name, n))

@@ -70,7 +70,7 @@ def _run(out: Path, steps: int, durability: str) -> None:
 
 
 def _journal_lines(out: Path, steps: int) -> list[int]:
-    """The sizes of the lines that a kept run writes: from a journal that its run leaves behind."""
+    """Return the sizes of the lines of a journal."""
     kept: list[bytes] = []
     real = os.write
 

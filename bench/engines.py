@@ -291,7 +291,7 @@ CALLS = [(*kind[:2], text, kind[2]) for kind, texts in _TEXTS.items() for text i
 
 
 def disagreements(gate: Gate, engine: Engine | None) -> list[str]:
-    """The calls on which the gate, or an engine, says otherwise than is written beside them."""
+    """Return the calls that the gate, or an engine, decides otherwise than expected."""
     wrong = []
     for tool, field, text, wanted in CALLS:
         if engine is None:
@@ -315,7 +315,7 @@ def asked(engine: Engine, field: str) -> Case:
 
 
 def parsed(engine: Engine, field: str) -> Case:
-    """A decision from the text that the gate gets too: arguments read, resource parsed, the engine asked."""
+    """Decide from the text that the gate gets too: read arguments, parse the resource, ask the engine."""
 
     def decide(call: Call) -> bool:
         assert call.arguments is not None

@@ -91,7 +91,7 @@ def child_cpu_s(command: Sequence[str]) -> float:
 
 
 def peak_memory(command: Sequence[str]) -> int:
-    """The largest resident size of a process and those it starts, in the unit of the system."""
+    """Return the largest resident size of a process and those it starts, in the unit of the system."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

@@ -17,7 +17,7 @@ LINES = 10_000
 
 
 def long_policy(shipped: str) -> str:
-    """The shipped policy, filled up with URL entries to 10,000 lines."""
+    """Return the shipped policy, filled up with URL entries to 10,000 lines."""
     entry = '  - "https://corpus.test/"\n'
     assert entry in shipped
     more = LINES - shipped.count("\n")

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def with_urls(shipped: str, entry_of: Callable[[int], str], count: int) -> str:
-    """The shipped policy with so many URL entries more."""
+    """Return the shipped policy with so many URL entries more."""
     entry = '  - "https://corpus.test/"\n'
     assert entry in shipped
     return shipped.replace(entry, entry + "".join(f'  - "{entry_of(n)}"\n' for n in range(count)))

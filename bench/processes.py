@@ -42,7 +42,7 @@ def command(*words: str) -> list[str]:
 
 
 def check(times: int) -> list[str]:
-    """The command that checks one recorded run so many times, in one process."""
+    """Return the command that checks one recorded run so many times, in one process."""
     return command("check", "--jobs", "1", *[RUN] * times)
 
 

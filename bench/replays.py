@@ -52,7 +52,7 @@ def _made(agent: Agent) -> bytes:
 
 
 def _replayed(agent: Agent, state: bytes) -> None:
-    """What `tachograph replay` does, from the bytes of a ledger to the four files in memory."""
+    """Do what `tachograph replay` does, from the bytes of a ledger to the four files in memory."""
     lines = list(ledger.read(state, "state.jsonl"))
     cassette, clock = Cassette.of(lines[1:-1]), RecordedClock.of(lines)
     config = agent.configure_run("q", run_id="bench", clock=clock)

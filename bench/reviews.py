@@ -97,7 +97,7 @@ class Times:
 
 
 def _turns(cases: dict[str, Callable[[], Times]], rounds: int) -> dict[str, list[Times]]:
-    """Times of each case, in alternation."""
+    """Time each case, in alternation."""
     times: dict[str, list[Times]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, case in cases.items():
@@ -122,7 +122,7 @@ def _children() -> float:
 
 
 def _project(to: Path, count: int) -> Path:
-    """A project with `count` runs of the canonical task, each of another seed."""
+    """Make a project with `count` runs of the canonical task, each of another seed."""
     for name in ("policy", "tools", "data"):
         shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
     (to / "tasks/many").mkdir(parents=True)

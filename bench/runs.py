@@ -81,7 +81,7 @@ class Model:
 
 
 def name(n: int) -> str:
-    """A file of the corpus, two folders down."""
+    """Return the name of a file of the corpus, two folders down."""
     return f"documents/{n % 10}/page-{n}.md"
 
 

@@ -95,7 +95,7 @@ def rows(*, quick: bool) -> list[Row]:
 
 
 def _parts(runs: Runs, mount: Path, file: Any) -> tuple[dict[str, Case], dict[str, Case]]:
-    """The parts of a step, with libraries alone and, where this package does it differently, with its own."""
+    """Return the parts of a step, with libraries alone and, where this package differs, with its own code."""
     whole = runs.record(LONG)
     lines = [json.loads(line) for line in (whole / "state.jsonl").read_bytes().splitlines()]
     projector = Projector(lines[0])

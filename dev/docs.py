@@ -27,7 +27,7 @@ KINDS: Final = ("canonical", "policy_gates", "failure_modes", "loop", "live")
 
 
 def pages(root: Path) -> dict[str, str]:
-    """Path relative to the root -> text. Raises InputError for a run, task or page that cannot be read."""
+    """Return the pages: path relative to the root -> text. Raises InputError for what cannot be read."""
     out = {GATES: _gates(root), MODES_PAGE: _failure_modes(root), CAPABILITIES: _capabilities(root)}
     if (root / CATALOG).parent.is_dir():  # beside the code, where a project has it
         out[CATALOG] = _catalog()
@@ -35,7 +35,7 @@ def pages(root: Path) -> dict[str, str]:
 
 
 def _text(root: Path, name: str) -> str | None:
-    """A page as it stands, None where there is none."""
+    """Return the text of a page; None where there is none."""
     try:
         return (root / name).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def _text(root: Path, name: str) -> str | None:
 
 
 def stale(root: Path) -> list[str]:
-    """One line for each page that is not what catalog and runs give."""
+    """Return one line for each page that differs from what catalog and runs give."""
     out = []
     for name, text in pages(root).items():
         if _text(root, name) != text:
@@ -62,7 +62,7 @@ def write(root: Path) -> None:
 
 
 def _runs(root: Path, kind: str) -> list[tuple[str, str, list[Line]]]:
-    """(name, title, ledger lines) of the recorded runs of a kind."""
+    """Return (name, title, ledger lines) of the recorded runs of a kind."""
     out = []
     for folder in sorted((root / "runs" / kind).glob("*/")):
         state = folder / STATE
@@ -189,7 +189,7 @@ def _failure_modes(root: Path) -> str:
 
 
 def _what_follows() -> list[str]:
-    """Happenings and endings, from the catalog alone."""
+    """Return the tables of happenings and endings, from the catalog alone."""
     table = []
     for happening in happenings():
         terminate, inform = classify(happening, "terminate"), classify(happening, "inform")

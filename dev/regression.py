@@ -40,7 +40,7 @@ def checkout(repository: Path, commit: str, place: Path) -> None:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             if odd := [item.name for item in tar if not (item.isfile() or item.isdir())]:
                 raise InputError(
-                    f"holds {odd[0]!r}, which is no plain file",
+                    f"holds {odd[0]!r}, which is not a regular file",
                     file=commit,
                     remedy="compare with another commit",
                 )
@@ -67,9 +67,9 @@ def _git(repository: Path, *words: str) -> bytes:
 
 
 def compare(repository: Path, commit: str) -> list[Findings]:
-    """The runs of a commit against this code, gravest first."""
+    """Check the runs of a commit against this code; return the findings, gravest first."""
     if commit.startswith("-"):
-        raise InputError("is no commit", file=commit, remedy="name a commit, tag or branch")
+        raise InputError("is not a commit", file=commit, remedy="name a commit, tag or branch")
     with tempfile.TemporaryDirectory(prefix="tachograph-regression-") as folder:
         place = Path(folder)
         checkout(repository, commit, place)

@@ -88,13 +88,13 @@ def tree(root: Path) -> list[str]:
 
 
 def _is_of_no_task(root: Path, name: str) -> bool:
-    """Whether a run is one that somebody made with a live model, of a task of another kind."""
+    """Return whether a run is one that somebody made with a live model, of a task of another kind."""
     _, kind, task = name.split("/")
     return kind in index.UNSCRIPTED and not (root / "tasks" / kind / f"{task}.yaml").is_file()
 
 
 def capability_table(root: Path) -> dict[str, Counter[str]]:
-    """Run folder -> span counts, as the capability table says."""
+    """Return run folder -> span counts, as the capability table says."""
     try:
         text = (root / docs.CAPABILITIES).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -108,7 +108,7 @@ def capability_table(root: Path) -> dict[str, Counter[str]]:
 
 
 def span_counts(run: Path) -> Counter[str]:
-    """Span name -> how many of them a run's trace holds."""
+    """Return span name -> how many of them a run's trace holds."""
     return Counter(str(span["name"]) for span in _spans(json.loads((run / TRACE).read_bytes())))
 
 
@@ -165,7 +165,7 @@ def traces(root: Path) -> list[str]:
             AttributeError,
             RecursionError,
         ) as error:
-            out.append(f"{name}: is no OTLP/JSON trace ({type(error).__name__})")
+            out.append(f"{name}: is not an OTLP/JSON trace ({type(error).__name__})")
             continue
         for trace_id in sorted(trace_ids):
             if trace_id in seen:
@@ -193,7 +193,7 @@ def _parse_proto(document: Any) -> None:
 
 
 def tree_problems(spans: list[dict[str, Any]]) -> list[str]:
-    """What is wrong with a span tree; `spans` as OTLP/JSON objects."""
+    """Return what is wrong with a span tree; `spans` are OTLP/JSON objects."""
     if not spans:
         return ["holds no span"]
     by_id = {span["spanId"]: span for span in spans}

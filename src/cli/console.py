@@ -11,12 +11,12 @@ Paint = Callable[[str, str], str]
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether a stream is a terminal whose owner wants colour: `NO_COLOR` is honoured, as no-color.org asks."""
+    """Return whether a stream is a terminal whose owner wants colour: `NO_COLOR` is honoured, as no-color.org asks."""
     return stream.isatty() and not os.environ.get("NO_COLOR")  # noqa: TID251 - decides nothing in a run
 
 
 def painter(stream: TextIO, no_color: bool) -> Paint:
-    """A function (text, colour) -> text for a stream: SGR codes at a terminal, nothing elsewhere."""
+    """Return a function (text, colour) -> text that adds SGR codes at a terminal, and nothing elsewhere."""
     if no_color or not wants_colour(stream):
         return lambda text, _colour: text
     return lambda text, colour: f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"

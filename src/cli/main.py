@@ -126,7 +126,7 @@ def _fill_closed_streams() -> None:
 
 
 def _output_fails() -> bool:
-    """Whether standard output takes nothing more: what could not be written is still to be."""
+    """Return whether standard output takes nothing more: what could not be written is still to be."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):

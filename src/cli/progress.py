@@ -61,7 +61,7 @@ class Progress:
             self._performed(notice)
 
     def token(self, text: str) -> None:
-        """A piece of a model's text as it comes: whole words, since a secret comes in pieces too."""
+        """Show a piece of a model's text: whole words only, since a secret may arrive in pieces."""
         whole = _WORDS.match(self._unshown + text)
         self._unshown += text
         if whole is not None and not _BEGUN.search(whole.group()):

@@ -95,7 +95,7 @@ class Terminal:
         print(*lines, sep="\n", file=self._out, flush=True)
 
     def _line(self, prompt: str, until: float) -> str | None:
-        """A line that was typed; None where time is up or the terminal is gone."""
+        """Return a line that was typed; None where time is up or the terminal is gone."""
         print(prompt, end="", file=self._out, flush=True)
         fd, data = self._in.fileno(), b""
         while not data.endswith(b"\n"):
@@ -112,14 +112,14 @@ class Terminal:
         return data.decode("utf-8", "replace")
 
     def _drop_typed(self) -> None:
-        """What was typed before the question is no answer to it."""
+        """Discard what was typed before the question was shown."""
         import termios
 
         termios.tcflush(self._in.fileno(), termios.TCIFLUSH)
 
 
 def policy_line(policy: Policy, at: str) -> str | None:
-    """The text of the line that a decision names; None where its file cannot be read."""
+    """Return the text of the line that a decision names; None where its file cannot be read."""
     file, _, number = at.rpartition(":")
     path = policy.sources.get(f"policy {file}")
     if path is None or not number.isdecimal():

@@ -70,7 +70,7 @@ def begin(folder: Path, version: str) -> Begun:
 
 def _refuse_used(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
-        raise InputError("is no folder", file=str(folder), remedy="name a folder, new or not")
+        raise InputError("is not a folder", file=str(folder), remedy="name a folder, new or not")
     for name in OWN:
         place = folder / name
         if os.path.lexists(place) and not (place.is_dir() and not any(place.iterdir())):
@@ -82,7 +82,7 @@ def _refuse_used(folder: Path) -> None:
 
 
 def _repository(folder: Path) -> Path | None:
-    """The top of the Git repository that a folder is in, or will be."""
+    """Return the top of the Git repository that a folder is in, or will be."""
     for place in (folder.absolute(), *folder.absolute().parents):
         if os.path.lexists(place / ".git"):
             return place
@@ -95,7 +95,7 @@ def _relative(path: Path, base: Path) -> str:
 
 @contextlib.contextmanager
 def _staged(folder: Path) -> Iterator[Path]:
-    """A folder inside the project in which everything is made first; folders that we made go if it fails."""
+    """Yield a folder inside the project to prepare everything in; folders we created are removed on failure."""
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)

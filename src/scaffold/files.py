@@ -26,7 +26,7 @@ class Item:
     instead: str = ""
 
     def text(self, **values: str) -> bytes:
-        """The file, with `@NAME@` replaced."""
+        """Return the text of the file, with `@NAME@` replaced."""
         path = _TEMPLATE / self.template if self.template else shipped(self.place)
         data = path.read_text(encoding="utf-8")
         for name, value in values.items():

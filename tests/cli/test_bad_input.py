@@ -68,7 +68,7 @@ def test_outside_a_project_nothing_is_judged(
     monkeypatch.chdir(tmp_path / "empty")
     code, out, err = say(*words)
     assert (code, out) == (2, "") and err.count("\n") == 1
-    assert "this is no project" in err and "; go to one, or give --root DIR" in err
+    assert "this is not a project" in err and "; go to one, or give --root DIR" in err
 
 
 def test_outside_a_project_what_is_named_is_looked_at(
@@ -257,7 +257,7 @@ def test_a_timeout_is_a_time(words: tuple[str, ...], given: str, say: Say, proje
     before = tree(project)
     code, out, err = say(*words, f"--timeout={given}")
     assert (code, out) == (2, "") and err.startswith("tachograph: --timeout: ") and err.count("\n") == 1
-    assert "is no number of seconds above 0" in err and "\x1b" not in err
+    assert "must be a number of seconds above 0" in err and "\x1b" not in err
     assert tree(project) == before
 
 
@@ -266,8 +266,8 @@ def test_a_timeout_is_a_time(words: tuple[str, ...], given: str, say: Say, proje
     [
         ("--jobs=0", "whole number from 1"),
         ("--jobs=-3", "whole number from 1"),
-        ("--min=nan", "is no number from 0 to 100"),
-        ("--min=101", "is no number from 0 to 100"),
+        ("--min=nan", "must be a number from 0 to 100"),
+        ("--min=101", "must be a number from 0 to 100"),
     ],
 )
 def test_numbers_of_coverage(given: str, said: str, say: Say) -> None:
@@ -323,7 +323,7 @@ def test_what_is_no_json_is_said_once(say: Say, project: Path) -> None:
 @pytest.mark.parametrize(
     "words, what",
     [
-        (("check", "--html", "policy/v1.yaml"), "page of a check"),
+        (("check", "--html", "policy/v1.yaml"), "page of ours"),
         (("policy", "test", "--junit", "tools/fetch.py"), "report of ours"),
     ],
     ids=["html", "junit"],
@@ -333,7 +333,9 @@ def test_what_is_not_ours_is_not_replaced(
 ) -> None:
     before = tree(project)
     code, _, err = say(*words)
-    assert code == 2 and err == f"tachograph: {words[-1]}: is there and is no {what}; name a new file\n"
+    assert (
+        code == 2 and err == f"tachograph: {words[-1]}: already exists and is not a {what}; name a new file\n"
+    )
     assert tree(project) == before
     place = str(tmp_path / "made")
     for _ in range(2):  # our own is

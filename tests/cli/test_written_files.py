@@ -41,7 +41,7 @@ def test_what_is_not_ours_stays(tmp_path: Path, there: bytes) -> None:
     place.write_bytes(there)
     (tmp_path / "link").symlink_to("a")
     for way in (place, tmp_path / "link"):
-        with pytest.raises(OutputError, match="is there and is no note of ours; name a new file"):
+        with pytest.raises(OutputError, match="already exists and is not a note of ours; name a new file"):
             write_file(way, "x", **OURS)
     assert place.read_bytes() == there and sorted(path.name for path in tmp_path.iterdir()) == ["a", "link"]
 

@@ -193,5 +193,5 @@ def test_a_python_without_extraction_filters_will_do(
 def test_a_commit_whose_links_lead_out_is_one_complaint(project: Path, tmp_path: Path) -> None:
     (project / "data/out").symlink_to("/etc/hostname")
     commit(project)
-    with pytest.raises(InputError, match="HEAD: holds 'data/out', which is no plain file; "):
+    with pytest.raises(InputError, match="HEAD: holds 'data/out', which is not a regular file; "):
         regression.checkout(project, "HEAD", tmp_path)

@@ -191,7 +191,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a trace that is gone": (
         "trace-smoke",
         lambda p: (p / CANONICAL_TRACE).unlink(),
-        f"{CANONICAL_TRACE}: is no OTLP/JSON trace (FileNotFoundError)",
+        f"{CANONICAL_TRACE}: is not an OTLP/JSON trace (FileNotFoundError)",
     ),
     "a trace without spans": (
         "trace-smoke",
@@ -201,32 +201,32 @@ BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "ids in base64": (
         "trace-smoke",
         _bend(_in_base64),
-        f"{CANONICAL_TRACE}: is no OTLP/JSON trace (ValueError)",
+        f"{CANONICAL_TRACE}: is not an OTLP/JSON trace (ValueError)",
     ),
     "one id in base64": (
         "trace-smoke",
         _bend(_set(0, spanId="YWJjZGVmZ2g=")),
-        f"{CANONICAL_TRACE}: is no OTLP/JSON trace (ValueError)",
+        f"{CANONICAL_TRACE}: is not an OTLP/JSON trace (ValueError)",
     ),
     "ids in upper case": (
         "trace-smoke",
         _bend(_upper),
-        f"{CANONICAL_TRACE}: is no OTLP/JSON trace (ValueError)",
+        f"{CANONICAL_TRACE}: is not an OTLP/JSON trace (ValueError)",
     ),
     "an id that is too short": (
         "trace-smoke",
         _bend(_set(1, spanId="00ff")),
-        f"{CANONICAL_TRACE}: is no OTLP/JSON trace (ValueError)",
+        f"{CANONICAL_TRACE}: is not an OTLP/JSON trace (ValueError)",
     ),
     "an id of zeros": (
         "trace-smoke",
         _bend(_set(1, spanId="0" * 16)),
-        f"{CANONICAL_TRACE}: is no OTLP/JSON trace (ValueError)",
+        f"{CANONICAL_TRACE}: is not an OTLP/JSON trace (ValueError)",
     ),
     "an id that is a number": (
         "trace-smoke",
         _bend(_set(1, spanId=7)),
-        f"{CANONICAL_TRACE}: is no OTLP/JSON trace (TypeError)",
+        f"{CANONICAL_TRACE}: is not an OTLP/JSON trace (TypeError)",
     ),
     "a parent that is gone": (
         "trace-smoke",
@@ -236,12 +236,12 @@ BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a key that OTLP does not know": (
         "trace-smoke",
         _bend(_set(1, colour="red")),
-        f"{CANONICAL_TRACE}: is no OTLP/JSON trace (ValueError)",
+        f"{CANONICAL_TRACE}: is not an OTLP/JSON trace (ValueError)",
     ),
     "a span without attributes": (
         "trace-smoke",
         _bend(_without(1, "attributes")),
-        f"{CANONICAL_TRACE}: is no OTLP/JSON trace (KeyError)",
+        f"{CANONICAL_TRACE}: is not an OTLP/JSON trace (KeyError)",
     ),
     "an attribute too few": ("trace-smoke", _bend(_no_attribute), "(llm_call) lacks gen_ai.request.model"),
     "a name that is not ours": ("trace-smoke", _bend(_set(1, name="chat")), "(chat) has an unknown name"),

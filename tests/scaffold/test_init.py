@@ -278,7 +278,7 @@ def test_twice_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_is_no_place_for_a_project(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         begin(tmp_path / "file", "1.0")
     with pytest.raises((InputError, OutputError)):
         begin(tmp_path / "file" / "below", "1.0")

@@ -17,7 +17,7 @@ from .policy_diff import add_jobs, over_runs
 
 
 def add(commands: Any, verb: Verb) -> None:
-    """The command accept."""
+    """Add the command accept."""
     parser = verb(commands, "accept", accept)
     parser.add_argument(
         "runs", nargs="*", type=path_given, metavar="RUN", help="folders of runs that drifted"
@@ -51,7 +51,7 @@ def accept(options: argparse.Namespace) -> int:
 
 
 def _folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
-    """The project and the runs named: as they stand, or below the root that is given."""
+    """Return the project and the runs named, each once."""
     root, folders = run_folders(options)
     return root, list({folder.resolve(): folder for folder in folders}.values())
 
@@ -59,7 +59,7 @@ def _folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
 def _sorted(
     options: argparse.Namespace, root: Path, folders: Sequence[Path], reason: str
 ) -> tuple[list[Any], dict[str, str]]:
-    """What is to be accepted, and why others are not; of all runs only those that drift."""
+    """Return the runs to accept, and why others are not; with `--all` only those that drift."""
     from ...evidence.checking.check import examine
     from ...review.drift.accept import change, refusal
     from ...runtime.core.clock import stopwatch

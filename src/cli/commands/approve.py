@@ -13,7 +13,7 @@ from .common import Verb, path_given
 
 
 def add(commands: Any, verb: Verb) -> None:
-    """The command approve."""
+    """Add the command approve."""
     parser = verb(commands, "approve", approve)
     parser.add_argument(
         "file",

@@ -22,7 +22,7 @@ SKIP: Final = 125  # what `git bisect run` takes for "skip this commit"
 
 
 def add(commands: Any, verb: Verb) -> None:
-    """The commands check, verify, seal and replay."""
+    """Add the commands check, verify, seal and replay."""
     parser = verb(commands, "check", check)
     parser.add_argument("runs", nargs="*", type=path_given, metavar="RUN", help=_ALL)
     parser.add_argument(

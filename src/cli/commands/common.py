@@ -20,7 +20,7 @@ Verb = Callable[[Any, str, Callable[[argparse.Namespace], int]], argparse.Argume
 
 
 def path_given(text: str) -> str:
-    """The type of every argument that is a path. Raises InputError for none at all and for a circle of links."""
+    """Return a path argument as it stands. Raises InputError for an empty text and for a symbolic link loop."""
     if not text:
         raise InputError(
             "an empty text names nothing", file="''", remedy="name a file or a folder; . is the current one"
@@ -29,7 +29,7 @@ def path_given(text: str) -> str:
         Path(text).resolve()
     except (OSError, RuntimeError, ValueError):
         raise InputError(
-            "leads in a circle of links, or is no path", file=text, remedy="name a file or a folder"
+            "is a symbolic link loop, or not a path", file=text, remedy="name a file or a folder"
         ) from None
     return text
 
@@ -38,18 +38,18 @@ RUN_HELP: Final = "folder of a run; runs/ may be left out"
 
 
 def seconds_given(text: str) -> float:
-    """The type of `--timeout`: finite, more than nothing. Raises InputError."""
+    """Return the seconds of `--timeout`: finite and above 0. Raises InputError."""
     with contextlib.suppress(ValueError):
         number = float(text)
         if math.isfinite(number) and number > 0:
             return number
     raise InputError(
-        f"{clip(text, 40)!r} is no number of seconds above 0", file="--timeout", remedy="give one"
+        f"{clip(text, 40)!r} must be a number of seconds above 0", file="--timeout", remedy="give one"
     )
 
 
 def root_of(options: argparse.Namespace, *, own: bool = False) -> Path:
-    """The project: `--root`, or the nearest folder that holds policy/, or what came with the package.
+    """Return the project: `--root`, else the nearest folder that holds policy/, else the package's own files.
 
     With `own` the last will not do: what a person's project is held against must not be told of ours.
     """
@@ -63,19 +63,19 @@ def root_of(options: argparse.Namespace, *, own: bool = False) -> Path:
     found = project_root(Path.cwd())
     if found is None and own:
         raise InputError(
-            "this is no project: neither this folder nor one above it holds policy/",
+            "this is not a project: neither this folder nor one above it holds policy/",
             remedy="go to one, or give --root DIR",
         )
     return found or shipped(".")
 
 
 def shown(path: Path) -> str:
-    """A path for a person: relative where it can be, and inert."""
+    """Return a path for a person: relative where possible, with control characters escaped."""
     return clip(near(path), 400)
 
 
 def near(path: Path) -> str:
-    """A path as a person reads it: relative to the current folder where it lies below."""
+    """Return a path relative to the current folder where it lies below it."""
     try:
         return path.resolve().relative_to(Path.cwd().resolve()).as_posix()
     except ValueError:
@@ -83,14 +83,14 @@ def near(path: Path) -> str:
 
 
 def in_project() -> bool:
-    """Whether the current folder is in a project."""
+    """Return whether the current folder is in a project."""
     from ...runtime.formats.shipped_files import project_root
 
     return project_root(Path.cwd()) is not None
 
 
 def run_folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
-    """The folder that `runs/` is in, and the runs asked for; all of them where none is named.
+    """Return the folder that holds `runs/`, and the runs asked for; all of them where none is named.
 
     Raises InputError where none is named and there is no project around the current folder.
     """
@@ -111,7 +111,7 @@ def run_folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
             )
         if not any((folder / file).is_file() for file in FILES):
             raise InputError(
-                "is no run", file=name, remedy="name the folder of one run, such as runs/canonical/v1"
+                "is not a run", file=name, remedy="name the folder of one run, such as runs/canonical/v1"
             )
     folders = [Path(name) for name in options.runs] or runs_below(root)
     if not folders:
@@ -137,7 +137,7 @@ def run_named(options: argparse.Namespace, name: str) -> Path:
 
 
 def load_policies(options: argparse.Namespace, files: Sequence[str]) -> list[Any]:
-    """The policies named, or the project's own, each with its path. Raises PolicyError."""
+    """Load the policies named, or the project's own; return each with its path. Raises PolicyError."""
     from ...runtime.policy.policy import Policy
 
     root = root_of(options)
@@ -161,7 +161,7 @@ def write_file(place: Path, text: str, *, ours: bytes, what: str) -> None:
                 return
             there = read_plain(target, _HEAD)[:_HEAD]
             if there and ours not in there:
-                raise OutputError(f"{place}: is there and is no {what}; name a new file")
+                raise OutputError(f"{place}: already exists and is not a {what}; name a new file")
         with _beside(target, data) as fresh:
             fresh.replace(target)
     except (OSError, ValueError, RuntimeError) as error:
@@ -187,20 +187,20 @@ _REMEDIES: Final = {
 
 
 def cannot_write(place: Path, error: Exception) -> OutputError:
-    """What is said where a file cannot be written, in the words of the system."""
+    """Return the error for a file that cannot be written, with the system's reason."""
     number = error.errno if isinstance(error, OSError) else None
     remedy = _REMEDIES.get(number or 0, "name a file in a folder that is there")
     return OutputError(f"{place}: cannot be written ({why_of(error)}); {remedy}")
 
 
 def why_of(error: Exception) -> str:
-    """What went wrong, in the words of the system where it has some."""
+    """Return the system's reason for an error, or the name of its type."""
     return getattr(error, "strerror", None) or type(error).__name__
 
 
 @contextlib.contextmanager
 def _beside(target: Path, data: bytes) -> Iterator[Path]:
-    """A file with the usual permissions beside `target` that holds `data`; gone afterwards if not moved."""
+    """Write `data` to a temporary file beside `target`; it is removed afterwards if it was not moved."""
     import tempfile
 
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:60]}-", dir=target.parent)

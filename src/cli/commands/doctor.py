@@ -66,7 +66,7 @@ def _python() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    """What the package depends on, then each extra, as the installed metadata say."""
+    """Check the dependencies, then each extra, against the metadata of the installed package."""
     from importlib import metadata
 
     try:

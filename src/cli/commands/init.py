@@ -14,7 +14,7 @@ from .common import Verb, near, path_given
 
 
 def add(commands: Any, verb: Verb) -> None:
-    """The command init."""
+    """Add the command init."""
     parser = verb(commands, "init", init)
     parser.add_argument(
         "folder", type=path_given, metavar="DIR", help="an empty, a new or an existing folder"

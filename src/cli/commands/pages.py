@@ -14,7 +14,7 @@ from .common import Verb, path_given, shown, write_file
 
 
 def add(commands: Any, verb: Verb) -> None:
-    """The command site."""
+    """Add the command site."""
     parser = verb(commands, "site", site)
     parser.add_argument(
         "runs", type=path_given, metavar="RUNS_DIR", help="folder with runs below it, such as runs"

@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """The option `--jobs`."""
+    """Add the option `--jobs`."""
     parser.add_argument(
         "--jobs", type=_jobs, metavar="N", help="processes to work with (default: the cores at hand)"
     )
@@ -51,7 +51,7 @@ def over_runs(
 
 
 def add(kinds: Any, verb: Verb) -> None:
-    """The command `policy diff`, among those below `policy`."""
+    """Add the command `policy diff`."""
     parser = verb(kinds, "policy diff", policy_diff)
     parser.add_argument(
         "old", type=path_given, metavar="OLD", help="policy file, or as git has it: HEAD:policy/v1.yaml"
@@ -99,7 +99,7 @@ def policy_diff(options: argparse.Namespace) -> int:
 
 
 def _again(options: argparse.Namespace) -> str:
-    """The command as it was given, without what only concerns how it is shown."""
+    """Return the command as it was given, without options that only concern the output."""
     words = ["tachograph", "policy", "diff", options.old, options.new]
     for name, values in (("--old-overlay", options.old_overlay), ("--overlay", options.overlay)):
         words += [word for value in values for word in (name, value)]

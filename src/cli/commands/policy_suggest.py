@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add(kinds: Any, verb: Verb) -> None:
-    """The command, among those below `policy`."""
+    """Add the commands of this module, which stand below `policy`."""
     parser = verb(kinds, "policy suggest", policy_suggest)
     parser.add_argument("run", type=path_given, metavar="RUN", help=RUN_HELP)
     parser.add_argument(
@@ -74,7 +74,7 @@ def _new_file(options: argparse.Namespace) -> Path | None:
 
 
 def _edits(found: Suggestion, file: Path, policy: Policy) -> str:
-    """The edits as a diff of the file, with what is known of them in lines that no patch program reads."""
+    """Return the edits as a diff of the file, explained in lines that patch programs skip."""
     from ...evidence.files.report import visible
     from ...review.remedy.edits import apply
     from ...review.suggest.policy_writer import comment_lines

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add(kinds: Any, verb: Verb) -> None:
-    """The commands, among those below `policy`."""
+    """Add the commands of this module, which stand below `policy`."""
     parser = verb(kinds, "policy test", policy_test)
     parser.add_argument(
         "files",
@@ -73,7 +73,7 @@ def _percent(text: str) -> float:
         number = float(text)
         if 0 <= number <= 100:
             return number
-    raise argparse.ArgumentTypeError(f"{clip(text, 40)!r} is no number from 0 to 100")
+    raise argparse.ArgumentTypeError(f"{clip(text, 40)!r} must be a number from 0 to 100")
 
 
 def _test_files(options: argparse.Namespace, root: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from .common import Verb, near, path_given, run_folders, seconds_given
 
 
 def add(commands: Any, verb: Verb) -> None:
-    """The command push."""
+    """Add the command push."""
     parser = verb(commands, "push", push)
     parser.add_argument("runs", nargs="+", type=path_given, metavar="RUN", help="folders of runs")
     parser.add_argument(
@@ -112,7 +112,7 @@ def _sum_up(options: argparse.Namespace, sent: list[dict[str, Any]], sender: Any
 
 @contextmanager
 def _progress(total: int, as_json: bool) -> Iterator[Any]:
-    """Counts on one line of standard error: at a terminal only, and where nothing else shows how far it is."""
+    """Show a counter on standard error: at a terminal only, where no other output shows progress."""
     wanted = sys.stderr.isatty() and total > 2 and (as_json or not sys.stdout.isatty())
     done = 0
 

@@ -20,7 +20,7 @@ from .common import Verb, near, path_given, run_named, seconds_given, shown
 
 
 def add(commands: Any, verb: Verb) -> None:
-    """The commands run and resume."""
+    """Add the commands run and resume."""
     parser = verb(commands, "run", run)
     parser.add_argument("task", type=path_given, help="task file, such as tasks/canonical/v1.yaml")
     parser.add_argument(
@@ -78,7 +78,7 @@ def _live_options(parser: argparse.ArgumentParser, model: str, where: str) -> No
 
 
 def _task_path(options: argparse.Namespace) -> tuple[Path, Path]:
-    """The task file and the project that its run belongs to."""
+    """Return the task file and the project that its run belongs to."""
     from ...runtime.formats.shipped_files import project_root, shipped
 
     path = Path(options.task)
@@ -162,7 +162,7 @@ _TOTAL_S: Final = 1800.0
 
 
 def _model(options: argparse.Namespace, spec: str | None, progress: Progress | None) -> Any:
-    """The live model that was asked for, with a word on whom it speaks to; None where none was."""
+    """Open the live model that was asked for, and say which address it uses; None where none was."""
     if spec is None:
         if options.base_url is not None or options.llm_option:
             raise InputError("there is no live model to set", remedy="give --llm PROVIDER:MODEL too")
@@ -219,7 +219,7 @@ def resume(options: argparse.Namespace) -> int:
     _refuse_finished(out)
     both = set(options.done) & set(options.not_done)
     if both:
-        raise InputError(f"call {clip(min(both), 80)!r} is said to be done and not done", remedy="say one")
+        raise InputError(f"call {clip(min(both), 80)!r} is both --done and --not-done", remedy="say one")
     said = {**dict.fromkeys(options.done, DONE), **dict.fromkeys(options.not_done, NOT_DONE)}
     paint = painter(sys.stdout, options.no_color)
     progress = None if options.json or options.quiet else Progress(sys.stdout, paint)
@@ -264,7 +264,7 @@ def _refuse_finished(out: Path) -> None:
 
 
 def _answer(text: str) -> str:
-    """The answer of a run: one line in a pipe, wrapped at a terminal."""
+    """Return the answer of a run: one line in a pipe, wrapped at a terminal."""
     line = clip(text, 2000)
     if not sys.stdout.isatty():
         return f"answer    {line}"

@@ -14,7 +14,7 @@ from .common import RUN_HELP, Verb, path_given, run_named
 
 
 def add(commands: Any, verb: Verb) -> None:
-    """The commands show and explain."""
+    """Add the commands show and explain."""
     parser = verb(commands, "show", show)
     parser.add_argument("run", type=path_given, metavar="RUN", help=RUN_HELP)
     parser.add_argument(
@@ -75,7 +75,7 @@ def _root(options: argparse.Namespace) -> Path | None:
 
 
 def _can_draw(stream: TextIO) -> bool:
-    """Whether the library is there that draws at a terminal (the extra `view`), and the lines can be encoded."""
+    """Return whether the library is there that draws at a terminal (the extra `view`), and the lines can be encoded."""
     try:
         "\u2500\u2502\u251c\u2514\u2588".encode(stream.encoding)
     except (LookupError, UnicodeEncodeError):
