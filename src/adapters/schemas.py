@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..fail.errors import ToolError
+from ..runtime.formats.json_pointer import unescape_pointer
 from ..runtime.schema.schema_errors import did_you_mean
 from ..runtime.schema.subschemas import mapped, target
 
@@ -119,7 +120,7 @@ def _declare(root: dict[str, Any], place: str, kind: str, label: str) -> None:
     here: Any = root
     for step in place.split("/")[1:] if place.startswith("/") else [place]:
         here = _single_choice(here, place, label)
-        below = _below(here, step.replace("~1", "/").replace("~0", "~"))
+        below = _below(here, unescape_pointer(step))
         if below is None:
             raise ToolError(
                 f"resources= names {place!r}, where the schema has nothing to declare",

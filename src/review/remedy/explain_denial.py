@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +18,7 @@ from ...evidence.queries.explain import Explained
 from ...fail.errors import InputError
 from ...runtime.core.effects import Call
 from ...runtime.formats import canonical_json
-from ...runtime.formats.json_pointer import escape_pointer, unescape_pointer
+from ...runtime.formats.json_pointer import escape_pointer, put
 from ...runtime.policy.gate import ALLOW, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
@@ -193,7 +194,7 @@ def _nearby_events(event: Event, tools: Mapping[str, Tool]) -> Iterator[Event]:
                     yield replace(event, late={**event.late, key: text})
         return
     tool = tools.get(event.tool) if event.tool is not None else None
-    if tool is None or event.arguments is None:
+    if tool is None or not isinstance(event.arguments, dict):
         return
     kinds = {
         pointer: resource.kind for resource in tool.resources for pointer, _ in resource.find(event.arguments)
@@ -201,7 +202,9 @@ def _nearby_events(event: Event, tools: Mapping[str, Tool]) -> Iterator[Event]:
     leaves = sorted(_leaves(event.arguments, ""), key=lambda leaf: leaf[0] not in kinds)
     for pointer, value in leaves:
         for other in _other_values(value, kinds.get(pointer, "none")):
-            yield replace(event, arguments=_with(event.arguments, pointer, other))
+            arguments = copy.deepcopy(event.arguments)
+            put(arguments, pointer, other)
+            yield replace(event, arguments=arguments)
 
 
 def _leaves(data: Any, pointer: str) -> Iterator[tuple[str, Any]]:
@@ -233,18 +236,6 @@ def _other_urls(text: str) -> list[str]:
 def _other_paths(text: str) -> list[str]:
     mount = text.partition("/")[0]
     return [f"{mount}/x", f"{mount}/y"]
-
-
-def _with(data: Any, pointer: str, value: Any) -> Any:
-    """Return a copy of JSON data with another value at a pointer."""
-    if not pointer:
-        return value
-    part, _, rest = pointer[1:].partition("/")
-    rest = f"/{rest}" if rest else ""
-    if isinstance(data, list):
-        return [_with(item, rest, value) if i == int(part) else item for i, item in enumerate(data)]
-    key = unescape_pointer(part)
-    return {name: _with(item, rest, value) if name == key else item for name, item in data.items()}
 
 
 # ---- of a recorded run -----------------------------------------------------------------------------------------
