@@ -84,7 +84,7 @@ def policy_diff(options: argparse.Namespace) -> int:
         plan = compare_sides(old, new, root, _again(options))
         if folders:
             with Ticker(
-                sys.stderr, "policy diff", len(folders), "otherwise", lambda told: told.is_otherwise
+                sys.stderr, "policy diff", len(folders), "otherwise", lambda run: run.is_otherwise
             ) as tell:
                 plan = replace(plan, runs=ask_runs(folders, old, new, root, tell=tell, jobs=options.jobs))
     if options.json:

@@ -1,6 +1,6 @@
 """A change of policy as a comment on a pull request, to be posted as it stands.
 
-Text of policies, tools, runs and paths is inert: it can forge neither a heading, a row, a link nor markup. The
+Text of policies, tools, runs and paths is made harmless: it can forge neither a heading, a row, a link nor markup. The
 comment stays below what a forge takes; rows that do not fit are counted.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 from ...evidence.checking.drift import counted
 from ...evidence.files.report import code, inert
 from ...evidence.queries.counterfactual import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING
-from .plan import CANNOT_TELL, KINDS, NOT_UNDER, SAME, Plan, Told
+from .plan import CANNOT_TELL, KINDS, NOT_UNDER, SAME, Plan, RunChange
 from .text import event_of, place_of, setting_of, side_of
 
 MOST: Final = 60_000  # characters; a forge takes 65,536
@@ -21,7 +21,7 @@ _ROWS: Final = 200
 
 
 def markdown_of(plan: Plan) -> str:
-    """The whole comment, ending in a line end."""
+    """Return the whole comment, ending in a line end."""
     rows = _ROWS
     while True:
         text = "\n".join(_blocks(plan, rows)) + "\n"
@@ -59,7 +59,7 @@ def _blocks(plan: Plan, rows: int) -> Iterator[str]:
 
 
 def _changes(changes: Sequence[Any], rows: int) -> Iterator[str]:
-    """A table of changes, each with a call that shows it."""
+    """Yield a table of changes, each with a call that shows it."""
     yield "| rule | what | such as | before | after |"
     yield "|---|---|---|---|---|"
     yield from _cut(
@@ -96,15 +96,15 @@ def _runs(plan: Plan, rows: int) -> Iterator[str]:
         yield from _folded(f"{counted(len(names), 'run')} the same", _cut(names, rows, _name))
 
 
-def _flip(item: Told) -> str:
-    found = item.found
-    assert found is not None
-    if found.flip is None:
-        return f"| {code(item.run)} | {item.group} | {inert(str(found.why), _CALL)} | | | {found.behind} |"
-    flip = found.flip
+def _flip(item: RunChange) -> str:
+    result = item.result
+    assert result is not None
+    if result.flip is None:
+        return f"| {code(item.run)} | {item.group} | {inert(str(result.why), _CALL)} | | | {result.behind} |"
+    flip = result.flip
     return (
         f"| {code(item.run)} | {item.group} | {code(place_of(flip))} "
-        f"| {_side(flip.before)} | {_side(flip.after)} | {found.behind} |"
+        f"| {_side(flip.before)} | {_side(flip.after)} | {result.behind} |"
     )
 
 
@@ -121,12 +121,12 @@ def _bullets(texts: Sequence[str], rows: int) -> Iterator[str]:
 
 
 def _cut(items: Sequence[Any], rows: int, line: Callable[[Any], str]) -> Iterator[str]:
-    """One line an item, as many as there is room for."""
+    """Yield one line for each item, as many as there is room for."""
     yield from map(line, items[:rows])
     if len(items) > rows:
         yield from ("", f"… and {len(items) - rows} more, `--json` has all")
 
 
 def _folded(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """What a reader opens; `title` is ours."""
+    """Yield lines that are folded under `title`, which holds no untrusted text."""
     yield from ("", "<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>")

@@ -1,8 +1,7 @@
-"""What a change of policy does: by the policies alone, and in every recorded run that stands on the old one.
+"""What a change of policy does: by the policies alone, and in every recorded run made under the old one.
 
-Nothing is run. A recorded run is answered from its record up to the first decision that goes another way; what
-lies behind is counted, never told as a fact. Where it cannot be told whether something is widened, that counts
-as if it were.
+Nothing is run. A recorded run is answered from its record up to the first decision that differs; what comes after
+is counted as hypothetical. Where it cannot be decided whether something is widened, that counts as a widening.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ GROUPS: Final = (WIDENING, NEEDS_APPROVAL, TIGHTENING, OTHER_WAY, CANNOT_TELL, N
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the change does to one recorded run; `found` is None where the run stands on another policy."""
+class RunChange:
+    """What the change does to one recorded run; `result` is None where the run was made under another policy."""
 
     run: str
     group: str
-    found: Counterfactual | None = None
+    result: Counterfactual | None = None
 
     @property
     def is_otherwise(self) -> bool:
@@ -62,41 +61,41 @@ class Told:
 
     @property
     def why(self) -> str | None:
-        return None if self.found is None else self.found.untold or self.found.why
+        return None if self.result is None else self.result.untold or self.result.why
 
     def to_dict(self) -> Line:
-        if self.found is None:
+        if self.result is None:
             return {"run": self.run}
-        return {**self.found.to_dict(), "run": self.run}
+        return {**self.result.to_dict(), "run": self.run}
 
 
 @dataclass
 class Plan:
-    """A change of policy told: `comparison` by the policies alone, `runs` by what was recorded (None: not asked)."""
+    """What a change of policy does: `comparison` by the policies alone, `runs` by recorded runs (None: not asked)."""
 
     old: str
     new: str
     versions: tuple[str, str]
     comparison: Comparison
-    runs: list[Told] | None = None
+    runs: list[RunChange] | None = None
     again: str = ""
-    by_group: dict[str, list[Told]] = field(init=False)
+    by_group: dict[str, list[RunChange]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.by_group = {name: [told for told in self.runs or () if told.group == name] for name in GROUPS}
+        self.by_group = {name: [run for run in self.runs or () if run.group == name] for name in GROUPS}
 
     def changes(self, kind: str) -> list[Any]:
-        """The changes of a kind that the policies alone show."""
+        """Return the changes of a kind that the policies alone show."""
         return [change for change in self.comparison.changes if change.kind == kind]
 
     @property
     def otherwise(self) -> int:
-        """How many recorded runs decide otherwise, or go another way."""
-        return sum(told.is_otherwise for told in self.runs or ())
+        """How many recorded runs are decided differently, or go another way."""
+        return sum(run.is_otherwise for run in self.runs or ())
 
     @property
     def is_equal(self) -> bool:
-        """Whether nothing is decided otherwise, as far as that can be told, and all of it can."""
+        """Whether every decision is known to stay the same."""
         return self.comparison.equal and not self.otherwise and not self.by_group[CANNOT_TELL]
 
     @property
@@ -104,14 +103,14 @@ class Plan:
         return bool(self.changes(WIDENING) or self.by_group[WIDENING])
 
     @property
-    def is_untold(self) -> bool:
-        """Whether it cannot be told that nothing else is widened."""
+    def is_undecided(self) -> bool:
+        """Whether something else may be widened that could not be decided."""
         return bool(self.comparison.undecided or self.by_group[CANNOT_TELL])
 
     @property
     def code(self) -> int:
-        """The exit code: 1 where something is widened, or where that cannot be told."""
-        return 1 if self.widens or self.is_untold else 0
+        """The exit code: 1 where something is widened, or may be."""
+        return 1 if self.widens or self.is_undecided else 0
 
     @property
     def verdict(self) -> str:
@@ -141,22 +140,22 @@ class Plan:
 
     @property
     def closing(self) -> str | None:
-        """Why it fails although nothing is seen to widen."""
-        if self.widens or not self.is_untold:
+        """Why the check fails although no widening was found; None where it does not."""
+        if self.widens or not self.is_undecided:
             return None
         return "whether anything else is widened cannot be told; that counts as if it were"
 
     def to_dict(self) -> Line:
         runs = None
         if self.runs is not None:
-            runs = {name: [told.to_dict() for told in self.by_group[name]] for name in GROUPS}
+            runs = {name: [run.to_dict() for run in self.by_group[name]] for name in GROUPS}
         return {
             "old": {"policy": self.old, "version": self.versions[0]},
             "new": {"policy": self.new, "version": self.versions[1]},
             "verdict": self.verdict,
             "equal": self.is_equal,
             "widens": self.widens,
-            "untold": self.is_untold,
+            "untold": self.is_undecided,
             "policies": self.comparison.to_dict(),
             "runs": runs,
         }
@@ -167,7 +166,7 @@ def _counted(number: int, kind: str) -> str:
 
 
 def tools_of(root: Path) -> dict[str, Tool]:
-    """The project's tools by name; the shipped ones where it has none."""
+    """Return the project's tools by name; the shipped ones where it has none."""
     folder = root / "tools"
     folder = folder if folder.is_dir() else shipped("tools")
     names = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
@@ -175,7 +174,7 @@ def tools_of(root: Path) -> dict[str, Tool]:
 
 
 def compare_sides(old: Side, new: Side, root: Path, again: str = "") -> Plan:
-    """The two policies by themselves. Raises InputError where one is none, or the new one names no tool."""
+    """Compare the policies by themselves. Raises InputError for an invalid one, or an unknown tool in the new one."""
     tools = tools_of(root)
     before, after = old.load(), new.load()
     after.check_tools(tools)
@@ -187,9 +186,9 @@ def compare_sides(old: Side, new: Side, root: Path, again: str = "") -> Plan:
 
 
 def runs_in(places: Iterable[Path]) -> list[Path]:
-    """The runs at `places`, each a run or a folder of runs such as `runs/`.
+    """Return the runs at `places`, each a run or a folder of runs such as `runs/`.
 
-    Raises InputError where one is none, or where a folder cannot be read.
+    Raises InputError where a place holds no run or cannot be read.
     """
     found: list[Path] = []
     for place in places:
@@ -217,10 +216,10 @@ def ask_runs(
     new: Side,
     root: Path,
     *,
-    tell: Callable[[int, Told], object] | None = None,
+    tell: Callable[[int, RunChange], object] | None = None,
     jobs: int | None = None,
-) -> list[Told]:
-    """Each run that stands on `old` under `new` in its place, its own overlays over it. Nothing is run."""
+) -> list[RunChange]:
+    """Return what each run made under `old` does under `new` with its own overlays; nothing is run."""
     pairs: dict[tuple[str, ...], tuple[Policy, Policy] | str] = {}
     overlays: dict[Path, tuple[str, ...] | None] = {}
     for folder in folders:
@@ -233,16 +232,16 @@ def ask_runs(
         if own not in pairs:
             pairs[own] = _both(old, new, own)
 
-    def ask(folder: Path) -> Told:
+    def ask(folder: Path) -> RunChange:
         own = overlays[folder]
         both = None if own is None else pairs[own]
         if both is None:
-            return Told(relative_name(folder, root), NOT_UNDER)
+            return RunChange(relative_name(folder, root), NOT_UNDER)
         if isinstance(both, str):
             found = Counterfactual(relative_name(folder, root), None, "", untold=both)
         else:
             found = against(folder, *both, root=root)
-        return Told(found.run, group_of(found), found)
+        return RunChange(found.run, group_of(found), found)
 
     return each(ask, folders, tell=tell, jobs=jobs)
 
@@ -264,10 +263,10 @@ def _policy_files(folder: Path) -> list[tuple[str, str]] | None:
         return None
 
 
-def group_of(found: Counterfactual) -> str:
-    """Where a run belongs."""
-    if found.untold is not None:
+def group_of(result: Counterfactual) -> str:
+    """Return the group a run belongs to."""
+    if result.untold is not None:
         return CANNOT_TELL
-    if found.flip is not None:
-        return found.flip.kind
-    return OTHER_WAY if found.why is not None else SAME
+    if result.flip is not None:
+        return result.flip.kind
+    return OTHER_WAY if result.why is not None else SAME

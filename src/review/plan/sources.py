@@ -1,4 +1,4 @@
-"""The policy files that a change is told of: in the working tree, or as git has them (`HEAD:policy/v1.yaml`)."""
+"""Policy files to compare: in the working tree, or as git has them (`HEAD:policy/v1.yaml`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EXAMPLE = "name a commit and a file, such as HEAD:policy/v1.yaml"
 
 @dataclass(frozen=True)
 class Source:
-    """One file: `text` as it was asked for, `path` where it stands now, `recorded` as a record would name it."""
+    """One file: `text` as the user named it, `path` where it is now, `recorded` as a record would name it."""
 
     text: str
     path: Path
@@ -42,7 +42,7 @@ class Side:
         return " + ".join(source.text for source in self.files)
 
     def load(self, overlays: Sequence[str] = ()) -> Policy:
-        """The policy, with these files of the project merged over it as well. Raises InputError."""
+        """Return the policy with these files of the project merged over it as well. Raises InputError."""
         more = [self._in_project(name) for name in overlays]
         first, *others = [source.path for source in self.files]
         return Policy.load(first, [*others, *more], root=self.base)
@@ -65,7 +65,7 @@ class Side:
         return copy
 
     def is_under(self, files: Sequence[tuple[str, str]]) -> bool:
-        """Whether a run that names these policy files (path, SHA-256) stands on this policy."""
+        """Return whether a run that names these policy files (path, SHA-256) was made under this policy."""
         pairs = list(zip(self.files, files, strict=False))
         return len(pairs) == len(self.files) and all(
             path == mine.recorded or sha == mine.digest for mine, (path, sha) in pairs
@@ -73,7 +73,7 @@ class Side:
 
 
 class Sources(AbstractContextManager["Sources"]):
-    """Lays out what git has in a folder of its own, while the context lasts."""
+    """A temporary folder for files that git has; it lasts as long as the context."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -84,7 +84,7 @@ class Sources(AbstractContextManager["Sources"]):
         self._folder.cleanup()
 
     def side(self, file: str, overlays: Sequence[str] = ()) -> Side:
-        """A policy file and its overlays, each a path or `GIT_REF:path`. Raises InputError."""
+        """Return a policy file with its overlays, each a path or `GIT_REF:path`. Raises InputError."""
         names = [file, *overlays]
         if not any(_is_of_git(name) for name in names):
             return Side(tuple(self._plain(name) for name in names), self._root, self._root)
@@ -98,7 +98,7 @@ class Sources(AbstractContextManager["Sources"]):
         return Source(name, path, relative_to_root(path, self._root), _digest(path))
 
     def _laid(self, name: str, base: Path) -> Source:
-        """A file of git's, or of the working tree beside such a one, below `base`."""
+        """Return a file copied below `base`, from git or from the working tree."""
         if _is_of_git(name):
             ref, _, place = name.partition(":")
             text = _git(self._root, name, "cat-file", "blob", name)
@@ -123,7 +123,7 @@ class Sources(AbstractContextManager["Sources"]):
         return Source(name, path, recorded, canonical_json.digest(text))
 
     def _in_root(self, place: str) -> str:
-        """A path that git reads, as a record names it: git's own are relative to the top of the repository."""
+        """Return git's path, which is relative to the top of the repository, as a record names it."""
         if place.startswith(("./", "../")):
             return posixpath.normpath(place)
         prefix = _git(self._root, place, "rev-parse", "--show-prefix").decode("utf-8", "replace").rstrip("\n")

@@ -1,95 +1,104 @@
-"""A change of policy for a terminal: the verdict first, then each group; every line is inert and fits the width."""
+"""A change of policy for a terminal: the verdict first, then each group; every line is harmless and fits the width."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...evidence.checking.drift import counted
-from ...evidence.files.report import visible
 from ...evidence.queries.counterfactual import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING
+from ...evidence.queries.wrap import fold
 from ...runtime.formats import canonical_json
-from .plan import CANNOT_TELL, KINDS, NOT_UNDER, SAME, Plan, Told
+from ..drift.text import plain
+from .plan import CANNOT_TELL, KINDS, NOT_UNDER, SAME, Plan, RunChange
 
 Paint = Callable[[str, str], str]
 
 COLOURS = {WIDENING: "red", TIGHTENING: "yellow", NEEDS_APPROVAL: "yellow"}
-_LONG = 2000  # characters of one thing told
-MOST = 200  # changes of one kind, and runs, where nobody says another number
+_LONG = 2000  # characters of one text
+MOST = 200  # changes of one kind, and runs, unless another number is given
 AT_A_TERMINAL = 20
 
 
 def lines_of(plan: Plan, width: int, paint: Paint, most: int = MOST) -> Iterator[str]:
-    """The lines to print: of each kind of change and group of runs `most`, then how many more there are."""
-    yield from _fold(f"policy diff: {plan.verdict}", width)
+    """Yield the lines to print: `most` of each kind of change and of the runs, then how many more there are."""
+    for indent, text, kind in _texts(plan, most):
+        first, *others = fold(indent + plain(text, _LONG), width)
+        yield paint(kind, COLOURS.get(kind, "bold")) + first[len(kind) :] if kind else first
+        yield from others
+
+
+def _texts(plan: Plan, most: int) -> Iterator[tuple[str, str, str]]:
+    """Yield (indentation, text, kind that the text begins with) of each line before it is broken."""
+    yield "", f"policy diff: {plan.verdict}", ""
     for kind in KINDS:
         changes = plan.changes(kind)
         for change in changes[:most]:
-            yield ""
-            yield from _headed(kind, f"{change.rule}  {change.at}", width, paint)
-            for text in (change.what, f"such as {event_of(change.witness)}", sides_of(change.witness)):
-                yield from _fold(text, width, "  ")
-        yield from _more(len(changes) - most, kind, width)
-    if plan.comparison.settings:
-        yield ""
-        yield from _fold("settings that decide no call", width)
-        for setting in plan.comparison.settings[:most]:
-            yield from _fold(setting_of(setting), width, "  ")
-        yield from _more(len(plan.comparison.settings) - most, "setting", width)
-    if plan.comparison.undecided:
-        yield ""
-        yield from _fold("untold", width)
-        for text in plan.comparison.undecided[:most]:
-            yield from _fold(text, width, "  ")
-        yield from _more(len(plan.comparison.undecided) - most, "untold", width)
+            yield "", "", ""
+            yield "", f"{kind}  {change.rule}  {change.at}", kind
+            yield from _below((change.what, f"such as {event_of(change.witness)}", sides_of(change.witness)))
+        yield from _more(len(changes) - most, kind)
+    settings, undecided = plan.comparison.settings, plan.comparison.undecided
+    yield from _section("settings that decide no call", list(map(setting_of, settings)), most, "setting")
+    yield from _section("untold", undecided, most, "untold")
     if plan.runs is not None:
-        yield from _runs(plan, width, paint, most)
+        yield from _runs(plan, most)
     if plan.closing is not None:
-        yield ""
-        yield from _fold(plan.closing, width)
+        yield "", "", ""
+        yield "", plan.closing, ""
 
 
-def _more(number: int, kind: str, width: int) -> Iterator[str]:
-    """How many of a kind are not shown; nothing where all are."""
+def _section(title: str, texts: Sequence[str], most: int, noun: str) -> Iterator[tuple[str, str, str]]:
+    if texts:
+        yield "", "", ""
+        yield "", title, ""
+        yield from _below(texts[:most])
+        yield from _more(len(texts) - most, noun)
+
+
+def _below(texts: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    return (("  ", text, "") for text in texts)
+
+
+def _more(number: int, noun: str) -> Iterator[tuple[str, str, str]]:
+    """Yield how many of a kind are not shown; nothing where all are."""
     if number > 0:
-        named = kind if kind in (NEEDS_APPROVAL, "untold") else counted(number, kind).partition(" ")[2]
-        yield ""
-        yield from _fold(f"and {number} more {named}, --json has all", width)
+        named = noun if noun in (NEEDS_APPROVAL, "untold") else counted(number, noun).partition(" ")[2]
+        yield "", "", ""
+        yield "", f"and {number} more {named}, --json has all", ""
 
 
-def _runs(plan: Plan, width: int, paint: Paint, most: int) -> Iterator[str]:
-    told = [item for group in (*KINDS, OTHER_WAY, CANNOT_TELL) for item in plan.by_group[group]]
-    if told or plan.by_group[NOT_UNDER]:
-        yield ""
-        yield from _fold("recorded runs", width)
-    for item in told[:most]:
-        yield from _headed(item.group, item.run, width, paint)
-        for text in words_of(item):
-            yield from _fold(text, width, "  ")
-    yield from _more(len(told) - most, "run", width)
+def _runs(plan: Plan, most: int) -> Iterator[tuple[str, str, str]]:
+    changed = [run for group in (*KINDS, OTHER_WAY, CANNOT_TELL) for run in plan.by_group[group]]
+    if changed or plan.by_group[NOT_UNDER]:
+        yield "", "", ""
+        yield "", "recorded runs", ""
+    for run in changed[:most]:
+        yield "", f"{run.group}  {run.run}", run.group
+        yield from _below(words_of(run))
+    yield from _more(len(changed) - most, "run")
     if plan.by_group[NOT_UNDER]:
-        names = " ".join(item.run for item in plan.by_group[NOT_UNDER])
-        yield from _fold(f"{NOT_UNDER}: {names}", width)
-    if plan.by_group[SAME] and told:
-        yield from _fold(f"{counted(len(plan.by_group[SAME]), 'run')} the same", width)
+        yield "", f"{NOT_UNDER}: {' '.join(run.run for run in plan.by_group[NOT_UNDER])}", ""
+    if plan.by_group[SAME] and changed:
+        yield "", f"{counted(len(plan.by_group[SAME]), 'run')} the same", ""
 
 
-def words_of(item: Told) -> Iterator[str]:
-    """What is told of a run that is not the same: where it parts, and what is only supposed behind it."""
-    found = item.found
-    if found is None:
+def words_of(run: RunChange) -> Iterator[str]:
+    """Yield what there is to say about a run that is not the same: where it differs, what is hypothetical after."""
+    result = run.result
+    if result is None:
         return
-    if found.untold is not None:
-        yield found.untold
+    if result.untold is not None:
+        yield result.untold
         return
-    if found.flip is not None:
-        yield f"{place_of(found.flip)}: {side_of(found.flip.before)} -> {side_of(found.flip.after)}"
+    flip = result.flip
+    if flip is not None:
+        yield f"{place_of(flip)}: {side_of(flip.before)} -> {side_of(flip.after)}"
     else:
-        yield str(found.why)
-    text = f"{_decisions(found.same)} the same before it, {_decisions(found.behind)} hypothetical behind it"
-    brings = item.group == WIDENING and found.flip is not None and found.flip.tool is not None
-    yield text + ("; what the call would have brought is not known" if brings else "")
+        yield str(result.why)
+    text = f"{_decisions(result.same)} the same before it, {_decisions(result.behind)} hypothetical behind it"
+    has_call = run.group == WIDENING and flip is not None and flip.tool is not None
+    yield text + ("; what the call would have brought is not known" if has_call else "")
 
 
 def _decisions(number: int) -> str:
@@ -97,26 +106,26 @@ def _decisions(number: int) -> str:
 
 
 def place_of(flip: Any) -> str:
-    """Where in a run: step, position, tool; a budget is asked before the model is."""
+    """Return where in a run: step, position, tool; the budget is checked before the model is asked."""
     if flip.position == "d":
         return f"step {flip.step}, before the model is asked: budget"
     return f"step {flip.step} {flip.position} {flip.tool or 'budget'}"
 
 
 def side_of(decision: Mapping[str, Any] | None) -> str:
-    """A decision in short; a budget that says nothing objects to nothing."""
+    """Return a decision in short; None stands for a budget that objects to nothing."""
     if decision is None:
         return "no objection"
     return f"{decision['decision']} {decision['rule_id']} ({decision['at']})"
 
 
 def sides_of(witness: Any) -> str:
-    """What both policies say of a witness."""
+    """Return what both policies decide on a witness."""
     return f"{side_of(witness.before)} -> {side_of(witness.after)}"
 
 
 def event_of(witness: Any) -> str:
-    """A witness as one line: the call, what is used by then, what is met while it runs."""
+    """Return a witness on one line: the call, what is used by then, what it meets while it runs."""
     text = "a step" if witness.tool is None else f"{witness.tool} {_json(witness.arguments or {})}"
     if witness.used:
         text += " with " + ", ".join(f"{name} {count}" for name, count in witness.used.items()) + " used"
@@ -128,7 +137,7 @@ def event_of(witness: Any) -> str:
 
 
 def setting_of(setting: Any) -> str:
-    """A setting that moved, as one line."""
+    """Return a setting that changed, on one line."""
     text = f"{setting.name}: {_json(setting.before)} -> {_json(setting.after)} ({setting.at})"
     return f"{text}: {setting.note}" if setting.note else text
 
@@ -136,22 +145,3 @@ def setting_of(setting: Any) -> str:
 def _json(value: Any) -> str:
     text = canonical_json.encode(value)
     return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
-
-
-def _headed(kind: str, text: str, width: int, paint: Paint) -> Iterator[str]:
-    first, *others = _fold(f"{kind}  {text}", width)
-    yield paint(kind, COLOURS.get(kind, "bold")) + first[len(kind) :]
-    yield from others
-
-
-def _fold(text: str, width: int, indent: str = "") -> list[str]:
-    """Foreign text on lines of a terminal: inert, no longer than it is wide."""
-    line = visible(text[:_LONG]) + "…" * (len(text) > _LONG)
-    return textwrap.wrap(
-        line,
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent + "  ",
-        break_on_hyphens=False,
-        drop_whitespace=True,
-    ) or [indent]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +11,10 @@ from markdown_it import MarkdownIt
 
 from tachograph.evidence.files.report import visible
 from tachograph.evidence.queries.counterfactual import Counterfactual, Flip
+from tachograph.evidence.queries.wrap import columns
 from tachograph.review.compare.policy_compare import Change, Comparison, Setting, Witness
 from tachograph.review.plan.markdown import MOST, markdown_of
-from tachograph.review.plan.plan import GROUPS, Plan, Told
+from tachograph.review.plan.plan import GROUPS, Plan, RunChange
 from tachograph.review.plan.text import AT_A_TERMINAL, event_of, lines_of, place_of
 from tests.tables.output_texts import TEXTS
 
@@ -37,7 +39,7 @@ def _plan(text: str) -> Any:
             found = Counterfactual(text, text, text, 2, None, text, 5)
         elif group == "cannot tell":
             found = Counterfactual(text, text, text, untold=text)
-        runs.append(Told(text, group, None if group == "not under this policy" else found))
+        runs.append(RunChange(text, group, None if group == "not under this policy" else found))
     again = f"tachograph policy diff {text}"
     return Plan(text, text, (text, text), Comparison(tuple(changes), (setting,), (text,)), runs, again)
 
@@ -80,7 +82,7 @@ def test_no_text_forges_anything_at_a_terminal(name: str) -> None:
     for width in (80, 40):
         for text in _texts(name):
             lines = list(lines_of(_plan(text), width, lambda words, _colour: words))
-            assert all(len(line) <= width for line in lines), text
+            assert all(sum(map(columns, line)) <= width for line in lines), text
             assert all(visible(line) == line for line in lines), text
             heads = [line for line in lines if line and not line.startswith(" ")]
             assert heads[0].startswith("policy diff: 1 widening, 1 needs"), text
@@ -89,6 +91,13 @@ def test_no_text_forges_anything_at_a_terminal(name: str) -> None:
                 text,
                 heads,
             )
+
+
+@pytest.mark.parametrize("text", ["::error::x", "##[command]x", "##vso[task.setvariable]x"])
+def test_no_text_is_a_command_to_a_build_service(text: str) -> None:
+    for width in (200, 40):
+        lines = list(lines_of(_plan(text), width, lambda words, _colour: words))
+        assert not any(line.lstrip().startswith("::") or re.search(r"##\w*\[", line) for line in lines)
 
 
 _HEADS = {
@@ -100,7 +109,7 @@ _HEADS = {
 
 def test_a_comment_stays_below_what_a_forge_takes() -> None:
     few = _plan("|" * 500)
-    runs = [Told(f"runs/x/{i}", "same") for i in range(5000)]
+    runs = [RunChange(f"runs/x/{i}", "same") for i in range(5000)]
     many = Plan(few.old, few.new, few.versions, few.comparison, few.runs * 800 + runs)
     text = markdown_of(many)
     assert len(text) <= MOST and "more" in text and text.count("<details>") == text.count("</details>")
@@ -124,7 +133,7 @@ def _many(kind: str, number: int) -> Plan:
     settings = [Setting(f"retry/{i}", 1, 2, "policy/v1.yaml:30", None) for i in range(number)]
     untold = [f"untold {i}" for i in range(number)]
     runs = [
-        Told(f"runs/x/{i}", "cannot tell", Counterfactual(f"runs/x/{i}", "", "", untold="gone"))
+        RunChange(f"runs/x/{i}", "cannot tell", Counterfactual(f"runs/x/{i}", "", "", untold="gone"))
         for i in range(number)
     ]
     return Plan("a", "b", ("x", "y"), Comparison(tuple(changes), tuple(settings), tuple(untold)), runs)
@@ -175,7 +184,7 @@ def test_one_byte_is_no_plural(size: int, said: str) -> None:
 )
 def test_what_one_run_decides(group: str, code: int, equal: bool) -> None:
     """The two policies look alike: a run with overlays of its own may yet show what they open."""
-    plan = Plan("a", "b", ("x", "y"), Comparison((), (), ()), [Told("r", group)])
+    plan = Plan("a", "b", ("x", "y"), Comparison((), (), ()), [RunChange("r", group)])
     assert (plan.code, plan.is_equal) == (code, equal)
     assert (plan.closing is not None) == (group == "cannot tell")
     untold = Plan("a", "b", ("x", "y"), Comparison((), (), ("who knows",)))
