@@ -1,4 +1,4 @@
-"""Settings of a policy that decide no call: what moved between two policies."""
+"""Settings of a policy that decide no call, compared between two policies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...runtime.policy.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting with its value under both policies. `at` is its line in NEW, `note` says what it comes to."""
+    """A setting that differs. `at` is its line in NEW, `note` says what the difference means."""
 
     name: str
     before: Any
@@ -20,6 +20,7 @@ class Setting:
     note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the setting as JSON data."""
         return {
             "name": self.name,
             "before": self.before,
@@ -29,23 +30,23 @@ class Setting:
         }
 
 
-def moved(old: Policy, new: Policy, *, asks: bool) -> tuple[Setting, ...]:
-    """What differs in effect; `asks` says whether both policies ask a person about some call."""
-    found = [*_retry(old, new), *_redact(old, new)]
+def changed_settings(old: Policy, new: Policy, *, asks: bool) -> tuple[Setting, ...]:
+    """Return the settings that differ in effect; `asks` says whether both policies ask a person about some call."""
+    changed = [*_retry(old, new), *_redact(old, new)]
     if old.on_deny != new.on_deny:
         note = (
             "the model is told of a denial and may go on"
             if new.on_deny == "inform"
             else "a denial ends the run"
         )
-        found.append(Setting("on_deny", old.on_deny, new.on_deny, new.at("/on_deny"), note))
+        changed.append(Setting("on_deny", old.on_deny, new.on_deny, new.at("/on_deny"), note))
     if old.wrap_up != new.wrap_up and all(_takes_steps(policy) for policy in (old, new)):
         note = f"the last step is offered {'without' if new.wrap_up else 'with'} tools"
         place = new.at("/loop_budget/wrap_up")
-        found.append(Setting("loop_budget.wrap_up", old.wrap_up, new.wrap_up, place, note))
+        changed.append(Setting("loop_budget.wrap_up", old.wrap_up, new.wrap_up, place, note))
     if asks and old.approval_timeout_s != new.approval_timeout_s:
         place = new.at("/approval/timeout_s")
-        found.append(
+        changed.append(
             Setting(
                 "approval.timeout_s",
                 old.approval_timeout_s,
@@ -54,7 +55,7 @@ def moved(old: Policy, new: Policy, *, asks: bool) -> tuple[Setting, ...]:
                 "seconds that a person has for an answer",
             )
         )
-    return tuple(sorted(found, key=lambda setting: setting.name))
+    return tuple(sorted(changed, key=lambda setting: setting.name))
 
 
 def _takes_steps(policy: Policy) -> bool:

@@ -1,7 +1,7 @@
-"""Two policies compared by what they let through: exactly, over the tools given, without running anything.
+"""Compare two policies by what they allow: exactly, over the tools given, without running anything.
 
 What a policy allows is a product of a few small sets (tools, approval, URLs, mounts, networks, limits, the form of
-arguments), so one policy allows more than another just where one of these sets does and a call can reach it.
+arguments), so one policy allows more than another exactly where one of these sets does and a call can reach it.
 `docs/policy.md` says what the gate asks. Each difference comes with an event that shows it.
 """
 
@@ -19,7 +19,7 @@ from ...runtime.policy.policy import Policy
 from ...runtime.tools.contract import Tool
 from ..queries.witness import Witness as Witness
 from .inert_settings import Setting as Setting
-from .inert_settings import moved
+from .inert_settings import changed_settings
 from .widenings import Widening, Widenings
 
 
@@ -38,6 +38,7 @@ class Change:
     witness: Witness
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the change as JSON data."""
         return {
             "kind": self.kind,
             "rule": self.rule,
@@ -57,15 +58,16 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether the two decide every event alike, and do everything else alike too."""
+        """Whether the two policies decide every event alike, with equal settings."""
         return not (self.changes or self.settings or self.undecided)
 
     @property
     def widens(self) -> bool:
-        """Whether NEW lets anything through that OLD does not."""
+        """Whether NEW allows anything that OLD does not."""
         return any(change.kind == WIDENING for change in self.changes)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as JSON data."""
         return {
             "equal": self.equal,
             "changes": [change.to_dict() for change in self.changes],
@@ -75,9 +77,9 @@ class Comparison:
 
 
 def compare_policies(old: Policy, new: Policy, tools: Mapping[str, Tool]) -> Comparison:
-    """What NEW allows that OLD does not, and the other way round, over `tools` by name.
+    """Return what NEW allows that OLD does not, and the other way round, over `tools` by name.
 
-    A tool that a policy names and `tools` does not have can be called under neither.
+    A tool that a policy names and `tools` lacks can be called under neither.
     """
     before, after = Gate(old, tools), Gate(new, tools)
     wider = Widenings(before, after, widening=True)
@@ -92,7 +94,7 @@ def compare_policies(old: Policy, new: Policy, tools: Mapping[str, Tool]) -> Com
     asks = wider.asks_under_both()
     return Comparison(
         tuple(changes),
-        moved(old, new, asks=asks),
+        changed_settings(old, new, asks=asks),
         tuple(dict.fromkeys([*wider.undecided, *narrower.undecided])),
     )
 

@@ -1,4 +1,4 @@
-"""What a tool can be called with, and what it can reach, under one policy or under several at once."""
+"""What a tool can be called with and reach under one policy, or under several at once."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class ToolReach:
         return list(dict.fromkeys(islice(fitting, _TEXTS)))
 
     def _listed(self, path: Path) -> list[str]:
-        """The texts that lists of values name at a place."""
+        """Return the texts that lists of values name at a place."""
         out: list[Any] = []
         for node in _nodes(self._whole, path):
             match node and node.view():
@@ -216,7 +216,7 @@ class ToolReach:
         return [value for value in out if isinstance(value, str)]
 
     def _facets(self, path: Path) -> tuple[list[int], list[str]]:
-        """Lengths that texts at a place may need, or need to break its limits, and their patterns."""
+        """Return the lengths that keep or just break the limits of texts at a place, and their patterns."""
         views = [
             view
             for node in _nodes(self._whole, path)
@@ -239,7 +239,7 @@ class ToolReach:
         return True
 
     def _limited(self, schema: CanonicalSchema | None) -> CanonicalSchema | None:
-        """What a schema admits at most, as some resources are granted nowhere."""
+        """Return what a schema admits at most, given that some resources are granted nowhere."""
         for path, kinds in self._kinds.items():
             refused = [text for text in self._listed(path) if not self._is_granted(text, path)]
             granted = [*self._grants.texts(kinds, 0), *set(self._listed(path)).difference(refused)]

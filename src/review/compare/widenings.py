@@ -1,4 +1,4 @@
-"""What one policy lets through that another refuses, entry by entry."""
+"""What one policy allows and another refuses, entry by entry."""
 
 from __future__ import annotations
 

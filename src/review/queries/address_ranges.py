@@ -53,7 +53,7 @@ def _public(version: int) -> list[Range]:
 
 
 class AddressSet:
-    """The addresses that a list of networks lets be connected to, public ones among them; asked in log time."""
+    """The addresses that a list of networks allows connections to, public ones included; look-ups take log time."""
 
     def __init__(self, cidrs: Sequence[str]) -> None:
         named = list(map(ipaddress.ip_network, cidrs))
@@ -68,20 +68,20 @@ class AddressSet:
         self._settled = {4: self._ranges[4], 6: _merged([*self._ranges[6], *carried, *_less_own(forms)])}
 
     def allows(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-        """Whether the address itself is public or named; what it carries is not looked at."""
+        """Return whether an address itself is public or named, whatever address it carries."""
         return _first_hole(self._ranges[address.version], int(address), int(address)) is None
 
-    def lets(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-        """What `Networks.allows` says of an address."""
+    def allows_connection(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+        """Return what `Networks.allows` says of an address."""
         if isinstance(address, ipaddress.IPv4Address):
             return self.allows(address)
         inside, carried = _embedded(address)
         return all(map(self.allows, inside)) and (carried or self.allows(address))
 
     def opened_by(self, host: str, other: AddressSet) -> int | None:
-        """The place of the network that opens a literal address which the other list does not open."""
+        """Return the index of the network that opens a literal address which the other list does not open."""
         address = ipaddress.ip_address(host)
-        if not self.lets(address) or other.lets(address):
+        if not self.allows_connection(address) or other.allows_connection(address):
             return None
         carried = _embedded(address)[0] if isinstance(address, ipaddress.IPv6Address) else ()
         shut = next(part for part in (*carried, address) if not other.allows(part))
@@ -89,7 +89,7 @@ class AddressSet:
         return self._sorted[at][2]
 
     def not_in(self, entry: int, other: AddressSet) -> str | None:
-        """An address that the network at a place of this list opens and the other list does not; None without one."""
+        """Return an address that the network at index `entry` opens and the other list does not, if any."""
         version, (low, high) = self.named[entry]
         hole = _first_hole(other._settled[version], low, high)
         if hole is not None:
@@ -112,7 +112,7 @@ def _less_own(ranges: Iterable[Range]) -> Iterator[Range]:
 
 
 def _first_hole(ranges: Sequence[Range], low: int, high: int) -> int | None:
-    """The first number from `low` to `high` that no range holds."""
+    """Return the first number from `low` to `high` that no range holds, None if there is none."""
     at = bisect_right(ranges, (low, _TOP[6] + 1)) - 1
     if at >= 0 and ranges[at][1] >= low:
         low = ranges[at][1] + 1

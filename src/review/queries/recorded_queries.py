@@ -1,4 +1,4 @@
-"""What a gate was asked in a recorded run, with what the run had used by then: read from its ledger lines alone."""
+"""What a gate was asked in a recorded run, and what the run had used by then, read from its ledger lines alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Line = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Question:
-    """What a gate may be asked: a call, room for a step, a fact met while a tool ran, or room for a result.
+    """What a gate may be asked: a call, a step, a fact met while a tool ran, or the size of a result.
 
     A call has `call` and `counters`, a fact `check`, a result `size` and `counters`, a step `counters` alone.
     """
@@ -33,7 +33,7 @@ class Question:
     size: int | None = None
 
     def put(self, gate: Gate) -> Decision | None:
-        """What a gate says: None for a step or a result that has room."""
+        """Return what a gate decides: None for a step or a result within the budgets."""
         if self.check is not None:
             return gate.decide_late(self.check)
         assert self.counters is not None
@@ -44,9 +44,9 @@ class Question:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question of a run: where, of which call, and what was recorded of the answer (None where nothing was).
+    """A question in a run: where, about which call, and the recorded answer (None if nothing was recorded).
 
-    `call` is there for facts and results too, whose question holds none.
+    `call` is set for facts and results too, whose question holds none.
     """
 
     step: int
@@ -57,7 +57,7 @@ class Asked:
 
     @property
     def refused(self) -> bool:
-        """Whether the rules refused it then. What a person said to an escalation is not theirs."""
+        """Whether the rules refused it then; a person's refusal does not count."""
         return (
             self.entry is not None
             and self.entry["decision"] == "deny"
@@ -66,7 +66,7 @@ class Asked:
 
 
 def questions(recorded: Recorded, tools: Mapping[str, Tool]) -> list[Asked]:
-    """Every question of a recorded run. Raises RecordError where its lines have another shape."""
+    """Return every question of a recorded run. Raises RecordError if its lines have another shape."""
     try:
         return list(asked_in(recorded.lines[1:-1], tools))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -74,9 +74,9 @@ def questions(recorded: Recorded, tools: Mapping[str, Tool]) -> list[Asked]:
 
 
 def asked_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[Asked]:
-    """Every question of a run in the order it was asked, from its step lines.
+    """Yield every question of a run in the order it was asked, from its step lines.
 
-    `tools` say when two calls are the same call.
+    `tools` tell when two calls are the same call.
     """
     used = Counters()
     gate = Gate(_NOTHING, tools)  # a call's identity is no matter of a policy
@@ -105,7 +105,7 @@ def asked_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[Asked
 def _of_call(
     asked: Asked, result: Line, entries: Mapping[str, Line], used: Counters, gate: Gate
 ) -> Iterator[Asked]:
-    """One call: proposed, its facts met on the way, its result."""
+    """Yield the questions of one call: its proposal, the facts met while it ran, its result."""
     call = asked.call
     assert call is not None
     key = gate.key_of(call)
@@ -138,7 +138,7 @@ _NOTHING: Final = Policy.from_dict({"schema": "policy/v1"})
 
 
 def _now(used: Counters, key: bytes | None = None) -> Counters:
-    """The counts as they stand, of one call's repeats only: a whole copy at each call would grow with the square."""
+    """Return a copy of the counters with the repeats of one call only: all of them would take quadratic space."""
     repeats = {} if key is None else {key: used.repeats.get(key, 0)}
     return Counters(used.iterations, used.tokens, used.tool_calls, used.result_bytes, repeats)
 

@@ -1,7 +1,7 @@
-"""One event that two policies decide otherwise: asked of the real gate of both, never reckoned.
+"""One event that two policies decide differently: both real gates are asked, nothing is computed.
 
-An event is what the gate is asked during one call: the step, the proposal, a fact met while the tool ran, the
-size of the result. Its verdict is the worst of them.
+An event is what the gate is asked during one call: the step, the proposal, a fact met while the tool ran, the size
+of the result. Its decision is the strictest of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """One event that the two policies decide otherwise; what a reader can try.
+    """One event that the two policies decide differently, which a reader can try.
 
     `tool` None is a step. `used` names what is not zero. `late` is a fact as `Gate.decide_late` takes it,
     `result_bytes` a size for `Gate.decide_result`. `before` and `after` are decisions as recorded.
@@ -47,6 +47,7 @@ class Witness:
     after: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the witness as JSON data."""
         return {
             "tool": self.tool,
             "arguments": self.arguments,
@@ -59,13 +60,13 @@ class Witness:
 
 
 def call_of(event: Event) -> Call:
-    """The call of an event."""
+    """Return the call of an event."""
     assert event.tool is not None
     return Call("tc_1_0", event.tool, freeze(event.arguments or {}))
 
 
 def decide_event(gate: Gate, event: Event, call: Call | None = None) -> Decision:
-    """The worst that a gate says of an event; of an allow, what was asked last."""
+    """Return the strictest decision of a gate about an event; if all allow, the last one."""
     iterations, tokens, calls, size = (event.used.get(name, 0) for name in _COUNTS)
     counters = Counters(iterations, tokens, calls, size)
     step = gate.decide_step(counters)
@@ -89,7 +90,7 @@ def decide_event(gate: Gate, event: Event, call: Call | None = None) -> Decision
 
 
 def witnessed(old: Gate, new: Gate, event: Event) -> Witness:
-    """The event with what both gates say of it."""
+    """Return an event with the decisions of both gates."""
     call = call_of(event) if event.tool is not None else None
     return Witness(
         tool=event.tool,

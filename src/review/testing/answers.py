@@ -1,4 +1,4 @@
-"""What a policy answers to one question of a policy test: by the gate, the loop and the redactor themselves.
+"""What a policy answers to one question of a policy test, as gate, loop and redactor say themselves.
 
 A *question* is plain data with one key of KINDS, and `used` where that is asked for: a proposed `call`, a fact
 met `late`, the size of a result, the next `step`, a failed attempt (`retry`), a `text` that enters a run.
@@ -65,12 +65,13 @@ class Found:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the answer as JSON data."""
         return {"expect": self.expect, "at": self.at, **self.more}
 
     def differs(self, wanted: Mapping[str, Any]) -> bool:
-        """Whether anything that a test expects is otherwise."""
-        told = self.to_dict()
-        return any(not _same(key, told.get(key), value) for key, value in wanted.items())
+        """Return whether the answer differs in anything that a test expects."""
+        data = self.to_dict()
+        return any(not _same(key, data.get(key), value) for key, value in wanted.items())
 
 
 def _same(key: str, found: object, wanted: object) -> bool:
@@ -80,32 +81,32 @@ def _same(key: str, found: object, wanted: object) -> bool:
 
 
 def kind_of(question: Question) -> str:
-    """Which kind of question it is."""
+    """Return the kind of a question."""
     return next(kind for kind in KINDS if kind in question)
 
 
 def answer(question: Question, gate: Gate) -> Found:
-    """What the gate's policy answers to a question."""
+    """Return what the policy of a gate answers to a question."""
     kind, policy = kind_of(question), gate.policy
     if kind == "retry":
-        return _patience(question["retry"], gate)
+        return _of_retry(question["retry"], gate)
     if kind == "text":
         return Found(Redactor(policy.redact)(question["text"]), policy.at("/redact"))
     used = question.get("used", {})
     if kind == "call":
         call = call_of(question["call"]["tool"], question["call"]["arguments"], policy)
-        return _told(gate.decide(call, counters_of(used, gate.key_of(call))), gate)
+        return _of_decision(gate.decide(call, counters_of(used, gate.key_of(call))), gate)
     if kind == "late":
         rule = "url_allowlist" if "target" in question["late"] else "sandbox_path"
-        return _told(gate.decide_late({"rule": rule, **question["late"]}), gate)
+        return _of_decision(gate.decide_late({"rule": rule, **question["late"]}), gate)
     counters = counters_of(used, b"")
     if kind == "result_bytes":
         return _of_budget(gate.decide_result(question["result_bytes"], counters), "max_result_bytes", gate)
     return _of_step(counters, gate)
 
 
-def _told(decision: Decision, gate: Gate) -> Found:
-    """A decision, and how the run goes on from it; of an escalation, if the person refuses."""
+def _of_decision(decision: Decision, gate: Gate) -> Found:
+    """Return a decision and how the run goes on after it; after an escalation, if the person refuses."""
     more: dict[str, Any] = {"rule": decision.rule_id}
     if decision.decision != ALLOW:
         asks = decision.decision == ESCALATE
@@ -118,12 +119,12 @@ def _told(decision: Decision, gate: Gate) -> Found:
 
 def _of_budget(denial: Decision | None, limit: str, gate: Gate) -> Found:
     if denial is not None:
-        return _told(denial, gate)
+        return _of_decision(denial, gate)
     return Found(ALLOW, gate.policy.at(f"/loop_budget/{limit}"), {"rule": "loop_budget"})
 
 
 def _of_step(counters: Counters, gate: Gate) -> Found:
-    """Whether there is another step, and whether the model is offered tools in it."""
+    """Return whether there is another step, and whether the model is offered tools in it."""
     found = _of_budget(gate.decide_step(counters), "max_iterations", gate)
     if found.expect != ALLOW:
         return found
@@ -134,13 +135,13 @@ def _of_step(counters: Counters, gate: Gate) -> Found:
 
 
 def _state(gate: Gate) -> RunState:
-    """A run of one tool that has not begun."""
+    """Return the state of a run with one tool that has not begun."""
     schedule = Schedule.of(gate.policy.section("retry"))
     return RunState(RunSpec("test", "", 0, gate, schedule, (ToolSpec("tool", "", "{}"),)))
 
 
-def _patience(asked: Mapping[str, int], gate: Gate) -> Found:
-    """What follows the n-th failure of something that may be repeated."""
+def _of_retry(asked: Mapping[str, int], gate: Gate) -> Found:
+    """Return what follows the n-th failure of something that may be repeated."""
     attempt, after = asked["attempt"], asked.get("retry_after_ms")
     state = _state(gate)
     fault = Fault("ConnectionError", FaultKind.TRANSIENT, retry_after_ms=after)

@@ -1,7 +1,7 @@
-"""Mutation coverage of a policy: it is changed bit by bit, and tests and recorded runs are to notice.
+"""Mutation coverage of a policy: change it bit by bit and see whether tests and recorded runs notice.
 
 A change is of one source file. A test or a run notices it if, under its own policy file and overlays with that
-one file changed, an answer is another or the run leaves its record.
+one file changed, an answer differs or the run leaves its record.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ...runtime.policy.policy import Policy
 from ...runtime.tools.contract import Tool
 from ..compare.policy_compare import compare_policies
 from .answers import Question, answer
-from .merge import Part, Stack, made_up_tools, policy_of, read_part, same_words
+from .merge import Part, Stack, equivalent, made_up_tools, policy_of, read_part
 from .mutations import Change, changes
-from .observed import Meeting
-from .policy_tests import Suite, held, load_suite, project_tools
+from .observed import Observed
+from .policy_tests import Suite, load_suite, project_tools, results_of
 from .probe_questions import Probes, of_witness
 
 Line = Mapping[str, Any]
@@ -43,7 +43,7 @@ INVALID: Final = "invalid"  # it is no policy
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one change: `by` is the test or run that noticed it, `suggestion` a test that would."""
+    """The outcome of one change: `by` is the test or run that noticed it, `suggestion` a test that would."""
 
     file: str
     line: int
@@ -54,6 +54,7 @@ class Verdict:
     suggestion: Mapping[str, Any] | None = None
 
     def to_dict(self) -> Line:
+        """Return the verdict as JSON data."""
         told = {"file": self.file, "line": self.line, "what": self.what, "outcome": self.outcome}
         if self.outcome == UNGUARDED:
             return {**told, "policy": self.policy, "suggestion": self.suggestion}
@@ -70,21 +71,26 @@ class Coverage:
     runs: int
 
     def of(self, outcome: str) -> list[Verdict]:
+        """Return the verdicts with an outcome."""
         return [verdict for verdict in self.verdicts if verdict.outcome == outcome]
 
     @property
     def noticed(self) -> int:
+        """Number of changes that something noticed."""
         return len(self.of(NOTICED))
 
     @property
     def counted(self) -> int:
+        """Number of changes that something should notice."""
         return self.noticed + len(self.of(UNGUARDED))
 
     @property
     def percent(self) -> float:
+        """Share of the counted changes that were noticed, in percent."""
         return 100 * self.noticed / self.counted if self.counted else 100.0
 
     def to_dict(self) -> Line:
+        """Return the coverage as JSON data."""
         return {
             "counted": self.counted,
             "noticed": self.noticed,
@@ -122,23 +128,23 @@ def cover(
     overlay beside it over it. `tests` and the runs below `runs` stand on `base` in place of their own file
     where it is given. Raises InputError where a test fails before anything is changed.
     """
-    ground = _Ground(root, tests, runs, base, overlays)
-    ground.check_tests()
-    ground.set_aside(jobs)
-    work = [(source, change) for source in ground.sources.values() for change in ground.changes_of(source)]
+    inputs = _Inputs(root, tests, runs, base, overlays)
+    inputs.check_tests()
+    inputs.set_aside(jobs)
+    work = [(source, change) for source in inputs.sources.values() for change in inputs.changes_of(source)]
     verdicts = each(
-        lambda item: ground.judge(*item),
+        lambda item: inputs.judge(*item),
         work,
         tell=None if tell is None else lambda done, _: tell(done, len(work)),
         jobs=jobs,
         name=lambda item: item[0].name,
     )
-    asked = sum(len(suite.cases) for suite in ground.suites)
-    return Coverage(tuple(verdicts), tuple(ground.aside), asked, len(ground.runs))
+    asked = sum(len(suite.cases) for suite in inputs.suites)
+    return Coverage(tuple(verdicts), tuple(inputs.aside), asked, len(inputs.runs))
 
 
-class _Ground:
-    """What a coverage stands on: policies, tests, runs and tools, each read once."""
+class _Inputs:
+    """The policies, tests, runs and tools of a coverage, each read once."""
 
     def __init__(
         self, root: Path, tests: Sequence[Path], runs: Path, base: Path | None, overlays: Sequence[Path]
@@ -181,13 +187,13 @@ class _Ground:
         """Refuse tests that fail: such a one would notice everything."""
         for suite in self.suites:
             gate = Gate(self.policies[_stack(suite.stack)], self.tools)
-            for result in held(suite, gate):
+            for result in results_of(suite, gate):
                 if not result.ok:
                     raise InputError(
                         "this test fails before anything is changed",
                         file=suite.file,
                         line=result.case.line,
-                        remedy="mend it first: `tachograph policy test` says what is wrong",
+                        remedy="fix it first: `tachograph policy test` says what is wrong",
                     )
 
     def set_aside(self, jobs: int | None) -> None:
@@ -198,21 +204,22 @@ class _Ground:
         self.runs = [run for run, why in judged if why is None]
 
     def home(self, source: Part) -> Stack:
-        """The policy that a file is shown in: the first that it is part of."""
+        """Return the policy that a file is shown in: the first that it is part of."""
         return next(stack for stack in self.subjects if source.path in stack)
 
     def changes_of(self, source: Part) -> Iterator[Change]:
+        """Yield every change of a file."""
         policy = self.policies[self.home(source)]
-        met = Meeting(policy, self.tools)
+        observed = Observed(policy, self.tools)
         for suite in self.suites:
-            met.test(suite.cases)
+            observed.add_tests(suite.cases)
         for run in self.runs:
-            met.run(run.lines)
+            observed.add_run(run.lines)
         whole = source.path == self.subjects[0][0]
-        yield from changes(source.document.data, whole, Probes(policy, self.tools), met.met())
+        yield from changes(source.document.data, whole, Probes(policy, self.tools), observed.unlisted())
 
     def judge(self, source: Part, change: Change) -> Verdict:
-        """What notices a change."""
+        """Return what notices a change."""
         line = source.document.at(change.pointer)[0]
 
         def verdict(outcome: str, **more: Any) -> Verdict:
@@ -241,7 +248,7 @@ class _Ground:
         return Gate(policy, {**made_up_tools(change.made_up), **self.tools})
 
     def _stacks(self, source: Part, change: Change) -> Iterator[tuple[Stack, Policy]]:
-        """The policies that a file is part of, changed; what is none any more is left out."""
+        """Yield the changed policies that a file is part of, without those that no longer load."""
         for stack in self.policies:
             if source.path in stack:
                 try:
@@ -250,7 +257,7 @@ class _Ground:
                     continue
 
     def _notices(self, source: Part, change: Change) -> str | None:
-        """The first test that notices a change, else the first run."""
+        """Return the first test that notices a change, else the first run."""
         policies = dict(self._stacks(source, change))
         for stack, policy in policies.items():
             gate = self._gate(policy, change)
@@ -271,10 +278,10 @@ class _Ground:
             return True
         before = self.policies[stack]
         tools = self._gate(changed, change).tools
-        return same_words(before, changed) or compare_policies(before, changed, tools).equal
+        return equivalent(before, changed) or compare_policies(before, changed, tools).equal
 
     def _suggestion(self, stack: Stack, changed: Policy, change: Change) -> Mapping[str, Any] | None:
-        """A test that passes now and fails once the change is made; None where none is known."""
+        """Return a test that passes now and fails once the change is made, None if none is known."""
         before, after = Gate(self.policies[stack], self.tools), self._gate(changed, change)
         for question in self._questions(stack, changed, change):
             found, then = answer(question, before), answer(question, after)
@@ -288,7 +295,7 @@ class _Ground:
         return None
 
     def _questions(self, stack: Stack, changed: Policy, change: Change) -> Iterator[Question]:
-        """Questions that may show a change: the plain ones first, then what an exact comparison finds."""
+        """Yield questions that may show a change: the plain ones first, then those of an exact comparison."""
         yield from change.probes
         tools = self._gate(changed, change).tools
         for found in compare_policies(self.policies[stack], changed, tools).changes:
@@ -296,7 +303,7 @@ class _Ground:
 
 
 def _named(change: Change) -> str:
-    """A name for a test: no two changes have one."""
+    """Return a name for a test, different for every change."""
     text = f"guards: {change.what}"
     return text if len(text) <= 200 else f"{text[:180]} {digest(text)[:12]}"
 
@@ -306,7 +313,7 @@ def _stack(files: Sequence[Path]) -> Stack:
 
 
 def _fails(suite: Suite, gate: Gate) -> str | None:
-    """The first test of a suite that notices; where a line stands is no part of what a policy decides."""
+    """Return the first test of a suite that notices; line numbers are not part of what a policy decides."""
     for case in suite.cases:
         wanted = {key: value for key, value in case.wanted.items() if key != "at"}
         if answer(case.question, gate).differs(wanted):
@@ -315,12 +322,12 @@ def _fails(suite: Suite, gate: Gate) -> str | None:
 
 
 def _folders(runs: Path) -> list[Path]:
-    """The folders of runs below a folder; recordings under way are left out."""
+    """Return the folders of runs below a folder, without unfinished recordings."""
     return sorted(state.parent for state in runs.rglob(STATE) if state.parent.suffix not in UNFINISHED)
 
 
 def _recorded(folder: Path, root: Path, base: Path | None, overlays: Sequence[Path]) -> _Recorded:
-    """A run with the policy that it stands on. Raises InputError where that is in no file."""
+    """Return a run with the files of its policy. Raises InputError if the policy is not in files."""
     recorded = open_record(folder, root)
     files = [recorded.base / item["path"] for item in recorded.run["policy"]["files"]]
     if not files:
@@ -330,7 +337,7 @@ def _recorded(folder: Path, root: Path, base: Path | None, overlays: Sequence[Pa
 
 
 def _leaves(run: _Recorded, policy: Policy, root: Path) -> str | None:
-    """Why a run under another policy is another run; None where it stays the same."""
+    """Return why a run differs under another policy, None if it stays the same."""
     try:
         found = under(run.folder, policy, root=root)
     except InputError as error:
@@ -341,12 +348,12 @@ def _leaves(run: _Recorded, policy: Policy, root: Path) -> str | None:
 
 
 def as_yaml(test: Mapping[str, Any]) -> list[str]:
-    """A test as lines of a file of policy tests."""
+    """Return a test as lines of a file of policy tests."""
     lines = [f"{key}: {_as_json(value)}" for key, value in test.items()]
     return [f"{'  ' if i else '- '}{line}" for i, line in enumerate(lines)]
 
 
 def _as_json(value: object) -> str:
-    """JSON that YAML reads the same: what can be seen stands as it is, so that no half of a pair is escaped."""
+    """Return JSON that YAML reads alike: printable text is not escaped, so that no half of a surrogate pair is."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)

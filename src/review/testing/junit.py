@@ -15,7 +15,7 @@ _NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ff
 
 
 def junit(suites: Sequence[tuple[str, Sequence[Result]]]) -> str:
-    """The document for results by file. It holds no time and no host: the same results, the same bytes."""
+    """Return the document for results by file. It holds no time and no host, so equal results give equal bytes."""
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
         f"{HEAD}{_attributes(**_counts(r for _, rs in suites for r in rs))}>",

@@ -1,4 +1,4 @@
-"""The files that a policy is made of, changed in memory: read, merged, made a policy; when two say the same."""
+"""Policy files changed in memory: read them, merge them, and tell whether two policies say the same."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ class Part:
 
     @property
     def data(self) -> Mapping[str, Any]:
+        """The file's mapping."""
         data: Mapping[str, Any] = self.document.data
         return data
 
 
 def read_part(path: Path, name: str) -> Part:
-    """A file that a policy was loaded from."""
+    """Read a file that a policy was loaded from."""
     return Part(path, name, load_yaml(read_plain(path, 1 << 20), name))
 
 
 def policy_of(parts: Sequence[Mapping[str, Any]]) -> Policy:
-    """The policy of these files' data, merged as `Policy.load` does. Raises PolicyError."""
+    """Return the policy of some files' data, merged as `Policy.load` does. Raises PolicyError."""
     data: dict[str, Any] = {}
     for part in parts:
         _merge(data, part)
@@ -57,19 +58,19 @@ def _merge(into: dict[str, Any], part: Mapping[str, Any]) -> None:
 
 
 def made_up_tools(names: Iterable[str]) -> dict[str, Tool]:
-    """Tools that do nothing and take nothing, for names that no project has."""
+    """Return tools without arguments or effects, for names that no project has."""
     schema = {"type": "object", "additionalProperties": False, "properties": {}}
     return {
         name: Tool(name, "Nothing.", schema, schema, "pure", True, lambda _args, _io: {}) for name in names
     }
 
 
-def same_words(one: Policy, other: Policy) -> bool:
-    """Whether two policies say the same, save for the order, and for what nothing depends on."""
-    return _said(one) == _said(other)
+def equivalent(one: Policy, other: Policy) -> bool:
+    """Return whether two policies say the same, apart from order and from settings without effect."""
+    return _content(one) == _content(other)
 
 
-def _said(policy: Policy) -> tuple[Any, ...]:
+def _content(policy: Policy) -> tuple[Any, ...]:
     schedule = Schedule.of(policy.section("retry"))
     return (
         frozenset(policy.allowed),

@@ -22,8 +22,8 @@ LIMITS: Final = ("max_iterations", "max_tokens", "max_tool_calls", "max_result_b
 
 
 @dataclass(frozen=True)
-class Met:
-    """What tests and runs met that the policy does not list: what can be allowed by mistake, and be noticed."""
+class Unlisted:
+    """What tests and runs name and the policy does not list: if it is allowed by mistake, they can notice."""
 
     tools: tuple[str, ...] = ("unlisted",)
     origins: tuple[str, ...] = ("https://unlisted.test",)
@@ -33,7 +33,7 @@ class Met:
 
 @dataclass(frozen=True)
 class Change:
-    """One change: the place in its file, in words, the file's data after it.
+    """One change: the place in its file, what it is in words, and the file's data after it.
 
     `probes` are questions whose answers it may alter; `made_up` are tools that are allowed in it and that no
     project has.
@@ -46,12 +46,12 @@ class Change:
     made_up: tuple[str, ...] = ()
 
 
-def changes(data: Mapping[str, Any], whole: bool, probes: Probes, met: Met) -> Iterator[Change]:
-    """Every change of one source file that holds `data`; `whole` says that it is a policy and no overlay.
+def changes(data: Mapping[str, Any], whole: bool, probes: Probes, unlisted: Unlisted) -> Iterator[Change]:
+    """Yield every change of one source file that holds `data`; `whole`: it is a policy, not an overlay.
 
     `probes` knows the policy that the file is part of.
     """
-    made = _Changes(data, whole, probes, met)
+    made = _Changes(data, whole, probes, unlisted)
     for part in (
         made.sections,
         made.tools,
@@ -70,20 +70,20 @@ def changes(data: Mapping[str, Any], whole: bool, probes: Probes, met: Met) -> I
 
 
 class _Changes:
-    def __init__(self, data: Mapping[str, Any], whole: bool, probes: Probes, met: Met) -> None:
+    def __init__(self, data: Mapping[str, Any], whole: bool, probes: Probes, unlisted: Unlisted) -> None:
         self._data = data
         self._whole = whole
         self._probes = probes
-        self._met = met
+        self._unlisted = unlisted
 
     # ---- making one ----------------------------------------------------------------------------------------
 
     def _has(self, *keys: str) -> bool:
-        """Whether the file says something there."""
+        """Return whether the file has a value there."""
         return self._at(*keys) is not None
 
     def _may(self, *keys: str) -> bool:
-        """Whether something can be added there: an overlay's list replaces, so only to one that it brings."""
+        """Return whether something can be added: the list of an overlay replaces, so only to one that it has."""
         return self._whole or self._has(*keys)
 
     def _at(self, *keys: str) -> Any:
@@ -107,7 +107,7 @@ class _Changes:
         at: str = "",
         made_up: tuple[str, ...] = (),
     ) -> Change:
-        """The change that puts a value at some keys; None takes what is there away."""
+        """Return the change that puts a value at some keys; None removes what is there."""
         data = copy.deepcopy(dict(self._data))
         inner = data
         for key in keys[:-1]:
@@ -119,7 +119,7 @@ class _Changes:
         return Change("/" + "/".join(keys) + at, what, data, tuple(probes), made_up)
 
     def _dropped(self, keys: Sequence[str], what: str, probes: Any) -> Iterator[Change]:
-        """Each entry of a list dropped; `probes` gives the questions for an entry."""
+        """Yield a change for each entry of a list, dropped; `probes` gives the questions for an entry."""
         listed = self._list(*keys)
         for i, item in enumerate(listed):
             rest = listed[:i] + listed[i + 1 :]
@@ -154,7 +154,7 @@ class _Changes:
         for name in unlisted:
             what = f"unlisted tool {name!r} allowed"
             yield self._put(keys, [*allowed, name], what, self._probes.of_tool(name))
-        names = [name for name in self._met.tools if name not in {*allowed, *denied, *unlisted}]
+        names = [name for name in self._unlisted.tools if name not in {*allowed, *denied, *unlisted}]
         if names:
             yield self._put(
                 keys,
@@ -177,16 +177,16 @@ class _Changes:
                 rest[rest.index(text)] = wider
                 what = f"URL entry {text!r} loosened to {wider!r}"
                 yield self._put(keys, rest, what, self._probes.of_url(f"{wider}/beside"), at=f"/{i}")
-        if self._may(*keys) and self._met.origins:
-            added = [f"{origin}/" for origin in self._met.origins]
+        if self._may(*keys) and self._unlisted.origins:
+            added = [f"{origin}/" for origin in self._unlisted.origins]
             what = f"hosts that are not listed allowed, such as {added[0]!r}"
             yield self._put(keys, listed + added, what, self._probes.of_url(added[0]))
 
     def networks(self) -> Iterator[Change]:
         keys = ("private_networks",)
         yield from self._dropped(keys, "network", self._probes.of_network)
-        if self._may(*keys) and self._met.networks:
-            added = list(self._met.networks)
+        if self._may(*keys) and self._unlisted.networks:
+            added = list(self._unlisted.networks)
             what = f"networks that are not listed allowed, such as {added[0]!r}"
             yield self._put(keys, self._list(*keys) + added, what, self._probes.of_network(added[0]))
 
@@ -197,12 +197,12 @@ class _Changes:
             other = "read" if mode == "write" else "write"
             yield self._put(keys, None, f"mount {name!r} dropped", probes)
             yield self._put(keys, other, f"mount {name!r} for {other} instead of {mode}", probes)
-        if self._may("sandbox", "mounts") and self._met.mounts:
+        if self._may("sandbox", "mounts") and self._unlisted.mounts:
             change = self._put(
                 ("sandbox", "mounts"),
-                {**(self._at("sandbox", "mounts") or {}), **dict.fromkeys(self._met.mounts, "read")},
-                f"mounts that are not listed allowed, such as {self._met.mounts[0]!r}",
-                self._probes.of_mount(self._met.mounts[0]),
+                {**(self._at("sandbox", "mounts") or {}), **dict.fromkeys(self._unlisted.mounts, "read")},
+                f"mounts that are not listed allowed, such as {self._unlisted.mounts[0]!r}",
+                self._probes.of_mount(self._unlisted.mounts[0]),
             )
             yield change
 
@@ -281,7 +281,7 @@ class _Changes:
 
 @lru_cache(maxsize=1 << 16)
 def _read(text: str) -> tuple[str, Entry] | None:
-    """An entry as its origin, as written, and its parts; None for one that cannot be read."""
+    """Return the origin of an entry as written, and the parsed entry; None for a malformed one."""
     try:
         entry = parse_entry(text)
     except Malformed:
@@ -292,7 +292,7 @@ def _read(text: str) -> tuple[str, Entry] | None:
 
 
 def _wider(text: str) -> list[str]:
-    """The entry for the prefix above, and for the whole host; none for an entry of a whole host."""
+    """Return entries for the parent path and for the whole host; none for an entry of a whole host."""
     found = _read(text)
     if found is None or found[1].prefix == "/":
         return []
@@ -302,7 +302,7 @@ def _wider(text: str) -> list[str]:
 
 
 def _covers(wider: str, text: str) -> bool:
-    """Whether an entry allows whatever another one does."""
+    """Return whether an entry allows whatever another one does."""
     one, other = _read(wider), _read(text)
     if one is None or other is None:
         return False

@@ -1,4 +1,4 @@
-"""What tests and runs met that a policy does not list: tools, hosts, mounts, addresses."""
+"""Tools, hosts, mounts and addresses in tests and runs that a policy does not list."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ...runtime.policy.policy import Policy
 from ...runtime.resources.mount_path import parse_path
 from ...runtime.resources.url import Malformed, parse_url
 from ...runtime.tools.contract import Tool
-from .mutations import Met
+from .mutations import Unlisted
 from .policy_tests import Case
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
-_MOST: Final = 50  # of each; more would show no more
+_MOST: Final = 50  # of each kind; more would show nothing new
 
 
-class Meeting:
-    """Collects them, in the order met."""
+class Observed:
+    """Collects what a policy does not list, in the order it was observed."""
 
     def __init__(self, policy: Policy, tools: Mapping[str, Tool]) -> None:
         self._policy = policy
@@ -30,24 +30,26 @@ class Meeting:
         self._mounts: dict[str, None] = {}
         self._networks: dict[str, None] = {}
 
-    def met(self) -> Met:
-        """What was met; of a kind that nobody met, an example."""
-        plain = Met()
-        return Met(
+    def unlisted(self) -> Unlisted:
+        """Return what was observed; for a kind without any, an example."""
+        plain = Unlisted()
+        return Unlisted(
             tuple(self._names)[:_MOST] or plain.tools,
             tuple(self._origins)[:_MOST] or plain.origins,
             tuple(self._mounts)[:_MOST] or plain.mounts,
             tuple(self._networks)[:_MOST] or plain.networks,
         )
 
-    def test(self, cases: Iterable[Case]) -> None:
+    def add_tests(self, cases: Iterable[Case]) -> None:
+        """Note what policy tests ask about."""
         for case in cases:
             if "call" in case.question:
                 self._call(case.question["call"]["tool"], case.question["call"]["arguments"])
             elif "late" in case.question:
                 self._fact(case.question["late"])
 
-    def run(self, lines: Sequence[Mapping[str, Any]]) -> None:
+    def add_run(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Note what a recorded run called and met."""
         for line in lines[1:-1]:
             for call in line["intended_tool_calls"]:
                 self._call(call["name"], call["arguments"])

@@ -50,7 +50,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class Result:
-    """One test held against a policy."""
+    """One test with the answer of a policy."""
 
     file: str
     case: Case
@@ -59,11 +59,12 @@ class Result:
 
     @property
     def place(self) -> str:
+        """The test's file and line."""
         return f"{self.file}:{self.case.line}"
 
     @property
     def problem(self) -> str:
-        """What was expected and what came, in one line; empty where they are the same."""
+        """The expected and the actual answer in one line; empty if they agree."""
         if self.ok:
             return ""
         wanted, found = self.case.wanted, self.found.to_dict()
@@ -72,6 +73,7 @@ class Result:
         return f"expected {_words(wanted)}, got {_words(got)} ({visible(self.found.at)})"
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON data."""
         return {
             "name": self.case.name,
             "line": self.case.line,
@@ -119,7 +121,7 @@ def _document(path: Path, name: str) -> Document:
     try:
         return load_yaml(read_plain(path, _MAX_BYTES), name, max_bytes=_MAX_BYTES)
     except NotPlain:
-        raise InputError("is no plain file", file=str(path), remedy="name a YAML file") from None
+        raise InputError("is not a regular file", file=str(path), remedy="name a YAML file") from None
     except OSError as error:
         gone = isinstance(error, FileNotFoundError)
         what = "no such file of policy tests" if gone else f"unreadable ({type(error).__name__})"
@@ -152,7 +154,7 @@ def _check(document: Document, name: str) -> None:
 
 
 def _wrong(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """What a JSON Schema cannot say of a test: a key, what is wrong, what to do."""
+    """Return what is wrong with a test beyond its JSON Schema: a key, the problem, the remedy."""
     kinds = [kind for kind in KINDS if kind in test]
     if len(kinds) != 1:
         what = f"asks {' and '.join(kinds)}" if kinds else "asks nothing"
@@ -161,7 +163,7 @@ def _wrong(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
     for key in (*_EXPECTED[1:], "used"):
         if key in test and key not in KINDS[kind] and not (key == "used" and kind in USED):
             has = ", ".join([*KINDS[kind], *(["used"] if kind in USED else [])])
-            return f"/{key}", f"{key} says nothing of a test of {kind}", f"it has {has}"
+            return f"/{key}", f"{key} does not apply to a test of {kind}", f"it has {has}"
     for key in test.get("used", ()):
         if key not in USED[kind]:
             return f"/used/{key}", f"{kind} does not depend on {key}", f"give {', '.join(USED[kind])}"
@@ -186,7 +188,7 @@ def _wrong_fact(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
     if {"path", "access"} <= keys <= {"path", "access", "found"}:
         return None
     remedy = "give target with hop or address, or path with access, and perhaps found"
-    return "/late", "this is no fact that is met while a tool runs", remedy
+    return "/late", "this is not a fact that a running tool can meet", remedy
 
 
 def _inside(document: Document, name: str, root: Path, place: str, pointer: str) -> Path:
@@ -198,7 +200,7 @@ def _inside(document: Document, name: str, root: Path, place: str, pointer: str)
         elif not path.is_file():
             problem = f"there is no policy file {shown(place)}", "name a file under policy/"
     except (OSError, RuntimeError, ValueError):
-        problem = "is no usable path", "use a path below the project's root"
+        problem = "is not a usable path", "use a path below the project's root"
     if problem is not None:
         line, column = document.place(pointer, True)
         raise InputError(problem[0], file=name, line=line, column=column, remedy=problem[1])
@@ -214,20 +216,20 @@ def _case(test: Mapping[str, Any], document: Document, index: int) -> Case:
 # ---- holding -------------------------------------------------------------------------------------------------
 
 
-def held(suite: Suite, gate: Gate) -> Iterable[Result]:
-    """Each test of a suite against the policy of a gate, in order."""
+def results_of(suite: Suite, gate: Gate) -> Iterable[Result]:
+    """Yield the result of each test of a suite against the policy of a gate, in order."""
     for case in suite.cases:
         found = answer(case.question, gate)
         yield Result(suite.file, case, found, not found.differs(case.wanted))
 
 
 def project_tools(root: Path, names: Iterable[str]) -> dict[str, Tool]:
-    """The tools of these names, and all that the project has."""
+    """Return the tools of some names, and all that the project has."""
     there = {path.stem for path in (root / "tools").glob("*.py")}
     return tools_of(sorted({*names, *there}), root)
 
 
 def run_suite(suite: Suite, root: Path) -> tuple[Policy, list[Result]]:
-    """A suite against the policy that it is about. Raises InputError where that cannot be had."""
+    """Run a suite against its policy. Raises InputError if the policy cannot be loaded."""
     policy = Policy.load(suite.stack[0], suite.stack[1:], root=root)
-    return policy, list(held(suite, Gate(policy, tools_of(policy.allowed, root))))
+    return policy, list(results_of(suite, Gate(policy, tools_of(policy.allowed, root))))

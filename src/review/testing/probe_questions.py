@@ -1,6 +1,6 @@
-"""Questions whose answers a change of a policy may alter: what a policy test that notices it would ask.
+"""Questions whose answers a change of a policy may alter, for policy tests that notice the change.
 
-A question is no more than a guess; whether it notices the change is found by asking it of both policies.
+A question is a guess; whether it shows the change is found by asking both policies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SECRETS: Final[Mapping[str, str]] = {
     "slack_token": "xoxb-" + "x" * 12,
 }
 _FEW: Final = 8  # calls of one tool that break limits
-_UNHEARD_OF: Final = {"call": {"tool": "unlisted", "arguments": {}}}
+_UNLISTED: Final = {"call": {"tool": "unlisted", "arguments": {}}}
 
 
 class Probes:
@@ -48,10 +48,12 @@ class Probes:
     # ---- by what is changed --------------------------------------------------------------------------------
 
     def of_tool(self, name: str) -> list[Question]:
+        """Return questions about a call of a tool."""
         tool = self.tools.get(name)
         return [{"call": {"tool": name, "arguments": {} if tool is None else self._arguments(tool)}}]
 
     def of_url(self, entry: str) -> list[Question]:
+        """Return questions about an entry of the URL allowlist."""
         try:
             target = parse_entry(entry)
         except Malformed:
@@ -66,12 +68,14 @@ class Probes:
         ]
 
     def of_network(self, text: str) -> list[Question]:
+        """Return questions about a private network."""
         address = str(ipaddress.ip_network(text)[0])
         entries = self._policy.data.get("url_allowlist", ())
         targets = [entry if "://" in entry else f"https://{entry}" for entry in entries[:1]]
         return [{"late": {"target": target, "address": address}} for target in targets]
 
     def of_mount(self, name: str) -> list[Question]:
+        """Return questions about a mount."""
         path = f"{name}/file"
         return [
             *self._calls("path:read", path),
@@ -81,7 +85,7 @@ class Probes:
         ]
 
     def of_schema(self) -> list[Question]:
-        """Calls that break nothing but a limit of a value."""
+        """Return calls that break nothing but a limit of a value."""
         found: list[Question] = []
         for tool in self._tools():
             schema = dict(tool.input_schema)
@@ -91,6 +95,7 @@ class Probes:
         return sorted(found, key=lambda question: len(str(question)))
 
     def of_limit(self, name: str, limit: int) -> list[Question]:
+        """Return questions about a limit of the budgets."""
         places = sorted({max(limit - 1, 0), limit})
         if name in ("max_iterations", "max_tokens"):
             used = name.removeprefix("max_")
@@ -100,33 +105,40 @@ class Probes:
         return [{**call, "used": {"tool_calls": number}} for call in self._some_calls() for number in places]
 
     def of_wrap_up(self) -> list[Question]:
+        """Return questions about the last step within the limits."""
         last = max(self._policy.limits["max_iterations"] - 1, 0)
         return [{"step": True, "used": {"iterations": last}}]
 
     def of_repeats(self, limit: int) -> list[Question]:
+        """Return questions about the limit of repeated calls."""
         places = sorted({max(limit - 1, 0), limit})
         return [{**call, "used": {"repeats": number}} for call in self._some_calls() for number in places]
 
     def of_retries(self, limit: int) -> list[Question]:
+        """Return questions about the number of retries."""
         return [{"retry": {"attempt": number}} for number in sorted({max(limit, 1), limit + 1})]
 
     def of_backoff(self) -> list[Question]:
+        """Return questions about the waits between attempts."""
         return [
             {"retry": {"attempt": 1}},
             {"retry": {"attempt": 1, "retry_after_ms": 3_600_000}},
         ]
 
     def of_denial(self) -> list[Question]:
-        return [_UNHEARD_OF]
+        """Return questions about what follows a denial."""
+        return [_UNLISTED]
 
     def of_approval(self) -> list[Question]:
+        """Return questions about calls that need approval."""
         return [question for name in self._policy.approval_for for question in self.of_tool(name)]
 
     def of_secret(self, kind: str) -> list[Question]:
+        """Return questions about a kind of secret."""
         return [{"text": f"It says {_SECRETS[kind]} there."}] if kind in _SECRETS else []
 
     def of_section(self, name: str) -> list[Question]:
-        """Questions to all that a section says."""
+        """Return questions about everything in a section."""
         policy, found = self._policy, list[Question]()
         if name == "tool_registry":
             found = [question for tool in self.tools for question in self.of_tool(tool)]
@@ -163,7 +175,7 @@ class Probes:
         return (self.tools[name] for name in self.allowed if name in self.tools)
 
     def _calls(self, kind: str, value: str) -> Iterator[Question]:
-        """A call of each allowed tool that takes such a resource."""
+        """Yield a call of each allowed tool that takes such a resource."""
         for tool in self._tools():
             for path in (resource.path for resource in tool.resources if resource.kind == kind):
                 arguments = self._arguments(tool, path, value)
@@ -171,7 +183,7 @@ class Probes:
                     yield {"call": {"tool": tool.name, "arguments": arguments}}
 
     def _arguments(self, tool: Tool, path: Path = (), value: str = "") -> dict[str, Any]:
-        """Arguments that a tool may take, as short as it goes; with a value at a path, if there is one."""
+        """Return the shortest arguments that a tool may take; if `path` is given, with `value` there."""
         texts = self._texts(tool) | ({path: [value]} if path else {})
         schema = with_texts(canonical(dict(tool.input_schema)), texts)
         if path:
@@ -180,7 +192,7 @@ class Probes:
         return next(values, {})
 
     def _texts(self, tool: Tool) -> dict[Path, list[str]]:
-        """A text for each place of a tool's arguments that holds a resource."""
+        """Return a text for each place of a tool's arguments that holds a resource."""
         return {resource.path: [self._text(resource.kind)] for resource in tool.resources}
 
     def _text(self, kind: str) -> str:
@@ -192,7 +204,7 @@ class Probes:
 
 
 def of_witness(found: Witness) -> Iterator[Question]:
-    """The questions of an event that two policies decide otherwise."""
+    """Yield the questions of an event that two policies decide differently."""
 
     def with_used(kind: str, value: object) -> Question:
         used = {name: count for name, count in found.used.items() if name in USED[kind]}

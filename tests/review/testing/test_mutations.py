@@ -14,7 +14,7 @@ from tachograph.fail.errors import PolicyError
 from tachograph.review.testing.answers import answer
 from tachograph.review.testing.coverage import UNGUARDED, as_yaml
 from tachograph.review.testing.merge import made_up_tools, policy_of
-from tachograph.review.testing.mutations import LIMITS, Met, changes
+from tachograph.review.testing.mutations import LIMITS, Unlisted, changes
 from tachograph.review.testing.probe_questions import Probes
 from tachograph.runtime.core.redaction import PATTERNS
 from tachograph.runtime.policy.gate import Gate
@@ -119,7 +119,7 @@ def test_what_an_overlay_brings_is_guarded_over_its_policy(tmp_path: Path) -> No
 @given(data=policies())
 def test_every_entry_is_changed_and_nothing_else_is(data: dict[str, Any]) -> None:
     policy = Policy.from_dict(data)
-    made = list(changes(policy.data, True, Probes(policy, TOOLS), Met()))
+    made = list(changes(policy.data, True, Probes(policy, TOOLS), Unlisted()))
     whats = [change.what for change in made]
     assert len(set(whats)) == len(whats)
     for word, listed in [
@@ -155,7 +155,7 @@ def test_the_changes_of_a_policy_are_these() -> None:
             "approval": {"required_for": ["write"], "timeout_s": 9},
         }
     )
-    made = list(changes(policy.data, True, Probes(policy, TOOLS), Met()))
+    made = list(changes(policy.data, True, Probes(policy, TOOLS), Unlisted()))
     names = ["search", "write", "shell", "fetch", "read", "summarize"]
     assert [change.what for change in made if change.what.split()[0] != "section"] == [
         "allowed tool 'search' dropped",
@@ -194,7 +194,7 @@ def test_a_wider_url_entry_takes_the_place_of_what_it_covers() -> None:
     policy = Policy.from_dict({"schema": "policy/v1", "url_allowlist": [*LISTED]})
     made = {
         change.what: change.data["url_allowlist"]
-        for change in changes(policy.data, True, Probes(policy, {}), Met())
+        for change in changes(policy.data, True, Probes(policy, {}), Unlisted())
         if "loosened" in change.what
     }
     others = [entry for entry in LISTED if "a.test" not in entry]

@@ -294,21 +294,21 @@ REFUSED: list[tuple[str, str]] = [
         "step does not depend on repeats; give iterations, tokens",
     ),
     ("result_bytes: 1, expect: deny, used: {tokens: 1}", "result_bytes does not depend on tokens;"),
-    ("text: x, expect: x, used: {tokens: 1}", "used says nothing of a test of text; it has at"),
-    ("text: x, expect: x, rule: approval", "rule says nothing of a test of text; it has at"),
+    ("text: x, expect: x, used: {tokens: 1}", "used does not apply to a test of text; it has at"),
+    ("text: x, expect: x, rule: approval", "rule does not apply to a test of text; it has at"),
     (
         f"{GOOD}, wait_ms: [1, 2]",
-        "wait_ms says nothing of a test of call; it has rule, at, then, timeout_s, used",
+        "wait_ms does not apply to a test of call; it has rule, at, then, timeout_s, used",
     ),
     (f"{GOOD}, rule: url_allow_list", "there is no rule 'url_allow_list'; did you mean 'url_allowlist'?"),
     (f"{GOOD}, rule: x", "there is no rule 'x'; one of tool_registry, url_allowlist,"),
     (f"{GOOD}, then: end", "must be one of ends, goes_on; did you mean 'ends'?"),
-    ("late: {hop: 1}, expect: deny", "this is no fact that is met while a tool runs; give target with hop"),
+    ("late: {hop: 1}, expect: deny", "this is not a fact that a running tool can meet; give target with hop"),
     (
         'late: {target: x, hop: 1, address: "::1"}, expect: deny',
-        "this is no fact that is met while a tool runs",
+        "this is not a fact that a running tool can meet",
     ),
-    ("late: {path: a/b}, expect: deny", "this is no fact that is met while a tool runs"),
+    ("late: {path: a/b}, expect: deny", "this is not a fact that a running tool can meet"),
     ("late: {path: a/b, access: execute}, expect: deny", "must be one of read, write; choose one of them"),
     ("result_bytes: -1, expect: deny", "breaks the limit minimum=0; mend the value"),
     ("retry: {attempt: 0}, expect: retry", "breaks the limit minimum=1; mend the value"),
@@ -341,7 +341,7 @@ def test_a_file_that_is_wrong_is_refused_in_one_line(root: Path, test: str, said
             "schema: policy-tests/v1\npolicy: {overlays: [../x.yaml]}",
             "2:21: leads out of the project; use a path",
         ),
-        ('schema: policy-tests/v1\npolicy: {file: "a\\0b"}', "2:16: is no usable path; use a path below"),
+        ('schema: policy-tests/v1\npolicy: {file: "a\\0b"}', "2:16: is not a usable path; use a path below"),
         (
             "schema: policy-tests/v1\npolicy: {overlay: [x]}",
             "2:10: unknown key 'overlay'; did you mean 'overlays'?",
@@ -379,7 +379,7 @@ def test_what_is_no_file_of_tests_is_refused(root: Path, text: str) -> None:
 
 
 def test_a_folder_or_nothing_is_no_file_of_tests(root: Path) -> None:
-    with pytest.raises(InputError, match="is no plain file; name a YAML file"):
+    with pytest.raises(InputError, match="is not a regular file; name a YAML file"):
         load_suite(root / "policy/tests", root)
     with pytest.raises(InputError, match="no such file of policy tests; name a file such as"):
         load_suite(root / "policy/tests/none.yaml", root)
