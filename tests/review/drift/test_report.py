@@ -182,7 +182,7 @@ def test_a_script_that_points_into_a_denial_is_told_so(project: Path) -> None:
     found = examine(project / INFORMED, root=project)
     assert not found.judged and found.lines[0].endswith(
         "pointer '/text' finds nothing in result 1, which is a denial by url_allowlist: "
-        '"https://corpus.test" is not in url_allowlist; mend the policy, or what the script does then'
+        '"https://corpus.test" is not in url_allowlist; fix the policy, or what the script does then'
     )
 
 
