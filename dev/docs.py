@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tachograph.evidence.files.manifest import STATE
 from tachograph.evidence.files.report import inert
@@ -15,12 +15,15 @@ from tachograph.fail.catalog import ENDINGS, MODES, Denied, Happening, classify,
 from tachograph.fail.errors import InputError, RecordError
 from tachograph.runtime.core.lines import Line
 from tachograph.runtime.journal import ledger
+from tachograph.runtime.journal.ledger import ledger_schema
 from tachograph.tracing.spans import spans_of
 
 GATES: Final = "docs/policy-gates.md"
 MODES_PAGE: Final = "docs/failure-modes.md"
 CATALOG: Final = "src/fail/failure_modes.md"
 CAPABILITIES: Final = "docs/capabilities.md"
+EVIDENCE: Final = "docs/evidence.md"
+LINES: Final = ("<!-- lines -->\n", "<!-- /lines -->")  # around the table of the ledger's schema
 # in the order of the tree
 SPANS: Final = ("agent_run", "agent_step", "llm_call", "policy_check", "tool_call", "retry_attempt")
 KINDS: Final = ("canonical", "policy_gates", "failure_modes", "loop", "live")
@@ -31,6 +34,9 @@ def pages(root: Path) -> dict[str, str]:
     out = {GATES: _gates(root), MODES_PAGE: _failure_modes(root), CAPABILITIES: _capabilities(root)}
     if (root / CATALOG).parent.is_dir():  # beside the code, where a project has it
         out[CATALOG] = _catalog()
+    evidence = _text(root, EVIDENCE)
+    if evidence is not None:
+        out[EVIDENCE] = _with_lines(evidence)
     return out
 
 
@@ -88,6 +94,38 @@ def _runs(root: Path, kind: str) -> list[tuple[str, str, list[Line]]]:
             ) from error
         out.append((folder.name, str(task.data["title"]), lines))
     return out
+
+
+def _with_lines(text: str) -> str:
+    """Return the page with the table of the ledger's schema written anew; without the marks it stays as it is."""
+    before, begin, rest = text.partition(LINES[0])
+    _, end, after = rest.partition(LINES[1])
+    if not begin or not end:
+        return text
+    rows = ["| line or entry | key | JSON | holds |", "|---|---|---|---|"]
+    for name, schema in ledger_schema()["$defs"].items():
+        required = schema.get("required", ())
+        for key, part in schema.get("properties", {}).items():
+            mark = "" if key in required else "?"
+            rows.append(f"| `{name}` | `{key}`{mark} | {_json_kind(part)} | {part.get('description', '')} |")
+    return f"{before}{begin}\n" + "\n".join(rows) + f"\n\n{end}{after}"
+
+
+def _json_kind(part: dict[str, Any]) -> str:
+    """Return what a schema allows, in a word or two."""
+    if "const" in part:
+        return f"`{part['const']}`"
+    if "enum" in part:
+        return " ".join(f"`{word}`" for word in part["enum"])
+    if "$ref" in part:
+        return f"`{part['$ref'].rpartition('/')[2]}`"
+    if "anyOf" in part:
+        return " or ".join(_json_kind(choice) for choice in part["anyOf"])
+    kinds = part.get("type", "any")
+    items = part.get("items", {})
+    if "$ref" in items:
+        return f"array of {_json_kind(items)}"
+    return kinds if isinstance(kinds, str) else " or ".join(kinds)
 
 
 def _capabilities(root: Path) -> str:

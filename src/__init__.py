@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .adapters.functions import tool_from_function
     from .evidence.checking.replay import replay
     from .evidence.recording.record import record
     from .evidence.recording.resume import resume
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
         TransientModelError,
     )
     from .runtime.agent import Agent
-    from .runtime.core.clock import SystemClock, VirtualClock
+    from .runtime.core.clock import Clock, SystemClock, VirtualClock
     from .runtime.core.effects import Answer, AskHuman, AskModel, Call, Decided, Invoke, Outcome, Wait
     from .runtime.driver.ports import RunEvent
+    from .runtime.models.providers import open_model
     from .runtime.models.scripted import Stub
     from .runtime.models.types import LLMInput, LLMOutput, ToolCall, ToolSpec
     from .runtime.policy.gate import Counters, Decision, decide
@@ -46,16 +48,19 @@ if TYPE_CHECKING:
     from .runtime.tools.contract import Tool
     from .runtime.tools.loader import load_module
     from .runtime.workspace.mounts import Host, Mount
+    from .runtime.workspace.tool_io import IO
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "IO",
     "Agent",
     "Answer",
     "AskHuman",
     "AskModel",
     "Call",
     "Cancelled",
+    "Clock",
     "CorpusError",
     "Counters",
     "Decided",
@@ -93,9 +98,11 @@ __all__ = [
     "__version__",
     "decide",
     "load_module",
+    "open_model",
     "record",
     "replay",
     "resume",
+    "tool_from_function",
 ]
 
 _NAMES = {
@@ -108,7 +115,7 @@ _NAMES = {
         "TaskError ToolError TransientModelError"
     ),
     "runtime.agent": "Agent",
-    "runtime.core.clock": "SystemClock VirtualClock",
+    "runtime.core.clock": "Clock SystemClock VirtualClock",
     "runtime.core.effects": "Answer AskHuman AskModel Call Decided Invoke Outcome Wait",
     "runtime.policy.gate": "Counters Decision decide",
     "runtime.driver.ports": "RunEvent",
@@ -119,6 +126,9 @@ _NAMES = {
     "runtime.tools.contract": "Tool",
     "runtime.tools.loader": "load_module",
     "runtime.workspace.mounts": "Host Mount",
+    "runtime.workspace.tool_io": "IO",
+    "runtime.models.providers": "open_model",
+    "adapters.functions": "tool_from_function",
 }
 _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import jsonschema_rs
+
 from tachograph.evidence.files.rebuild import rebuild
 from tachograph.fail.catalog import ENDINGS, MODES
 from tachograph.runtime.agent import Agent
@@ -218,6 +220,15 @@ def perform(
     return ran
 
 
+LINES = ledger.ledger_schema()
+_FITS = jsonschema_rs.validator_for(LINES)
+
+
+def misfits(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What of ledger lines does not fit their JSON Schema."""
+    return [error.message for line in lines for error in _FITS.iter_errors(line)]
+
+
 def replay_of(agent: Agent, lines: list[dict[str, Any]]) -> list[str]:
     """The ledger that a run gives when every effect is answered from its ledger."""
     clock = RecordedClock.of(lines)
@@ -240,6 +251,7 @@ def replay_of(agent: Agent, lines: list[dict[str, Any]]) -> list[str]:
 def well_formed(state: bytes) -> tuple[list[dict[str, Any]], list[Span]]:
     """The lines and spans of a ledger that is sound in itself; fails where it is not."""
     lines = list(ledger.read(state, "state.jsonl"))
+    assert misfits(lines) == []
     spans = spans_of(lines)
     _no_floats(state)
     rebuild(state, "state.jsonl")

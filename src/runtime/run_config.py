@@ -3,19 +3,64 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from ..fail.catalog import Ending
 from .core.clock import Clock
+from .core.lines import DecisionEntry, StepLine, ToolResultEntry, UsageEntry
 from .driver.ports import Approve, DurabilityPort, Executor, Inject
 from .workspace.workspace import Workspace
 
 
-class StepLines(Sequence[dict[str, Any]]):
-    """The step lines of a run, decoded afresh on access."""
+class StepView(Mapping[str, Any]):
+    """One step of a finished run, to be read: its ledger line as a mapping, and its main parts by name.
+
+    `raw` is the decoded line itself, in the shape of `StepLine`.
+    """
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: StepLine) -> None:
+        self.raw = raw
+
+    @property
+    def index(self) -> int:
+        """The step's number, from 1."""
+        return self.raw["step_index"]
+
+    @property
+    def decisions(self) -> Sequence[DecisionEntry]:
+        """What the gate said, in the order in which it spoke."""
+        return self.raw["policy_decisions"]
+
+    @property
+    def calls(self) -> Sequence[ToolResultEntry]:
+        """What came of each proposed call, in order."""
+        return self.raw["tool_results"]
+
+    @property
+    def usage(self) -> UsageEntry:
+        """Tokens of the model call."""
+        return self.raw["usage"]
+
+    def __getitem__(self, key: str) -> Any:
+        return cast(dict[str, Any], self.raw)[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.raw)
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def __repr__(self) -> str:
+        return f"StepView({self.raw!r})"
+
+
+class StepLines(Sequence[StepView]):
+    """The steps of a run, decoded afresh on access, so that no reader can change another's."""
 
     def __init__(self, texts: list[str]) -> None:
         self._texts = texts
@@ -24,13 +69,13 @@ class StepLines(Sequence[dict[str, Any]]):
         return len(self._texts)
 
     @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    def __getitem__(self, index: int) -> StepView: ...
     @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+    def __getitem__(self, index: slice) -> list[StepView]: ...
+    def __getitem__(self, index: int | slice) -> StepView | list[StepView]:
         if isinstance(index, slice):
-            return [json.loads(text) for text in self._texts[index]]
-        return json.loads(self._texts[index])  # type: ignore[no-any-return]
+            return [StepView(json.loads(text)) for text in self._texts[index]]
+        return StepView(json.loads(self._texts[index]))
 
 
 @dataclass(frozen=True, slots=True)

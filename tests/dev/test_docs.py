@@ -53,7 +53,13 @@ def test_every_run_has_its_row() -> None:
         listed = [re.match(r"\[`(\w+)`\]", row[0]) for row in rows((ROOT / page).read_text(), title)]
         names = [found[1] for found in listed if found]
         assert names == [run.name for run in all_runs() if run.parent.name == kind]
-    assert set(docs.pages(ROOT)) == {docs.GATES, docs.MODES_PAGE, docs.CATALOG, docs.CAPABILITIES}
+    assert set(docs.pages(ROOT)) == {
+        docs.GATES,
+        docs.MODES_PAGE,
+        docs.CATALOG,
+        docs.EVIDENCE,
+        docs.CAPABILITIES,
+    }
 
 
 def test_the_pages_repeat_the_catalog() -> None:

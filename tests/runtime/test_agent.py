@@ -261,8 +261,12 @@ def test_the_answer_and_steps_of_a_result() -> None:
     )
     assert len(result.steps) == 2 and result.steps[-1]["llm_output"]["final_answer"] == "42"
     assert [step["step_index"] for step in result.steps[:]] == [1, 2]
-    _spoil(result.steps[0])
-    assert result.steps[0]["step_index"] == 1
+    step = result.steps[0]
+    assert (step.index, step.calls, step.usage) == (1, step["tool_results"], step["usage"])
+    assert [entry["decision"] for entry in step.decisions] == ["allow"] and set(step) == set(step.raw)
+    _spoil(step.raw)
+    assert result.steps[0]["step_index"] == 1 and "steps" not in repr(result)
+    assert not hasattr(step, "__setitem__")
 
 
 # ---- refusals ------------------------------------------------------------------------------------------

@@ -26,10 +26,10 @@ from ...runtime.formats import canonical_json
 from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.durable_run import DurableRun
 from ...runtime.journal.journal import DURABILITY, JOURNAL, Journal
-from ...runtime.run_config import RunConfig, RunResult
+from ...runtime.run_config import RunConfig, RunResult, StepLines
 from ..files import manifest
 from ..files.folder import MOUNTS, Folder
-from ..files.manifest import MANIFEST, SEAL
+from ..files.manifest import MANIFEST, SEAL, STATE
 from ..files.writer import Writer
 from ..tasks.expect import differences
 
@@ -69,7 +69,12 @@ def record(
         result = record_run(agent, config, Path(out), listeners=(*listeners, *extra), durability=durability)
     if result.mode == "interrupted":
         raise exit_for(result.signum)
-    return result
+    return dataclasses.replace(result, steps=steps_in(Path(out)))
+
+
+def steps_in(folder: Path) -> StepLines:
+    """Return the steps of the run whose files are in a folder."""
+    return StepLines((folder / STATE).read_text(encoding="utf-8").split("\n")[1:-2])
 
 
 def spare(out: Path, run_id: str, remedy: str) -> None:

@@ -22,13 +22,13 @@ from ...runtime.journal.durable_run import DONE, NOT_DONE, DurableRun
 from ...runtime.journal.journal import JOURNAL, Journal, Journaled, read_journal
 from ...runtime.models.types import Model
 from ...runtime.policy.policy import Policy
-from ...runtime.run_config import RunConfig, RunResult, StepLines
+from ...runtime.run_config import RunConfig, RunResult
 from ..files.folder import MOUNTS, Folder
 from ..files.json_diff import differences
 from ..files.manifest import STATE
 from ..files.report import visible
 from ..tasks.task import load_task
-from .record import Making, package
+from .record import Making, package, steps_in
 from .recorded import agent_of, project_of
 
 # what a run is held to, and where it is kept if it misses that
@@ -217,10 +217,10 @@ class Resuming:
 
 def _result_in(folder: Path) -> RunResult:
     """How the run ended whose files are in a folder."""
-    lines = (folder / STATE).read_text(encoding="utf-8").split("\n")[:-1]
-    end = json.loads(lines[-1])
-    steps = StepLines(lines[1:-1])
-    return RunResult(end["terminal_reason"], end["final_answer"], steps, end["run_id"], end["failure_mode"])
+    end = json.loads((folder / STATE).read_text(encoding="utf-8").split("\n")[-2])
+    return RunResult(
+        end["terminal_reason"], end["final_answer"], steps_in(folder), end["run_id"], end["failure_mode"]
+    )
 
 
 def _clock(clock: Clock, found: Journaled) -> RecordedClock:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ...fail.errors import Cancelled, Interrupted, TransientModelError
 from ...runtime.core.clock import Clock
@@ -12,33 +12,32 @@ from ...runtime.core.effects import AskModel, Effect, Invoke
 from ...runtime.driver.ports import Inject
 from ...runtime.workspace.tool_io import IO
 
-if TYPE_CHECKING:
-    from .task import Task
-
 SIGINT = 2
 
 
-def faults_of(task: Task, clock: Clock) -> Inject | None:
-    """What stands between effects and the world in this task, or None where it has no faults.
+def faults_of(
+    faults: Sequence[Mapping[str, Any]], error: Callable[[str, str, str], Exception], clock: Clock
+) -> Inject | None:
+    """Return what stands between effects and the world in a task, or None where it has no faults.
+
+    `error` makes the complaint about the place of a JSON Pointer in the task, with a remedy.
 
     A fault without `attempt` meets every attempt; `returns` replaces a tool's result; `delays_ms` is a part
     of the run's time.
     """
     table = []
-    for i, fault in enumerate(task.data.get("faults", ())):
+    for i, fault in enumerate(faults):
         raises = fault.get("raises")
         if raises is not None and exception_named(raises) is None:
-            raise task.error(
+            raise error(
                 f"/faults/{i}/raises",
                 f"{raises!r} is no builtin exception that can be raised without arguments",
                 "name one such as ConnectionError",
             )
         if fault["target"] != "model" and "call" not in fault:
-            raise task.error(
-                f"/faults/{i}", f"a fault of a {fault['target']} needs call", "count calls from 0"
-            )
+            raise error(f"/faults/{i}", f"a fault of a {fault['target']} needs call", "count calls from 0")
         if fault["target"] == "io" and ("raises" not in fault or "returns" in fault):
-            raise task.error(f"/faults/{i}", "a fault of io raises and returns nothing", "give raises")
+            raise error(f"/faults/{i}", "a fault of io raises and returns nothing", "give raises")
         table.append(fault)
     if not table:
         return None
@@ -64,7 +63,7 @@ def exception_named(name: str) -> type[BaseException] | None:
     return found
 
 
-def _meets(fault: dict[str, Any], effect: Effect) -> bool:
+def _meets(fault: Mapping[str, Any], effect: Effect) -> bool:
     if isinstance(effect, AskModel):
         same = fault["target"] == "model"
     elif isinstance(effect, Invoke):
@@ -75,7 +74,7 @@ def _meets(fault: dict[str, Any], effect: Effect) -> bool:
     return bool(same and fault["step"] == effect.step and attempt == effect.attempt)
 
 
-def _perform(fault: dict[str, Any], io: IO | None, real: Callable[[], Any], clock: Clock) -> Any:
+def _perform(fault: Mapping[str, Any], io: IO | None, real: Callable[[], Any], clock: Clock) -> Any:
     clock.sleep(fault.get("delays_ms", 0))
     if "cancels" in fault:
         raise Interrupted(SIGINT) if fault["cancels"] == "interrupted" else Cancelled("by the task")

@@ -218,7 +218,7 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
         approve=_approvals(data.get("approvals", ())),
         task=about,
         prepare=lambda workspace: _prepare(task, workspace),
-        inject=faults_of(task, clock),
+        inject=faults_of(task.data.get("faults", ()), task.error, clock),
     )
     return agent, replace(config, deadline_s=data.get("deadline_s"))
 

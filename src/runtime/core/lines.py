@@ -5,8 +5,6 @@ every recorded run together. A `result` or `arguments` is canonical text (a `Fra
 written, and decoded JSON in one that was read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Literal, NotRequired, Required, TypedDict

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import RecordError
@@ -18,6 +19,13 @@ from ..core.lines import Line as Line
 from ..formats import canonical_json
 
 SCHEMA: Final = "ledger/v1"
+
+
+def ledger_schema() -> dict[str, Any]:
+    """Return the JSON Schema (Draft 2020-12) of a ledger's lines as plain data."""
+    path = Path(__file__).with_name("ledger.v1.schema.json")
+    schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return schema
 
 
 class Ledger:

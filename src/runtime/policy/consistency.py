@@ -8,16 +8,13 @@ from __future__ import annotations
 import ipaddress
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
 from ..formats.escape import shown
 from ..resources.networks import Networks, holds_shut
 from ..resources.url import Entry, Malformed, parse_entry
 from ..schema.schema_errors import did_you_mean
-
-if TYPE_CHECKING:
-    from ..tools.contract import Tool
-    from .policy import Policy
+from ..tools.contract import Tool
 
 _SHORTEST: Final = {4: 8, 6: 7}  # a wider network names no place any more
 # IPv6 forms that carry an IPv4 address: what is judged is the address inside
@@ -28,7 +25,27 @@ _OWN: Final = ipaddress.IPv6Network("::/127")  # "any" and loopback look like ca
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def check_names(policy: Policy) -> None:
+class Checked(Protocol):
+    """What is checked of a policy; `Policy` is the one class that has it."""
+
+    @property
+    def data(self) -> dict[str, Any]: ...
+    @property
+    def allowed(self) -> Mapping[str, int]: ...
+    @property
+    def denied(self) -> Mapping[str, int]: ...
+    @property
+    def approval_for(self) -> Mapping[str, int]: ...
+    @property
+    def mounts(self) -> Mapping[str, str]: ...
+    @property
+    def networks(self) -> Networks: ...
+
+    def error(self, pointer: str, message: str, remedy: str | None = None) -> Exception:
+        """Return the complaint at the place of `pointer`."""
+
+
+def check_names(policy: Checked) -> None:
     """Names of tools that contradict each other. Raises PolicyError."""
     for name, i in policy.denied.items():
         if name in policy.allowed:
@@ -46,7 +63,7 @@ def check_names(policy: Policy) -> None:
             )
 
 
-def check_urls(policy: Policy) -> None:
+def check_urls(policy: Checked) -> None:
     """Entries that cannot be read, and such as another entry covers. Raises PolicyError."""
     texts = policy.data.get("url_allowlist", ())
     entries: list[Entry] = []
@@ -86,7 +103,7 @@ def _covering(prefix: str, index: int, first: Mapping[str, int]) -> int | None:
     return min((first[wider] for wider in candidates - {prefix} if wider in first), default=None)
 
 
-def check_networks(policy: Policy) -> None:
+def check_networks(policy: Checked) -> None:
     """Networks that cannot be read, open everything, or open nothing that was shut. Raises PolicyError."""
     seen: list[tuple[Network, str]] = []
     firsts: list[tuple[int, int]] = []  # version and address of each seen, sorted
@@ -143,7 +160,7 @@ def _inert(network: Network) -> tuple[str, str] | None:
     return None
 
 
-def check_uses(policy: Policy, tools: Iterable[Tool]) -> None:
+def check_uses(policy: Checked, tools: Iterable[Tool]) -> None:
     """Hosts and mounts that no tool of a run can reach for, allowed or not. Raises PolicyError.
 
     A tool that the registry shuts out counts: an overlay that takes a tool away stays a policy.
@@ -165,7 +182,7 @@ def check_uses(policy: Policy, tools: Iterable[Tool]) -> None:
         )
 
 
-def check_addresses(policy: Policy, hosts: Iterable[str]) -> None:
+def check_addresses(policy: Checked, hosts: Iterable[str]) -> None:
     """Entries for an address that no connection may be made to. Raises PolicyError.
 
     `hosts` are answered by folders, and need no connection.

@@ -374,6 +374,8 @@ def _agent(**sections: Any) -> Agent:
 
 def test_record_leaves_four_files(tmp_path: Path) -> None:
     result = record(_agent(), "What now?", tmp_path / "a" / "run", run_id="r")
+    written = (tmp_path / "a/run/state.jsonl").read_text().splitlines()[1:-1]
+    assert [dict(step) for step in result.steps] == [json.loads(line) for line in written] != []
     assert result.ok
     assert _whole(tmp_path, "a/run") is not None
     first = tree(tmp_path)
