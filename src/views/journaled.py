@@ -41,7 +41,7 @@ def lines_of_journal(data: bytes, file: str, name: str) -> tuple[list[Line], lis
 
 
 def _plain(outcome: Line) -> Line:
-    """An outcome without frozen parts."""
+    """Return an outcome as plain, mutable data."""
     plain: Line = json.loads(canonical_json.encode(outcome))
     return plain
 

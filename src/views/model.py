@@ -59,7 +59,7 @@ class Row:
 
 @dataclass(slots=True)
 class Call:
-    """A call that the model proposed, what was decided of it and what came of it."""
+    """A call that the model proposed, the decisions on it, and its result."""
 
     id: str
     name: str
@@ -156,7 +156,7 @@ class Run:
         return int(self.end["stamp"]) if self.end is not None else last
 
     def line_at(self, at: str) -> tuple[int, int, str | None] | None:
-        """(number of the policy file, line, text) of a place such as `policy/v1.yaml:4`; None for no such file."""
+        """Return (number of the policy file, line, text) for a place such as `policy/v1.yaml:4`; None if not found."""
         path, _, number = at.rpartition(":")
         for index, file in enumerate(self.policy):
             if file.path == path and number.isascii() and number.isdecimal():
@@ -194,7 +194,7 @@ def run_of(folder: Path, root: Path | None = None, name: str | None = None) -> R
 
 @contextmanager
 def of_known_shape(file: str) -> Iterator[None]:
-    """Say of a record that is chained as it should be, but holds something else, that it cannot be read."""
+    """Raise RecordError for a record whose chain holds but whose lines have an unknown shape."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
@@ -262,7 +262,7 @@ def _calls(line: Line) -> list[Call]:
 
 
 class _Tree:
-    """The spans of a run step by step as rows, parents before children, in the order of time."""
+    """The spans of a run, step by step, as rows: parents before children, in order of time."""
 
     def __init__(self, run: Line) -> None:
         self._projector = Projector(run)
@@ -287,7 +287,7 @@ class _Tree:
             self._walk(child, inner, depth + 1, below, out)
 
     def _parent(self, at: str, line: Line) -> str:
-        """The span that a wait (`wm.1`, `w0.1`) or a person's time (`h0`) lies in."""
+        """Return the id of the span that a wait (`wm.1`, `w0.1`) or a person's time (`h0`) belongs to."""
         where = at[1:].partition(".")[0]
         path = "m" if where == "m" else f"t{where}" if at[0] == "w" else f"d{where}"
         return span_id_of(self._projector.trace_id, f"s{line['step_index']}/{path}")
@@ -332,7 +332,7 @@ def _policy_file(item: Line, base: Path) -> PolicyFile:
 
 
 def lane_totals(steps: Iterable[Step]) -> dict[str, int]:
-    """Nanoseconds by lane over all steps."""
+    """Return nanoseconds by lane over all steps."""
     out = dict.fromkeys(LANES.values(), 0)
     for step in steps:
         for lane, start, end in step.pieces:
@@ -341,6 +341,6 @@ def lane_totals(steps: Iterable[Step]) -> dict[str, int]:
 
 
 def limits_of(run: Run) -> Sequence[tuple[str, int]]:
-    """(name, allowed) of each budget, in the order of BUDGETS."""
+    """Return (name, allowed) of each budget, in the order of BUDGETS."""
     limits = run.run["policy"]["limits"]
     return [(name, int(limits[key])) for name, key in BUDGETS]

@@ -42,7 +42,7 @@ class Site:
 
 
 def file_name(name: str) -> str:
-    """The page of a run: a name that any server and any file system takes, another for each run."""
+    """Return the file name of a run's page: unique, and valid on any server and file system."""
     if _PLAIN.fullmatch(name) and len(name) <= _LONGEST:
         return f"{name.replace('/', '--')}.html"
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "run"
@@ -50,7 +50,7 @@ def file_name(name: str) -> str:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Every run below a folder, finished or under way, sorted.
+    """Return every run below a folder, finished or under way, sorted.
 
     Raises InputError where there is none, or where a folder cannot be read.
     """
@@ -84,13 +84,13 @@ def write_site(
         raise OutputError(f"{out}: lies in a recorded run; name a folder elsewhere")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _alone_at(place):
+        with _locked(place):
             _refuse_foreign(place, out)
         with stage_in(place.parent, f".{place.name}-new-") as fresh:
             made = _write(runs, folders, fresh, root, tell)
-            with _alone_at(place):
+            with _locked(place):
                 _refuse_foreign(place, out)  # what came meanwhile
-                _put(fresh, place)
+                _swap_in(fresh, place)
     except OSError as error:
         raise _unwritable(out, error) from error
     return made
@@ -128,7 +128,7 @@ def _write(
 
 
 def _name(folder: Path, runs: Path) -> str:
-    """A run as the site names it: relative to the folder of runs."""
+    """Return a run's name in the site: relative to the folder of runs."""
     name = folder.relative_to(runs).as_posix()
     return folder.resolve().name if name == "." else name
 
@@ -147,7 +147,7 @@ def _place(out: Path) -> Path:
 
 
 def _files(folder: Path) -> list[str]:
-    """All that lies in a folder but folders, sorted; links are not followed."""
+    """Return every file and link below a folder, sorted; links are not followed."""
     found = []
     for place, below, files in os.walk(folder):
         links = [name for name in below if os.path.islink(os.path.join(place, name))]
@@ -177,7 +177,7 @@ def _refuse_foreign(place: Path, out: Path) -> None:
 
 
 def _listed(place: Path) -> dict[str, Any] | None:
-    """The files that a site says are its own; None where a folder is no site."""
+    """Return the files that a site lists as its own; None where a folder is not a site."""
     try:
         data = json.loads((place / SITE).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -189,8 +189,8 @@ def _listed(place: Path) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def _alone_at(place: Path) -> Iterator[None]:
-    """Alone among those who write a site there, undisturbed, and with what a killed one has put aside put right."""
+def _locked(place: Path) -> Iterator[None]:
+    """Hold the lock on a place for a site, signals deferred, after cleaning up what a killed process left there."""
     with Held(), alone_in(place.parent):
         for old in made_here(place.parent, f".{place.name}-old-"):
             if old.is_symlink() or not old.is_dir() or (_files(old) and _listed(old) is None):
@@ -199,12 +199,12 @@ def _alone_at(place: Path) -> Iterator[None]:
                 old.rename(place)
             else:
                 with contextlib.suppress(OSError):  # something else was put into it
-                    _drop(old)
+                    _remove_site(old)
         yield
 
 
-def _put(fresh: Path, place: Path) -> None:
-    """Put the new folder where the old one stands: by rename, the old one aside first."""
+def _swap_in(fresh: Path, place: Path) -> None:
+    """Replace the old folder by the new one, by rename; the old one is moved aside first."""
     mask = os.umask(0)
     os.umask(mask)
     fresh.chmod(0o777 & ~mask)  # a temporary folder is closed to others, a site is not
@@ -218,11 +218,11 @@ def _put(fresh: Path, place: Path) -> None:
     except BaseException:
         old.rename(place)
         raise
-    _drop(old)
+    _remove_site(old)
 
 
-def _drop(old: Path) -> None:
-    """Remove the site that was there: its own files, and its folders where nothing else is in them."""
+def _remove_site(old: Path) -> None:
+    """Remove an old site: its own files, and its folders if nothing else is in them."""
     for path in [*(_listed(old) or ()), SITE]:
         (old / path).unlink(missing_ok=True)
     for folder, _, _ in os.walk(old, topdown=False):

@@ -13,7 +13,7 @@ from ..evidence.checking.drift import Drift
 from ..evidence.files.report import visible
 from ..runtime.core.clock import MS
 from .model import Run, limits_of
-from .tree import Leaf, flat, leaves, parting
+from .tree import Leaf, first_difference, flat, leaves
 
 _LOOKS: Final = {
     "plain": "",
@@ -51,7 +51,7 @@ def print_two(left: Run, right: Run, drift: Drift, stream: TextIO, *, no_color: 
         grid.add_row(Text(mark, style="bold red"), *sides)
     grid.add_row("", Group(*_ending(left)), Group(*_ending(right)))
     console.print(grid)
-    words, look = parting(left, right, drift)
+    words, look = first_difference(left, right, drift)
     console.print(Text(words, style=_LOOKS[look]))
 
 

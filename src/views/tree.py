@@ -21,7 +21,7 @@ _LIMIT: Final = 2000  # characters of foreign text in a line
 
 @dataclass(slots=True)
 class Leaf:
-    """One line. `times` is (start, end) in nanoseconds of the run, None for what takes none."""
+    """One line. `times` is (start, end) in nanoseconds since the run began, None for what takes no time."""
 
     pieces: list[Piece]
     times: tuple[int, int] | None
@@ -29,20 +29,20 @@ class Leaf:
 
 
 def leaves(run: Run) -> list[Leaf]:
-    """The steps of a run, each with what is in it."""
+    """Return the steps of a run, each with what is in it."""
     return [_step(step) for step in run.steps]
 
 
 def flat(found: list[Leaf], guides: str = "") -> Iterator[tuple[str, Leaf]]:
-    """(the branches before it, leaf) of every line from top to bottom."""
+    """Yield (branches drawn before it, leaf) for every line from top to bottom."""
     for number, leaf in enumerate(found):
         last = number == len(found) - 1
         yield guides + ("└─ " if last else "├─ "), leaf
         yield from flat(leaf.below, guides + ("   " if last else "│  "))
 
 
-def parting(left: Run, right: Run, drift: Drift) -> Piece:
-    """Where two runs part, in a line; `drift` is of their ledgers without the first line."""
+def first_difference(left: Run, right: Run, drift: Drift) -> Piece:
+    """Return where two runs differ first, on one line; `drift` compares their ledgers without the first line."""
     if drift.first is None:
         setup = "" if left.run == right.run else "; they were set up otherwise"
         return f"the two runs did the same{setup}", "good"
@@ -56,14 +56,14 @@ def parting(left: Run, right: Run, drift: Drift) -> Piece:
 
 
 def two_as_text(left: Run, right: Run, drift: Drift) -> str:
-    """Two runs as a unified diff of what they did, and where they part."""
+    """Return two runs as a unified diff of what they did, and where they differ first."""
     one, other = (
         ["".join(text for text, _ in leaf.pieces).rstrip() for _, leaf in flat(leaves(run))]
         for run in (left, right)
     )
     names = (visible(left.name), visible(right.name))
     out = difflib.unified_diff(one, other, *names, lineterm="", n=5)
-    return "\n".join([*out, parting(left, right, drift)[0]])
+    return "\n".join([*out, first_difference(left, right, drift)[0]])
 
 
 def _step(step: Step) -> Leaf:

@@ -30,7 +30,7 @@ from tachograph.evidence.queries.show import show
 from tachograph.runtime.resources.mount_path import parse_path
 from tachograph.runtime.resources.url import Malformed
 from tachograph.runtime.workspace.mounts import Mount
-from tests.support import Script, well_formed
+from tests.support import ROOT, Script, well_formed
 
 CALM = "calm"
 POLICY = """\
@@ -307,6 +307,16 @@ def test_the_report_keeps_its_shape(runs: _Runs) -> None:
 
 def test_nothing_in_the_report_comes_alive(runs: _Runs) -> None:
     assert not _misses(runs, lambda ran, calm: alive(ran.report))
+
+
+def test_a_page_shows_every_payload_as_text(runs: _Runs) -> None:
+    from tachograph.views.model import _run
+    from tachograph.views.page import run_page
+    from tests.views.reading import must_be_sound
+
+    for _row, ran in runs.of.values():
+        page = run_page(_run("runs/output/corpus", ran.lines, "0" * 64, [], ROOT))
+        assert must_be_sound(page).all("script") == [{}]
 
 
 def test_a_markdown_parser_sees_the_same_blocks(runs: _Runs) -> None:

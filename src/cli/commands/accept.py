@@ -83,14 +83,14 @@ def _do(options: argparse.Namespace, root: Path, changes: list[Any], left: dict[
     from ...evidence.checking.drift import counted
     from ...evidence.files.accepted import ACCEPTED
     from ...review.drift.accept import accept as put_in_place
-    from ...review.drift.accept import foretold, sealed, to_add
+    from ...review.drift.accept import needs_line, preview, sealed
 
     paint = painter(sys.stdout, options.no_color)
     seals = list(sealed(changes))
     if changes:
-        to_add(root, changes)  # nothing is foretold that would be refused
+        needs_line(root, changes)  # no preview of what would be refused
     if changes and not options.json:
-        for line in foretold(changes):
+        for line in preview(changes):
             print(clip(line, 400))
         sys.stdout.flush()  # what is about to be done is told before it is done
     added = put_in_place(root, changes) if changes else []

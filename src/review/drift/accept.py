@@ -1,7 +1,7 @@
-"""Accepting drift: what runs give now takes the place of what is recorded, and a line says what moved and why.
+"""Accept drift: new results replace recorded ones, and a line records what changed and why.
 
-Runs of a script are made again from their tasks, runs of a live model from their own record, as a check makes
-them. Everything is written beside the runs first; then the folders are renamed, the index is written, and last
+Scripted runs are made again from their tasks, runs of a live model from their own record, as in a check. Everything
+is written beside the runs first; then the folders are renamed, the index is written, and last
 `runs/ACCEPTED.jsonl` gets its lines.
 """
 
@@ -34,7 +34,7 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """One run to be accepted: its folder, what a check found, what will stand in `runs/ACCEPTED.jsonl`."""
+    """One run to be accepted: its folder, the findings of a check, its line in `runs/ACCEPTED.jsonl`."""
 
     folder: Path
     found: Findings
@@ -43,7 +43,7 @@ class Change:
 
 
 def reason_of(text: str | None) -> str:
-    """A reason as it is kept. Raises InputError where it says nothing."""
+    """Return a reason as it is recorded. Raises InputError for an empty or unusable one."""
     reason = (text or "").strip()
     if not reason:
         raise InputError(
@@ -57,7 +57,7 @@ def reason_of(text: str | None) -> str:
 
 
 def refusal(found: Findings, folder: Path, root: Path) -> str | None:
-    """Why one run is not accepted, with what to do; None where it is."""
+    """Return why a run is not accepted, with what to do; None where it is."""
     parts = Path(found.run).parts
     inside = len(parts) == 3 and parts[0] == "runs" and folder.resolve() == (root / found.run).resolve()
     if found.ok:
@@ -80,7 +80,7 @@ def refusal(found: Findings, folder: Path, root: Path) -> str | None:
 
 
 def change(found: Findings, folder: Path, root: Path, reason: str, seconds: float) -> Change:
-    """What accepting one run means. `refusal` had nothing against it."""
+    """Return what accepting a run would change; `refusal` must have returned None for it."""
     assert found.made is not None
     first = found.drift.first if found.drift is not None else None
     entry = {
@@ -103,8 +103,8 @@ def change(found: Findings, folder: Path, root: Path, reason: str, seconds: floa
     return Change(folder, found, entry, seconds)
 
 
-def foretold(changes: Sequence[Change]) -> list[str]:
-    """What accepting will do, before it is done: how many verdicts change, in which runs; then each run."""
+def preview(changes: Sequence[Change]) -> list[str]:
+    """Return lines that announce what will be accepted: how many verdicts change, in which runs; then each run."""
     verdicts = {one.found.run: one.entry["classes"].get("VERDICT", 0) for one in changes}
     moved = {run: count for run, count in sorted(verdicts.items()) if count}
     said = "no verdict changes"
@@ -128,13 +128,13 @@ def foretold(changes: Sequence[Change]) -> list[str]:
 
 
 def accept(root: Path, changes: Sequence[Change]) -> list[Line]:
-    """Put what the runs give now in their places; returns the lines added to `runs/ACCEPTED.jsonl`.
+    """Replace the recorded runs; return the lines added to `runs/ACCEPTED.jsonl`.
 
     Raises InputError where that file does not hold, OutputError where something cannot be written. Nothing is
     in place then, unless it fails between two renames: what is in place has its line in the file. Ctrl-C and
     SIGTERM leave everything as it was, or wait until all is done.
     """
-    entries = to_add(root, changes)
+    entries = needs_line(root, changes)
     done: list[Change] = []
     folders = []
     with Held() as held, contextlib.ExitStack() as stack:
@@ -158,14 +158,14 @@ def accept(root: Path, changes: Sequence[Change]) -> list[Line]:
 
 
 def recover(root: Path) -> None:
-    """Put runs back that stand aside, because a process was killed while it put others in their places."""
+    """Put back runs that were moved aside by a process that was killed before it replaced them."""
     for old in sorted((root / "runs").glob("*/*.old")):
         with contextlib.suppress(OutputError), Folder(old.with_suffix("")) as left:
             left.discard()
 
 
-def to_add(root: Path, changes: Sequence[Change]) -> set[str]:
-    """The runs whose lines are new: one that fell back to before its last line needs none.
+def needs_line(root: Path, changes: Sequence[Change]) -> set[str]:
+    """Return the runs that need a new line; a run reverted to its previous state keeps its last one.
 
     Raises InputError where `runs/ACCEPTED.jsonl` does not hold.
     """
@@ -191,7 +191,7 @@ def to_add(root: Path, changes: Sequence[Change]) -> set[str]:
 
 
 def _written(stack: contextlib.ExitStack, one: Change, root: Path) -> Folder:
-    """The four files of a run in its partial folder, on the disk, which is gone again unless it is finished."""
+    """Write the four files of a run to its partial folder, which is removed again unless it is finished."""
     folder = stack.enter_context(Folder(one.folder))
     folder.discard()
     made = one.found.made
@@ -212,7 +212,7 @@ def _written(stack: contextlib.ExitStack, one: Change, root: Path) -> Folder:
 
 
 def sealed(changes: Sequence[Change]) -> Iterator[str]:
-    """Runs that have a seal, which is of what they were."""
+    """Yield the runs that have a seal, which is for their old files."""
     for one in changes:
         if (one.folder / manifest.SEAL).exists():
             yield one.found.run
