@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from jsonschema import Draft202012Validator
+
 from tachograph.fail.catalog import RULES
 from tachograph.runtime.core.effects import Call
 from tachograph.runtime.core.redaction import Redactor
@@ -131,7 +133,7 @@ def within(call: Call) -> None:
     """A call that the shipped policy lets through: whatever it names lies where it may go."""
     need(call.arguments is not None, "a call without arguments was let through")
     tool, arguments = TOOLS[call.name], call.arguments.value() if call.arguments else {}
-    need(not list(tool.input_validator.iter_errors(arguments)), "arguments that break the schema")
+    need(Draft202012Validator(tool.input_schema).is_valid(arguments), "arguments that break the schema")
     for resource in tool.resources:
         for _, text in resource.find(arguments):
             if resource.kind == "url":
