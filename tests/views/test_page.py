@@ -394,7 +394,7 @@ def test_a_page_takes_the_place_of_none_but_a_page(tmp_path: Path) -> None:
 
     mine = tmp_path / "mine.html"
     mine.write_text("<p>mine</p>")
-    assert "is no page of ours" in show(mine)
+    assert "is not a page of ours" in show(mine)
     assert "cannot be written" in show(tmp_path)
     assert "cannot be written" in show(tmp_path / "none" / "x.html")
     assert mine.read_text() == "<p>mine</p>"
