@@ -159,6 +159,8 @@ class Classification:
     ending: Ending | None
 
 
+CONTINUE: Final = Classification(None, None)
+
 # what happened: (mode, ending under on_deny=terminate, ending under on_deny=inform)
 _TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | None]]] = {
     Answered(): (None, Ending.FINAL_ANSWER, Ending.FINAL_ANSWER),
@@ -190,5 +192,7 @@ def happenings() -> tuple[Happening, ...]:
 
 def classify(happening: Happening, on_deny: str) -> Classification:
     """Return the mode and ending of a happening under a policy's `on_deny` (`terminate` or `inform`)."""
+    if type(happening) is Succeeded and not happening.recovered:
+        return CONTINUE  # several times in every step: spared the look into the table, which says the same
     mode, terminate, inform = _TABLE[happening]
     return Classification(mode, inform if on_deny == "inform" else terminate)

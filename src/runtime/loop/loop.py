@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...fail.catalog import (
+    CONTINUE,
     Answered,
     Classification,
     Denied,
@@ -82,7 +83,7 @@ def _check_step_budget(step: StepBuilder) -> StepGenerator:
     state = step.state
     decision = state.run.gate.decide_step(state.counters)
     if decision is None:
-        return state.classify(Succeeded())
+        return CONTINUE
     event = Decided(step.index, None, None, decision)
     step.add_decision(event.position, Phase.STEP, None, decision)
     yield event

@@ -71,7 +71,7 @@ class StepBuilder:
         self._line["policy_decisions"].append(
             {
                 "position": position,
-                "phase": phase.value,
+                "phase": str(phase),
                 "id": None if call is None else call.id,
                 "decision": str(decision.decision),
                 "rule_id": str(decision.rule_id),
@@ -96,7 +96,7 @@ class StepBuilder:
 
     def deny_escalation(self) -> None:
         """Record that nobody allowed an escalated call before the run was stopped."""
-        self._last_entry()["decision"] = DecisionKind.DENY.value
+        self._last_entry()["decision"] = str(DecisionKind.DENY)
 
     def _last_entry(self) -> DecisionEntry:
         return self._line["policy_decisions"][-1]
@@ -110,7 +110,7 @@ class StepBuilder:
             {
                 "id": call.id,
                 "name": call.name,
-                "status": ResultStatus.DENIED.value,
+                "status": str(ResultStatus.DENIED),
                 "result": None,
                 "attempts": [],
             }
@@ -118,7 +118,7 @@ class StepBuilder:
 
     def begin_execution(self) -> None:
         """Record that the call is executed; it counts as cancelled until it ends."""
-        self._last_result()["status"] = ResultStatus.CANCELLED.value
+        self._last_result()["status"] = str(ResultStatus.CANCELLED)
 
     def add_attempt(
         self,
@@ -129,7 +129,7 @@ class StepBuilder:
         backoff_ms: int | None = None,
     ) -> None:
         """Record an attempt of the model (`index` None) or of the call under way, and the wait that follows."""
-        entry: AttemptEntry = {"attempt": attempt, "outcome": status.value}
+        entry: AttemptEntry = {"attempt": attempt, "outcome": str(status)}
         if outcome is not None:
             self._describe(entry, outcome)
         if backoff_ms is not None:
@@ -165,13 +165,13 @@ class StepBuilder:
         result = self._last_result()
         attempt = result["attempts"][-1]
         if isinstance(happening, Succeeded):
-            result["status"], result["result"] = ResultStatus.OK.value, outcome.result
+            result["status"], result["result"] = str(ResultStatus.OK), outcome.result
         elif isinstance(happening, ResultLost):
-            result["status"], result["told"] = ResultStatus.OK.value, told
+            result["status"], result["told"] = str(ResultStatus.OK), told
             attempt["unseen"] = True
         else:
             denied = isinstance(happening, Denied)
-            result["status"] = (ResultStatus.DENIED if denied else ResultStatus.FAILED).value
+            result["status"] = str(ResultStatus.DENIED if denied else ResultStatus.FAILED)
             if refused_bytes is not None:
                 attempt["returned_bytes"] = refused_bytes
             elif not denied and outcome.result is not None:
@@ -196,7 +196,7 @@ class StepBuilder:
 
     def stop(self, reason: StopReason) -> None:
         """Record that the run was stopped in this step."""
-        self._line["stopped"] = reason.value
+        self._line["stopped"] = str(reason)
 
     def finish(self, classification: Classification) -> StepLine:
         """Return the whole line; calls that were not begun are in it as `not_reached`."""
@@ -205,11 +205,11 @@ class StepBuilder:
                 {
                     "id": call.id,
                     "name": call.name,
-                    "status": ResultStatus.NOT_REACHED.value,
+                    "status": str(ResultStatus.NOT_REACHED),
                     "result": None,
                     "attempts": [],
                 }
             )
         mode = classification.mode or self._mode
-        self._line["failure_mode"] = None if mode is None else mode.value
+        self._line["failure_mode"] = None if mode is None else str(mode)
         return self._line

@@ -6,8 +6,8 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from ...fail.catalog import (
+    CONTINUE,
     ApprovalRefused,
-    Classification,
     Denied,
     FailureMode,
     GaveUp,
@@ -48,7 +48,7 @@ def process_tool_calls(step: StepBuilder, calls: tuple[Call, ...]) -> StepGenera
 
     Returns what follows from the last call; the first with an ending leaves the others unreached.
     """
-    classification = Classification(None, None)
+    classification = CONTINUE
     for index, call in enumerate(calls):
         classification = yield from process_tool_call(step, index, call)
         step.note_mode(classification.mode)
