@@ -54,8 +54,21 @@ def test_the_capability_table_agrees_with_the_runs() -> None:
     assert listed == there
 
 
-def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
-    code = re.search(r"```python\n(.*?)```", section("Use it in code"), re.S).group(1)
+# a model that answers at once, in the place of a hosted one
+OFFLINE = """
+import tachograph
+tachograph.open_model = lambda spec: lambda asked: tachograph.LLMOutput(final_answer="In the cab.")
+"""
+FIRST = README.split("\n## ", 1)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "out"),
+    [(FIRST, OFFLINE, "my-runs/live"), (section("Use it in code"), "", "my-runs/first")],
+    ids=["live", "code"],
+)
+def test_the_examples_run_as_they_stand(tmp_path: Path, text: str, before: str, out: str) -> None:
+    code = before + re.search(r"```python\n(.*?)```", text, re.S).group(1)
     for name in ("policy", "data", "tools"):
         shutil.copytree(ROOT / name, tmp_path / name)
     (tmp_path / "example.py").write_text(code, encoding="utf-8")
@@ -70,7 +83,7 @@ def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("final_answer ")
-    names = sorted(path.name for path in (tmp_path / "my-runs/first").iterdir())
+    names = sorted(path.name for path in (tmp_path / out).iterdir())
     assert names == ["manifest.json", "run_report.md", "state.jsonl", "trace.json"]
 
 
