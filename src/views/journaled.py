@@ -27,7 +27,7 @@ def lines_of_journal(data: bytes, file: str, name: str) -> tuple[list[Line], lis
         raise RecordError("holds nothing: the run died before it began", file=file, remedy="run it again")
     left = []
     if found.torn:
-        left.append(f"{found.torn} bytes at the journal's end are no whole entry")
+        left.append(f"{found.torn} bytes at the journal's end are an incomplete entry")
     if found.intent is not None:
         left.append(
             f"call {found.intent['call']} of {found.intent['tool']} is in doubt: it began, and nobody knows its end"

@@ -51,7 +51,7 @@ def first_difference(left: Run, right: Run, drift: Drift) -> Piece:
         first = first.partition(" ")[2].partition(" ")[
             2
         ]  # a line of the ledger says nothing to a reader here
-    more = f"; {counted(drift.downstream, 'difference')} after it" if drift.downstream else ""
+    more = f"; {counted(drift.follow_ups, 'difference')} after it" if drift.follow_ups else ""
     return f"first difference: {first} [{drift.first.kind}]{more}", "bad"
 
 

@@ -312,9 +312,9 @@ def test_what_is_too_long_is_refused(say: Say, project: Path, monkeypatch: pytes
 
 def test_what_is_no_json_is_said_once(say: Say, project: Path) -> None:
     (project / "call.json").write_text("{")
-    assert "call.json: is no JSON; write {" in say("policy", "decide", "call.json")[2]
+    assert "call.json: is not JSON; write {" in say("policy", "decide", "call.json")[2]
     (project / "call.json").write_text('{"a": 1, "a": 2}')
-    assert "call.json: is no JSON: " in say("policy", "decide", "call.json")[2]
+    assert "call.json: is not JSON: " in say("policy", "decide", "call.json")[2]
 
 
 # ---- what is written over --------------------------------------------------------------------------------------

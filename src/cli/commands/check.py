@@ -240,8 +240,8 @@ def _other_policy(options: argparse.Namespace, root: Path, folders: Sequence[Pat
             same = f"{counted(item.same, 'decision')} the same" + (
                 f"; then the run goes on otherwise: {item.why}" if item.why else ""
             )
-            if item.untold:
-                same = f"nothing can be told: {item.untold}"
+            if item.undecided:
+                same = f"nothing can be told: {item.undecided}"
             word = paint("same", "green") if item.is_same else paint("open", "yellow")
             print(f"{word}  {clip(item.run, 200)}  {clip(same, 400)}")
             continue

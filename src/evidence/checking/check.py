@@ -1,7 +1,7 @@
-"""Checking: a recorded run is made again and compared with what is committed, byte for byte.
+"""Check recorded runs: execute them again and compare the files byte for byte.
 
-`examine` reports drift the way a reviewer reads it: which inputs moved, where the ledger first parts and what
-kind of difference that is, which files differ, and the command that accepts the change.
+`examine` reports drift for a reviewer: which inputs changed, the first difference of the ledgers and its class,
+which files differ, and the command that accepts the change.
 """
 
 from __future__ import annotations
@@ -47,56 +47,72 @@ from .verify import verify
 
 
 def examine(folder: Path, *, root: Path | None = None) -> Findings:
-    """Check one recorded run: derive its four files again and compare them with the committed ones."""
+    """Check one recorded run: derive its four files again and compare them with the committed ones.
+
+    A run of a stub model is executed again; a run of a live model is replayed from its record; of a run that was
+    made from code only the consistency of its files is verified.
+
+    Args:
+        folder: The folder of the run.
+        root: The project, unless it is the one around the folder.
+
+    Returns:
+        Findings, without lines if the run holds. Bad input is a finding too, with `judged` False.
+
+    Raises:
+        KeyboardInterrupt: A person interrupted the run.
+    """
     base = project_of(folder, root)
     name = relative_name(folder, base)
-    found = Findings(name)
+    findings = Findings(name)
     if made_from_code(folder):
-        # there is no task to make it again from, so only what it says of itself can be held against it
-        found.lines = verify(folder, base)
-        found.tampered = bool(found.lines)
-        return found
+        # without a task the run cannot be executed again, but its files can be compared with each other
+        findings.lines = verify(folder, base)
+        findings.tampered = bool(findings.lines)
+        return findings
     try:
         if is_live(folder):
             recorded = open_record(folder, base)
-            from . import replay  # few runs are live
+            from . import replay  # imported here, since few runs are live
 
-            found, there = replay.checked(recorded), recorded.files
-            task_path, missed = _expected_of(recorded, found)
+            findings, committed = replay.checked(recorded), recorded.files
+            task_path, missed = _expected_of(recorded, findings)
         else:
             task_path = task_of(folder, base, name)
-            there = run_files(folder, name)
+            committed = run_files(folder, name)
             task = load_task(base / task_path, root=base)
             agent, config = build(task)
-            config = _as_recorded(config, there[STATE])
-            made, tally = derive(agent, config)
+            config = _as_recorded(config, committed[STATE])
+            fresh, tally = derive(agent, config)
             if was_stopped(task, tally.modes):
                 raise KeyboardInterrupt
-            compare_files(found, there, made, name)
-            # what a task expects was written for its own answers
+            compare_files(findings, committed, fresh, name)
+            # a task's expectations assume its own approvals
             missed = differences(task.expected, tally) if config.approvals is None else []
     except (InputError, OutputError) as error:
-        found.judged = False
-        found.lines.append(str(error))
-        found.moved = _moved_on_disk(folder, base)
-        found.lines += [f"input moved: {visible(path)} {what}" for path, what in found.moved.items()]
-        return found
-    _miss(found, missed, task_path)
-    if found.lines:
-        _weigh(found, there, base)
-    return found
+        findings.judged = False
+        findings.lines.append(str(error))
+        findings.moved = _moved_on_disk(folder, base)
+        findings.lines += [
+            f"input moved: {visible(path)} {change}" for path, change in findings.moved.items()
+        ]
+        return findings
+    _add_missed(findings, missed, task_path)
+    if findings.lines:
+        _conclude(findings, committed, base)
+    return findings
 
 
-def _expected_of(recorded: Recorded, found: Findings) -> tuple[str, list[str]]:
-    """The task of a live run, and what the run misses of its expectation now.
+def _expected_of(recorded: Recorded, findings: Findings) -> tuple[str, list[str]]:
+    """Return the task's path and the expectations that a live run misses now.
 
-    What a task expects was written for its script, where it has one; a model is held to nothing then.
+    The expectations of a task with a script assume that script, so a live model is not held to them.
     """
     task_path = task_of(recorded.folder, recorded.base, recorded.name)
     task = load_task(recorded.base / task_path, root=recorded.base)
-    if task.is_scripted or found.made is None:
+    if task.is_scripted or findings.fresh is None:
         return task_path, []
-    lines = _lines(found.made[STATE])
+    lines = _lines(findings.fresh[STATE])
     tally = Tally()
     for line in lines:
         tally.line(line)
@@ -104,74 +120,76 @@ def _expected_of(recorded: Recorded, found: Findings) -> tuple[str, list[str]]:
     return task_path, differences(task.expected, tally)
 
 
-def _miss(found: Findings, missed: list[str], task_path: str) -> None:
-    found.missed = missed
-    found.lines += [f"expected: {line}" for line in missed]
+def _add_missed(findings: Findings, missed: list[str], task_path: str) -> None:
+    findings.missed = missed
+    findings.lines += [f"expected: {line}" for line in missed]
     if missed:
-        found.lines.append(f"mend {task_path} first: a run that misses what it expects is not recorded")
+        findings.lines.append(f"fix {task_path} first: a run that misses what it expects is not recorded")
 
 
-def _weigh(found: Findings, there: Mapping[str, bytes], base: Path) -> None:
-    """Tell drift that can be accepted, and how, from a record that was changed by hand."""
-    if found.made is None:
-        hold_against_itself(found, there, found.run)
-    listed = (read_index(base / INDEX) or {}).get(found.run)
-    if not found.tampered and listed is not None and listed != digest(there[MANIFEST]):
-        found.tampered = True
-        found.lines.append(f"its {MANIFEST} is not the one in {INDEX}")
-    found.code = (_made_by(there[MANIFEST]), package_digest())
-    explained = found.moved or found.redrawn or found.missed or found.code[0] != found.code[1]
-    if not found.tampered and not explained:
-        found.tampered = True
-        found.lines.append(
+def _conclude(findings: Findings, committed: Mapping[str, bytes], base: Path) -> None:
+    """Decide whether the drift can be accepted, and by which command, or the record was changed by hand."""
+    if findings.fresh is None:
+        hold_against_itself(findings, committed, findings.run)
+    listed = (read_index(base / INDEX) or {}).get(findings.run)
+    if not findings.tampered and listed is not None and listed != digest(committed[MANIFEST]):
+        findings.tampered = True
+        findings.lines.append(f"its {MANIFEST} is not the one in {INDEX}")
+    findings.code = (_made_by(committed[MANIFEST]), package_digest())
+    explained = (
+        findings.moved or findings.rerendered or findings.missed or findings.code[0] != findings.code[1]
+    )
+    if not findings.tampered and not explained:
+        findings.tampered = True
+        findings.lines.append(
             "neither an input nor the code of the loop moved: other code, or the record was made by hand"
         )
-    if found.tampered or found.missed:
-        found.accept = None
-    elif found.made is not None:
-        found.accept = f'tachograph accept {shlex.quote(found.run)} --reason "..."'
+    if findings.tampered or findings.missed:
+        findings.accept = None
+    elif findings.fresh is not None:
+        findings.accept = f'tachograph accept {shlex.quote(findings.run)} --reason "..."'
 
 
 def _moved_on_disk(folder: Path, base: Path) -> dict[str, str]:
-    """Inputs that are no longer as a manifest names them, of a run that cannot be made again to tell."""
+    """Return the inputs whose digests differ from the manifest of a run that cannot be executed again."""
     moved = {}
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         for item in manifests.read((folder / MANIFEST).read_bytes())["inputs"]:
             file = (base / item["path"]).resolve()
             if not file.is_relative_to(base.resolve()):
                 continue
-            now = digest(file.read_bytes()) if file.is_file() else None
-            if now != item["sha256"]:
-                moved[item["path"]] = in_words(item["sha256"], now)
+            current = digest(file.read_bytes()) if file.is_file() else None
+            if current != item["sha256"]:
+                moved[item["path"]] = in_words(item["sha256"], current)
     return moved
 
 
 def _made_by(manifest: bytes) -> str | None:
-    """The digest of the code that made a run, as its manifest says; None where it says nothing."""
+    """Return the digest of the code that made a run according to its manifest, or None."""
     try:
-        said = manifests.read(manifest)["code"]["package"]
-        return said if isinstance(said, str) else None
+        package = manifests.read(manifest)["code"]["package"]
+        return package if isinstance(package, str) else None
     except (ValueError, TypeError, KeyError):
         return None
 
 
 def _as_recorded(config: RunConfig, state: bytes) -> RunConfig:
-    """A run's setting with what whoever ran the task gave beside it: a deadline, a person who was asked.
+    """Return `config` with the recorded deadline and the recorded answers of a person.
 
-    What these did to the run is what a check makes again; a person is not asked twice.
+    Both were given beside the task when the run was recorded. A person is not asked again.
     """
     first = _lines(state[: state.find(b"\n") + 1])
     run = first[0] if first else {}
-    deadline, asked = run.get("deadline_ms"), run.get("approvals")
+    deadline, approvals = run.get("deadline_ms"), run.get("approvals")
     if config.deadline_s is None and type(deadline) is int:
         config = replace(config, deadline_s=deadline / 1000)
-    if isinstance(asked, str):
-        config = replace(config, approvals=asked, approve=_said_then(_lines(state)[1:-1]))
+    if isinstance(approvals, str):
+        config = replace(config, approvals=approvals, approve=_recorded_answers(_lines(state)[1:-1]))
     return config
 
 
 def _lines(state: bytes) -> list[Line]:
-    """The lines of a ledger; none where it cannot be read, which the comparison will tell."""
+    """Return the lines of a ledger; none if it cannot be read, which the comparison reports."""
     try:
         lines = [json.loads(line) for line in state.split(b"\n")[:-1]]
     except (ValueError, RecursionError):
@@ -179,42 +197,43 @@ def _lines(state: bytes) -> list[Line]:
     return lines if all(isinstance(line, dict) for line in lines) else []
 
 
-def _said_then(steps: Sequence[Line]) -> Approve:
-    """Answers from a record: each is for the question that it was given to, and for no other."""
-    said: dict[tuple[int, int], Outcome | Cancelled | None] = {}
+def _recorded_answers(steps: Sequence[Line]) -> Approve:
+    """Return an approver that repeats the recorded answers, each to its own question only."""
+    answers: dict[tuple[int, int], Outcome | Cancelled | None] = {}
     try:
         for line in steps:
             for position, outcome in outcomes_of(line).items():
                 if position.startswith("h"):
-                    said[line["step_index"], int(position[1:])] = outcome
+                    answers[line["step_index"], int(position[1:])] = outcome
     except (KeyError, TypeError, ValueError):
-        said = {}
+        answers = {}
 
-    def approve(asked: AskHuman) -> Answer | None:
-        then = said.get((asked.step, asked.index))
-        if isinstance(then, Cancelled):
-            raise then
-        return then.answer if then is not None else None
+    def approve(question: AskHuman) -> Answer | None:
+        recorded = answers.get((question.step, question.index))
+        if isinstance(recorded, Cancelled):
+            raise recorded
+        return recorded.answer if recorded is not None else None
 
     return approve
 
 
 def was_stopped(task: Task, modes: Sequence[str]) -> bool:
-    """Whether a person's Ctrl-C ended a run of `task`, rather than an interrupt that the task injects."""
+    """Return whether a person's Ctrl-C ended a run of `task`, rather than an interrupt that the task injects."""
     injected = any(fault.get("cancels") == "interrupted" for fault in task.data.get("faults", ()))
     return "interrupted" in modes and not injected
 
 
 def runs_below(root: Path) -> list[Path]:
-    """Every run folder below `root/runs`, sorted, whole or not; recordings under way are left out.
+    """Return every run folder below `root/runs`, sorted, complete or not; recordings under way are left out.
 
-    Raises InputError where a folder cannot be read.
+    Raises:
+        InputError: A folder cannot be read.
     """
     kinds = folders_in(root / "runs")
     return sorted(run for kind in kinds for run in folders_in(kind) if run.suffix not in UNFINISHED)
 
 
 def by_gravity(drifted: Sequence[Findings]) -> list[Findings]:
-    """Findings with the gravest class first."""
+    """Return findings sorted by class, the gravest first, then by name."""
     order = {name: i for i, name in enumerate((BROKEN, *CLASSES))}
-    return sorted(drifted, key=lambda found: (order[found.kind], found.run))
+    return sorted(drifted, key=lambda findings: (order[findings.kind], findings.run))

@@ -1,4 +1,4 @@
-"""Two makings of the same run compared: which inputs moved, where the ledgers part, which files differ."""
+"""Compare two executions of a run: which inputs changed, where the ledgers differ, which files differ."""
 
 from __future__ import annotations
 
@@ -16,21 +16,27 @@ from ..files.rebuild import rebuild
 from ..files.report import visible
 from .drift import Drift, compare
 
-BROKEN = "BROKEN"  # the class of a record that cannot be compared
+BROKEN = "BROKEN"  # the class of a record that cannot be compared, or that does not hold in itself
 
 
 @dataclass
 class Findings:
-    """What a check of one run found: no lines means that it holds.
+    """The result of checking one run.
 
-    `moved` names the inputs whose digest is another (in words; `digests` has both whole, None for a file that
-    is not there), `roles` what these inputs are to the run, `code` the digests of the code that made it and of
-    the code there is. `drift` is how the ledgers part, `redrawn` which files differ although the ledgers do
-    not, each from which line on.
-
-    `tampered` says that the record was changed by hand, `missed` what of its task's expectation a run misses
-    now, `judged` that the run could be made again, whatever came of it. `made` are the four files that it gives
-    now, `accept` is the command that takes them.
+    Attributes:
+        run: Name of the run.
+        lines: What is wrong, for people; empty if the run holds.
+        moved: Path of each changed input -> how it changed, in words.
+        digests: Path of each changed input -> its digests before and after; None for a missing file.
+        roles: Path of an input -> what it is to the run: `policy`, `task` or `tool NAME`.
+        code: Digests of the code that made the run and of the present code.
+        drift: How the ledgers differ.
+        rerendered: Files that differ although the ledgers do not -> the first line that differs.
+        tampered: The record was changed by hand.
+        missed: Expectations of the task that the run misses now.
+        judged: The run could be executed again, whatever the result.
+        fresh: The four files that the run gives now.
+        accept: The command that accepts them.
     """
 
     run: str
@@ -40,15 +46,16 @@ class Findings:
     roles: dict[str, str] = field(default_factory=dict)
     code: tuple[str | None, str] | None = None
     drift: Drift | None = None
-    redrawn: dict[str, int] = field(default_factory=dict)
+    rerendered: dict[str, int] = field(default_factory=dict)
     tampered: bool = False
     missed: list[str] = field(default_factory=list)
     judged: bool = True
-    made: Mapping[str, bytes] | None = field(default=None, repr=False)
+    fresh: Mapping[str, bytes] | None = field(default=None, repr=False)
     accept: str | None = None
 
     @property
     def ok(self) -> bool:
+        """Whether the run holds."""
         return not self.lines
 
     @property
@@ -58,88 +65,94 @@ class Findings:
 
     @property
     def kind(self) -> str:
-        """The gravest class of drift; BROKEN where nothing drifted but the record, or nothing but digests."""
+        """The gravest class of drift; BROKEN if the record is broken and at most digests drifted."""
         kind = self.drift.kind if self.drift is not None else None
         if self.broken and kind in (None, "DIGEST-ONLY"):
             return BROKEN
-        if kind is None and self.made is None:
+        if kind is None and self.fresh is None:
             return BROKEN
-        return kind or ("TEXT" if list(self.redrawn) == [REPORT] else "SHAPE")
+        return kind or ("TEXT" if list(self.rerendered) == [REPORT] else "SHAPE")
 
 
-def compare_files(found: Findings, there: Mapping[str, bytes], made: Mapping[str, bytes], name: str) -> None:
-    """Add to `found` how the four files `made` differ from those that are `there`, whose run is `name`."""
-    committed = _manifest(found, there[MANIFEST], name)
-    fresh = json.loads(made[MANIFEST])
-    found.made = made
-    found.digests = _moved_inputs(committed, fresh)
-    found.moved = {path: in_words(*pair) for path, pair in found.digests.items()}
-    found.lines += [f"input moved: {visible(path)} {what}" for path, what in found.moved.items()]
-    if committed and manifests.stable(committed) != manifests.stable(fresh):
-        keys = {*committed, *fresh} - set(manifests.VOLATILE)
-        moved = sorted(key for key in keys if committed.get(key) != fresh.get(key))
-        found.lines.append(f"{MANIFEST}: differs in {', '.join(visible(key) for key in moved)}")
-    if there[STATE] != made[STATE]:
-        _compare_ledgers(found, there[STATE], made[STATE], name)
+def compare_files(
+    findings: Findings, recorded: Mapping[str, bytes], fresh_files: Mapping[str, bytes], name: str
+) -> None:
+    """Add to `findings` how the fresh files of the run `name` differ from the recorded ones."""
+    recorded_manifest = _manifest(findings, recorded[MANIFEST], name)
+    fresh_manifest = json.loads(fresh_files[MANIFEST])
+    findings.fresh = fresh_files
+    findings.digests = _moved_inputs(recorded_manifest, fresh_manifest)
+    findings.moved = {path: in_words(*pair) for path, pair in findings.digests.items()}
+    findings.lines += [f"input moved: {visible(path)} {change}" for path, change in findings.moved.items()]
+    if recorded_manifest and manifests.stable(recorded_manifest) != manifests.stable(fresh_manifest):
+        keys = {*recorded_manifest, *fresh_manifest} - set(manifests.VOLATILE)
+        moved = sorted(key for key in keys if recorded_manifest.get(key) != fresh_manifest.get(key))
+        findings.lines.append(f"{MANIFEST}: differs in {', '.join(visible(key) for key in moved)}")
+    if recorded[STATE] != fresh_files[STATE]:
+        _compare_ledgers(findings, recorded[STATE], fresh_files[STATE], name)
     for file in (TRACE, REPORT):
-        if there[file] != made[file]:
-            found.lines.append(_first_line(file, there[file], made[file]))
-    if found.lines:
-        hold_against_itself(found, there, name)
+        if recorded[file] != fresh_files[file]:
+            findings.lines.append(_first_line(file, recorded[file], fresh_files[file]))
+    if findings.lines:
+        hold_against_itself(findings, recorded, name)
 
 
-def hold_against_itself(found: Findings, there: Mapping[str, bytes], name: str) -> None:
-    """Tell a record that was changed by hand from one whose inputs or code moved on.
+def hold_against_itself(findings: Findings, recorded: Mapping[str, bytes], name: str) -> None:
+    """Distinguish a record that was changed by hand from one whose inputs or code changed.
 
-    Files that the ledger no longer gives although all digests are in order were drawn by other code: `redrawn`
-    names them. Whoever changes a file and every digest of it is not told from that.
+    Files that the ledger no longer gives, although all digests match, were rendered by other code: `rerendered`
+    names them. A file changed together with all its digests looks the same.
     """
     try:
-        own = rebuild(there[STATE], f"{name}/{STATE}")
+        own = rebuild(recorded[STATE], f"{name}/{STATE}")
     except RecordError as error:
-        found.tampered = True
-        found.lines.append(f"the record does not hold in itself: {error}")
+        findings.tampered = True
+        findings.lines.append(f"the record does not hold in itself: {error}")
         return
-    wrong = {file: _first_different(there[file], own[file]) for file in (TRACE, REPORT)}
-    wrong = {file: line for file, line in wrong.items() if there[file] != own[file]}
-    if _digests_hold(there) and _copies_hold(there, own):
-        found.redrawn = wrong if found.drift is None else {}
+    wrong = {file: _first_different(recorded[file], own[file]) for file in (TRACE, REPORT)}
+    wrong = {file: line for file, line in wrong.items() if recorded[file] != own[file]}
+    if _digests_hold(recorded) and _copies_hold(recorded, own):
+        findings.rerendered = wrong if findings.drift is None else {}
         return
     files = list(wrong)
     with contextlib.suppress(ValueError, TypeError):
-        if manifests.stable(manifests.read(there[MANIFEST])).encode("utf-8") != own[MANIFEST]:
+        if manifests.stable(manifests.read(recorded[MANIFEST])).encode("utf-8") != own[MANIFEST]:
             files.append(MANIFEST)
-    found.tampered = True
+    findings.tampered = True
     if files:
-        found.lines.append(f"the record does not hold in itself: its ledger gives another {', '.join(files)}")
+        findings.lines.append(
+            f"the record does not hold in itself: its ledger gives another {', '.join(files)}"
+        )
 
 
-def _digests_hold(there: Mapping[str, bytes]) -> bool:
-    """Whether a manifest names its three files as they are."""
+def _digests_hold(recorded: Mapping[str, bytes]) -> bool:
+    """Return whether the manifest has the digests of the three other files."""
     try:
-        artifacts = manifests.read(there[MANIFEST])["artifacts"]
-        return all(artifacts[file] == canonical_json.digest(there[file]) for file in (STATE, TRACE, REPORT))
+        artifacts = manifests.read(recorded[MANIFEST])["artifacts"]
+        return all(
+            artifacts[file] == canonical_json.digest(recorded[file]) for file in (STATE, TRACE, REPORT)
+        )
     except (ValueError, TypeError, KeyError):
         return False
 
 
-def _copies_hold(there: Mapping[str, bytes], own: Mapping[str, bytes]) -> bool:
-    """Whether a manifest says what its ledger says, wherever it only repeats it."""
+def _copies_hold(recorded: Mapping[str, bytes], own: Mapping[str, bytes]) -> bool:
+    """Return whether the manifest agrees with the ledger in everything that it repeats from there."""
     try:
-        said = manifests.read(there[MANIFEST])
+        manifest = manifests.read(recorded[MANIFEST])
     except (ValueError, TypeError):
         return False
-    wanted: Line = json.loads(own[MANIFEST])
+    derived: Line = json.loads(own[MANIFEST])
     drawn = ("schema", "schemas", "artifacts")
-    return all(said[key] == wanted[key] for key in said.keys() & wanted.keys() - set(drawn))
+    return all(manifest[key] == derived[key] for key in manifest.keys() & derived.keys() - set(drawn))
 
 
-def _manifest(found: Findings, text: bytes, name: str) -> Line:
+def _manifest(findings: Findings, text: bytes, name: str) -> Line:
     try:
         return manifests.read(text)
     except ValueError:
-        found.tampered = True
-        found.lines.append(f"{name}/{MANIFEST}: is not as it was written")
+        findings.tampered = True
+        findings.lines.append(f"{name}/{MANIFEST}: is not as it was written")
         return {}
 
 
@@ -150,7 +163,7 @@ def _moved_inputs(committed: Line, fresh: Line) -> dict[str, tuple[str | None, s
 
 
 def in_words(old: str | None, new: str | None) -> str:
-    """How an input moved: its digests, None where a run does not read it."""
+    """Return how an input changed, given its digests; None for a file that a run does not read."""
     return "is new" if old is None else "is gone" if new is None else f"{old[:12]} -> {new[:12]}"
 
 
@@ -161,41 +174,43 @@ def _digests(manifest: Line) -> dict[str, str]:
         return {}
 
 
-def _compare_ledgers(found: Findings, before: bytes, after: bytes, name: str) -> None:
+def _compare_ledgers(findings: Findings, before: bytes, after: bytes, name: str) -> None:
     lines = _decoded(before)
     if isinstance(lines, int):
-        found.tampered = True
-        found.lines.append(f"{STATE} line {lines}: is no line that a run writes; {name}/{STATE} was changed")
+        findings.tampered = True
+        findings.lines.append(
+            f"{STATE} line {lines}: is no line that a run writes; {name}/{STATE} was changed"
+        )
         return
-    made = _decoded(after)
-    assert not isinstance(made, int)
-    note_drift(found, lines, made)
-    if found.drift is not None and found.drift.first is None:
-        found.tampered = True
-        found.lines.append(f"{STATE}: says the same in other bytes; {name}/{STATE} was changed")
+    fresh = _decoded(after)
+    assert not isinstance(fresh, int)
+    note_drift(findings, lines, fresh)
+    if findings.drift is not None and findings.drift.first is None:
+        findings.tampered = True
+        findings.lines.append(f"{STATE}: says the same in other bytes; {name}/{STATE} was changed")
 
 
-def note_drift(found: Findings, before: list[Line], after: list[Line]) -> None:
-    """Say where two ledgers part first, and where most gravely."""
-    found.drift = compare(before, after)
-    found.lines += found.drift.told(STATE)
+def note_drift(findings: Findings, before: list[Line], after: list[Line]) -> None:
+    """Add to `findings` the first and the gravest difference of two ledgers."""
+    findings.drift = compare(before, after)
+    findings.lines += findings.drift.summary_lines(STATE)
     for run in (before[:1], after[:1]):
-        found.roles.update(_roles(run[0]) if run else {})
+        findings.roles.update(_roles(run[0]) if run else {})
 
 
 def _roles(run: Line) -> dict[str, str]:
-    """What the files that a `run` line names are to the run; all that is read beside them is a document."""
-    found: dict[str, str] = {}
+    """Return the roles of the files that a `run` line names; every other input is a document."""
+    roles: dict[str, str] = {}
     with contextlib.suppress(KeyError, TypeError, AttributeError):
-        found.update({str(item["file"]): f"tool {item['name']}" for item in run["tools"]})
-        found.update({str(item["path"]): "policy" for item in run["policy"]["files"]})
+        roles.update({str(item["file"]): f"tool {item['name']}" for item in run["tools"]})
+        roles.update({str(item["path"]): "policy" for item in run["policy"]["files"]})
         if run["task"] is not None:
-            found[str(run["task"]["path"])] = "task"
-    return found
+            roles[str(run["task"]["path"])] = "task"
+    return roles
 
 
 def _decoded(state: bytes) -> list[Line] | int:
-    """The lines of a ledger without any check of the chain, or the number of the first that is no object."""
+    """Return the lines of a ledger, its chain unchecked, or the number of the first that is not an object."""
     out: list[Line] = []
     for number, text in enumerate(state.split(b"\n")[:-1], start=1):
         try:
@@ -209,7 +224,7 @@ def _decoded(state: bytes) -> list[Line] | int:
 
 
 def _first_different(before: bytes, after: bytes) -> int:
-    """The number of the first line in which two files differ."""
+    """Return the number of the first line in which two files differ."""
     pairs = enumerate(zip(before.split(b"\n"), after.split(b"\n"), strict=False), start=1)
     return next(
         (number for number, (a, b) in pairs if a != b), 1 + min(before.count(b"\n"), after.count(b"\n"))

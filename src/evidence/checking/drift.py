@@ -1,8 +1,8 @@
-"""Drift told by consequence: where two ledgers of one run first part, and what kind of difference that is.
+"""Classify the differences of two ledgers of one run by their consequence.
 
 Classes, gravest first: VERDICT (a decision), EFFECT (a call, a result, something written), ANSWER, ENDING,
-BUDGET (tokens, totals, limits), RETRY (attempts, waits), SHAPE (steps, times, settings), TEXT (words that
-decide nothing), DIGEST-ONLY (only digests of inputs moved).
+BUDGET (tokens, totals, limits), RETRY (attempts, waits), SHAPE (steps, times, settings), TEXT (text without
+consequence), DIGEST-ONLY (only digests of inputs changed).
 """
 
 from __future__ import annotations
@@ -59,16 +59,23 @@ _TABLE: Final = tuple(
 )
 
 
-_LIMIT: Final = 10_000
+_LIMIT: Final = 10_000  # differences counted: two unrelated ledgers would give millions
 _NAMES_A_LINE: Final = re.compile(r"/policy_decisions/[0-9]+/at")
 _PLACE: Final = re.compile(r"(?s)(.+):[0-9]{1,7}")
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """One difference: ledger line (from 1), step (None outside one), JSON Pointer, both values, its class.
+    """One difference of two ledgers.
 
-    `sides` are the two ledger lines that it stands in, None where one has no such line.
+    Attributes:
+        line: Number of the ledger line, from 1.
+        step: Index of the step, None outside a step.
+        pointer: JSON Pointer into the line.
+        before: The old value.
+        after: The new value.
+        kind: Its class.
+        sides: The two ledger lines, None where a ledger has no such line.
     """
 
     line: int
@@ -80,7 +87,7 @@ class Divergence:
     sides: tuple[Any, Any] = field(default=(None, None), repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, values shortened."""
+        """Return the difference as plain data, values shortened."""
         before, after = _side_by_side(self.before, self.after)
         return {
             "line": self.line,
@@ -101,10 +108,13 @@ class Divergence:
 class Drift:
     """How two ledgers differ.
 
-    `kind` is the gravest class found, `first` the first difference of substance, `gravest` the first one of
-    the class `kind`. `behind` counts what comes after the first by class: most of it follows from that. Where
-    nothing of substance differs but the numbers of the policy lines that decisions name, `shifts` has these
-    places (then, now), each once; else it is empty.
+    Attributes:
+        first: The first difference other than DIGEST-ONLY, if there is one, else the first of all.
+        counts: Number of differences by class.
+        gravest: The first difference of the gravest class.
+        behind: Number of differences after the first, by class; most of them follow from it.
+        shifts: Places in the policy (before, after) that decisions name, each once, if nothing but their line
+            numbers and digests differs; else empty.
     """
 
     first: Divergence | None
@@ -115,19 +125,20 @@ class Drift:
 
     @property
     def kind(self) -> str | None:
+        """The gravest class, None if nothing differs."""
         return next((name for name in CLASSES if self.counts[name]), None)
 
     @property
-    def downstream(self) -> int:
-        """Differences of substance after the first, most of which follow from it."""
+    def follow_ups(self) -> int:
+        """Number of differences after the first, DIGEST-ONLY aside; most of them follow from it."""
         return max(sum(n for name, n in self.counts.items() if name != "DIGEST-ONLY") - 1, 0)
 
-    def told(self, file: str) -> list[str]:
-        """A line on the first difference of substance in `file`, and one on the gravest where that is another."""
+    def summary_lines(self, file: str) -> list[str]:
+        """Return a line on the first difference in `file`, and one on the gravest if that is of another class."""
         out = []
         if self.first is not None:
-            behind = "which may follow" if self.downstream == 1 else "most of which follow"
-            more = f"; {self.downstream} more, {behind} from it" if self.downstream else ""
+            behind = "which may follow" if self.follow_ups == 1 else "most of which follow"
+            more = f"; {self.follow_ups} more, {behind} from it" if self.follow_ups else ""
             out.append(
                 f"{file} line {self.first.line}: first difference: {self.first} [{self.first.kind}]{more}"
             )
@@ -137,13 +148,13 @@ class Drift:
 
     @property
     def grave(self) -> Divergence | None:
-        """The first difference of the gravest class where the first of all is of another."""
+        """The first difference of the gravest class, unless the first of all is of that class."""
         same = self.first is not None and self.gravest is not None and self.gravest.kind == self.first.kind
         return None if same else self.gravest
 
 
 def shorten(value: Any) -> str:
-    """A value in a message: inert, at most 80 characters."""
+    """Return a value as it stands in a message: escaped, at most 80 characters."""
     if value is ABSENT:
         return "nothing"
     text = visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))
@@ -151,7 +162,7 @@ def shorten(value: Any) -> str:
 
 
 def _side_by_side(before: Any, after: Any) -> tuple[str, str]:
-    """Two values shortened; long texts that begin alike are shown from shortly before they part."""
+    """Return two values shortened; long texts that begin alike are cut shortly before they differ."""
     if isinstance(before, str) and isinstance(after, str):
         pairs = enumerate(zip(before, after, strict=False))
         same = next((i for i, (a, b) in pairs if a != b), min(len(before), len(after)))
@@ -161,50 +172,51 @@ def _side_by_side(before: Any, after: Any) -> tuple[str, str]:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
+    """Return a number with its noun: `1 run`, `2 runs`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def class_of(line_type: str, pointer: str) -> str:
-    """The class of a difference at a JSON Pointer of a line."""
+    """Return the class of a difference at a JSON Pointer of a line of type `line_type`."""
     place = line_type + pointer
     return next((name for pattern, name in _TABLE if pattern.match(place)), "SHAPE")
 
 
 def compare(before: list[Line], after: list[Line]) -> Drift:
-    """How two ledgers differ. Both are lists of decoded lines."""
+    """Compare two ledgers, each a list of decoded lines."""
     first: Divergence | None = None
     heads: dict[str, Divergence] = {}  # the first of each class
     counts: Counter[str] = Counter()
     behind: Counter[str] = Counter()
     shifts: list[tuple[str, str]] = []
-    for found in islice(_divergences(before, after), _LIMIT):
-        counts[found.kind] += 1
-        heads.setdefault(found.kind, found)
+    for divergence in islice(_divergences(before, after), _LIMIT):
+        counts[divergence.kind] += 1
+        heads.setdefault(divergence.kind, divergence)
         if first is not None:
-            behind[found.kind] += 1
-        elif found.kind != "DIGEST-ONLY":
-            first = found
-        shifts += _shift(found)
+            behind[divergence.kind] += 1
+        elif divergence.kind != "DIGEST-ONLY":
+            first = divergence
+        shifts += _shift(divergence)
     gravest = next((heads[name] for name in CLASSES if name in heads), None)
     only = len(shifts) + counts["DIGEST-ONLY"] == counts.total() < _LIMIT
     return Drift(first or gravest, counts, gravest, behind, tuple(dict.fromkeys(shifts)) if only else ())
 
 
-def _shift(found: Divergence) -> list[tuple[str, str]]:
-    """(then, now) of a decision that names another line of the same policy file; else nothing."""
-    if not _NAMES_A_LINE.fullmatch(found.pointer):
+def _shift(divergence: Divergence) -> list[tuple[str, str]]:
+    """Return (before, after) of a decision that names another line of the same policy file; else nothing."""
+    if not _NAMES_A_LINE.fullmatch(divergence.pointer):
         return []
-    then, now = (
-        _PLACE.fullmatch(side) if isinstance(side, str) else None for side in (found.before, found.after)
+    before, after = (
+        _PLACE.fullmatch(side) if isinstance(side, str) else None
+        for side in (divergence.before, divergence.after)
     )
-    return [(then[0], now[0])] if then and now and then[1] == now[1] else []
+    return [(before[0], after[0])] if before and after and before[1] == after[1] else []
 
 
 def _divergences(before: list[Line], after: list[Line]) -> Iterator[Divergence]:
     for number, a, b in _pairs(before, after):
-        there = a if isinstance(a, dict) else b if isinstance(b, dict) else {}
-        step = there.get("step_index") if there.get("type") == "step" else None
+        line = a if isinstance(a, dict) else b if isinstance(b, dict) else {}
+        step = line.get("step_index") if line.get("type") == "step" else None
         if not isinstance(a, dict) or not isinstance(b, dict) or a.get("type") != b.get("type"):
             yield Divergence(
                 number, step, "", _kind_of_line(a), _kind_of_line(b), "SHAPE", (_line(a), _line(b))
@@ -216,7 +228,7 @@ def _divergences(before: list[Line], after: list[Line]) -> Iterator[Divergence]:
 
 
 def _pairs(before: list[Line], after: list[Line]) -> Iterator[tuple[int, Any, Any]]:
-    """(line number, left, right): line by line, but the end of one ledger against the end of the other."""
+    """Yield (line number, left, right): line by line, but the last line of one ledger with that of the other."""
     old, old_end = _without_end(before)
     new, new_end = _without_end(after)
     for number, (a, b) in enumerate(zip_longest(old, new, fillvalue=ABSENT), start=1):
@@ -231,8 +243,8 @@ def _without_end(lines: list[Line]) -> tuple[list[Line], Any]:
     return lines, ABSENT
 
 
-def _line(there: Any) -> Any:
-    return there if isinstance(there, dict) else None
+def _line(side: Any) -> Any:
+    return side if isinstance(side, dict) else None
 
 
 def _kind_of_line(line: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Replay: a recorded run made again from its own record. No key, no network, the same bytes.
+"""Replay recorded runs from their records: no key, no network, the same bytes.
 
-`replayed` answers every effect from the record. `checked` is for CI: models and people answer from the
-record, tools work again, save those that would reach the network.
+`replayed` answers every effect from the record. `checked` is for CI: models and people answer from the record,
+tools are executed again, except those that would reach the network.
 """
 
 from __future__ import annotations
@@ -33,10 +33,27 @@ from .compare import BROKEN, Findings, compare_files, note_drift
 
 
 def replay(agent: Agent, folder: str | Path) -> RunResult:
-    """Make the run in `folder` again with the tools and the policy of `agent`, every outcome from the record.
+    """Execute the run in `folder` again under the policy of `agent`, with every outcome from the record.
 
-    Raises ReplayError where the run asks for something else than was recorded, RecordError where `folder`
-    holds no run.
+    Neither the model nor a tool nor a person is asked.
+
+    Args:
+        agent: The agent whose tools and policy apply.
+        folder: The folder of a recorded run.
+
+    Returns:
+        How the run ends.
+
+    Raises:
+        ReplayError: The run asks for something that was not recorded.
+        RecordError: `folder` holds no run.
+
+    Example:
+        >>> from tachograph import Agent, Policy, Stub, record, replay
+        >>> agent = Agent(Stub([{"answer": "At the depot."}]), ["search"], Policy.shipped())
+        >>> recorded = record(agent, "Where may a driver sleep?", "my-runs/first")
+        >>> replay(agent, "my-runs/first").answer
+        'At the depot.'
     """
     recorded = open_record(Path(folder))
     run = recorded.run
@@ -52,23 +69,23 @@ def replay(agent: Agent, folder: str | Path) -> RunResult:
 
 
 def replayed(folder: Path, *, root: Path | None = None) -> Findings:
-    """Replay one run and say how what it gives differs from what is recorded."""
-    found = Findings(_name_of(folder, root))
+    """Replay one run and return how the result differs from the record."""
+    findings = Findings(_name_of(folder, root))
     try:
         recorded = open_record(folder, root)
         agent, config = revive(recorded)
         cassette = Cassette.of(recorded.lines[1:-1])
         clock = config.clock
         assert isinstance(clock, RecordedClock)
-        _make(found, recorded, agent, replace(config, executor=ReplayExecutor(cassette, clock)), cassette)
+        _make(findings, recorded, agent, replace(config, executor=ReplayExecutor(cassette, clock)), cassette)
     except (InputError, OutputError) as error:
-        found.lines.append(str(error))
-    return found
+        findings.lines.append(str(error))
+    return findings
 
 
 def checked(recorded: Recorded) -> Findings:
-    """Make a live run again as CI does: tools work; model, people and network answer from the record."""
-    found = Findings(recorded.name)
+    """Check a live run as CI does: execute its tools; model, people and network answer from the record."""
+    findings = Findings(recorded.name)
     agent, config = revive(recorded)
     cassette = Cassette.of(recorded.lines[1:-1])
     clock = config.clock
@@ -77,14 +94,14 @@ def checked(recorded: Recorded) -> Findings:
     def around(live: Executor) -> Executor:
         return ReexecutingTools(live, cassette, agent, clock)
 
-    _make(found, recorded, agent, replace(config, around=around, offline=True), cassette)
-    if found.lines and (found.moved or found.kind != BROKEN):
-        found.accept = _anew(recorded)
-    return found
+    _make(findings, recorded, agent, replace(config, around=around, offline=True), cassette)
+    if findings.lines and (findings.moved or findings.kind != BROKEN):
+        findings.accept = _rerecord_command(recorded)
+    return findings
 
 
-def _anew(recorded: Recorded) -> str:
-    """The command that records the run anew, which takes its model: nothing less gives other replies."""
+def _rerecord_command(recorded: Recorded) -> str:
+    """Return the command that records the run again with its model: a replay repeats the old replies."""
     model = recorded.run["model"]
     words = [
         "tachograph",
@@ -102,40 +119,44 @@ def _name_of(folder: Path, root: Path | None) -> str:
     return relative_name(folder, root if root is not None else Path.cwd())
 
 
-def _make(found: Findings, recorded: Recorded, agent: Agent, config: RunConfig, cassette: Cassette) -> None:
+def _make(
+    findings: Findings, recorded: Recorded, agent: Agent, config: RunConfig, cassette: Cassette
+) -> None:
     writer = Writer(None)
-    made: list[str] = []
+    texts: list[str] = []
 
     def line(data: Line, text: str) -> None:
-        made.append(text)
+        texts.append(text)
         writer.line(data, text)
 
     try:
         agent.execute(config, on_line=line, keep_steps=False)
         _all_used(cassette)
     except ReplayError as error:
-        found.lines.append(str(error))
-        note_drift(found, recorded.lines[: len(made)], [json.loads(text) for text in made])
-        found.moved = dict(_moved(recorded))
-        found.lines += [f"input moved: {visible(path)} {what}" for path, what in found.moved.items()]
+        findings.lines.append(str(error))
+        note_drift(findings, recorded.lines[: len(texts)], [json.loads(text) for text in texts])
+        findings.moved = dict(_moved(recorded))
+        findings.lines += [
+            f"input moved: {visible(path)} {change}" for path, change in findings.moved.items()
+        ]
         return
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        # what a record of ours says of its model, or of an outcome, has another shape
+        # the ledger is intact, but its model or an outcome has an unknown shape
         raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
     stable = writer.finish()
     files = {**writer.contents(), MANIFEST: manifest.stable(stable).encode("utf-8")}
-    compare_files(found, recorded.files, files, recorded.name)
+    compare_files(findings, recorded.files, files, recorded.name)
 
 
 def _moved(recorded: Recorded) -> Iterator[tuple[str, str]]:
-    """Inputs that are no longer as the record has them: what made the run part from it, most likely."""
+    """Yield the inputs whose digests differ from the record, the likely reason why the replay failed."""
     base = recorded.base.resolve()
-    for path, then in _digests(recorded.lines[-1]):
+    for path, recorded_digest in _digests(recorded.lines[-1]):
         file = (base / path).resolve()
         if file.is_relative_to(base) and file.is_file():
-            now = canonical_json.digest(file.read_bytes())
-            if now != then:
-                yield path, f"{then[:12]} -> {now[:12]}"
+            current_digest = canonical_json.digest(file.read_bytes())
+            if current_digest != recorded_digest:
+                yield path, f"{recorded_digest[:12]} -> {current_digest[:12]}"
 
 
 def _digests(end: Line) -> Iterator[tuple[str, str]]:
@@ -145,13 +166,13 @@ def _digests(end: Line) -> Iterator[tuple[str, str]]:
 
 
 def _all_used(cassette: Cassette) -> None:
-    left = cassette.unused()
-    if left is not None:
-        raise ReplayError(0, f"a recorded outcome was not asked for: {left}")
+    unused = cassette.unused()
+    if unused is not None:
+        raise ReplayError(0, f"a recorded outcome was not asked for: {unused}")
 
 
 class ReexecutingTools:
-    """Tools work again; what cannot or must not be had again comes from the cassette."""
+    """Execute tools again; take everything else from the cassette."""
 
     def __init__(self, live: Executor, cassette: Cassette, agent: Agent, clock: RecordedClock) -> None:
         self._live = live
@@ -160,13 +181,14 @@ class ReexecutingTools:
         self._agent = agent
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
-        if not isinstance(effect, Invoke) or self._is_of_the_world(effect):
+        """Return the outcome of an effect."""
+        if not isinstance(effect, Invoke) or self._must_be_replayed(effect):
             return self._recorded.perform(effect, stamps)
-        then = self._cassette.take(effect)
-        return _with_its_secrets(then, self._live.perform(effect, stamps))
+        recorded = self._cassette.take(effect)
+        return _with_its_secrets(recorded, self._live.perform(effect, stamps))
 
-    def _is_of_the_world(self, effect: Invoke) -> bool:
-        """Whether an attempt reached for the network, or was cut off by time or by a person."""
+    def _must_be_replayed(self, effect: Invoke) -> bool:
+        """Return whether an attempt used the network, or was cut off by a time limit or by a person."""
         outcome = self._cassette.look(effect)
         if not isinstance(outcome, Outcome) or (
             outcome.fault is not None and outcome.fault.kind == "timeout"
@@ -189,53 +211,55 @@ class ReexecutingTools:
         try:
             return isinstance(url, str) and parse_url(url).host in self._agent.hosts
         except Malformed:
-            return True  # it is refused before anything is reached
+            return True  # it is refused before any connection
 
 
 # ---- secrets in what tools give again --------------------------------------------------------------------
 #
-# A placeholder's number counts what the whole run met, replies and question included, which come from the
-# record here; and a key that was known by its value then is unknown now. So a result is the recorded one if
-# it is so but for what stands where the record has placeholders.
+# The number in a placeholder counts the secrets of the whole run, those in replies and in the question included.
+# Here these come from the record, and a key that was redacted by its value is unknown. A result therefore counts
+# as the recorded one if both are equal except where the record has placeholders.
 
 _PLACEHOLDER: Final = re.compile(r"<secret:[a-z_]+:[1-9][0-9]*>")
 
 
-def _with_its_secrets(then: Outcome, now: Outcome) -> Outcome:
-    """`now`, with what is as recorded but for secrets taken from `then`."""
-    result = now.result
-    if then.result is not None and result is not None and _is_like(then.result.text, result.text):
-        result = then.result
-    checks = now.checks
-    if _is_like(canonical_json.encode(list(then.checks)), canonical_json.encode(list(checks))):
-        checks = then.checks
+def _with_its_secrets(recorded: Outcome, fresh: Outcome) -> Outcome:
+    """Return `fresh` with the parts that differ from `recorded` only in secrets taken from there."""
+    result = fresh.result
+    if recorded.result is not None and result is not None and _is_like(recorded.result.text, result.text):
+        result = recorded.result
+    checks = fresh.checks
+    if _is_like(canonical_json.encode(list(recorded.checks)), canonical_json.encode(list(checks))):
+        checks = recorded.checks
     return replace(
-        now,
+        fresh,
         result=result,
         checks=checks,
-        reads=_pairs(then.reads, now.reads),
-        writes=_pairs(then.writes, now.writes),
+        reads=_pairs(recorded.reads, fresh.reads),
+        writes=_pairs(recorded.writes, fresh.writes),
     )
 
 
-def _pairs(then: Iterable[tuple[str, str]], now: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    known = [(path, digest) for path, digest in then if _PLACEHOLDER.search(path)]
+def _pairs(
+    recorded: Iterable[tuple[str, str]], fresh: Iterable[tuple[str, str]]
+) -> tuple[tuple[str, str], ...]:
+    known = [(path, digest) for path, digest in recorded if _PLACEHOLDER.search(path)]
     return tuple(
         next((old for old in known if old[1] == digest and _is_like(old[0], path)), (path, digest))
-        for path, digest in now
+        for path, digest in fresh
     )
 
 
-def _is_like(then: str, now: str) -> bool:
-    """Whether `now` is `then` with some text, within a string of JSON, in the place of each placeholder."""
-    first, *others = _PLACEHOLDER.split(then)
-    if not others or not now.startswith(first):
+def _is_like(recorded: str, fresh: str) -> bool:
+    """Return whether `fresh` is `recorded` with text inside a JSON string in place of each placeholder."""
+    first, *others = _PLACEHOLDER.split(recorded)
+    if not others or not fresh.startswith(first):
         return False
     at = len(first)
     for number, part in enumerate(others, 1):
         last = number == len(others)
-        found = len(now) - len(part) if last and now.endswith(part) else now.find(part, at + 1)
-        if found <= at or (last and not now.endswith(part)) or '"' in now[at:found].replace('\\"', ""):
+        end = len(fresh) - len(part) if last and fresh.endswith(part) else fresh.find(part, at + 1)
+        if end <= at or (last and not fresh.endswith(part)) or '"' in fresh[at:end].replace('\\"', ""):
             return False
-        at = found + len(part)
+        at = end + len(part)
     return True

@@ -1,7 +1,7 @@
-"""Secrets in what is committed: a scan of the recorded bytes for the kinds of keys that redaction knows.
+"""Scan recorded files for the kinds of keys that redaction knows.
 
-Redaction keeps a secret out of a run where the policy names its kind. This finds one where no policy did, or
-where a file was changed since.
+Redaction keeps a secret out of a run if the policy names its kind. This scan finds secrets that no policy names,
+and those in files that were changed later.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from ...runtime.formats.lazy_pattern import lazy_pattern
 from ..recording.recorded import relative_name
 from .workers import each
 
-# an address of mail is personal, and no key
+# a mail address is personal data, but not a key
 KINDS: Final = tuple(kind for kind in PATTERNS if kind != "email")
 _PATTERN: Final = lazy_pattern("|".join(f"(?P<{kind}>{PATTERNS[kind]})" for kind in KINDS))
-# whatever begins one of the kinds: most files hold none of it, and are read no further
+# how each kind begins: most files hold none of these, and are not searched further
 _HINT: Final = lazy_pattern(
     r"sk-|AKIA|ASIA|(?i:bearer|basic)\s|gh[pousr]_|github_pat_|AIza|eyJ|PRIVATE KEY|xox"
 )
 _DIGIT: Final = re.compile(r"[0-9]")
-_MANY: Final = 400  # files that are worth further processes
+_MANY: Final = 400  # from so many files on, starting processes saves time
 _BLOCK: Final = lazy_pattern(r"[A-Za-z0-9+/]{40}")
 
 
 def leaks(places: Iterable[Path], root: Path) -> list[str]:
-    """One line for each secret in files, or in the files below folders. None of them shows it."""
+    """Return one line for each secret in files, or in the files below folders; no line shows the secret."""
     files = list(_files(places))
-    found = each(partial(_leaks_in, root=root), files, jobs=None if len(files) >= _MANY else 1)
-    return [line for lines in found for line in lines]
+    by_file = each(partial(_leaks_in, root=root), files, jobs=None if len(files) >= _MANY else 1)
+    return [line for lines in by_file for line in lines]
 
 
 def _leaks_in(file: Path, root: Path) -> list[str]:
@@ -45,20 +45,20 @@ def _leaks_in(file: Path, root: Path) -> list[str]:
 
 
 def secrets_in(text: str) -> Iterator[tuple[int, str]]:
-    """(line, kind) of each secret in a text."""
+    """Yield (line, kind) of each secret in a text."""
     if _HINT.search(text) is None:
         return
     for match in _PATTERN.finditer(text):
         kind = str(match.lastgroup)
-        if _is_one(kind, match.group()):
+        if _is_secret(kind, match.group()):
             yield text.count("\n", 0, match.start()) + 1, kind
 
 
-def _is_one(kind: str, found: str) -> bool:
-    """Whether it is more than words: prose and names have no digits, a heading alone is no private key."""
+def _is_secret(kind: str, text: str) -> bool:
+    """Return whether a match is likely a secret: words have no digits, a private key has more than a heading."""
     if kind == "private_key":
-        return _BLOCK.search(found) is not None
-    return _DIGIT.search(found) is not None
+        return _BLOCK.search(text) is not None
+    return _DIGIT.search(text) is not None
 
 
 def _files(places: Iterable[Path]) -> Iterator[Path]:

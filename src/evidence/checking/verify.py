@@ -1,8 +1,8 @@
-"""Verifying: is a record whole and consistent in itself? Nothing is run.
+"""Verify that a record is complete and consistent in itself, without running anything.
 
-The chain of the ledger, the digests in the manifest, the index, and the three other files rebuilt from the
-ledger. It names the line and field that was touched where it can. It does not prove that the code gives this
-record: `check` does.
+Verified are the ledger's chain, the digests in the manifest, the index, and the three other files, which are
+rebuilt from the ledger. Where possible a finding names the line and field that was changed. Only `check` proves
+that the code gives this record.
 """
 
 from __future__ import annotations
@@ -26,32 +26,34 @@ from .drift import shorten
 
 
 def verify(folder: Path, root: Path) -> list[str]:
-    """One line for each thing wrong with a recorded run; none if it holds."""
+    """Return one line for each thing wrong with the run in `folder`, in the project `root`; none if it holds."""
     try:
         name = folder.resolve().relative_to(root.resolve()).as_posix()
     except ValueError:
         name = folder.as_posix()
     try:
-        there = run_files(folder, name)
+        files = run_files(folder, name)
     except RecordError as error:
         return [str(error)]
     out = []
     try:
-        out += _totals(there[STATE], f"{name}/{STATE}")
-        out += _approvals(there[STATE], f"{name}/{STATE}")
-        made = rebuild(there[STATE], f"{name}/{STATE}")
+        out += _totals(files[STATE], f"{name}/{STATE}")
+        out += _approvals(files[STATE], f"{name}/{STATE}")
+        rebuilt = rebuild(files[STATE], f"{name}/{STATE}")
     except RecordError as error:
         out.append(str(error))
-        made = {}
-    out += _manifest(there, made, name)
+        rebuilt = {}
+    out += _manifest(files, rebuilt, name)
     for file in (TRACE, REPORT):
-        if file in made and there[file] != made[file]:
-            out.append(f"{name}/{file}:{_first_line(there[file], made[file])}: is not what the ledger gives")
-    return out + _index(there[MANIFEST], name, root)
+        if file in rebuilt and files[file] != rebuilt[file]:
+            out.append(
+                f"{name}/{file}:{_first_line(files[file], rebuilt[file])}: is not what the ledger gives"
+            )
+    return out + _index(files[MANIFEST], name, root)
 
 
 def _totals(state: bytes, name: str) -> list[str]:
-    """The end line against the lines before it."""
+    """Compare the end line with the lines before it."""
     lines = list(ledger.read(state, name))
     totals = ledger.Totals()
     try:
@@ -59,18 +61,18 @@ def _totals(state: bytes, name: str) -> list[str]:
             totals.add(line)
         end = lines[-1]
         ended = RunEnded(end["terminal_reason"], end["final_answer"], end["failure_mode"])
-        wanted = ledger.end_line(lines[0], totals, ended, len(lines), end["stamp"])
-        wanted["prev"] = end["prev"]
+        derived = ledger.end_line(lines[0], totals, ended, len(lines), end["stamp"])
+        derived["prev"] = end["prev"]
         return [
             f"{name}:{len(lines)}: {visible(pointer)} is {shorten(a)}, the lines before it give {shorten(b)}"
-            for pointer, a, b in differences(end, wanted)
+            for pointer, a, b in differences(end, derived)
         ]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(name, error) from error
 
 
 def _approvals(state: bytes, name: str) -> list[str]:
-    """Whether each person's answer was given to the call that it stands at, under a policy of the run."""
+    """Check that each answer of a person belongs to its call, under a policy of the run."""
     lines = list(ledger.read(state, name))
     out = []
     try:
@@ -89,21 +91,21 @@ def _approvals(state: bytes, name: str) -> list[str]:
     return out
 
 
-def _manifest(there: dict[str, bytes], made: dict[str, bytes], name: str) -> list[str]:
+def _manifest(files: dict[str, bytes], rebuilt: dict[str, bytes], name: str) -> list[str]:
     try:
-        manifest = manifests.read(there[MANIFEST])
+        manifest = manifests.read(files[MANIFEST])
     except (ValueError, TypeError):
         return [f"{name}/{MANIFEST}: is not as it was written"]
     out = []
     artifacts = manifest.get("artifacts")
     for file in (STATE, TRACE, REPORT):
-        said = artifacts.get(file) if isinstance(artifacts, dict) else None
-        if said != canonical_json.digest(there[file]):
+        recorded = artifacts.get(file) if isinstance(artifacts, dict) else None
+        if recorded != canonical_json.digest(files[file]):
             out.append(f"{name}/{file}: its digest is not the one in {MANIFEST}")
-    if MANIFEST in made:
-        wanted = json.loads(made[MANIFEST])
+    if MANIFEST in rebuilt:
+        derived = json.loads(rebuilt[MANIFEST])
         stable = {key: value for key, value in manifest.items() if key not in manifests.VOLATILE}
-        for pointer, a, b in differences(stable, wanted):
+        for pointer, a, b in differences(stable, derived):
             out.append(
                 f"{name}/{MANIFEST}: {visible(pointer)} is {shorten(a)}, the ledger gives {shorten(b)}"
             )
@@ -120,8 +122,8 @@ def _first_line(a: bytes, b: bytes) -> int:
 def _index(manifest: bytes, name: str, root: Path) -> list[str]:
     path = root / INDEX
     if not name.startswith("runs/") or not path.is_file():
-        return []  # runs outside a project have no index; a lost one is the project's trouble, not a run's
+        return []  # runs outside a project have no index; a missing index is reported once, for the project
     listed = read_index(path)
     if listed is None:
-        return [f"{INDEX}: is no index; restore it, or recording any task (`tachograph run`) writes it"]
+        return [f"{INDEX}: is not an index; restore it, or recording any task (`tachograph run`) writes it"]
     return disagreements(name, listed.get(name), canonical_json.digest(manifest), has_task=True)

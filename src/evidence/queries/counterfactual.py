@@ -1,11 +1,11 @@
-"""What another policy would have decided in a recorded run: no tool, no model, no person is asked.
+"""Compute what another policy would have decided in a recorded run, without any tool, model or person.
 
-The run is answered from its record up to the *frontier*, the first decision that goes another way, or the
-first thing that the record does not answer. What lies behind it is hypothetical: the model might have said
-something else, and an allow that was a denial has no known effect.
+The run is replayed from its record up to the *frontier*: the first decision that differs, or the first effect
+that the record does not answer. Everything after it is hypothetical: the model might have replied otherwise, and
+a call that was denied and is now allowed has no known effect.
 
-The run is as recorded, its question too; only the tools are today's, for their schemas. A run whose tools
-are not what they were is not told of.
+Everything is as recorded, except the tools, whose present schemas are used. If a tool has changed since, the run
+is undecided.
 """
 
 from __future__ import annotations
@@ -44,7 +44,16 @@ OTHER_WAY: Final = "goes another way"
 
 @dataclass(frozen=True)
 class Flip:
-    """A decision that another policy makes otherwise. `before` and `after` are decisions as recorded."""
+    """A decision that another policy makes differently.
+
+    Attributes:
+        kind: `WIDENING`, `TIGHTENING`, `NEEDS_APPROVAL` or `OTHER_WAY`.
+        step: Index of the step.
+        position: Place of the decision within the step.
+        tool: Name of the called tool, None for a decision on a whole step.
+        before: The old decision as it stands in a ledger, None where there was none.
+        after: The new decision.
+    """
 
     kind: str
     step: int
@@ -54,6 +63,7 @@ class Flip:
     after: Line | None
 
     def to_dict(self) -> Line:
+        """Return the flip as plain data."""
         return {
             "kind": self.kind,
             "step": self.step,
@@ -66,11 +76,17 @@ class Flip:
 
 @dataclass
 class Counterfactual:
-    """A run under another policy: how many decisions are the same, and the frontier where there is one.
+    """A run under another policy.
 
-    `why` says where the run leaves its record without a decision that differs, as under another retry
-    schedule; `untold` why nothing can be told of it; `behind` is how many recorded decisions lie behind the
-    frontier.
+    Attributes:
+        run: Name of the run.
+        recorded_version: Version of the policy that it was recorded under.
+        version: Version of the other policy.
+        same: Number of equal decisions before the frontier.
+        flip: The decision at the frontier, if one differs.
+        why: How the run leaves its record if no decision differs, as under another retry schedule.
+        behind: Number of recorded decisions after the frontier.
+        undecided: Why the other policy's decisions cannot be determined.
     """
 
     run: str
@@ -80,13 +96,15 @@ class Counterfactual:
     flip: Flip | None = None
     why: str | None = None
     behind: int = 0
-    untold: str | None = None
+    undecided: str | None = None
 
     @property
     def is_same(self) -> bool:
-        return self.flip is None and self.why is None and self.untold is None
+        """Whether the run goes as recorded to its end."""
+        return self.flip is None and self.why is None and self.undecided is None
 
     def to_dict(self) -> Line:
+        """Return the result as plain data."""
         return {
             "run": self.run,
             "recorded_version": self.recorded_version,
@@ -94,48 +112,56 @@ class Counterfactual:
             "same": self.same,
             "frontier": None if self.flip is None else self.flip.to_dict(),
             "why": self.why,
-            "untold": self.untold,
+            "untold": self.undecided,
             "behind": self.behind,
         }
 
 
 def under(folder: Path, policy: Policy, *, root: Path | None = None) -> Counterfactual:
-    """The run in `folder` under `policy`. Raises RecordError where it is no run that can be replayed."""
-    return _asked(_opened(folder, root), policy)
+    """Return how the run in `folder` goes under `policy`.
+
+    Raises:
+        RecordError: The run cannot be replayed.
+    """
+    return _followed_under(_open(folder, root), policy)
 
 
 def against(folder: Path, old: Policy, new: Policy, *, root: Path | None = None) -> Counterfactual:
-    """The run in `folder`, which was made under `old`, under `new`.
+    """Return how the run in `folder`, recorded under `old`, goes under `new`.
 
-    Only a run that goes under `old` as recorded tells something of `new`; any other is `untold`. What stands
-    before a flip is what `old` says today, so that its line is one of `old`.
+    A run that does not go as recorded under `old` is undecided. The decision before a flip is that of `old`
+    today, so that it names a line of `old`. Bad input makes the run undecided too.
     """
-    found = Counterfactual(str(folder), None, new.version)
+    result = Counterfactual(str(folder), None, new.version)
     try:
-        recorded = _opened(folder, root)
-        found.run = recorded.name
-        made: dict[tuple[int, str], Line] = {}
-        then = _asked(recorded, old, exactly=True, made=made)
-        if then.is_same and new.version != old.version:
-            found = _asked(recorded, new)
-            flip = found.flip
+        recorded = _open(folder, root)
+        result.run = recorded.name
+        decisions: dict[tuple[int, str], Line] = {}
+        under_old = _followed_under(recorded, old, exactly=True, decisions=decisions)
+        if under_old.is_same and new.version != old.version:
+            result = _followed_under(recorded, new)
+            flip = result.flip
             if flip is not None and flip.before is not None:
-                found.flip = replace(flip, before=made.get((flip.step, flip.position), flip.before))
-            return found
+                result.flip = replace(flip, before=decisions.get((flip.step, flip.position), flip.before))
+            return result
     except InputError as error:
-        found.untold = str(error)
-        return found
-    found.same, found.recorded_version = then.same, then.recorded_version
-    if not then.is_same:
-        found.same, found.behind = 0, then.same + then.behind + (then.flip is not None)
-        found.untold = then.untold or f"it does not go as recorded under the old policy either: {_how(then)}"
-    return found
+        result.undecided = str(error)
+        return result
+    result.same, result.recorded_version = under_old.same, under_old.recorded_version
+    if not under_old.is_same:
+        result.same, result.behind = 0, under_old.same + under_old.behind + (under_old.flip is not None)
+        result.undecided = (
+            under_old.undecided
+            or f"it does not go as recorded under the old policy either: {_departure(under_old)}"
+        )
+    return result
 
 
-def _how(found: Counterfactual) -> str:
-    if found.flip is None:
-        return str(found.why)
-    flip = found.flip
+def _departure(result: Counterfactual) -> str:
+    """Say where a run leaves its record."""
+    if result.flip is None:
+        return str(result.why)
+    flip = result.flip
     before, after = (
         "no objection" if side is None else f"{side['decision']} {side['rule_id']}"
         for side in (flip.before, flip.after)
@@ -145,7 +171,7 @@ def _how(found: Counterfactual) -> str:
 
 @dataclass
 class _Record:
-    """A record's ledger; its other files follow from it. `tools` are those of today, once they were asked for."""
+    """The ledger of a recorded run. `tools` are the present ones, kept for the next policy."""
 
     name: str
     base: Path
@@ -153,7 +179,7 @@ class _Record:
     tools: dict[str, Tool] | None = None
 
 
-def _opened(folder: Path, root: Path | None) -> _Record:
+def _open(folder: Path, root: Path | None) -> _Record:
     base = project_of(folder, root)
     name = relative_name(folder, base)
     place = f"{name}/{STATE}"
@@ -166,57 +192,70 @@ def _opened(folder: Path, root: Path | None) -> _Record:
 
 
 class _Frontier(BaseException):
-    """Nothing behind it is told. Not an Exception: no failure of the gate may be mistaken for it."""
+    """Ends the replay at the frontier. Not an Exception, which the gate would take for a failure of its own."""
 
 
-def _asked(
+def _followed_under(
     recorded: _Record,
     policy: Policy,
     *,
     exactly: bool = False,
-    made: dict[tuple[int, str], Line] | None = None,
+    decisions: dict[tuple[int, str], Line] | None = None,
 ) -> Counterfactual:
-    """The record gone through under a policy; `exactly` asks for the same rules too, `made` gets its decisions."""
+    """Replay a record under a policy.
+
+    Args:
+        recorded: The record.
+        policy: The policy.
+        exactly: Compare the rules of decisions too.
+        decisions: Gets each decision, by step and position.
+    """
     try:
-        return _followed(recorded, policy, exactly, {} if made is None else made)
+        return _followed(recorded, policy, exactly, {} if decisions is None else decisions)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
 
 
 def _followed(
-    recorded: _Record, policy: Policy, exactly: bool, made: dict[tuple[int, str], Line]
+    recorded: _Record, policy: Policy, exactly: bool, decisions: dict[tuple[int, str], Line]
 ) -> Counterfactual:
     run, steps, end = recorded.lines[0], recorded.lines[1:-1], recorded.lines[-1]
-    found = Counterfactual(recorded.name, run["policy"]["version"], policy.version)
-    decisions = {
+    result = Counterfactual(recorded.name, run["policy"]["version"], policy.version)
+    recorded_decisions = {
         (line["step_index"], entry["position"]): _of_gate(entry, line)
         for line in steps
         for entry in line["policy_decisions"]
     }
     tools = recorded.tools = recorded.tools or {item["name"]: _tool(recorded, item) for item in run["tools"]}
-    found.untold = next((why for item in run["tools"] if (why := _moved(item, tools[item["name"]]))), None)
-    if found.untold is not None:
-        found.behind = len(decisions)
-        return found
-    comparing = _Comparing(found, decisions, len(steps), exactly, made)
+    result.undecided = next(
+        (why for item in run["tools"] if (why := _moved(item, tools[item["name"]]))), None
+    )
+    if result.undecided is not None:
+        result.behind = len(recorded_decisions)
+        return result
+    comparing = _Comparison(result, recorded_decisions, len(steps), exactly, decisions)
     clock, cassette = RecordedClock.of(recorded.lines), Cassette.of(steps, counterfactual=True)
-    gate = _Watched(policy, tools, comparing)
+    gate = _ObservedGate(policy, tools, comparing)
     schedule = Schedule.of(policy.section("retry"))
     loop = run_loop(RunSpec(run["run_id"], run["question"], run["seed"], gate, schedule, ()))
     try:
-        ending = drive(loop, ReplayExecutor(cassette, clock), clock, comparing.line, comparing.heard)
-        found.why = comparing.left_over(ending, end, cassette.unused())
+        ending = drive(
+            loop, ReplayExecutor(cassette, clock), clock, comparing.line, comparing.effect_performed
+        )
+        result.why = comparing.left_over(ending, end, cassette.unused())
     except _Frontier:
         pass
     except ReplayError as error:
-        found.why = str(error) if f"step {error.step}" in str(error) else f"step {error.step}: {error}"
-    if found.why is not None and schedule != _schedule_of(run) and _RETRIES.search(found.why):
-        found.why = f"another retry schedule: {found.why}"
-    found.behind = len(decisions) - found.same - (found.flip is not None and found.flip.before is not None)
-    return found
+        result.why = str(error) if f"step {error.step}" in str(error) else f"step {error.step}: {error}"
+    if result.why is not None and schedule != _schedule_of(run) and _RETRIES.search(result.why):
+        result.why = f"another retry schedule: {result.why}"
+    result.behind = (
+        len(recorded_decisions) - result.same - (result.flip is not None and result.flip.before is not None)
+    )
+    return result
 
 
-# what names a second attempt, or the wait before it
+# a reason that names a second attempt, or the wait before it
 _RETRIES: Final = re.compile(
     r"\b(?:w(?:m|\d+)\.\d+|(?:m|i\d+)\.(?:[2-9]|1\d+)|a wait of|attempt (?:[2-9]|1\d+) of)\b"
 )
@@ -241,8 +280,8 @@ def _tool(recorded: _Record, item: Line) -> Tool:
     folder = folder if folder.is_dir() else shipped("tools")
     name = str(item["name"])
     try:
-        now = os.stat(folder / f"{name}.py")
-        state = (now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
+        status = os.stat(folder / f"{name}.py")
+        state = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     except (OSError, ValueError):
         state = None
     return _loaded(name, folder, state)
@@ -250,45 +289,45 @@ def _tool(recorded: _Record, item: Line) -> Tool:
 
 @lru_cache(maxsize=256)
 def _loaded(name: str, folder: Path, _state: tuple[int, ...] | None) -> Tool:
-    """A tool that is only looked at, so one serves every run while its file is the same."""
+    """Load a tool. Only its declaration is used, so one serves every run until its file changes."""
     return load_named(name, folder)
 
 
-def _moved(then: Line, tool: Tool) -> str | None:
-    """What decides otherwise with a tool than when the run was made; what it does itself is not asked for."""
-    now = {"effect": tool.effect, "idempotent": tool.idempotent, "schema_digest": tool.schema_digest}
-    moved = [key for key, value in now.items() if then[key] != value]
+def _moved(recorded: Line, tool: Tool) -> str | None:
+    """Say how a tool's declaration differs from the recorded one, or return None. Its code does not matter."""
+    current = {"effect": tool.effect, "idempotent": tool.idempotent, "schema_digest": tool.schema_digest}
+    moved = [key for key, value in current.items() if recorded[key] != value]
     if not moved:
         return None
     words = {"schema_digest": "description or schemas"}
-    return f"{then['file']}: {words.get(moved[0], moved[0])} moved since the run was made"
+    return f"{recorded['file']}: {words.get(moved[0], moved[0])} moved since the run was made"
 
 
 # ---- decision by decision -----------------------------------------------------------------------------------
 
 
-class _Comparing:
-    """Holds each decision, as it is made, against the one that is recorded at its place."""
+class _Comparison:
+    """Compares each decision, as it is made, with the recorded one at its place."""
 
     def __init__(
         self,
-        found: Counterfactual,
+        result: Counterfactual,
         recorded: Mapping[tuple[int, str], Line],
         steps: int,
         exactly: bool,
-        made: dict[tuple[int, str], Line],
+        decisions: dict[tuple[int, str], Line],
     ) -> None:
-        self._found = found
+        self._result = result
         self._recorded = recorded
         self._steps = steps
         self._keys = ("decision", "rule_id") if exactly else ("decision",)
-        self._done = made
+        self._decisions = decisions
         self._step = self._ended = 0
         self._attempt: Invoke | None = None
         self._checks = 0
 
-    def heard(self, item: Effect | Event, _outcome: Outcome | None) -> None:
-        """A decision as the gate makes it; what a person makes of an escalation is not the policy's."""
+    def effect_performed(self, item: Effect | Event, _outcome: Outcome | None) -> None:
+        """Compare a decision of the gate, before a person answers; remember the attempt under way."""
         if isinstance(item, Decided):
             tool = item.call.name if item.call is not None else None
             self._compare(item.position, item.decision.to_dict(), tool)
@@ -296,42 +335,43 @@ class _Comparing:
             self._attempt, self._checks = item, 0
 
     def line(self, _line: StepLine) -> None:
+        """Count a finished step."""
         self._ended += 1
 
     def begin_step(self, decision: Decision | None) -> None:
-        """The budgets were asked; an objection is heard of, none is not."""
+        """Begin a step after the budgets were checked; only a denial is an event of its own."""
         self._step += 1
         if self._step > self._steps:
-            self._found.why = f"it would go on after step {self._steps}, where the record ends"
+            self._result.why = f"it would go on after step {self._steps}, where the record ends"
             raise _Frontier
         if decision is None:
-            self._silent("d")
+            self._no_objection("d")
 
     def late(self, decision: Decision) -> None:
-        """A fact that an attempt met was judged."""
+        """Compare a decision on a fact that an attempt met."""
         assert self._attempt
         position = f"{self._attempt.position}.c{self._checks}"
         self._checks += 1
         self._compare(position, decision.to_dict(), self._attempt.call.name)
 
     def result(self, decision: Decision | None) -> None:
-        """The size of a result was judged; an objection is heard of, none is not."""
+        """Note the check of a result's size; only a denial is an event of its own."""
         assert self._attempt is not None
         if decision is None:
-            self._silent(f"d{self._attempt.index}.r")
+            self._no_objection(f"d{self._attempt.index}.r")
 
-    def _silent(self, position: str) -> None:
-        """Nothing is objected to at a place where the record may hold an objection."""
+    def _no_objection(self, position: str) -> None:
+        """Compare a place without an objection with the record, which may have one there."""
         entry = self._recorded.get((self._step, position))
         if entry is not None:
             tool = None if self._attempt is None or position == "d" else self._attempt.call.name
             self._stop(Flip(_kind(entry, None), self._step, position, tool, entry, None))
 
     def left_over(self, ending: RunEnded, end: Line, unused: str | None) -> str | None:
-        """In what a run that made every decision as recorded still differs from its record."""
+        """Say how a run whose decisions are all as recorded still differs from its record, or return None."""
         if unused is not None:
             return f"it would have ended before {unused}"
-        if self._ended < self._steps or len(self._done) < len(self._recorded):
+        if self._ended < self._steps or len(self._decisions) < len(self._recorded):
             return f"it would have ended with step {self._ended}"
         if (ending.reason, ending.mode) != (end["terminal_reason"], end["failure_mode"]):
             return f"it would have ended as {ending.reason} ({ending.mode or 'no mode'})"
@@ -339,49 +379,49 @@ class _Comparing:
 
     def _compare(self, position: str, after: Line, tool: str | None) -> None:
         place = (self._step, position)
-        self._done[place] = after
+        self._decisions[place] = after
         before = self._recorded.get(place)
         if before is not None and all(before[key] == after[key] for key in self._keys):
-            self._found.same += 1
+            self._result.same += 1
             return
         self._stop(Flip(_kind(before, after), self._step, position, tool, before, after))
 
     def _stop(self, flip: Flip) -> None:
-        self._found.flip = flip
+        self._result.flip = flip
         raise _Frontier
 
 
-class _Watched(Gate):
-    """A gate that tells of what no event tells of: facts met late, and where it has nothing to object."""
+class _ObservedGate(Gate):
+    """A gate that reports what is not an event: decisions on facts met by attempts, and no objection."""
 
-    def __init__(self, policy: Policy, tools: Mapping[str, Tool], comparing: _Comparing) -> None:
+    def __init__(self, policy: Policy, tools: Mapping[str, Tool], comparing: _Comparison) -> None:
         super().__init__(policy, tools)
         self._comparing = comparing
 
     def decide_step(self, counters: Counters) -> Decision | None:
-        found = super().decide_step(counters)
-        self._comparing.begin_step(found)
-        return found
+        decision = super().decide_step(counters)
+        self._comparing.begin_step(decision)
+        return decision
 
     def decide_late(self, check: Mapping[str, Any]) -> Decision:
-        found = super().decide_late(check)
-        self._comparing.late(found)
-        return found
+        decision = super().decide_late(check)
+        self._comparing.late(decision)
+        return decision
 
     def decide_result(self, size: int, counters: Counters) -> Decision | None:
-        found = super().decide_result(size, counters)
-        self._comparing.result(found)
-        return found
+        decision = super().decide_result(size, counters)
+        self._comparing.result(decision)
+        return decision
 
 
 def _of_gate(entry: Line, step: Line) -> Line:
-    """A recorded decision as the gate made it, before a person spoke or the run was stopped."""
+    """Return a recorded decision as the gate made it, before a person answered or the run was stopped."""
     plain = {key: entry[key] for key in ("decision", "rule_id", "reason", "at", "facts")}
     return {**plain, "decision": ESCALATE} if f"h{entry['position'][1:]}" in step["stamps"] else plain
 
 
 def _kind(before: Line | None, after: Line | None) -> str:
-    """What a flip means for whoever changes a policy. A budget that speaks is a denial that was none."""
+    """Return the kind of a flip. A missing decision counts as an allow: budgets decide only to deny."""
     old = ALLOW if before is None else before["decision"]
     new = ALLOW if after is None else after["decision"]
     if old == new:

@@ -1,4 +1,4 @@
-"""One call from a file, decided and explained; what a person is told of an explanation."""
+"""Read one call from a file to be decided, and render explanations as text."""
 
 from __future__ import annotations
 
@@ -38,11 +38,21 @@ USED: Final = ("iterations", "tokens", "tool_calls", "result_bytes", "repeats")
 
 
 def read_file(place: str, policy: Policy, root: Path) -> tuple[Gate, Call, Counters]:
-    """`{"tool": NAME, "arguments": ...}` read from a file, or from standard input for `-`: what a gate is asked.
+    """Read `{"tool": NAME, "arguments": ..., "used": ...}` from a file, or from standard input for `-`.
 
-    `arguments` is an object, or text as a model writes it; `used` may say what the run has used before
-    (`iterations`, `tokens`, `tool_calls`, `result_bytes`, and `repeats` of this very call), else nothing.
-    Tools come from `root/tools`, else the shipped ones. Raises InputError.
+    `arguments` is an object, or text as a model writes it. `used` is optional: what the run has used before
+    (`iterations`, `tokens`, `tool_calls`, `result_bytes`, and `repeats` of this very call).
+
+    Args:
+        place: The file, or `-`.
+        policy: The policy that decides.
+        root: The project; its `tools/` is used if it exists, else the shipped tools.
+
+    Returns:
+        What a decision needs: the gate, the call and the counters.
+
+    Raises:
+        InputError: The file cannot be read or is not a call.
     """
     name = "standard input" if place == "-" else place
     data = _read(place, name)
@@ -54,26 +64,30 @@ def read_file(place: str, policy: Policy, root: Path) -> tuple[Gate, Call, Count
         if key not in data:
             raise InputError(f"has no {key}", file=name, remedy=f"write {_EXAMPLE}")
     if not isinstance(data["tool"], str):
-        raise InputError("tool is no text", file=name, remedy=f"write {_EXAMPLE}")
+        raise InputError("tool must be a string", file=name, remedy=f"write {_EXAMPLE}")
     gate = Gate(policy, tools_of(policy.allowed, root))
     call = call_of(data["tool"], data["arguments"], policy)
     return gate, call, counters_of(_used(data.get("used", {}), name), gate.key_of(call))
 
 
 def tools_of(names: Iterable[str], root: Path) -> dict[str, Tool]:
-    """The tools of these names in a project, else the shipped ones. Raises ToolError for a name without one."""
+    """Load tools by name from a project, or the shipped ones if it has no `tools/`.
+
+    Raises:
+        ToolError: There is no tool of a name.
+    """
     folder = root / "tools"
     where = folder if folder.is_dir() else None
     return {name: load_named(name, where) for name in names}
 
 
 def call_of(tool: str, arguments: object, policy: Policy) -> Call:
-    """A call read as a model's reply is: by the policy's own patterns for secrets too."""
+    """Read a call as from a model's reply, secrets redacted as the policy says."""
     return read_call("tc_1_0", tool, arguments, Redactor(policy.redact))
 
 
 def counters_of(used: Mapping[str, int], key: bytes) -> Counters:
-    """What a run has used before; `repeats` are of the call with this key."""
+    """Return the counters of a run that has used so much; `repeats` belong to the call with this key."""
     before: dict[str, Any] = {name: used[name] for name in USED[:-1] if name in used}
     counts = Counters(**before)
     counts.repeats[key] = used.get("repeats", 0)
@@ -86,50 +100,55 @@ def _read(place: str, name: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise InputError("cannot be read (no such file)", file=name, remedy=_JSON_FILE) from None
     except (OSError, UnicodeDecodeError) as error:
-        what = getattr(error, "strerror", None) or "not UTF-8"
-        what = str(error) if isinstance(error, NotPlain) else what
-        raise InputError(f"cannot be read ({what})", file=name, remedy=_JSON_FILE) from None
+        problem = getattr(error, "strerror", None) or "not UTF-8"
+        problem = str(error) if isinstance(error, NotPlain) else problem
+        raise InputError(f"cannot be read ({problem})", file=name, remedy=_JSON_FILE) from None
     if len(text) > _MOST:
         raise InputError(f"is longer than {_MOST >> 20} MiB", file=name, remedy=_JSON_FILE)
     try:
         data = parse(text).value()
     except NotJson as error:
         why = "" if error.reason == "not JSON" else f": {error.reason}"
-        raise InputError(f"is no JSON{why}", file=name, remedy=f"write {_EXAMPLE}") from None
+        raise InputError(f"is not JSON{why}", file=name, remedy=f"write {_EXAMPLE}") from None
     if not isinstance(data, dict):
-        raise InputError("is no call", file=name, remedy=f"write {_EXAMPLE}")
+        raise InputError("is not a call", file=name, remedy=f"write {_EXAMPLE}")
     return data
 
 
 def _used(used: object, name: str) -> Mapping[str, int]:
-    whole = isinstance(used, dict) and all(type(n) is int and n >= 0 for n in used.values())
-    if not isinstance(used, dict) or not whole or not set(used) <= set(USED):
+    all_counts = isinstance(used, dict) and all(type(n) is int and n >= 0 for n in used.values())
+    if not isinstance(used, dict) or not all_counts or not set(used) <= set(USED):
         remedy = f"give whole numbers for some of {', '.join(USED)}"
-        raise InputError("used is no count of what was used", file=name, remedy=remedy)
+        raise InputError("used must be an object of counts", file=name, remedy=remedy)
     return used
 
 
-# ---- in words ------------------------------------------------------------------------------------------------
+# ---- as text ------------------------------------------------------------------------------------------------
 
 _COLOURS: Final = {PASSED: "green", FAILED: "red", ASKS: "yellow", NOT_ASKED: "dim"}
 
 
-def text_of(found: Explanation, paint: Paint, indent: str = "") -> str:
-    """An explanation as lines of text: the decision, a table of rules, a table of budgets."""
-    lines = [decision_line(found.decision.to_dict(), paint), "", *rule_lines(found.rules, paint), ""]
-    lines += budget_lines(found.budgets)
+def text_of(explanation: Explanation, paint: Paint, indent: str = "") -> str:
+    """Return an explanation as text: the decision, a table of rules, a table of budgets."""
+    lines = [
+        decision_line(explanation.decision.to_dict(), paint),
+        "",
+        *rule_lines(explanation.rules, paint),
+        "",
+    ]
+    lines += budget_lines(explanation.budgets)
     return "\n".join(f"{indent}{line}".rstrip() for line in lines)
 
 
 def decision_line(decision: Mapping[str, Any], paint: Paint) -> str:
-    """A recorded decision in one line."""
+    """Return a recorded decision in one line."""
     colour = {"allow": "green", "deny": "red"}.get(decision["decision"], "yellow")
     head = paint(visible(decision["decision"]), colour)
     return f"{head}  {visible(decision['rule_id'])}  {visible(decision['at'])}  {visible(decision['reason'])}"
 
 
 def rule_lines(rules: tuple[RuleVerdict, ...], paint: Paint) -> list[str]:
-    """A table of verdicts; the policy line stands behind each."""
+    """Return a table of verdicts, each with its policy line."""
     wide = max((len(rule.at) for rule in rules), default=0)
     return [
         f"{rule.rule_id:<16} {paint(f'{rule.verdict:<13}', _COLOURS[rule.verdict])} "
@@ -139,7 +158,7 @@ def rule_lines(rules: tuple[RuleVerdict, ...], paint: Paint) -> list[str]:
 
 
 def budget_lines(budgets: tuple[Budget, ...]) -> list[str]:
-    """A table of budgets: used of allowed, and the policy line."""
+    """Return a table of budgets: used, allowed, policy line."""
     return [
         f"{budget.name:<16} {budget.used:>9} of {budget.limit:<9} {visible(budget.at)}" for budget in budgets
     ]

@@ -1,4 +1,4 @@
-"""A recorded run as text: steps, calls, decisions, attempts."""
+"""Show a recorded run as text: steps, calls, decisions, attempts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ Paint = Callable[[str, str], str]
 
 
 def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
-    """The run in `folder`, from its ledger alone. Raises RecordError where that is none."""
+    """Return the run in `folder` as text or JSON, read from its ledger alone.
+
+    Raises:
+        RecordError: The ledger cannot be read.
+    """
     if (folder / JOURNAL).is_file():
         return _unfinished(folder, as_json=as_json, paint=paint)
     name = (folder / STATE).as_posix()
@@ -43,29 +47,34 @@ def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
 
 
 def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
-    """A run under way, or one that died: what its journal holds."""
+    """Return what the journal holds of a run that is under way or died."""
     name = (folder / JOURNAL).as_posix()
-    found = read_journal((folder / JOURNAL).read_bytes(), name)
-    if found is None:
+    journaled = read_journal((folder / JOURNAL).read_bytes(), name)
+    if journaled is None:
         raise RecordError("holds nothing: the run died before it began", file=name, remedy="run it again")
     done = [
         {"step": index, "at": at, "outcome": outcome_to_dict(outcome)}
-        for index, step in sorted(found.steps.items())
+        for index, step in sorted(journaled.steps.items())
         for at, outcome in step.outcomes.items()
     ]
     if as_json:
-        whole = {"run": found.begin["run"], "outcomes": done, "in_doubt": found.intent, "torn": found.torn}
-        return canonical_json.encode(whole)
-    run = found.begin["run"]
+        data = {
+            "run": journaled.begin["run"],
+            "outcomes": done,
+            "in_doubt": journaled.intent,
+            "torn": journaled.torn,
+        }
+        return canonical_json.encode(data)
+    run = journaled.begin["run"]
     out = [paint(visible(run["run_id"]), "bold"), f"question  {visible(run['question'])}"]
     for item in done:
         text = canonical_json.encode(item["outcome"])
         out.append(f"step {item['step']}  {item['at']:<8} {visible(text)[:100]}")
-    if found.torn:
-        out.append(f"torn      {found.torn} bytes at the journal's end are no whole entry")
-    if found.intent is not None:
+    if journaled.torn:
+        out.append(f"torn      {journaled.torn} bytes at the journal's end are an incomplete entry")
+    if journaled.intent is not None:
         out.append(
-            f"in doubt  call {visible(str(found.intent['call']))} of {visible(str(found.intent['tool']))}"
+            f"in doubt  call {visible(str(journaled.intent['call']))} of {visible(str(journaled.intent['tool']))}"
         )
     place = folder.as_posix().removesuffix(".partial")
     return "\n".join([*out, f"unfinished: go on with `tachograph resume {visible(place)}`"])
@@ -110,7 +119,7 @@ def _step(step: Line, paint: Paint) -> list[str]:
 
 
 def _person(approval: Line) -> str:
-    """Who was asked, what the answer was, and the reason where one was given."""
+    """Return a person's answer, who gave it, and the reason if there is one."""
     by = f" by {visible(approval['by'][:200])}" if approval.get("by") else ""
     why = f": {visible(approval['why'][:400])}" if approval.get("why") else ""
     return f"a person said {visible(approval['answer'])}{by}{why}"
@@ -119,5 +128,5 @@ def _person(approval: Line) -> str:
 def _decision(decision: Line, paint: Paint) -> str:
     colour = "green" if decision["decision"] == "allow" else "red"
     why = "" if decision["decision"] == "allow" else f"  {visible(decision['reason'])}"
-    said = paint(visible(decision["decision"]).ljust(6), colour)
-    return f"{said} {visible(decision['rule_id'])}  {visible(decision['at'])}{why}"
+    word = paint(visible(decision["decision"]).ljust(6), colour)
+    return f"{word} {visible(decision['rule_id'])}  {visible(decision['at'])}{why}"

@@ -1,4 +1,4 @@
-"""A line of ours on the lines of a terminal: no wider than it is, broken at spaces, colours kept."""
+"""Wrap lines for a terminal: at most its width, broken at spaces, colours kept."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Final
 _RESET: Final = "\x1b[0m"
 _SGR: Final = re.compile(r"(\x1b\[[0-9;]*m)")
 _COLON: Final = "\\u{3a}"
-_MARK: Final = 2  # so few characters at the start, as `- `, stay with what follows
-_Cell = tuple[str, str]  # a character, the colour it has
+_MARK: Final = 2  # a line is not broken after so few characters, as in `- text`
+_Cell = tuple[str, str]  # a character, its colour
 
 
 def fold(line: str, width: int, hang: int = 2) -> list[str]:
-    """`line` in pieces of at most `width` columns; each after the first is indented by `hang` more than the line is.
+    """Break `line` into pieces of at most `width` columns, all but the first indented by `hang` more than the line.
 
-    Foreign text in it is inert already. No piece begins with what a build service takes for a command.
+    Untrusted text in it must be escaped already. No piece begins with `::`, which a build service takes for a
+    command.
     """
     cells = _cells(line)
     indent = next((i for i, (character, _) in enumerate(cells) if character != " "), 0)
@@ -47,7 +48,7 @@ def _cells(line: str) -> list[_Cell]:
 
 
 def _end(cells: list[_Cell], start: int, room: int) -> int:
-    """Where a piece ends: behind the last one that fits, at a space if there is one."""
+    """Return the end of a piece: after the last character that fits, at a space if there is one."""
     used, space, shown = 0, None, 0
     for i in range(start, len(cells)):
         character = cells[i][0]
@@ -61,14 +62,14 @@ def _end(cells: list[_Cell], start: int, room: int) -> int:
 
 
 def columns(character: str) -> int:
-    """How many columns of a terminal a character takes."""
+    """Return how many columns of a terminal a character takes."""
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def _painted(cells: list[_Cell]) -> str:
-    """Characters with their colours, without the spaces at the end."""
+    """Return characters with their colours, without trailing spaces."""
     end = len(cells)
     while end and cells[end - 1][0] == " ":
         end -= 1

@@ -117,7 +117,7 @@ def problems(root: Path) -> list[str]:
     listed = read(path)
     if listed is None:
         _read(path)
-        return [f"{INDEX}: is no index; restore it, or recording any task (`tachograph run`) writes it"]
+        return [f"{INDEX}: is not an index; restore it, or recording any task (`tachograph run`) writes it"]
     out = [] if render(listed) == _read(path) else [f"{INDEX}: is not as it was written; restore it"]
     there = digests(root)
     tasks = {f"runs/{path.parent.name}/{path.stem}" for path in (root / "tasks").glob("*/*.yaml")}

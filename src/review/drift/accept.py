@@ -68,7 +68,7 @@ def refusal(found: Findings, folder: Path, root: Path) -> str | None:
         return f"cannot be made again: {found.lines[0]}"
     if found.missed:
         return f"misses what its task expects ({found.missed[0]}); mend the task first"
-    if found.made is None:
+    if found.fresh is None:
         return (
             f"needs its model again; record it with `{found.accept}`"
             if found.accept
@@ -81,7 +81,7 @@ def refusal(found: Findings, folder: Path, root: Path) -> str | None:
 
 def change(found: Findings, folder: Path, root: Path, reason: str, seconds: float) -> Change:
     """Return what accepting a run would change; `refusal` must have returned None for it."""
-    assert found.made is not None
+    assert found.fresh is not None
     first = found.drift.first if found.drift is not None else None
     entry = {
         "cause": causes_of(found),
@@ -94,7 +94,7 @@ def change(found: Findings, folder: Path, root: Path, reason: str, seconds: floa
         ],
         "manifest": {
             "before": accepted.digest_of((folder / MANIFEST).read_bytes()),
-            "after": digest(found.made[MANIFEST]),
+            "after": digest(found.fresh[MANIFEST]),
         },
         "reason": reason,
         "run": found.run,
@@ -194,7 +194,7 @@ def _written(stack: contextlib.ExitStack, one: Change, root: Path) -> Folder:
     """Write the four files of a run to its partial folder, which is removed again unless it is finished."""
     folder = stack.enter_context(Folder(one.folder))
     folder.discard()
-    made = one.found.made
+    made = one.found.fresh
     assert made is not None
     whole = {**json.loads(made[MANIFEST]), **manifest.volatile(root, one.seconds)}
     files = {**made, MANIFEST: manifest.render(whole)}

@@ -283,14 +283,14 @@ def _drifted_run(
     found: Findings, root: Path, every: Sequence[Cause], option: str, blocked: str | None
 ) -> DriftedRun:
     drift = found.drift
-    summaries = drift.told(STATE) if drift is not None else []
+    summaries = drift.summary_lines(STATE) if drift is not None else []
     first, gravest = (drift.first, drift.grave) if drift is not None else (None, None)
     accept = found.accept if blocked is None else None
     moved = drift.shifts if drift is not None and found.kind == "TEXT" and not found.broken else ()
     return DriftedRun(
         found.run,
         found.kind,
-        tuple(cause.what for cause in every if found.run in cause.runs),
+        tuple(cause.source for cause in every if found.run in cause.runs),
         _context(found, first, summaries[0], root) if first is not None else None,
         _context(found, gravest, summaries[-1], root) if gravest is not None else None,
         drift.behind if drift is not None else Counter(),

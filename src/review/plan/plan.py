@@ -61,7 +61,7 @@ class RunChange:
 
     @property
     def why(self) -> str | None:
-        return None if self.result is None else self.result.untold or self.result.why
+        return None if self.result is None else self.result.undecided or self.result.why
 
     def to_dict(self) -> Line:
         if self.result is None:
@@ -238,7 +238,7 @@ def ask_runs(
         if both is None:
             return RunChange(relative_name(folder, root), NOT_UNDER)
         if isinstance(both, str):
-            found = Counterfactual(relative_name(folder, root), None, "", untold=both)
+            found = Counterfactual(relative_name(folder, root), None, "", undecided=both)
         else:
             found = against(folder, *both, root=root)
         return RunChange(found.run, group_of(found), found)
@@ -265,7 +265,7 @@ def _policy_files(folder: Path) -> list[tuple[str, str]] | None:
 
 def group_of(result: Counterfactual) -> str:
     """Return the group a run belongs to."""
-    if result.untold is not None:
+    if result.undecided is not None:
         return CANNOT_TELL
     if result.flip is not None:
         return result.flip.kind

@@ -88,8 +88,8 @@ def words_of(run: RunChange) -> Iterator[str]:
     result = run.result
     if result is None:
         return
-    if result.untold is not None:
-        yield result.untold
+    if result.undecided is not None:
+        yield result.undecided
         return
     flip = result.flip
     if flip is not None:

@@ -61,8 +61,8 @@ class Proof:
         found = [f"asked again, {passing} to the gate pass under it."]
         if self.start_error is not None:
             found.append(f"a run set up like this one does not begin under it: {self.start_error}.")
-        if then.untold is not None:
-            found.append(f"nothing is known of a replay under it: {then.untold}.")
+        if then.undecided is not None:
+            found.append(f"nothing is known of a replay under it: {then.undecided}.")
         elif then.is_same:
             found.append(f"replayed under it, every decision is as recorded ({total}).")
         elif then.flip is not None:

@@ -344,7 +344,7 @@ def _leaves(run: _Recorded, policy: Policy, root: Path) -> str | None:
         return str(error)  # it cannot even be begun
     if found.flip is not None:
         return f"a decision of step {found.flip.step} goes another way"
-    return found.why or found.untold
+    return found.why or found.undecided
 
 
 def as_yaml(test: Mapping[str, Any]) -> list[str]:

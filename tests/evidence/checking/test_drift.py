@@ -245,7 +245,7 @@ def test_what_is_accepted_is_clean_unless_the_task_expects_otherwise(
     assert any(
         line.startswith("expected: ending: expected final_answer, found policy_") for line in found.lines
     )
-    assert f"mend {task_of(CANONICAL)} first" in found.lines[-1]
+    assert f"fix {task_of(CANONICAL)} first" in found.lines[-1]
 
 
 # ---- many runs at once ---------------------------------------------------------------------------------
@@ -346,5 +346,5 @@ def test_what_comes_behind_the_first_difference_is_counted_by_class() -> None:
     # the policy's version stands behind its limits; what stands before the first is none of its consequences
     assert drift.behind == {"DIGEST-ONLY": 2, "VERDICT": 1, "TEXT": 1, "ANSWER": 1}
     assert drift.grave is not None and drift.grave.pointer == "/policy_decisions/0/decision"
-    assert [line.split(": ")[1] for line in drift.told("x")] == ["first difference", "gravest"]
+    assert [line.split(": ")[1] for line in drift.summary_lines("x")] == ["first difference", "gravest"]
     assert drift.first.sides == (ledger("a")[0], ledger("b")[0])

@@ -31,7 +31,7 @@ def _lines(run: str | Path) -> list[dict[str, Any]]:
 def test_a_ledger_does_not_differ_from_itself(run: Path) -> None:
     lines = _lines(run)
     drift = compare(lines, copy.deepcopy(lines))
-    assert (drift.first, drift.gravest, drift.kind, drift.downstream) == (None, None, None, 0)
+    assert (drift.first, drift.gravest, drift.kind, drift.follow_ups) == (None, None, None, 0)
     assert not drift.counts
 
 

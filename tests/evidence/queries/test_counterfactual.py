@@ -101,7 +101,7 @@ def test_every_flip_is_the_oracles(change: str) -> None:
         oracle = Oracle(_lines(run), policy)
         wanted = oracle.first()
         found = under(ROOT / run, policy, root=ROOT)
-        assert found.untold is None
+        assert found.undecided is None
         if found.flip is not None:
             assert wanted == (found.flip.kind, found.flip.step, found.flip.position), run
         else:
@@ -178,7 +178,7 @@ def _old_and_new(project: Path, **sections: Any) -> tuple[Policy, Policy]:
 def test_under_its_own_policy_every_run_goes_as_recorded(run: str) -> None:
     old = _merged(run, {})
     found = against(ROOT / run, old, _merged(run, {"url_allowlist": []}), root=ROOT)
-    assert found.untold is None
+    assert found.undecided is None
     same = against(ROOT / run, old, old, root=ROOT)
     assert same.is_same and same.behind == 0
 
@@ -187,8 +187,10 @@ def test_a_run_that_the_old_policy_decides_otherwise_tells_nothing(project: Path
     old, new = _old_and_new(project, url_allowlist=[])
     found = against(project / "runs/canonical/v1", new, old, root=project)
     assert found.flip is None and found.same == 0 and found.behind == 4
-    assert found.untold is not None
-    assert found.untold.startswith("it does not go as recorded under the old policy either: step 2 d0: allow")
+    assert found.undecided is not None
+    assert found.undecided.startswith(
+        "it does not go as recorded under the old policy either: step 2 d0: allow"
+    )
 
 
 def test_another_rule_for_the_same_denial_is_not_as_recorded(project: Path) -> None:
@@ -197,10 +199,12 @@ def test_another_rule_for_the_same_denial_is_not_as_recorded(project: Path) -> N
     data = yaml.safe_load((project / SHIPPED).read_text(encoding="utf-8"))
     data["tool_registry"]["allowed"] = ["write"]
     other = Policy.from_dict(data)
-    assert "arg_schema -> deny tool_registry" in str(against(run, other, old, root=project).untold)
+    assert "arg_schema -> deny tool_registry" in str(against(run, other, old, root=project).undecided)
     # under the new policy it only ends in another way: the decision is a denial in both
     found = against(run, old, other, root=project)
-    assert found.untold is None and found.flip is None and str(found.why).startswith("it would have ended as")
+    assert (
+        found.undecided is None and found.flip is None and str(found.why).startswith("it would have ended as")
+    )
 
 
 @pytest.mark.parametrize(
@@ -212,12 +216,16 @@ def test_another_rule_for_the_same_denial_is_not_as_recorded(project: Path) -> N
 )
 def test_a_tool_that_moved_tells_nothing(project: Path, old: str, new: str, said: str) -> None:
     before, after = _old_and_new(project, url_allowlist=[])
-    assert against(project / "runs/canonical/v1", before, after, root=project).untold is None
+    assert against(project / "runs/canonical/v1", before, after, root=project).undecided is None
     replaced(project / "tools/fetch.py", old, new)
     found = against(project / "runs/canonical/v1", before, after, root=project)
-    assert found.untold is not None and found.untold.startswith("tools/fetch.py: ") and said in found.untold
+    assert (
+        found.undecided is not None
+        and found.undecided.startswith("tools/fetch.py: ")
+        and said in found.undecided
+    )
     assert (found.same, found.flip, found.behind) == (0, None, 4)
-    assert under(project / "runs/canonical/v1", after, root=project).untold == found.untold
+    assert under(project / "runs/canonical/v1", after, root=project).undecided == found.undecided
 
 
 def test_what_a_tool_does_itself_is_not_asked_for(project: Path) -> None:
@@ -240,10 +248,10 @@ def test_task_and_documents_are_not_needed(project: Path) -> None:
 def test_a_record_that_does_not_hold_is_untold(project: Path) -> None:
     old, new = _old_and_new(project, url_allowlist=[])
     edit_lines(project / "runs/canonical/v1", lambda lines: lines[1].update(failure_mode="x"))
-    assert against(project / "runs/canonical/v1", old, new, root=project).untold is not None
+    assert against(project / "runs/canonical/v1", old, new, root=project).undecided is not None
     edit_lines(project / "runs/canonical/v1", lambda lines: lines[1].pop("stamps"), chain=True)
     found = against(project / "runs/canonical/v1", old, new, root=project)
-    assert "lines of an unknown shape" in str(found.untold)
+    assert "lines of an unknown shape" in str(found.undecided)
     with pytest.raises(RecordError, match="unknown shape"):
         under(project / "runs/canonical/v1", new, root=project)
 
@@ -257,7 +265,7 @@ def test_tools_from_code_are_untold(tmp_path: Path) -> None:
     record(agent, "What now?", tmp_path / "run", clock=VirtualClock())
     policy = Policy.from_dict(policy_data())
     found = against(tmp_path / "run", policy, policy, root=tmp_path)
-    assert "was made in code" in str(found.untold)
+    assert "was made in code" in str(found.undecided)
 
 
 def test_the_line_before_is_one_of_the_old_policy(project: Path) -> None:

@@ -94,10 +94,10 @@ DAMAGES = {
     "a deleted run with its line": _same(_lost_run_and_line, f"{TASK}: has no recorded run; "),
     "a deleted index": _same(lambda p: (p / index.INDEX).unlink(), "runs/INDEX.json: is missing; "),
     "a file that is no index": _same(
-        lambda p: (p / index.INDEX).write_text("[]\n"), "runs/INDEX.json: is no index; "
+        lambda p: (p / index.INDEX).write_text("[]\n"), "runs/INDEX.json: is not an index; "
     ),
     "an index nested without end": _same(
-        lambda p: (p / index.INDEX).write_text("[" * 100_000), "runs/INDEX.json: is no index; "
+        lambda p: (p / index.INDEX).write_text("[" * 100_000), "runs/INDEX.json: is not an index; "
     ),
     "a line of the index twice": _same(
         lambda p: replaced(p / index.INDEX, _line_of(p, RETRIED), 2 * _line_of(p, RETRIED)),
@@ -190,7 +190,7 @@ def test_the_messages_differ() -> None:
     for verb in ("check", "verify"):
         said = [getattr(damage, verb) for damage in DAMAGES.values()]
         doubled = {text for text in said if said.count(text) > 1}
-        assert doubled == {"runs/INDEX.json: is no index; "}  # of two files that are none
+        assert doubled == {"runs/INDEX.json: is not an index; "}  # of two files that are none
 
 
 def test_a_whole_project_agrees(

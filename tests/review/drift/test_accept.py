@@ -59,7 +59,7 @@ def live(project: Path) -> Path:
 
 def test_what_a_run_gives_takes_the_place_of_what_is_recorded(project: Path, say: Say) -> None:
     edit(project, MINUTES)
-    before, wanted = stable(project / RETRIED), examine(project / RETRIED, root=project).made
+    before, wanted = stable(project / RETRIED), examine(project / RETRIED, root=project).fresh
     others = {name: kept for name, kept in tree(project).items() if not name.startswith(RETRIED)}
     code, out, err = say("accept", RETRIED, "--reason", "  the room asks for 21 minutes \n")
     assert (code, err) == (0, "")

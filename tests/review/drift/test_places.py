@@ -56,7 +56,7 @@ def _told(before: list[dict[str, Any]], after: list[dict[str, Any]], root: Path)
         item = Findings(name, moved={"policy/v1.yaml": "is new"}, accept=f"tachograph accept {name}")
         note_drift(item, before, after)
         item.lines.append("more")
-        item.made = {}
+        item.fresh = {}
         found.append(item)
     return drift_report(found, root)
 

@@ -38,7 +38,7 @@ def _plan(text: str) -> Any:
         if group == "goes another way":
             found = Counterfactual(text, text, text, 2, None, text, 5)
         elif group == "cannot tell":
-            found = Counterfactual(text, text, text, untold=text)
+            found = Counterfactual(text, text, text, undecided=text)
         runs.append(RunChange(text, group, None if group == "not under this policy" else found))
     again = f"tachograph policy diff {text}"
     return Plan(text, text, (text, text), Comparison(tuple(changes), (setting,), (text,)), runs, again)
@@ -133,7 +133,7 @@ def _many(kind: str, number: int) -> Plan:
     settings = [Setting(f"retry/{i}", 1, 2, "policy/v1.yaml:30", None) for i in range(number)]
     untold = [f"untold {i}" for i in range(number)]
     runs = [
-        RunChange(f"runs/x/{i}", "cannot tell", Counterfactual(f"runs/x/{i}", "", "", untold="gone"))
+        RunChange(f"runs/x/{i}", "cannot tell", Counterfactual(f"runs/x/{i}", "", "", undecided="gone"))
         for i in range(number)
     ]
     return Plan("a", "b", ("x", "y"), Comparison(tuple(changes), tuple(settings), tuple(untold)), runs)
