@@ -16,11 +16,11 @@ from pathlib import Path
 
 from dev import docs
 from tachograph.evidence.checking.check import examine, was_stopped
-from tachograph.evidence.files.report import visible
 from tachograph.evidence.recording import index
 from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.fail.errors import ExpectationError, InputError, OutputError
+from tachograph.runtime.formats.escape import escape_terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _main(root, options.kind or None, options.name or None, checking=options.check)
     except (InputError, OutputError) as error:
-        print(f"tachograph: {visible(str(error))}", file=sys.stderr)
+        print(f"tachograph: {escape_terminal(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("tachograph: interrupted", file=sys.stderr)
@@ -108,7 +108,7 @@ def _main(root: Path, kind: str | None, name: str | None, *, checking: bool) -> 
             bad += bool(made.problems)
             print(f"{made.ending.ljust(24)}{made.task}", flush=True)
             for line in made.problems:
-                print(f"  {visible(line)}")
+                print(f"  {escape_terminal(line)}")
     finally:
         if not checking:
             index.update(root)  # whatever was recorded until then

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from tachograph.evidence.files.manifest import STATE
-from tachograph.evidence.files.report import inert
 from tachograph.evidence.recording.index import UNSCRIPTED
 from tachograph.evidence.tasks.task import load_task
 from tachograph.fail.catalog import ENDINGS, MODES, Denied, Happening, classify, happenings
 from tachograph.fail.errors import InputError, RecordError
 from tachograph.runtime.core.lines import Line
+from tachograph.runtime.formats.escape import escape_markdown
 from tachograph.runtime.journal import ledger
 from tachograph.runtime.journal.ledger import ledger_schema
 from tachograph.tracing.spans import spans_of
@@ -134,7 +134,9 @@ def _capabilities(root: Path) -> str:
         for name, title, lines in _runs(root, kind):
             counts = Counter(span.name for span in spans_of(lines))
             signature = ", ".join(f"{counts[span]} {span}" for span in SPANS if counts[span])
-            rows.append(f"| {inert(title)} | [`runs/{kind}/{name}`](../runs/{kind}/{name}) | {signature} |")
+            rows.append(
+                f"| {escape_markdown(title)} | [`runs/{kind}/{name}`](../runs/{kind}/{name}) | {signature} |"
+            )
     head = [
         "# Capabilities",
         "",
@@ -159,7 +161,7 @@ def _gates(root: Path) -> str:
         if answers:
             shown = "; ".join(filter(None, [shown, *(f"a person said {answer}" for answer in answers)]))
         rows.append(
-            f"| {_link('policy_gates', name)} | {inert(title)} | {shown or 'allow'} | {_end(lines)} |"
+            f"| {_link('policy_gates', name)} | {escape_markdown(title)} | {shown or 'allow'} | {_end(lines)} |"
         )
     return "\n".join(
         [
@@ -195,7 +197,7 @@ def _failure_modes(root: Path) -> str:
             by_mode.setdefault(mode, []).append(_link("failure_modes", name))
         outcomes = [a["outcome"] for line in lines[1:-1] for r in line["tool_results"] for a in r["attempts"]]
         rows.append(
-            f"| {_link('failure_modes', name)} | {inert(title)} | {', '.join(f'`{m}`' for m in modes)} "
+            f"| {_link('failure_modes', name)} | {escape_markdown(title)} | {', '.join(f'`{m}`' for m in modes)} "
             f"| {', '.join(outcomes) or 'none'} | {_end(lines)} |"
         )
     return "\n".join(

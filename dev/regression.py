@@ -21,8 +21,8 @@ from tachograph.evidence.checking.check import by_gravity, examine, runs_below
 from tachograph.evidence.checking.compare import Findings
 from tachograph.evidence.checking.drift import counted
 from tachograph.evidence.files.json_diff import CLASSES
-from tachograph.evidence.files.report import visible
 from tachograph.fail.errors import InputError
+from tachograph.runtime.formats.escape import escape_terminal
 
 INPUTS: Final = ("policy", "tools", "data", "tasks", "runs")
 # a change of these is a change of behaviour
@@ -82,20 +82,20 @@ def main(argv: list[str]) -> int:
     try:
         found = compare(Path.cwd(), commit)
     except InputError as error:
-        print(f"tachograph: {visible(str(error))}", file=sys.stderr)
+        print(f"tachograph: {escape_terminal(str(error))}", file=sys.stderr)
         return 2
     drifted = [item for item in found if not item.ok]
     grave = [item for item in drifted if item.kind in GRAVE]
     for item in grave:
         print(f"{item.kind}  {item.run}")
         for line in item.lines:
-            print(f"  {visible(line)}")
+            print(f"  {escape_terminal(line)}")
     lesser = Counter(item.kind for item in drifted if item not in grave)
     for kind, count in sorted(lesser.items()):
         print(f"{kind}  {counted(count, 'run')}, no change of behaviour")
     print(
-        f"regression: {counted(len(found), 'run')} of {visible(commit)} made again, {len(grave)} behave otherwise, "
-        f"{len(drifted) - len(grave)} differ in lesser ways"
+        f"regression: {counted(len(found), 'run')} of {escape_terminal(commit)} made again, "
+        f"{len(grave)} behave otherwise, {len(drifted) - len(grave)} differ in lesser ways"
     )
     return 1 if grave or not found else 0
 

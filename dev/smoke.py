@@ -20,12 +20,12 @@ from dev import docs
 from tachograph.evidence.checking.check import runs_below
 from tachograph.evidence.checking.drift import counted
 from tachograph.evidence.files.manifest import TRACE
-from tachograph.evidence.files.report import visible
 from tachograph.evidence.recording import index
 from tachograph.evidence.recording.recorded import made_from_code
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.fail.errors import InputError, TachographError
 from tachograph.runtime.agent import Agent
+from tachograph.runtime.formats.escape import escape_terminal
 from tachograph.runtime.models.scripted import Stub
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.tools.loader import load_named
@@ -280,14 +280,16 @@ KINDS: Final[dict[str, Callable[[Path], list[str]]]] = {
 def main(kind: str, root: Path) -> int:
     """Print the problems and one closing line; returns the exit code: 1 with problems, 2 for an unknown kind."""
     if kind not in KINDS:
-        print(f"tachograph: there is no {visible(kind)!r}; one of {', '.join(KINDS)}", file=sys.stderr)
+        print(
+            f"tachograph: there is no {escape_terminal(kind)!r}; one of {', '.join(KINDS)}", file=sys.stderr
+        )
         return 2
     try:
         found = KINDS[kind](root)
     except TachographError as error:
         found = [str(error)]
     for line in found:
-        print(visible(line.replace(f"{root}/", "")))
+        print(escape_terminal(line.replace(f"{root}/", "")))
     closing = counted(len(found), "problem") if found else "all is as it says"
     print(f"{kind}: {closing}")
     return 1 if found else 0

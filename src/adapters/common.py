@@ -17,7 +17,7 @@ from typing import Any, Final, Required, TypedDict
 
 from ..fail.errors import InputError, ToolError
 from ..runtime.formats import canonical_json
-from ..runtime.formats.escape import inert
+from ..runtime.formats.escape import escape_terminal
 from ..runtime.resources.mount_path import parse_path
 from ..runtime.resources.url import parse_url
 from ..runtime.schema.resource_places import Resource
@@ -92,7 +92,7 @@ def govern(foreign: Foreign, options: ToolOptions) -> Tool:
     """Return the Tool that our loader accepts. Raises ToolError, one line, where it does not."""
     from .annotations import output_schema, to_data
 
-    label = inert(f"tool {foreign.name!r}")
+    label = escape_terminal(f"tool {foreign.name!r}")
     paths = options.get("paths")
     description = options.get("description") or foreign.description
     if not description:
@@ -147,7 +147,11 @@ def _with_remedy(error: ToolError) -> ToolError:
         name = place[1:] if place.count("/") == 1 else place
         kinds = '"none"' if "through" in error.message else '"url" (or "path:read", "path:write", "none")'
         remedy = f"say what it is: resources={{{name!r}: {kinds}}}"
-    return ToolError(inert(error.message), file=inert(error.file or ""), remedy=inert(remedy) or None)
+    return ToolError(
+        escape_terminal(error.message),
+        file=escape_terminal(error.file or ""),
+        remedy=escape_terminal(remedy) or None,
+    )
 
 
 def _check_paths(tool: Tool, takes_io: bool, paths: str | None, label: str) -> None:

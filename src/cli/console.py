@@ -29,11 +29,3 @@ def width_of(stream: TextIO) -> int:
     except (OSError, ValueError):
         columns = 0
     return max(columns, 40) if columns else 100
-
-
-def clip(text: str, width: int) -> str:
-    """Foreign text on one line of a terminal: no control sequence survives, the rest is cut at `width`."""
-    from ..evidence.files.report import visible
-
-    line = visible(text)
-    return line if len(line) <= width else line[: width - 1] + "…"

@@ -18,7 +18,7 @@ try:
     from typing import Final
 
     from ..fail.errors import ExpectationError, InputError, Interrupted, OutputError, Suspended
-    from .console import clip
+    from ..runtime.formats.escape import escape_terminal
     from .parser import parse
 except KeyboardInterrupt:  # before anything was begun
     sys.stderr.write("tachograph: interrupted\n")
@@ -48,7 +48,7 @@ def _main(argv: Sequence[str] | None, came: list[int]) -> int:
     try:
         options = parse(sys.argv[1:] if argv is None else argv)
     except InputError as error:
-        print(f"tachograph: {clip(str(error), 1000)}", file=sys.stderr)
+        print(f"tachograph: {escape_terminal(str(error), 1000)}", file=sys.stderr)
         return 2
     try:
         with _sigterm_as_ctrl_c(options.command, came):
@@ -58,16 +58,16 @@ def _main(argv: Sequence[str] | None, came: list[int]) -> int:
     except ExpectationError as error:
         print("the run missed what its task expects:", file=sys.stderr)
         for line in error.differences:
-            print(f"  {clip(line, 1000)}", file=sys.stderr)
+            print(f"  {escape_terminal(line, 1000)}", file=sys.stderr)
         recorded = getattr(options, "recorded", None)
         stays = "the committed run stays; " if recorded is not None and recorded.is_dir() else ""
-        print(f"  {stays}this one is kept in {clip(error.kept, 400)}", file=sys.stderr)
+        print(f"  {stays}this one is kept in {escape_terminal(error.kept, 400)}", file=sys.stderr)
         return 128 + error.__cause__.signum if isinstance(error.__cause__, Interrupted) else 1
     except Suspended as error:
-        print(f"tachograph: suspended: {clip(str(error), 1000)}", file=sys.stderr)
+        print(f"tachograph: suspended: {escape_terminal(str(error), 1000)}", file=sys.stderr)
         return 3
     except (InputError, OutputError) as error:
-        print(f"tachograph: {clip(str(error), 1000)}", file=sys.stderr)
+        print(f"tachograph: {escape_terminal(str(error), 1000)}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         _drop_output()  # its reader left: nothing more to say
@@ -78,7 +78,7 @@ def _main(argv: Sequence[str] | None, came: list[int]) -> int:
         if _output_fails():
             _drop_output()
             what = f"the output cannot be written ({why})"
-        print(f"tachograph: {clip(what, 1000)}", file=sys.stderr)
+        print(f"tachograph: {escape_terminal(what, 1000)}", file=sys.stderr)
         return 2
 
 

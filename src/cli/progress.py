@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, TextIO
 
-from ..evidence.files.report import visible
 from ..fail.errors import ModelError
 from ..runtime.core.effects import AskHuman, AskModel, Decided, Invoke, Wait
 from ..runtime.driver.ports import RunEvent
+from ..runtime.formats.escape import escape_terminal
 from ..runtime.formats.lazy_pattern import lazy_pattern
-from .console import Paint, clip, width_of
+from .console import Paint, width_of
 
 
 def tell_model_errors(stream: TextIO) -> None:
@@ -31,7 +31,7 @@ class _ModelErrors(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, ModelError | TimeoutError) and str(error):
             with contextlib.suppress(OSError, ValueError):
-                print(f"tachograph: {clip(str(error), 400)}", file=self._stream, flush=True)
+                print(f"tachograph: {escape_terminal(str(error), 400)}", file=self._stream, flush=True)
 
 
 # up to the last character that stands in no key
@@ -71,7 +71,7 @@ class Progress:
         self._unshown = self._unshown[len(text) :]
         text = self.redact(text)
         with contextlib.suppress(OSError):
-            shown = "\n       ".join(visible(line) for line in text.split("\n"))
+            shown = "\n       ".join(escape_terminal(line) for line in text.split("\n"))
             print(shown if self._midline else f"       {shown}", end="", file=self._stream, flush=True)
             self._midline = True
 
@@ -86,12 +86,12 @@ class Progress:
     def _line(self, line: dict[str, Any]) -> None:
         if line["type"] == "run":
             model = line["model"]
+            name = f"{escape_terminal(model['provider'], 20)}/{escape_terminal(model['name'], 40)}"
             self._print(
-                self._paint(clip(line["run_id"], 60), "bold")
-                + f"  policy {line['policy']['version']}  model {clip(model['provider'], 20)}/{clip(model['name'], 40)}"
-                + f"  seed {line['seed']}"
+                self._paint(escape_terminal(line["run_id"], 60), "bold")
+                + f"  policy {line['policy']['version']}  model {name}  seed {line['seed']}"
             )
-            self._print(f"question  {clip(line['question'], self._width - 10)}")
+            self._print(f"question  {escape_terminal(line['question'], self._width - 10)}")
         elif line["type"] == "step" and line["failure_mode"] is not None:
             self._print(self._paint(f"       mode {line['failure_mode']}", "yellow"))
 
@@ -102,11 +102,13 @@ class Progress:
             self._print(f"step {event.step}")
         if event.call is not None and not event.late:
             arguments = event.call.arguments.text if event.call.arguments else event.call.raw or ""
-            name = clip(event.call.name, 40)
-            self._print(f"  call {name} {clip(arguments, self._width - len(name) - 8)}")
-        why = "" if decision.decision == "allow" else f"  {clip(decision.reason, self._width)}"
+            name = escape_terminal(event.call.name, 40)
+            self._print(f"  call {name} {escape_terminal(arguments, self._width - len(name) - 8)}")
+        why = "" if decision.decision == "allow" else f"  {escape_terminal(decision.reason, self._width)}"
         said = self._paint(decision.decision.ljust(8), colour)
-        self._print(f"       {said} {decision.rule_id}  {self._paint(clip(decision.at, 200), 'dim')}{why}")
+        self._print(
+            f"       {said} {decision.rule_id}  {self._paint(escape_terminal(decision.at, 200), 'dim')}{why}"
+        )
 
     def _performed(self, notice: RunEvent) -> None:
         item, outcome = notice.item, notice.outcome
@@ -114,14 +116,14 @@ class Progress:
         if isinstance(item, Invoke | AskModel):
             if outcome.fault is not None:
                 what = "model" if isinstance(item, AskModel) else "attempt"
-                text = f"{what} {item.attempt}  {clip(outcome.fault.exception, 60)} ({outcome.fault.kind})"
+                text = f"{what} {item.attempt}  {escape_terminal(outcome.fault.exception, 60)} ({outcome.fault.kind})"
                 self._print("       " + self._paint(text, "yellow"))
             elif isinstance(item, Invoke):
                 size = len(outcome.result.text.encode("utf-8")) if outcome.result is not None else 0
                 text = f"ok, {size} bytes" if outcome.result is not None else outcome.invalid or "denied"
-                self._print(f"       attempt {item.attempt}  {clip(text, self._width)}")
+                self._print(f"       attempt {item.attempt}  {escape_terminal(text, self._width)}")
         elif isinstance(item, Wait):
             self._print(f"       waited {item.ms} ms")
         elif isinstance(item, AskHuman) and outcome.answer is not None:
-            by = f" by {clip(outcome.answer.by, 40)}" if outcome.answer.by else ""
+            by = f" by {escape_terminal(outcome.answer.by, 40)}" if outcome.answer.by else ""
             self._print(f"       approval {outcome.answer.answer}{by}")

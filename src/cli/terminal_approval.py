@@ -10,13 +10,13 @@ import textwrap
 from collections.abc import Iterator
 from typing import Final, TextIO
 
-from ..evidence.files.report import visible
 from ..fail.errors import InputError
 from ..runtime.core.clock import stopwatch
 from ..runtime.core.effects import Answer, AskHuman
+from ..runtime.formats.escape import escape_terminal
 from ..runtime.formats.read_file import NotPlain, read_plain
 from ..runtime.policy.policy import Policy
-from .console import Paint, clip, width_of
+from .console import Paint, width_of
 
 _SHOWN: Final = 20  # lines of arguments at first
 _HELP: Final = "y allows this one call, n refuses it, a shows all of its arguments"
@@ -69,13 +69,13 @@ class Terminal:
     def _head(self, asked: AskHuman) -> Iterator[str]:
         wide = width_of(self._out)
         yield self._paint(f"approval  step {asked.step}, call {asked.index}, {asked.timeout_s} s", "yellow")
-        yield f"  because   {clip(asked.reason, wide - 12)}"
-        yield f"  policy    {clip(asked.at, wide - 12)}"
+        yield f"  because   {escape_terminal(asked.reason, wide - 12)}"
+        yield f"  policy    {escape_terminal(asked.at, wide - 12)}"
         line = policy_line(self._policy, asked.at)
         if line is not None:
-            yield f"            {clip(line.strip(), wide - 12)}"
+            yield f"            {escape_terminal(line.strip(), wide - 12)}"
         yield f"  question  {asked.digest[:16]} (this call under policy {asked.policy})"
-        yield f"  tool      {clip(asked.call.name, wide - 12)}"
+        yield f"  tool      {escape_terminal(asked.call.name, wide - 12)}"
         yield "  arguments"
 
     def _arguments(self, asked: AskHuman) -> Iterator[str]:
@@ -83,9 +83,9 @@ class Terminal:
         value = None if asked.call.arguments is None else asked.call.arguments.value()
         wide = width_of(self._out) - 4
         for line in json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True).split("\n"):
-            for part in textwrap.wrap(visible(line), wide, drop_whitespace=False, break_on_hyphens=False) or [
-                ""
-            ]:
+            for part in textwrap.wrap(
+                escape_terminal(line), wide, drop_whitespace=False, break_on_hyphens=False
+            ) or [""]:
                 yield f"    {part}"
 
     def _why(self, until: float) -> str | None:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..evidence.checking.drift import shorten
-from ..evidence.files.report import visible
 from ..fail.errors import InputError
+from ..runtime.formats.escape import escape_terminal
 from .wording import clip, count, duration, head_and_rest, json_text, percent
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def printed(value: Any) -> Any:
     """Return what a template prints for a value: markup as it is, any other text with nothing hidden in it."""
     if hasattr(value, "__html__"):
         return value
-    return "" if value is None else visible(str(value))
+    return "" if value is None else escape_terminal(str(value))
 
 
 def text_block(text: str) -> Markup:
@@ -70,7 +70,7 @@ def text_block(text: str) -> Markup:
     from markupsafe import Markup, escape
 
     lines = text.replace("\r\n", "\n").split("\n")
-    shown = escape("\n".join("\t".join(map(visible, line.split("\t"))) for line in lines))
+    shown = escape("\n".join("\t".join(map(escape_terminal, line.split("\t"))) for line in lines))
     return Markup("\n") + shown  # a parser drops a line feed that begins a `pre`
 
 

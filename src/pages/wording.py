@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from ..evidence.files.report import visible
+from ..runtime.formats.escape import escape_terminal
 
 HEAD_LINES, HEAD_CHARS = 10, 700  # of a long text, what is shown before the rest is unfolded
 _SLACK_LINES, _SLACK_CHARS = 4, 300  # a text that is longer by no more than this is shown whole
@@ -36,8 +36,7 @@ def percent(part: int, whole: int) -> str:
 
 def clip(text: str, width: int = CLIP) -> str:
     """Return the beginning of a text on one line of at most `width` characters."""
-    line = visible(text)
-    return line if len(line) <= width else line[: width - 1] + "…"
+    return escape_terminal(text, width)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from ..fail.errors import InputError
 from ..runtime.core.clock import SystemClock, epoch_ns
+from ..runtime.formats.escape import truncate
 from . import otlp_json
 from .endpoint import GRPC, HTTP, JSON, target
 from .export import Accepted, Connection, Headers, NotDelivered, load_exporter
@@ -100,7 +101,7 @@ class Sender:
         except queue.Empty:
             raise NotDelivered(f"no answer within {self._timeout_s:g} s") from None
         if isinstance(outcome, NotDelivered):
-            raise NotDelivered(outcome.reason, self._foreign(outcome.words)) from None
+            raise NotDelivered(outcome.reason, self._without_secrets(outcome.words)) from None
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -134,16 +135,15 @@ class Sender:
     def _receipt(self, spans: Sequence[Span], answers: list[Accepted]) -> Receipt:
         message = next((answer.message for answer in answers if answer.message), "")
         rejected = min(sum(answer.rejected for answer in answers), len(spans))
-        return Receipt(len(spans), len(answers), rejected, self._foreign(message))
+        return Receipt(len(spans), len(answers), rejected, self._without_secrets(message))
 
-    def _foreign(self, text: str) -> str:
+    def _without_secrets(self, text: str) -> str:
         """Return words of the receiver's, on one line, cut short, without what it was sent in headers."""
         for name, value in self._headers:
             for secret in (value, value.rpartition(" ")[2]):
                 if len(secret) >= 4:
                     text = text.replace(secret, f"({name})")
-        line = " ".join(text.split())
-        return line if len(line) <= MAX_WORDS else line[: MAX_WORDS - 1] + "…"
+        return truncate(" ".join(text.split()), MAX_WORDS)
 
 
 def _checked(headers: Headers, grpc: bool) -> list[tuple[str, str]]:

@@ -16,9 +16,9 @@ from typing import Any, Final
 from ..evidence.checking.workers import each
 from ..evidence.files.folder import Held, alone_in, made_here, stage_in
 from ..evidence.files.manifest import STATE
-from ..evidence.files.report import visible
 from ..evidence.recording.index import UNFINISHED, raise_unreadable
 from ..fail.errors import InputError, OutputError, RecordError
+from ..runtime.formats.escape import escape_terminal
 from ..runtime.journal.journal import JOURNAL
 from .index_page import Entry, entry_of, index_page
 from .model import of_known_shape, run_of
@@ -171,9 +171,11 @@ def _refuse_foreign(place: Path, out: Path) -> None:
         if path == SITE:
             continue
         if path not in listed or os.path.islink(place / path):
-            raise OutputError(f"{out}: holds a file that is no site's: {visible(path)[:200]}; move it away")
+            raise OutputError(
+                f"{out}: holds a file that is no site's: {escape_terminal(path)[:200]}; move it away"
+            )
         if hashlib.sha256((place / path).read_bytes()).hexdigest() != listed[path]:
-            raise OutputError(f"{out}: {visible(path)[:200]} was changed by hand; move it away")
+            raise OutputError(f"{out}: {escape_terminal(path)[:200]} was changed by hand; move it away")
 
 
 def _listed(place: Path) -> dict[str, Any] | None:

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..evidence.checking.drift import Drift
-from ..evidence.files.report import visible
 from ..runtime.core.clock import MS
+from ..runtime.formats.escape import escape_terminal
 from .model import Run, limits_of
 from .tree import Leaf, first_difference, flat, leaves
 
@@ -63,12 +63,12 @@ def _console(stream: TextIO, no_color: bool) -> Console:
 def _head(run: Run) -> Iterator[RenderableType]:
     line = run.run
     model = line["model"]
-    yield Text(visible(run.title), style="bold", no_wrap=True, overflow="ellipsis")
+    yield Text(escape_terminal(run.title), style="bold", no_wrap=True, overflow="ellipsis")
     about = (
         f"policy {line['policy']['version']}  model {model['provider']}/{model['name']}  seed {line['seed']}"
     )
-    yield Text(visible(about), style="dim", no_wrap=True, overflow="ellipsis")
-    yield Text(visible(line["question"]), overflow="fold")
+    yield Text(escape_terminal(about), style="dim", no_wrap=True, overflow="ellipsis")
+    yield Text(escape_terminal(line["question"]), overflow="fold")
 
 
 def _tree(run: Run, wide: int) -> Table:
@@ -133,11 +133,11 @@ def _ending(run: Run) -> Iterator[RenderableType]:
     if run.end is None:
         yield Text("unfinished: go on with `tachograph resume`", style="yellow")
         for words in run.open:
-            yield Text(visible(words), style="yellow")
+            yield Text(escape_terminal(words), style="yellow")
         return
     if run.end["final_answer"] is not None:
-        yield Text.assemble(("answer  ", "bold"), visible(run.end["final_answer"]), overflow="fold")
+        yield Text.assemble(("answer  ", "bold"), escape_terminal(run.end["final_answer"]), overflow="fold")
     good = run.end["terminal_reason"] == "final_answer"
     yield Text.assemble(
-        ("ending  ", "bold"), (visible(run.end["terminal_reason"]), "green" if good else "bold red")
+        ("ending  ", "bold"), (escape_terminal(run.end["terminal_reason"]), "green" if good else "bold red")
     )

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..evidence.checking.drift import Drift, counted
-from ..evidence.files.report import visible
 from ..runtime.core.lines import Line
 from ..runtime.formats import canonical_json
+from ..runtime.formats.escape import escape_terminal
 from .model import Call, Run, Step
 
 # text and the word for how it looks: plain, strong, dim, good, bad, warn
@@ -61,7 +61,7 @@ def two_as_text(left: Run, right: Run, drift: Drift) -> str:
         ["".join(text for text, _ in leaf.pieces).rstrip() for _, leaf in flat(leaves(run))]
         for run in (left, right)
     )
-    names = (visible(left.name), visible(right.name))
+    names = (escape_terminal(left.name), escape_terminal(right.name))
     out = difflib.unified_diff(one, other, *names, lineterm="", n=5)
     return "\n".join([*out, first_difference(left, right, drift)[0]])
 
@@ -71,7 +71,7 @@ def _step(step: Step) -> Leaf:
     below = [_model(step)] if line["llm_attempts"] else []
     below += [Leaf(_decision(decision), None, []) for decision in step.refusals]
     below += [_call(step, index, call) for index, call in enumerate(step.calls)]
-    mode = [(f"  {visible(line['failure_mode'])}", "warn")] if line["failure_mode"] else []
+    mode = [(f"  {escape_terminal(line['failure_mode'])}", "warn")] if line["failure_mode"] else []
     return Leaf([(f"step {step.index}", "strong"), *mode], (step.begin, step.end), below)
 
 
@@ -100,7 +100,9 @@ def _call(step: Step, index: int, call: Call) -> Leaf:
     below += _attempts(stamps, f"i{index}", call.attempts)
     if not call.decisions:
         below.append(Leaf([("not reached", "dim")], None, []))
-    return Leaf([(visible(call.name), "strong"), (f" {_short(arguments or '')}", "dim")], _span(own), below)
+    return Leaf(
+        [(escape_terminal(call.name), "strong"), (f" {_short(arguments or '')}", "dim")], _span(own), below
+    )
 
 
 def _attempts(stamps: Line, prefix: str, attempts: list[Line]) -> list[Leaf]:
@@ -108,8 +110,12 @@ def _attempts(stamps: Line, prefix: str, attempts: list[Line]) -> list[Leaf]:
     for entry in attempts:
         outcome = str(entry.get("outcome", "fault" if "fault" in entry else "ok"))
         look = "good" if outcome in ("success", "ok") else "warn"
-        fault = f"  {visible(str(entry['fault']['exception']))}" if "fault" in entry else ""
-        pieces = [(f"attempt {entry['attempt']}  ", "plain"), (visible(outcome), look), (fault, "dim")]
+        fault = f"  {escape_terminal(str(entry['fault']['exception']))}" if "fault" in entry else ""
+        pieces = [
+            (f"attempt {entry['attempt']}  ", "plain"),
+            (escape_terminal(outcome), look),
+            (fault, "dim"),
+        ]
         out.append(Leaf(pieces, _times(stamps, f"{prefix}.{entry['attempt']}"), []))
         if "backoff_ms" in entry:
             at = f"w{'m' if prefix == 'm' else prefix[1:]}.{entry['attempt']}"
@@ -120,17 +126,25 @@ def _attempts(stamps: Line, prefix: str, attempts: list[Line]) -> list[Leaf]:
 def _decision(decision: Line) -> list[Piece]:
     said = decision["decision"]
     late = "while it ran: " if decision["phase"] == "execution" else ""
-    pieces = [(late, "dim"), (said, _LOOKS.get(said, "warn")), (f"  {visible(decision['rule_id'])}", "plain")]
-    pieces.append((f"  {visible(decision['at'])}", "dim"))
+    pieces = [
+        (late, "dim"),
+        (said, _LOOKS.get(said, "warn")),
+        (f"  {escape_terminal(decision['rule_id'])}", "plain"),
+    ]
+    pieces.append((f"  {escape_terminal(decision['at'])}", "dim"))
     if said != "allow":
-        pieces.append((f"  {visible(decision['reason'])}", "plain"))
+        pieces.append((f"  {escape_terminal(decision['reason'])}", "plain"))
     return pieces
 
 
 def _person(said: Line) -> list[Piece]:
     look = _LOOKS.get(said["answer"], "warn")
     why = ": ".join(_short(text) for text in (said["by"], said["why"]) if text)
-    return [("a person said ", "plain"), (visible(said["answer"]), look), (f"  {why}" if why else "", "dim")]
+    return [
+        ("a person said ", "plain"),
+        (escape_terminal(said["answer"]), look),
+        (f"  {why}" if why else "", "dim"),
+    ]
 
 
 def _times(stamps: Line, at: str) -> tuple[int, int] | None:
@@ -143,5 +157,5 @@ def _span(pairs: list[Any]) -> tuple[int, int] | None:
 
 
 def _short(text: str) -> str:
-    line = visible(text[:_LIMIT])
+    line = escape_terminal(text[:_LIMIT])
     return line if len(text) <= _LIMIT else line + "…"

@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 
 from tachograph.cli import main as command_line
-from tachograph.cli.console import clip, painter
+from tachograph.cli.console import painter
 from tachograph.cli.parser import make_parser
 from tachograph.cli.progress import Progress
+from tachograph.runtime.formats.escape import escape_terminal
 from tests.support import (
     CANONICAL,
     FILES,
@@ -231,8 +232,8 @@ def test_hostile_text_is_inert_when_shown(tmp_path: Path) -> None:
 
 
 def test_clipped_text_is_one_line_of_a_given_width() -> None:
-    assert clip("abc", 3) == "abc" and clip("abcd", 3) == "ab…"
-    assert "\n" not in clip(HOSTILE, 1000) and clip(HOSTILE, 1000).isprintable()
+    assert escape_terminal("abc", 3) == "abc" and escape_terminal("abcd", 3) == "ab…"
+    assert "\n" not in escape_terminal(HOSTILE, 1000) and escape_terminal(HOSTILE, 1000).isprintable()
 
 
 def test_a_ledger_of_unknown_shape_is_refused_by_show(tmp_path: Path) -> None:

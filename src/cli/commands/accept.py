@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ...fail.errors import InputError
-from ..console import clip, painter
+from ...runtime.formats.escape import escape_terminal
+from ..console import painter
 from .common import Verb, in_project, path_given, root_of, run_folders
 from .policy_diff import add_jobs, over_runs
 
@@ -91,7 +92,7 @@ def _do(options: argparse.Namespace, root: Path, changes: list[Any], left: dict[
         needs_line(root, changes)  # no preview of what would be refused
     if changes and not options.json:
         for line in preview(changes):
-            print(clip(line, 400))
+            print(escape_terminal(line, 400))
         sys.stdout.flush()  # what is about to be done is told before it is done
     added = put_in_place(root, changes) if changes else []
     if options.json:
@@ -105,10 +106,10 @@ def _do(options: argparse.Namespace, root: Path, changes: list[Any], left: dict[
         return 1 if left else 0
     for run in seals:
         print(
-            f"{paint('seal', 'yellow')}  {clip(run, 200)}: its seal was of what it was before; seal it again"
+            f"{paint('seal', 'yellow')}  {escape_terminal(run, 200)}: its seal was of what it was before; seal it again"
         )
     for run, why in left.items():
-        print(f"{paint('left', 'yellow')}  {clip(run, 200)}: {clip(why, 1000)}")
+        print(f"{paint('left', 'yellow')}  {escape_terminal(run, 200)}: {escape_terminal(why, 1000)}")
     if not changes:
         print(
             "accept: nothing was accepted"

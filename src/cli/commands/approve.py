@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..console import clip, painter
+from ...runtime.formats.escape import escape_terminal
+from ..console import painter
 from .common import Verb, path_given
 
 
@@ -45,14 +46,14 @@ def approve(options: argparse.Namespace) -> int:
         return 0
     paint = painter(sys.stdout, options.no_color)
     for key in ("run_id", "step", "call", "reason", "at", "policy", "digest", "tool"):
-        print(f"{key:<10}{clip(str(data.get(key)), 400)}")
+        print(f"{key:<10}{escape_terminal(str(data.get(key)), 400)}")
     print("arguments")
     for line in json.dumps(data.get("arguments"), indent=2, ensure_ascii=True, sort_keys=True).split("\n"):
         print(f"  {line}")
     said = data.get("answer")
     colour = {"allow": "green", "deny": "red"}.get(str(said), "yellow")
-    print(f"answer    {paint(clip(str(said or 'none yet: give --allow or --deny'), 80), colour)}")
+    print(f"answer    {paint(escape_terminal(str(said or 'none yet: give --allow or --deny'), 80), colour)}")
     for key in ("by", "why"):
         if data.get(key) is not None:
-            print(f"{key:<10}{clip(str(data[key]), 400)}")
+            print(f"{key:<10}{escape_terminal(str(data[key]), 400)}")
     return 0

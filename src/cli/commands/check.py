@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import InputError, OutputError
-from ..console import clip, painter, width_of
+from ...runtime.formats.escape import escape_terminal
+from ..console import painter, width_of
 from .common import Verb, load_policies, near, path_given, run_folders, why_of, write_file
 from .policy_diff import add_jobs, over_runs
 
@@ -74,7 +75,7 @@ def check(options: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise  # a reader that left says nothing of the commit
     except (InputError, OutputError) as error:
-        why = clip(str(error), 1000)
+        why = escape_terminal(str(error), 1000)
     except Exception as error:  # noqa: BLE001 - a commit whose code fails is neither good nor bad
         why = f"the code fails ({type(error).__name__})"
     print(f"tachograph: cannot be judged: {why}", file=sys.stderr)
@@ -111,7 +112,8 @@ def _checked(options: argparse.Namespace) -> int:
 def _say_drift(options: argparse.Namespace, report: Any, root: Path, folders: Sequence[Path]) -> None:
     from ...evidence.queries.wrap import fold
     from ...evidence.recording.recorded import made_from_code
-    from ...review.drift.text import closing, lines, plain
+    from ...review.drift.text import closing, lines
+    from ...runtime.formats.escape import escape_build_log
 
     if options.github:
         _tell_forge(report, root)
@@ -120,7 +122,7 @@ def _say_drift(options: argparse.Namespace, report: Any, root: Path, folders: Se
         print(line)
     if report.runs:
         return
-    names = plain(near(folders[0])) if len(folders) == 1 else f"{len(folders)} runs"
+    names = escape_build_log(near(folders[0])) if len(folders) == 1 else f"{len(folders)} runs"
     from_code = sum(made_from_code(folder) for folder in folders)
     last = closing(report, names, from_code, len(folders))
     print(*([last] if width is None else fold(last, width)), sep="\n")
@@ -172,8 +174,8 @@ def verify(options: argparse.Namespace) -> int:
         print(json.dumps({"runs": len(found), "problems": lines}, sort_keys=True))
         return 1 if lines else 0
     for line in lines:
-        print(clip(line, 400))
-    names = clip(next(iter(found)), 400) if len(found) == 1 else f"{len(found)} runs"
+        print(escape_terminal(line, 400))
+    names = escape_terminal(next(iter(found)), 400) if len(found) == 1 else f"{len(found)} runs"
     print(
         f"verify: {counted(len(lines), 'problem')}"
         if lines
@@ -192,7 +194,7 @@ def seal(options: argparse.Namespace) -> int:
         print(json.dumps(keys, sort_keys=True))
         return 0
     for name, keyid in keys.items():
-        print(f"sealed    {clip(name, 400)}/seal.json with key {keyid[:16]}")
+        print(f"sealed    {escape_terminal(name, 400)}/seal.json with key {keyid[:16]}")
     return 0
 
 
@@ -212,11 +214,11 @@ def replay(options: argparse.Namespace) -> int:
         return 1 if bad else 0
     paint = painter(sys.stdout, options.no_color)
     for item in bad:
-        print(f"{paint('differs', 'red')}  {clip(item.run, 400)}")
+        print(f"{paint('differs', 'red')}  {escape_terminal(item.run, 400)}")
         for line in item.lines:
-            print(f"  {clip(line, 400)}")
+            print(f"  {escape_terminal(line, 400)}")
     if not bad:
-        names = clip(found[0].run, 400) if len(found) == 1 else f"{len(found)} runs"
+        names = escape_terminal(found[0].run, 400) if len(found) == 1 else f"{len(found)} runs"
         print(f"replay: {names} answered from the record alone, all files identical")
     return 1 if bad else 0
 
@@ -243,16 +245,17 @@ def _other_policy(options: argparse.Namespace, root: Path, folders: Sequence[Pat
             if item.undecided:
                 same = f"nothing can be told: {item.undecided}"
             word = paint("same", "green") if item.is_same else paint("open", "yellow")
-            print(f"{word}  {clip(item.run, 200)}  {clip(same, 400)}")
+            print(f"{word}  {escape_terminal(item.run, 200)}  {escape_terminal(same, 400)}")
             continue
         flip = item.flip
         before, after = (
             "no objection" if side is None else f"{side['decision']} {side['rule_id']} ({side['at']})"
             for side in (flip.before, flip.after)
         )
-        print(f"{paint(flip.kind, 'yellow')}  {clip(item.run, 200)}")
+        print(f"{paint(flip.kind, 'yellow')}  {escape_terminal(item.run, 200)}")
         print(
-            f"  step {flip.step} {clip(flip.tool or 'budget', 64)}: {clip(before, 200)} -> {clip(after, 200)}"
+            f"  step {flip.step} {escape_terminal(flip.tool or 'budget', 64)}: "
+            f"{escape_terminal(before, 200)} -> {escape_terminal(after, 200)}"
         )
         known = "; what the call would have brought is not known" if flip.kind == "widening" else ""
         print(

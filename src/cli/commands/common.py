@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import InputError, OutputError
+from ...runtime.formats.escape import escape_terminal
 from ...runtime.formats.read_file import read_plain
-from ..console import clip
 
 # (commands, name, act) -> the parser of a command
 Verb = Callable[[Any, str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]
@@ -44,7 +44,9 @@ def seconds_given(text: str) -> float:
         if math.isfinite(number) and number > 0:
             return number
     raise InputError(
-        f"{clip(text, 40)!r} must be a number of seconds above 0", file="--timeout", remedy="give one"
+        f"{escape_terminal(text, 40)!r} must be a number of seconds above 0",
+        file="--timeout",
+        remedy="give one",
     )
 
 
@@ -71,7 +73,7 @@ def root_of(options: argparse.Namespace, *, own: bool = False) -> Path:
 
 def shown(path: Path) -> str:
     """Return a path for a person: relative where possible, with control characters escaped."""
-    return clip(near(path), 400)
+    return escape_terminal(near(path), 400)
 
 
 def near(path: Path) -> str:

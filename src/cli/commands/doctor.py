@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ...fail.errors import TachographError
-from ..console import clip, painter
+from ...runtime.formats.escape import escape_terminal
+from ..console import painter
 from .common import Verb, near
 
 
@@ -46,9 +47,11 @@ def doctor(options: argparse.Namespace) -> int:
     colours = {"ok": "green", "missing": "yellow", "broken": "red"}
     width = max(len(finding.name) for finding in findings)
     for one in findings:
-        print(f"{paint(one.state.ljust(7), colours[one.state])}  {one.name:<{width}}  {clip(one.text, 300)}")
+        print(
+            f"{paint(one.state.ljust(7), colours[one.state])}  {one.name:<{width}}  {escape_terminal(one.text, 300)}"
+        )
         if one.remedy:
-            print(f"{'':9}{'':<{width}}  fix: {clip(one.remedy, 300)}")
+            print(f"{'':9}{'':<{width}}  fix: {escape_terminal(one.remedy, 300)}")
     return int(broken)
 
 

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..console import clip, painter
+from ...runtime.formats.escape import escape_terminal
+from ..console import painter
 from .common import Verb, near, path_given
 
 
@@ -41,8 +42,11 @@ def init(options: argparse.Namespace) -> int:
         ("kept", "yellow", begun.kept),
     ):
         for place, words in found:
-            print(f"{paint(f'{word:<9}', colour)} {clip(f'{place:<{wide}}', 200)}  {clip(words, 200)}")
-    print(f"\nnext      cd {clip(shlex.quote(near(folder)), 400)}")
+            print(
+                f"{paint(f'{word:<9}', colour)} {escape_terminal(f'{place:<{wide}}', 200)}  "
+                f"{escape_terminal(words, 200)}"
+            )
+    print(f"\nnext      cd {escape_terminal(shlex.quote(near(folder)), 400)}")
     print("          tachograph check                      # make the runs again, byte for byte")
     print("          tachograph show runs/first/welcome    # look at one")
     print("          tachograph policy test                # what the policy says to calls")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...fail.errors import InputError, RecordError
-from ..console import clip, painter
+from ...runtime.formats.escape import escape_terminal
+from ..console import painter
 from .common import Verb, near, root_of
 
 _HEADS = ("run", "ending", "steps", "model", "when")
@@ -68,7 +69,7 @@ def _print_table(rows: list[dict[str, Any]], no_color: bool) -> None:
     for row in rows:
         when = (row["when"] or "")[:19].replace("T", " ")
         texts = [row["run"], row["ending"], row["steps"], row["model"], when]
-        lines.append(tuple(clip("" if text is None else str(text), 60) for text in texts))
+        lines.append(tuple(escape_terminal("" if text is None else str(text), 60) for text in texts))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for number, line in enumerate(lines):
         cells = [
@@ -78,5 +79,5 @@ def _print_table(rows: list[dict[str, Any]], no_color: bool) -> None:
         problem = rows[number - 1]["problem"] if number else None
         text = "  ".join(cells).rstrip()
         if problem:
-            text += f"  {paint('cannot be read', 'red')}: {clip(problem, 200)}"
+            text += f"  {paint('cannot be read', 'red')}: {escape_terminal(problem, 200)}"
         print(text if number else paint(text, "dim"))

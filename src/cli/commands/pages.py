@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..console import clip
+from ...runtime.formats.escape import escape_terminal
 from .common import Verb, path_given, shown, write_file
 
 
@@ -39,7 +39,7 @@ def site(options: argparse.Namespace) -> int:
         print(json.dumps(data, sort_keys=True))
         return 1 if made.unreadable else 0
     for why in made.unreadable.values():
-        print(f"unreadable  {clip(why, 400)}")
+        print(f"unreadable  {escape_terminal(why, 400)}")
     print(f"site      {shown(Path(options.out))}/index.html over {len(made.pages)} runs")
     return 1 if made.unreadable else 0
 

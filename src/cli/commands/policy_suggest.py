@@ -75,10 +75,10 @@ def _new_file(options: argparse.Namespace) -> Path | None:
 
 def _edits(found: Suggestion, file: Path, policy: Policy) -> str:
     """Return the edits as a diff of the file, explained in lines that patch programs skip."""
-    from ...evidence.files.report import visible
     from ...review.remedy.edits import apply
     from ...review.suggest.policy_writer import comment_lines
     from ...review.suggest.text_edits import diff, edited_text
+    from ...runtime.formats.escape import escape_terminal
 
     edits = found.edits or ()
     said = [f"run: {found.run_id} ({found.run})", *found.proof.sentences(), *found.notes]
@@ -93,4 +93,4 @@ def _edits(found: Suggestion, file: Path, policy: Policy) -> str:
         if importlib.util.find_spec("ruamel") is None:
             said.append("to see a diff of the file, run: pip install 'tachograph[desk]'")
     head = "".join(f"{line}\n" for line in comment_lines(said))
-    return head if after is None else head + diff(before, after, visible(policy.files[0][0]))
+    return head if after is None else head + diff(before, after, escape_terminal(policy.files[0][0]))

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...fail.errors import InputError
-from ..console import Paint, clip, painter, width_of
+from ...runtime.formats.escape import escape_terminal
+from ..console import Paint, painter, width_of
 from .common import Verb, path_given, root_of, write_file
 from .policy_diff import add_jobs
 
@@ -73,7 +74,7 @@ def _percent(text: str) -> float:
         number = float(text)
         if 0 <= number <= 100:
             return number
-    raise argparse.ArgumentTypeError(f"{clip(text, 40)!r} must be a number from 0 to 100")
+    raise argparse.ArgumentTypeError(f"{escape_terminal(text, 40)!r} must be a number from 0 to 100")
 
 
 def _test_files(options: argparse.Namespace, root: Path) -> list[Path]:
@@ -117,11 +118,11 @@ def policy_test(options: argparse.Namespace) -> int:
     paint = painter(sys.stdout, options.no_color)
     wide = width_of(sys.stdout) - 8 if sys.stdout.isatty() else 400
     for result in results:
-        place = clip(f"{result.place}  {result.case.name}", 400)
+        place = escape_terminal(f"{result.place}  {result.case.name}", 400)
         if result.ok:
-            print(f"{paint('ok', 'green')}      {clip(place, wide)}")
+            print(f"{paint('ok', 'green')}      {escape_terminal(place, wide)}")
         else:
-            print(f"{paint('FAILED', 'red')}  {place}: {clip(result.problem, 1000)}")
+            print(f"{paint('FAILED', 'red')}  {place}: {escape_terminal(result.problem, 1000)}")
     print(f"{len(results)} tests: {len(results) - failed} ok, {failed} failed")
     return 1 if failed else 0
 
@@ -158,15 +159,17 @@ def _tell_coverage(found: Coverage, paint: Paint) -> None:
     from ...review.testing.coverage import EQUIVALENT, INVALID, UNGUARDED, as_yaml
 
     for run, why in found.aside:
-        print(clip(f"not counted: {run}: {why}", 400), file=sys.stderr)
+        print(escape_terminal(f"not counted: {run}: {why}", 400), file=sys.stderr)
     for verdict in found.of(UNGUARDED):
-        print(f"{paint('unguarded', 'red')}  {clip(f'{verdict.file}:{verdict.line}  {verdict.what}', 400)}")
+        print(
+            f"{paint('unguarded', 'red')}  {escape_terminal(f'{verdict.file}:{verdict.line}  {verdict.what}', 400)}"
+        )
         if verdict.suggestion is None:
             print("    # no single question shows it")
             continue
-        print(f"    # policy: {clip(json.dumps(verdict.policy), 400)}")
+        print(f"    # policy: {escape_terminal(json.dumps(verdict.policy), 400)}")
         for line in as_yaml(verdict.suggestion):
-            print(f"    {clip(line, 4000)}")
+            print(f"    {escape_terminal(line, 4000)}")
     none, broken = len(found.of(EQUIVALENT)), len(found.of(INVALID))
     print(f"not counted: {none} changes alter nothing, {broken} give no policy")
     print(

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...fail.errors import InputError
-from ..console import clip, painter
+from ...runtime.formats.escape import escape_terminal
+from ..console import painter
 from .common import Verb, near, path_given, run_folders, seconds_given
 
 
@@ -81,7 +82,7 @@ def push(options: argparse.Namespace) -> int:
         _sum_up(options, sent, sender)
     if problem is not None:
         done = f" ({len(sent)} of {len(folders)} runs were sent)" if len(folders) > 1 else ""
-        print(f"tachograph: {clip(problem, 600)}{done}", file=sys.stderr)
+        print(f"tachograph: {escape_terminal(problem, 600)}{done}", file=sys.stderr)
     return 1 if bad else 0
 
 
@@ -95,11 +96,16 @@ def _header(text: str) -> tuple[str, str]:
 def _say(item: dict[str, Any], paint: Any) -> None:
     if item["rejected"]:
         count = f"{item['rejected']} of {item['spans']} spans refused"
-        print(f"{paint('refused', 'red')}  {clip(item['run'], 200)}  {count}: {clip(item['message'], 400)}")
+        print(
+            f"{paint('refused', 'red')}  {escape_terminal(item['run'], 200)}  "
+            f"{count}: {escape_terminal(item['message'], 400)}"
+        )
         return
-    print(f"{paint('sent', 'green')}  {item['trace_id']}  {item['spans']:>4} spans  {clip(item['run'], 200)}")
+    print(
+        f"{paint('sent', 'green')}  {item['trace_id']}  {item['spans']:>4} spans  {escape_terminal(item['run'], 200)}"
+    )
     if item["message"]:
-        print(f"      it says: {clip(item['message'], 400)}")
+        print(f"      it says: {escape_terminal(item['message'], 400)}")
 
 
 def _sum_up(options: argparse.Namespace, sent: list[dict[str, Any]], sender: Any) -> None:
@@ -107,7 +113,9 @@ def _sum_up(options: argparse.Namespace, sent: list[dict[str, Any]], sender: Any
     spans = sum(item["spans"] - item["rejected"] for item in sent)
     times = "times moved to end now, ids of their own" if options.now else "times and ids as recorded"
     more = ", with what was said" if options.content else ""
-    print(f"push: {runs}, {spans} spans to {clip(sender.shown, 200)} ({sender.protocol}); {times}{more}")
+    print(
+        f"push: {runs}, {spans} spans to {escape_terminal(sender.shown, 200)} ({sender.protocol}); {times}{more}"
+    )
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from typing import Any, Final
 from ...fail.errors import InputError
 from ...runtime.core.redaction import Redactor
 from ...runtime.formats.canonical_json import NotJson, freeze
-from ..console import Paint, clip, painter, width_of
+from ...runtime.formats.escape import escape_terminal
+from ..console import Paint, painter, width_of
 from ..progress import Progress, tell_model_errors
 from .common import Verb, near, path_given, run_named, seconds_given, shown
 
@@ -151,7 +152,7 @@ def _approver(options: argparse.Namespace, policy: Any, way: str | None) -> Any:
         return Terminal(policy, painter(sys.stderr, options.no_color))
 
     def tell(path: Path, asked: Any) -> None:
-        words = f"a person is asked in {clip(str(path), 400)} (for {asked.timeout_s} s)"
+        words = f"a person is asked in {escape_terminal(str(path), 400)} (for {asked.timeout_s} s)"
         print(f"tachograph: {words}; answer with `tachograph approve`", file=sys.stderr, flush=True)
 
     return ByFile(options.approve, tell=tell)
@@ -187,7 +188,10 @@ def _model(options: argparse.Namespace, spec: str | None, progress: Progress | N
         ).for_model_output()  # a run adds the kinds that its policy names
     if extra:
         model.identity = {**model.identity, "options": extra}
-    print(f"tachograph: the model {clip(spec, 100)} is asked at {clip(model.host, 200)}", file=sys.stderr)
+    print(
+        f"tachograph: the model {escape_terminal(spec, 100)} is asked at {escape_terminal(model.host, 200)}",
+        file=sys.stderr,
+    )
     tell_model_errors(sys.stderr)
     return model
 
@@ -196,12 +200,14 @@ def _option(text: str) -> tuple[str, Any]:
     """`KEY=JSON`; what is no JSON is taken as text."""
     key, mark, value = text.partition("=")
     if not key or not mark:
-        raise InputError(f"{clip(text, 80)!r} sets nothing", remedy="write --llm-option temperature=0")
+        raise InputError(
+            f"{escape_terminal(text, 80)!r} sets nothing", remedy="write --llm-option temperature=0"
+        )
     try:
         return key, freeze(json.loads(value)).value()
     except NotJson as error:
         raise InputError(
-            f"{clip(key, 40)} cannot be recorded: {error.reason}", remedy="give plain JSON"
+            f"{escape_terminal(key, 40)} cannot be recorded: {error.reason}", remedy="give plain JSON"
         ) from None
     except ValueError:
         return key, value
@@ -219,7 +225,9 @@ def resume(options: argparse.Namespace) -> int:
     _refuse_finished(out)
     both = set(options.done) & set(options.not_done)
     if both:
-        raise InputError(f"call {clip(min(both), 80)!r} is both --done and --not-done", remedy="say one")
+        raise InputError(
+            f"call {escape_terminal(min(both), 80)!r} is both --done and --not-done", remedy="say one"
+        )
     said = {**dict.fromkeys(options.done, DONE), **dict.fromkeys(options.not_done, NOT_DONE)}
     paint = painter(sys.stdout, options.no_color)
     progress = None if options.json or options.quiet else Progress(sys.stdout, paint)
@@ -265,7 +273,7 @@ def _refuse_finished(out: Path) -> None:
 
 def _answer(text: str) -> str:
     """Return the answer of a run: one line in a pipe, wrapped at a terminal."""
-    line = clip(text, 2000)
+    line = escape_terminal(text, 2000)
     if not sys.stdout.isatty():
         return f"answer    {line}"
     head = "answer    "

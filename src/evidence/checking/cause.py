@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...runtime.core.lines import Line
+from ...runtime.formats.escape import escape_terminal
 from ..files.json_diff import CLASSES
-from ..files.report import visible
 from .compare import Findings
 from .drift import Divergence
 
@@ -64,7 +64,11 @@ class Cause:
     def __str__(self) -> str:
         if self.source == CODE and self.alone:
             return f"{CODE} (no input moved)"
-        word = visible(self.source) if self.source in (CODE, HAND) else f"{visible(self.source)} moved"
+        word = (
+            escape_terminal(self.source)
+            if self.source in (CODE, HAND)
+            else f"{escape_terminal(self.source)} moved"
+        )
         return f"{word} ({len(self.runs)} of them)"
 
 

@@ -18,6 +18,7 @@ from ...runtime.core.effects import Answer, AskHuman, Outcome
 from ...runtime.core.lines import Line
 from ...runtime.driver.ports import Approve
 from ...runtime.formats.canonical_json import digest
+from ...runtime.formats.escape import escape_terminal
 from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.cassette import outcomes_of
 from ...runtime.run_config import RunConfig
@@ -26,7 +27,6 @@ from ..files import manifest as manifests
 from ..files.json_diff import CLASSES
 from ..files.manifest import MANIFEST, STATE
 from ..files.rebuild import run_files
-from ..files.report import visible
 from ..files.tally import Tally
 from ..files.writer import derive
 from ..recording.index import INDEX, UNFINISHED, folders_in
@@ -94,7 +94,7 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
         findings.lines.append(str(error))
         findings.moved = _moved_on_disk(folder, base)
         findings.lines += [
-            f"input moved: {visible(path)} {change}" for path, change in findings.moved.items()
+            f"input moved: {escape_terminal(path)} {change}" for path, change in findings.moved.items()
         ]
         return findings
     _add_missed(findings, missed, task_path)

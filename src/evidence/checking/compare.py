@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from ...fail.errors import RecordError
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
+from ...runtime.formats.escape import escape_terminal
 from ..files import manifest as manifests
 from ..files.manifest import MANIFEST, REPORT, STATE, TRACE
 from ..files.rebuild import rebuild
-from ..files.report import visible
 from .drift import Drift, compare
 
 BROKEN = "BROKEN"  # the class of a record that cannot be compared, or that does not hold in itself
@@ -83,11 +83,13 @@ def compare_files(
     findings.fresh = fresh_files
     findings.digests = _moved_inputs(recorded_manifest, fresh_manifest)
     findings.moved = {path: in_words(*pair) for path, pair in findings.digests.items()}
-    findings.lines += [f"input moved: {visible(path)} {change}" for path, change in findings.moved.items()]
+    findings.lines += [
+        f"input moved: {escape_terminal(path)} {change}" for path, change in findings.moved.items()
+    ]
     if recorded_manifest and manifests.stable(recorded_manifest) != manifests.stable(fresh_manifest):
         keys = {*recorded_manifest, *fresh_manifest} - set(manifests.VOLATILE)
         moved = sorted(key for key in keys if recorded_manifest.get(key) != fresh_manifest.get(key))
-        findings.lines.append(f"{MANIFEST}: differs in {', '.join(visible(key) for key in moved)}")
+        findings.lines.append(f"{MANIFEST}: differs in {', '.join(escape_terminal(key) for key in moved)}")
     if recorded[STATE] != fresh_files[STATE]:
         _compare_ledgers(findings, recorded[STATE], fresh_files[STATE], name)
     for file in (TRACE, REPORT):

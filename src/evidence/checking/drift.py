@@ -16,8 +16,8 @@ from itertools import islice, zip_longest
 from typing import Any, Final
 
 from ...runtime.core.lines import Line
+from ...runtime.formats.escape import escape_terminal, truncate
 from ..files.json_diff import ABSENT, CLASSES, differences
-from ..files.report import visible
 
 # the first pattern that matches a pointer (prefixed by its line's type) gives the class
 _TABLE: Final = tuple(
@@ -99,9 +99,9 @@ class Divergence:
         }
 
     def __str__(self) -> str:
-        where = f"step {visible(str(self.step))}" if self.step is not None else f"line {self.line}"
+        where = f"step {escape_terminal(str(self.step))}" if self.step is not None else f"line {self.line}"
         before, after = _side_by_side(self.before, self.after)
-        return f"{where} {visible(self.pointer)}: {before} -> {after}"
+        return f"{where} {escape_terminal(self.pointer)}: {before} -> {after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +157,10 @@ def shorten(value: Any) -> str:
     """Return a value as it stands in a message: escaped, at most 80 characters."""
     if value is ABSENT:
         return "nothing"
-    text = visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))
-    return text if len(text) <= 80 else text[:79] + "…"
+    text = escape_terminal(
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    )
+    return truncate(text, 80)
 
 
 def _side_by_side(before: Any, after: Any) -> tuple[str, str]:

@@ -20,13 +20,13 @@ from ...runtime.core.effects import Effect, Invoke, Outcome
 from ...runtime.core.lines import Line
 from ...runtime.driver.ports import Executor, Stamps
 from ...runtime.formats import canonical_json
+from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal import ledger
 from ...runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
 from ...runtime.resources.url import Malformed, parse_url
 from ...runtime.run_config import RunConfig, RunResult
 from ..files import manifest
 from ..files.manifest import MANIFEST, STATE
-from ..files.report import visible
 from ..files.writer import Writer
 from ..recording.recorded import Recorded, open_record, relative_name, revive
 from .compare import BROKEN, Findings, compare_files, note_drift
@@ -137,7 +137,7 @@ def _make(
         note_drift(findings, recorded.lines[: len(texts)], [json.loads(text) for text in texts])
         findings.moved = dict(_moved(recorded))
         findings.lines += [
-            f"input moved: {visible(path)} {change}" for path, change in findings.moved.items()
+            f"input moved: {escape_terminal(path)} {change}" for path, change in findings.moved.items()
         ]
         return
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:

@@ -14,12 +14,12 @@ from ...fail.errors import RecordError
 from ...runtime.core.effects import RunEnded, question_digest
 from ...runtime.core.outcome_codec import call_from_dict
 from ...runtime.formats import canonical_json
+from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal import ledger
 from ..files import manifest as manifests
 from ..files.json_diff import differences
 from ..files.manifest import MANIFEST, REPORT, STATE, TRACE
 from ..files.rebuild import rebuild, run_files
-from ..files.report import visible
 from ..recording.index import INDEX, disagreements
 from ..recording.index import read as read_index
 from .drift import shorten
@@ -64,7 +64,7 @@ def _totals(state: bytes, name: str) -> list[str]:
         derived = ledger.end_line(lines[0], totals, ended, len(lines), end["stamp"])
         derived["prev"] = end["prev"]
         return [
-            f"{name}:{len(lines)}: {visible(pointer)} is {shorten(a)}, the lines before it give {shorten(b)}"
+            f"{name}:{len(lines)}: {escape_terminal(pointer)} is {shorten(a)}, the lines before it give {shorten(b)}"
             for pointer, a, b in differences(end, derived)
         ]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -107,7 +107,7 @@ def _manifest(files: dict[str, bytes], rebuilt: dict[str, bytes], name: str) -> 
         stable = {key: value for key, value in manifest.items() if key not in manifests.VOLATILE}
         for pointer, a, b in differences(stable, derived):
             out.append(
-                f"{name}/{MANIFEST}: {visible(pointer)} is {shorten(a)}, the ledger gives {shorten(b)}"
+                f"{name}/{MANIFEST}: {escape_terminal(pointer)} is {shorten(a)}, the ledger gives {shorten(b)}"
             )
     return out
 

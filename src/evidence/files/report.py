@@ -13,48 +13,10 @@ from typing import Any, Final
 from ...fail.catalog import ENDINGS
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
-from ...runtime.formats.invisible_chars import HIDDEN
+from ...runtime.formats.escape import code_span, escape_markdown, truncate
 
-MAX_CELL: Final = 160
 MAX_ANSWER: Final = 20_000
 MAX_DIAGRAM_STEPS: Final = 40
-# what a forge may take for markup, a link, a mention or an issue number inside a line
-_MARKUP = re.compile(r"[\\`*_\[\]<>|~$&]|:(?=//)|#(?=[0-9A-Za-z_\x80-\U0010ffff])|(?<=[wW]{3})\.")
-# behind a longer fence a forge sees no code span any more
-_LONG_FENCE = re.compile("`{80,}")
-# what starts a heading, a list, a rule or a table where a line begins
-_BLOCK = re.compile(r"[#+=:-]|[0-9]+(?=[.)])")
-
-
-def visible(text: str) -> str:
-    """Text with every control, format, surrogate, private and line-breaking character written as `\\u{...}`."""
-    if text.isascii() and text.isprintable():
-        return text
-    return HIDDEN.sub(lambda found: f"\\u{{{ord(found[0]):x}}}", text)
-
-
-def inert(text: str, limit: int = MAX_CELL) -> str:
-    """Foreign text for one line of prose: what could be markup is written as character references."""
-    # a forge finds mail addresses and mentions after it has resolved references, so @ is none at all
-    line = _MARKUP.sub(_references, visible(_cut(text, limit)).strip(" ")).replace("@", "\\u{40}")
-    return _BLOCK.sub(_references, line, count=1) if _BLOCK.match(line) else line
-
-
-def code(text: str, limit: int = MAX_CELL) -> str:
-    """Foreign text as a code span, in a table too: a pipe would end the cell even there."""
-    line = visible(_cut(text, limit)).replace("|", "\\u{7c}") or " "
-    line = _LONG_FENCE.sub(lambda found: "\\u{60}" * len(found.group()), line)
-    fence = "`" * (1 + max(map(len, re.findall("`+", line)))) if "`" in line else "`"
-    pad = " " if line.strip(" ") and (line[0] in "` " or line[-1] in "` ") else ""
-    return f"{fence}{pad}{line}{pad}{fence}"
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _references(match: re.Match[str]) -> str:
-    return "".join(f"&#{ord(character)};" for character in match.group())
 
 
 class Report:
@@ -82,7 +44,9 @@ class Report:
             if arrows:
                 self._arrows.append(f"    gate --x model: {index} deny {decisions[0]['rule_id']}")
         elif output is None or output["problem"] is not None:
-            said = "*no reply*" if output is None else f"*no usable reply: {inert(output['problem'])}*"
+            said = (
+                "*no reply*" if output is None else f"*no usable reply: {escape_markdown(output['problem'])}*"
+            )
             self._row(index, said, None, str(len(line["llm_attempts"])), mode)
         elif not line["intended_tool_calls"]:
             self._row(index, "*answer*", None, "", mode)
@@ -94,18 +58,21 @@ class Report:
         for decision in decisions:
             if decision["decision"] == "deny":
                 self._denials.append(
-                    f"- Step {index}, `{decision['rule_id']}` ({decision['phase']}): {inert(decision['reason'], 400)}."
+                    f"- Step {index}, `{decision['rule_id']}` ({decision['phase']}): "
+                    f"{escape_markdown(decision['reason'], 400)}."
                     f" Policy line: {self._link(decision['at'])}."
                 )
         for error in line["errors"]:
-            what = ", ".join(f"{key} {inert(str(error[key]))}" for key in sorted(error) if key != "position")
+            what = ", ".join(
+                f"{key} {escape_markdown(str(error[key]))}" for key in sorted(error) if key != "position"
+            )
             self._failures.append(f"- Step {index}, {_place(error['position'], line)}: {what}.")
 
     def _call(self, index: int, call: Line, result: Line, own: list[Line], mode: str, arrows: bool) -> None:
         arguments = call.get("arguments_text") if call["arguments"] is None else _text(call["arguments"])
         attempts = ", ".join(attempt["outcome"] for attempt in result["attempts"])
         count = f"{len(result['attempts'])} ({attempts})" if attempts else "none"
-        what = f"{code(call['name'], 64)} {code(arguments or '')}"
+        what = f"{code_span(call['name'], 64)} {code_span(arguments or '')}"
         if not own:
             self._row(index, what, None, "not reached", mode)
             return
@@ -146,7 +113,7 @@ class Report:
         title = run["task"]["id"] if run["task"] is not None else run["run_id"]
         reason = line["terminal_reason"]
         parts = [
-            f"# Run {inert(title)}",
+            f"# Run {escape_markdown(title)}",
             "",
             f"**Ending: `{reason}`** ({ENDINGS[reason]})."
             + (f" Failure mode: `{line['failure_mode']}`." if line["failure_mode"] else ""),
@@ -226,15 +193,16 @@ class Report:
         elif model["execution_path"] != "stub":
             again = "A live model said this: `tachograph replay` makes the run again from its own record."
         else:
-            command = code(f"tachograph run {shlex.quote(task['path'])}", 400)
+            command = code_span(f"tachograph run {shlex.quote(task['path'])}", 400)
             again = f"Reproduce it with {command}, prove it with `tachograph check`."
         return [
             "## Provenance",
             "",
-            f"- Run id {inert(run['run_id'])}, seed {run['seed']}",
+            f"- Run id {escape_markdown(run['run_id'])}, seed {run['seed']}",
             f"- {run['clock']['kind'].capitalize()} clock, started at {run['clock']['start']}",
             f"- Policy version `{run['policy']['version']}`, `on_deny: {run['policy']['on_deny']}`",
-            f"- Model {inert(model['provider'])} / {inert(model['name'])}, {inert(model['execution_path'])}",
+            f"- Model {escape_markdown(model['provider'])} / {escape_markdown(model['name'])}, "
+            f"{escape_markdown(model['execution_path'])}",
             f"- Inputs read: {len(end['inputs'])} files, listed with their digests in `manifest.json`",
             "",
             again,
@@ -250,7 +218,7 @@ def _link(at: str) -> str:
     """`policy/v1.yaml:4` as a link to that line, relative to the report's folder `runs/KIND/NAME/`."""
     file, _, line = at.rpartition(":")
     if not line.isdigit() or not re.fullmatch(r"[A-Za-z0-9_./-]+", file):
-        return inert(at)
+        return escape_markdown(at)
     return f"[{file}:{line}](../../../{file}#L{line})"
 
 
@@ -260,7 +228,7 @@ def _place(position: str, line: Line) -> str:
     calls = line["intended_tool_calls"]
     who = "the model"
     if where.startswith("i") and where[1:].isdecimal() and int(where[1:]) < len(calls):
-        who = code(calls[int(where[1:])]["name"], 64)
+        who = code_span(calls[int(where[1:])]["name"], 64)
     return f"{who}, attempt {attempt}" if attempt.isdecimal() else who
 
 
@@ -270,11 +238,11 @@ def _text(value: Any) -> str:
 
 def _quote(text: str) -> list[str]:
     """Foreign text of several lines as a block quote; each line is inert on its own."""
-    cut = text if len(text) <= MAX_ANSWER else text[: MAX_ANSWER - 1] + "…"
-    return [f"> {inert(line, MAX_ANSWER)}" for line in cut.replace("\r\n", "\n").split("\n")]
+    lines = truncate(text, MAX_ANSWER).replace("\r\n", "\n").split("\n")
+    return [f"> {escape_markdown(line, MAX_ANSWER)}" for line in lines]
 
 
 def _person(said: Line) -> str:
     """What a person said, who and why."""
-    words = [inert(text, limit) for text, limit in ((said["by"], 64), (said["why"], 200)) if text]
+    words = [escape_markdown(text, limit) for text, limit in ((said["by"], 64), (said["why"], 200)) if text]
     return f"a person said {said['answer']}" + (f" ({': '.join(words)})" if words else "")

@@ -11,6 +11,7 @@ from ...fail.errors import InputError
 from ...runtime.core.effects import Call
 from ...runtime.core.redaction import Redactor
 from ...runtime.formats.canonical_json import NotJson, parse
+from ...runtime.formats.escape import escape_terminal
 from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.models.types import read_call
 from ...runtime.policy.explain import (
@@ -27,7 +28,6 @@ from ...runtime.policy.policy import Policy
 from ...runtime.schema.schema_errors import did_you_mean
 from ...runtime.tools.contract import Tool
 from ...runtime.tools.loader import load_named
-from ..files.report import visible
 
 Paint = Callable[[str, str], str]
 
@@ -143,8 +143,8 @@ def text_of(explanation: Explanation, paint: Paint, indent: str = "") -> str:
 def decision_line(decision: Mapping[str, Any], paint: Paint) -> str:
     """Return a recorded decision in one line."""
     colour = {"allow": "green", "deny": "red"}.get(decision["decision"], "yellow")
-    head = paint(visible(decision["decision"]), colour)
-    return f"{head}  {visible(decision['rule_id'])}  {visible(decision['at'])}  {visible(decision['reason'])}"
+    head = paint(escape_terminal(decision["decision"]), colour)
+    return "  ".join((head, *(escape_terminal(decision[key]) for key in ("rule_id", "at", "reason"))))
 
 
 def rule_lines(rules: tuple[RuleVerdict, ...], paint: Paint) -> list[str]:
@@ -152,7 +152,7 @@ def rule_lines(rules: tuple[RuleVerdict, ...], paint: Paint) -> list[str]:
     wide = max((len(rule.at) for rule in rules), default=0)
     return [
         f"{rule.rule_id:<16} {paint(f'{rule.verdict:<13}', _COLOURS[rule.verdict])} "
-        f"{visible(rule.at):<{wide}}  {visible(rule.reason)}"
+        f"{escape_terminal(rule.at):<{wide}}  {escape_terminal(rule.reason)}"
         for rule in rules
     ]
 
@@ -160,5 +160,6 @@ def rule_lines(rules: tuple[RuleVerdict, ...], paint: Paint) -> list[str]:
 def budget_lines(budgets: tuple[Budget, ...]) -> list[str]:
     """Return a table of budgets: used, allowed, policy line."""
     return [
-        f"{budget.name:<16} {budget.used:>9} of {budget.limit:<9} {visible(budget.at)}" for budget in budgets
+        f"{budget.name:<16} {budget.used:>9} of {budget.limit:<9} {escape_terminal(budget.at)}"
+        for budget in budgets
     ]

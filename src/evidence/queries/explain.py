@@ -10,10 +10,10 @@ from typing import Any
 
 from ...fail.errors import InputError, RecordError, ReplayError
 from ...runtime.core.lines import Line
+from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
 from ...runtime.policy.explain import Budget, Explanation, budgets_of, explain
 from ...runtime.policy.gate import Counters, Decision, Gate, GateRequest
-from ..files.report import visible
 from ..recording.recorded import Recorded, open_record, revive
 from .decide import Paint, budget_lines, decision_line, rule_lines
 from .wrap import fold
@@ -140,8 +140,8 @@ def _budgets_before(explained: Explained, step: int) -> tuple[Budget, ...]:
 
 def as_text(explained: Explained, step: int | None, paint: Paint, width: int | None = None) -> str:
     """Return the explanation as text, with lines of at most `width` columns if that is given."""
-    out = [paint(visible(explained.recorded.run["run_id"]), "bold")]
-    out += [paint(f"note      {visible(note)}", "yellow") for note in explained.notes]
+    out = [paint(escape_terminal(explained.recorded.run["run_id"]), "bold")]
+    out += [paint(f"note      {escape_terminal(note)}", "yellow") for note in explained.notes]
     for line in steps_of(explained, step):
         out += ["", f"step {line['step_index']}"]
         out += [f"  {text}" for text in budget_lines(_budgets_before(explained, line["step_index"]))]
@@ -156,7 +156,7 @@ def as_text(explained: Explained, step: int | None, paint: Paint, width: int | N
 
 def _call(explained: Explained, line: Line, call: Line, paint: Paint) -> list[str]:
     written = call["arguments_text"] if call["arguments"] is None else json.dumps(call["arguments"])
-    out = [f"  call {call['id']}  {visible(call['name'])} {visible(written or '')[:200]}"]
+    out = [f"  call {call['id']}  {escape_terminal(call['name'])} {escape_terminal(written or '')[:200]}"]
     decisions = [d for d in line["policy_decisions"] if d["id"] == call["id"]]
     if not decisions:
         return [*out, "  not reached: the run ended before it was decided"]
@@ -170,7 +170,7 @@ def _call(explained: Explained, line: Line, call: Line, paint: Paint) -> list[st
                 f"by {approval['by']}" if approval["by"] else "",
                 approval["why"] or "",
             ]
-            out.append(f"  a person said: {visible('  '.join(word for word in words if word))}")
+            out.append(f"  a person said: {escape_terminal('  '.join(word for word in words if word))}")
     explanation = explained.calls.get(call["id"])
     additions = [text for decision in decisions for text in explained.additions(line, decision)[1]]
     out += [f"    {text}" for text in additions]

@@ -11,11 +11,11 @@ from ...runtime.core.clock import MS
 from ...runtime.core.lines import Line
 from ...runtime.core.outcome_codec import outcome_to_dict
 from ...runtime.formats import canonical_json
+from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal import ledger
 from ...runtime.journal.journal import JOURNAL, read_journal
 from ..checking.drift import counted
 from ..files.manifest import STATE
-from ..files.report import visible
 
 Paint = Callable[[str, str], str]
 
@@ -66,29 +66,28 @@ def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
         }
         return canonical_json.encode(data)
     run = journaled.begin["run"]
-    out = [paint(visible(run["run_id"]), "bold"), f"question  {visible(run['question'])}"]
+    out = [paint(escape_terminal(run["run_id"]), "bold"), f"question  {escape_terminal(run['question'])}"]
     for item in done:
         text = canonical_json.encode(item["outcome"])
-        out.append(f"step {item['step']}  {item['at']:<8} {visible(text)[:100]}")
+        out.append(f"step {item['step']}  {item['at']:<8} {escape_terminal(text)[:100]}")
     if journaled.torn:
         out.append(f"torn      {journaled.torn} bytes at the journal's end are an incomplete entry")
     if journaled.intent is not None:
-        out.append(
-            f"in doubt  call {visible(str(journaled.intent['call']))} of {visible(str(journaled.intent['tool']))}"
-        )
+        call, tool = (escape_terminal(str(journaled.intent[key])) for key in ("call", "tool"))
+        out.append(f"in doubt  call {call} of {tool}")
     place = folder.as_posix().removesuffix(".partial")
-    return "\n".join([*out, f"unfinished: go on with `tachograph resume {visible(place)}`"])
+    return "\n".join([*out, f"unfinished: go on with `tachograph resume {escape_terminal(place)}`"])
 
 
 def _text(lines: list[Line], paint: Paint) -> str:
     run, end = lines[0], lines[-1]
-    out = [paint(visible(run["run_id"]), "bold"), f"question  {visible(run['question'])}"]
+    out = [paint(escape_terminal(run["run_id"]), "bold"), f"question  {escape_terminal(run['question'])}"]
     for step in lines[1:-1]:
         out += _step(step, paint)
     if end["final_answer"] is not None:
-        out.append(f"answer    {visible(end['final_answer'])}")
+        out.append(f"answer    {escape_terminal(end['final_answer'])}")
     totals = end["totals"]
-    out.append(f"ending    {visible(end['terminal_reason'])}")
+    out.append(f"ending    {escape_terminal(end['terminal_reason'])}")
     out.append(
         f"used      {counted(totals['steps'], 'step')}, {counted(totals['tool_calls'], 'call')}, "
         f"{counted(totals['attempts'], 'attempt')}, "
@@ -101,11 +100,11 @@ def _step(step: Line, paint: Paint) -> list[str]:
     stamps = step["stamps"]
     begin = min(pair[0] for pair in stamps.values())
     took = max(pair[1] for pair in stamps.values()) - begin
-    mode = f"  {paint(visible(step['failure_mode']), 'yellow')}" if step["failure_mode"] else ""
+    mode = f"  {paint(escape_terminal(step['failure_mode']), 'yellow')}" if step["failure_mode"] else ""
     out = [f"step {step['step_index']}  +{begin // MS} ms, {took // MS} ms{mode}"]
     for call, result in zip(step["intended_tool_calls"], step["tool_results"], strict=False):
         arguments = call["arguments_text"] if call["arguments"] is None else json.dumps(call["arguments"])
-        out.append(f"  call {visible(call['name'])} {visible(arguments or '')[:100]}")
+        out.append(f"  call {escape_terminal(call['name'])} {escape_terminal(arguments or '')[:100]}")
         for decision in step["policy_decisions"]:
             if decision["id"] == call["id"]:
                 out.append("       " + _decision(decision, paint))
@@ -113,20 +112,20 @@ def _step(step: Line, paint: Paint) -> list[str]:
                     out.append("       " + _person(decision["approval"]))
         for attempt in result["attempts"]:
             wait = f", then {attempt['backoff_ms']} ms" if "backoff_ms" in attempt else ""
-            out.append(f"       attempt {attempt['attempt']}  {visible(attempt['outcome'])}{wait}")
+            out.append(f"       attempt {attempt['attempt']}  {escape_terminal(attempt['outcome'])}{wait}")
     out += ["  " + _decision(d, paint) for d in step["policy_decisions"] if d["id"] is None]
     return out
 
 
 def _person(approval: Line) -> str:
     """Return a person's answer, who gave it, and the reason if there is one."""
-    by = f" by {visible(approval['by'][:200])}" if approval.get("by") else ""
-    why = f": {visible(approval['why'][:400])}" if approval.get("why") else ""
-    return f"a person said {visible(approval['answer'])}{by}{why}"
+    by = f" by {escape_terminal(approval['by'][:200])}" if approval.get("by") else ""
+    why = f": {escape_terminal(approval['why'][:400])}" if approval.get("why") else ""
+    return f"a person said {escape_terminal(approval['answer'])}{by}{why}"
 
 
 def _decision(decision: Line, paint: Paint) -> str:
     colour = "green" if decision["decision"] == "allow" else "red"
-    why = "" if decision["decision"] == "allow" else f"  {visible(decision['reason'])}"
-    word = paint(visible(decision["decision"]).ljust(6), colour)
-    return f"{word} {visible(decision['rule_id'])}  {visible(decision['at'])}{why}"
+    why = "" if decision["decision"] == "allow" else f"  {escape_terminal(decision['reason'])}"
+    word = paint(escape_terminal(decision["decision"]).ljust(6), colour)
+    return f"{word} {escape_terminal(decision['rule_id'])}  {escape_terminal(decision['at'])}{why}"

@@ -17,6 +17,7 @@ from ...runtime.core.clock import Clock, SystemClock, VirtualClock
 from ...runtime.core.lines import Line
 from ...runtime.driver.interrupts import Interrupts, exit_for
 from ...runtime.driver.ports import Approve, Listener
+from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal.cassette import RecordedClock
 from ...runtime.journal.durable_run import DONE, NOT_DONE, DurableRun
 from ...runtime.journal.journal import JOURNAL, Journal, Journaled, read_journal
@@ -26,7 +27,6 @@ from ...runtime.run_config import RunConfig, RunResult
 from ..files.folder import MOUNTS, Folder
 from ..files.json_diff import differences
 from ..files.manifest import STATE
-from ..files.report import visible
 from ..tasks.task import load_task
 from .record import Making, package, steps_in
 from .recorded import agent_of, project_of
@@ -196,7 +196,7 @@ class Resuming:
         plain = config.question
         now = agent.run_line(config, plain if config.as_recorded else agent.redactor()(plain))
         changed = [
-            f"{key}{visible(pointer)}"
+            f"{key}{escape_terminal(pointer)}"
             for key in _INPUTS
             for pointer, _, _ in differences(latest["run"][key], now[key])
         ]

@@ -20,7 +20,7 @@ from ...runtime.core.clock import DEFAULT_START, VirtualClock, epoch_ns
 from ...runtime.core.effects import Answer, AskHuman
 from ...runtime.core.run_ids import new_run_id
 from ...runtime.formats import canonical_json
-from ...runtime.formats.escape import shown
+from ...runtime.formats.escape import quote_literal
 from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.formats.shipped_files import project_root, relative_to_root
 from ...runtime.formats.strict_yaml import Document, YamlError
@@ -141,7 +141,7 @@ def _check_meaning(task: Task) -> None:
         if ending is not None and ending not in ENDINGS:
             raise task.error(
                 pointer,
-                f"{shown(ending)} is no ending",
+                f"{quote_literal(ending)} is no ending",
                 did_you_mean(ending, ENDINGS) or f"one of {', '.join(ENDINGS)}",
             )
     turns = task.data["llm"]["stub"]["turns"] if "llm" in task.data else ()
@@ -161,7 +161,7 @@ def _check_meaning(task: Task) -> None:
         if mount in task.data.get("mounts", {}):
             raise task.error(
                 f"/setup/{i}/path",
-                f"mount {shown(mount)} is a folder of the project",
+                f"mount {quote_literal(mount)} is a folder of the project",
                 "set up files in a private mount only, one that the task binds to no folder",
             )
 
@@ -228,7 +228,7 @@ def _mount(task: Task, name: str, policy: Policy, stands_in: bool) -> Mount:
     pointer = f"/mounts/{name}"
     if name not in policy.mounts:
         raise task.error(
-            pointer, f"mount {shown(name)} is not in the policy's sandbox.mounts", "declare it there"
+            pointer, f"mount {quote_literal(name)} is not in the policy's sandbox.mounts", "declare it there"
         )
     if policy.mounts[name] == "write" and not stands_in:
         raise task.error(
@@ -291,7 +291,7 @@ def _folder(task: Task, place: str, pointer: str) -> Path:
     if not path.is_dir():
         line, column = task.document.at(pointer)
         raise CorpusError(
-            f"there is no folder {shown(place)}",
+            f"there is no folder {quote_literal(place)}",
             file=task.file,
             line=line,
             column=column,

@@ -22,10 +22,10 @@ from ...evidence.checking.drift import counted
 from ...evidence.files import accepted, manifest
 from ...evidence.files.folder import Folder, Held
 from ...evidence.files.manifest import FILES, MANIFEST
-from ...evidence.files.report import visible
 from ...evidence.recording import index
 from ...fail.errors import InputError, OutputError
 from ...runtime.formats.canonical_json import digest
+from ...runtime.formats.escape import escape_terminal
 from .report import QUIET
 
 MAX_REASON: Final = 2000
@@ -109,7 +109,7 @@ def preview(changes: Sequence[Change]) -> list[str]:
     moved = {run: count for run, count in sorted(verdicts.items()) if count}
     said = "no verdict changes"
     if moved:
-        where = ", ".join(f"{visible(run)} ({count})" for run, count in moved.items())
+        where = ", ".join(f"{escape_terminal(run)} ({count})" for run, count in moved.items())
         total = sum(moved.values())
         said = (
             f"{counted(total, 'verdict')} change{'s' * (total == 1)} in {counted(len(moved), 'run')}: {where}"
@@ -118,10 +118,10 @@ def preview(changes: Sequence[Change]) -> list[str]:
     ordered = by_gravity([one.found for one in changes])
     for found in ordered:
         if found.kind != QUIET and found.drift is not None and found.drift.first is not None:
-            lines.append(f"{found.kind}  {visible(found.run)}  {found.drift.first}")
+            lines.append(f"{found.kind}  {escape_terminal(found.run)}  {found.drift.first}")
         elif found.kind != QUIET:
-            lines.append(f"{found.kind}  {visible(found.run)}")
-    quiet = [visible(found.run) for found in ordered if found.kind == QUIET]
+            lines.append(f"{found.kind}  {escape_terminal(found.run)}")
+    quiet = [escape_terminal(found.run) for found in ordered if found.kind == QUIET]
     if quiet:
         lines.append(f"{QUIET}  {counted(len(quiet), 'run')}: {' '.join(quiet)}")
     return lines
@@ -147,7 +147,7 @@ def accept(root: Path, changes: Sequence[Change]) -> list[Line]:
                 done.append(one)
         except OSError as error:
             raise OutputError(
-                f"{visible(one.found.run)}: cannot be put in place ({type(error).__name__}); accept again"
+                f"{escape_terminal(one.found.run)}: cannot be put in place ({type(error).__name__}); accept again"
             ) from error
         finally:
             added = [one.entry for one in done if one.found.run in entries]
@@ -206,7 +206,7 @@ def _written(stack: contextlib.ExitStack, one: Change, root: Path) -> Folder:
                 os.fsync(file.fileno())
     except OSError as error:
         raise OutputError(
-            f"{visible(one.found.run)}: cannot be written down ({type(error).__name__}); make room"
+            f"{escape_terminal(one.found.run)}: cannot be written down ({type(error).__name__}); make room"
         ) from error
     return folder
 

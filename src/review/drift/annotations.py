@@ -12,7 +12,7 @@ from typing import Final
 
 from ...evidence.checking.drift import counted
 from ...evidence.files.manifest import STATE
-from ...evidence.files.report import code, inert, visible
+from ...runtime.formats.escape import code_span, escape_markdown, escape_terminal, truncate
 from .report import LINES_ONLY, DifferenceContext, DriftedRun, DriftReport
 
 MOST: Final = 10
@@ -56,14 +56,14 @@ def _message(run: DriftedRun) -> str:
     lines += run.notes
     if run.accept:
         lines.append(f"accept it: {run.accept}")
-    return "\n".join(line if len(line) <= 400 else line[:399] + "…" for line in map(visible, lines))
+    return "\n".join(line if len(line) <= 400 else line[:399] + "…" for line in map(escape_terminal, lines))
 
 
 def _command(title: str, message: str, *, file: str | None = None, line: int | None = None) -> str:
-    named = {"file": file, "line": None if line is None else str(line), "title": visible(title)[:200]}
+    named = {"file": file, "line": None if line is None else str(line), "title": escape_terminal(title)[:200]}
     properties = ",".join(f"{key}={_property(value)}" for key, value in named.items() if value is not None)
-    text = "\n".join(map(visible, message.split("\n")))
-    return f"::error {properties}::{_data(text if len(text) <= _MESSAGE else text[: _MESSAGE - 1] + '…')}"
+    text = "\n".join(map(escape_terminal, message.split("\n")))
+    return f"::error {properties}::{_data(truncate(text, _MESSAGE))}"
 
 
 def _data(text: str) -> str:
@@ -71,7 +71,7 @@ def _data(text: str) -> str:
 
 
 def _property(text: str) -> str:
-    return _data(visible(text)).replace(":", "%3A").replace(",", "%2C")
+    return _data(escape_terminal(text)).replace(":", "%3A").replace(",", "%2C")
 
 
 # ---- the summary of a job ------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def summary(report: DriftReport) -> str:
 
 
 def _blocks(report: DriftReport) -> Iterator[str]:
-    yield from (f"## Tachograph: {inert(report.head.removeprefix('check: '), 600)}", "")
+    yield from (f"## Tachograph: {escape_markdown(report.head.removeprefix('check: '), 600)}", "")
     if report.loud:
         yield from ("| class | run | first difference | downstream |", "|---|---|---|---|")
         yield from map(_row, report.loud[:_ROWS])
@@ -97,42 +97,42 @@ def _blocks(report: DriftReport) -> Iterator[str]:
     if report.shifted:
         yield from (f"TEXT in {len(report.shifted)} runs, {LINES_ONLY}: {_names(report.shifted)}", "")
         for line in report.moved_lines[:_ROWS]:
-            yield f"- {code(line.words, 200)}" + (f": {code(line.text, 200)}" if line.text else "")
+            yield f"- {code_span(line.words, 200)}" + (f": {code_span(line.text, 200)}" if line.text else "")
         yield ""
     if report.quiet:
         yield from (f"Digests only, in {counted(len(report.quiet), 'run')}: {_names(report.quiet)}", "")
     for word, lines in (("index", report.index), ("secret", report.secrets)):
-        yield from (f"- {word}: {inert(line, 400)}" for line in lines[:_ROWS])
+        yield from (f"- {word}: {escape_markdown(line, 400)}" for line in lines[:_ROWS])
     if report.takes:
         yield from ("", f"{report.takes[0].upper()}{report.takes[1:]}.")
     if report.accept:
-        yield from ("", f"Accept it: {code(report.accept, 1000)}")
+        yield from ("", f"Accept it: {code_span(report.accept, 1000)}")
     elif report.runs:
         words = report.nothing_to_accept
-        yield from ("", f"{words[0].upper()}{inert(words[1:], 400)}.")
+        yield from ("", f"{words[0].upper()}{escape_markdown(words[1:], 400)}.")
 
 
 def _names(runs: Sequence[DriftedRun]) -> str:
-    return ", ".join(code(run.run, 200) for run in runs[:_ROWS])
+    return ", ".join(code_span(run.run, 200) for run in runs[:_ROWS])
 
 
 def _row(run: DriftedRun) -> str:
     first = run.first.summary.partition("first difference: ")[2] if run.first else "".join(run.notes[:1])
-    return f"| {run.kind} | {code(run.run, 200)} | {inert(first, 240)} | {run.follow_ups} |"
+    return f"| {run.kind} | {code_span(run.run, 200)} | {escape_markdown(first, 240)} | {run.follow_ups} |"
 
 
 def _details(run: DriftedRun) -> Iterator[str]:
-    yield from (f"<details><summary>{run.kind} in {inert(run.run, 200)}</summary>", "")
+    yield from (f"<details><summary>{run.kind} in {escape_markdown(run.run, 200)}</summary>", "")
     for item in run.differences:
         yield from _difference(item)
-    yield from (f"- {inert(line, 400)}" for line in run.notes)
+    yield from (f"- {escape_markdown(line, 400)}" for line in run.notes)
     if run.accept:
-        yield f"- accept this one: {code(run.accept, 1000)}"
+        yield f"- accept this one: {code_span(run.accept, 1000)}"
     yield from ("", "</details>", "")
 
 
 def _difference(item: DifferenceContext) -> Iterator[str]:
-    yield f"- {inert(item.summary, 400)}"
-    yield from (f"  - {name}: {code(text, 300)}" for name, text in item.facts)
+    yield f"- {escape_markdown(item.summary, 400)}"
+    yield from (f"  - {name}: {code_span(text, 300)}" for name, text in item.facts)
     marks = {"-": "then", "+": "now"}
-    yield from (f"  - {marks[mark]}: {code(text, 300)}" for mark, text in item.rows if mark in marks)
+    yield from (f"  - {marks[mark]}: {code_span(text, 300)}" for mark, text in item.rows if mark in marks)

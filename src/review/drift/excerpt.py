@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ...evidence.checking.drift import counted
 from ...evidence.files.json_diff import ABSENT
+from ...runtime.formats.escape import truncate
 
 # (mark, text): "-" is then, "+" is now, " " is in both, "…" says what was left out
 Row = tuple[str, str]
@@ -45,9 +46,7 @@ def _start(old: str, new: str) -> int:
 
 
 def _window(line: str, start: int) -> str:
-    head = "…" if start else ""
-    text = head + line[start:]
-    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+    return truncate(("…" if start else "") + line[start:], WIDTH)
 
 
 def _text(value: Any) -> str:

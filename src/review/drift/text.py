@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ...evidence.checking.drift import counted
-from ...evidence.files.report import visible
 from ...evidence.queries.wrap import fold
+from ...runtime.formats.escape import escape_build_log
 from .report import LINES_ONLY, DifferenceContext, DriftedRun, DriftReport
 
 Paint = Callable[[str, str], str]
-_LONG: Final = 400
 _CONTEXT: Final = 160
 _NOTES: Final = 12
 _SHORT: Final = 80  # what the line on a difference shows of a value as it is
-# build services read their own commands out of what is printed, anywhere in a line or where it begins
-_SERVICE: Final = re.compile(r"(##\w*)\[")
-_COMMAND: Final = re.compile(r"^(\s*):(?=:)")
 _RUNS: Final = 200  # names in a line
-
-
-def plain(text: str, width: int = _LONG) -> str:
-    """Return untrusted text on one line, harmless to a terminal and to a build service, cut at `width`."""
-    line = _COMMAND.sub(r"\1\\u{3a}", _SERVICE.sub(r"\1\\u{5b}", visible(text)))
-    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def lines(report: DriftReport, paint: Paint, width: int | None = None) -> Iterator[str]:
@@ -76,7 +65,7 @@ class _Line(NamedTuple):
 
 def _lines(report: DriftReport, paint: Paint) -> Iterator[_Line]:
     if report.runs:
-        yield _Line(plain(report.head, 600))
+        yield _Line(escape_build_log(report.head, 600))
     alike: dict[tuple[str, tuple[_Line, ...]], list[DriftedRun]] = {}
     for run in report.loud:
         alike.setdefault((run.kind, tuple(_body(run, paint))), []).append(run)
@@ -86,24 +75,29 @@ def _lines(report: DriftReport, paint: Paint) -> Iterator[_Line]:
         yield from body
         accept = runs[0].accept
         if accept and len(runs) == 1 and len(report.runs) > 1:
-            yield _Line("  accept this one: ", command=plain(accept, 1000))
+            yield _Line("  accept this one: ", command=escape_build_log(accept, 1000))
     if report.shifted:
         head = f"{paint('TEXT', 'yellow')}  {len(report.shifted)} runs, {LINES_ONLY}: "
         yield _Line(head + _names(report.shifted))
         for moved in report.moved_lines[:_NOTES]:
-            yield _fact(plain(moved.words, _CONTEXT), plain(moved.text or "", _CONTEXT), paint, 28)
+            yield _fact(
+                escape_build_log(moved.words, _CONTEXT),
+                escape_build_log(moved.text or "", _CONTEXT),
+                paint,
+                28,
+            )
         yield from _more(len(report.moved_lines), "    ")
     if report.quiet:
         head = f"{paint('DIGEST-ONLY', 'yellow')}  {counted(len(report.quiet), 'run')}: "
         yield _Line(head + _names(report.quiet))
     for word, found in (("index", report.index), ("secret", report.secrets)):
-        yield from (_Line(f"{paint(word, 'red')}  {plain(line)}") for line in found)
+        yield from (_Line(f"{paint(word, 'red')}  {escape_build_log(line)}") for line in found)
     if report.takes:
         yield _Line(report.takes)
     if report.accept:
-        yield _Line("accept it: ", command=plain(report.accept, 1000))
+        yield _Line("accept it: ", command=escape_build_log(report.accept, 1000))
     elif report.runs:
-        yield _Line(plain(report.nothing_to_accept))
+        yield _Line(escape_build_log(report.nothing_to_accept))
 
 
 def _body(run: DriftedRun, paint: Paint) -> Iterator[_Line]:
@@ -113,18 +107,18 @@ def _body(run: DriftedRun, paint: Paint) -> Iterator[_Line]:
         yield _Line(f"    downstream: {run.follow_ups}", 12)
     if run.gravest is not None:
         yield from _difference(run.gravest, paint)
-    yield from (_Line(f"  {plain(line)}") for line in run.notes[:_NOTES])
+    yield from (_Line(f"  {escape_build_log(line)}") for line in run.notes[:_NOTES])
     yield from _more(len(run.notes), "  ")
 
 
 def _difference(item: DifferenceContext, paint: Paint) -> Iterator[_Line]:
-    yield _Line(f"  {plain(item.summary)}")
-    yield from (_fact(name, plain(text, _CONTEXT), paint) for name, text in item.facts)
+    yield _Line(f"  {escape_build_log(item.summary)}")
+    yield from (_fact(name, escape_build_log(text, _CONTEXT), paint) for name, text in item.facts)
     if any(mark == "…" or len(text) > _SHORT for mark, text in item.rows):
         colours = {"-": "red", "+": "green"}
         for mark, text in item.rows:
             if text or mark != " ":
-                row = f"{mark} {plain(text, 2 * _CONTEXT)}".rstrip()
+                row = f"{mark} {escape_build_log(text, 2 * _CONTEXT)}".rstrip()
                 yield _Line(f"    {paint(row, colours.get(mark, 'dim'))}")
 
 
@@ -135,7 +129,7 @@ def _fact(name: str, text: str, paint: Paint, room: int = 12) -> _Line:
 
 def _names(runs: Sequence[DriftedRun]) -> str:
     """Return the names of runs, as many as anyone reads in a line."""
-    names = " ".join(plain(name, 200) for name in sorted(run.run for run in runs)[:_RUNS])
+    names = " ".join(escape_build_log(name, 200) for name in sorted(run.run for run in runs)[:_RUNS])
     return names + (f" and {len(runs) - _RUNS} more, which --json has" if len(runs) > _RUNS else "")
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from ...evidence.checking.drift import counted
-from ...evidence.files.report import code, inert
 from ...evidence.queries.counterfactual import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING
+from ...runtime.formats.escape import code_span, escape_markdown
 from .plan import CANNOT_TELL, KINDS, NOT_UNDER, SAME, Plan, RunChange
 from .text import event_of, place_of, setting_of, side_of
 
@@ -31,10 +31,11 @@ def markdown_of(plan: Plan) -> str:
 
 
 def _blocks(plan: Plan, rows: int) -> Iterator[str]:
-    yield f"### Policy diff: {inert(plan.verdict)}"
+    yield f"### Policy diff: {escape_markdown(plan.verdict)}"
     yield ""
     yield (
-        f"{code(plan.old)} (version {code(plan.versions[0])}) → {code(plan.new)} (version {code(plan.versions[1])})"
+        f"{code_span(plan.old)} (version {code_span(plan.versions[0])}) → "
+        f"{code_span(plan.new)} (version {code_span(plan.versions[1])})"
     )
     if plan.closing is not None:
         yield from ("", f"**{plan.closing}**")
@@ -55,7 +56,7 @@ def _blocks(plan: Plan, rows: int) -> Iterator[str]:
     if plan.runs is not None:
         yield from _runs(plan, rows)
     if plan.again:
-        yield from ("", f"To see it again: {code(plan.again, 1000)}")
+        yield from ("", f"To see it again: {code_span(plan.again, 1000)}")
 
 
 def _changes(changes: Sequence[Any], rows: int) -> Iterator[str]:
@@ -66,8 +67,8 @@ def _changes(changes: Sequence[Any], rows: int) -> Iterator[str]:
         changes,
         rows,
         lambda change: (
-            f"| {code(change.rule)} {code(change.at)} | {inert(change.what, _CALL)} "
-            f"| {code(event_of(change.witness), _CALL)} "
+            f"| {code_span(change.rule)} {code_span(change.at)} | {escape_markdown(change.what, _CALL)} "
+            f"| {code_span(event_of(change.witness), _CALL)} "
             f"| {_side(change.witness.before)} | {_side(change.witness.after)} |"
         ),
     )
@@ -87,7 +88,9 @@ def _runs(plan: Plan, rows: int) -> Iterator[str]:
     if plan.by_group[CANNOT_TELL]:
         texts = [(item.run, str(item.why)) for item in plan.by_group[CANNOT_TELL]]
         yield from ("", "Of these runs nothing can be told:", "")
-        yield from _cut(texts, rows, lambda pair: f"- {code(pair[0])}: {inert(pair[1], _CALL)}")
+        yield from _cut(
+            texts, rows, lambda pair: f"- {code_span(pair[0])}: {escape_markdown(pair[1], _CALL)}"
+        )
     if plan.by_group[NOT_UNDER]:
         names = [item.run for item in plan.by_group[NOT_UNDER]]
         yield from _folded(f"{counted(len(names), 'run')} not under this policy", _cut(names, rows, _name))
@@ -100,24 +103,25 @@ def _flip(item: RunChange) -> str:
     result = item.result
     assert result is not None
     if result.flip is None:
-        return f"| {code(item.run)} | {item.group} | {inert(str(result.why), _CALL)} | | | {result.behind} |"
+        why = escape_markdown(str(result.why), _CALL)
+        return f"| {code_span(item.run)} | {item.group} | {why} | | | {result.behind} |"
     flip = result.flip
     return (
-        f"| {code(item.run)} | {item.group} | {code(place_of(flip))} "
+        f"| {code_span(item.run)} | {item.group} | {code_span(place_of(flip))} "
         f"| {_side(flip.before)} | {_side(flip.after)} | {result.behind} |"
     )
 
 
 def _side(decision: Any) -> str:
-    return code(side_of(decision))
+    return code_span(side_of(decision))
 
 
 def _name(run: str) -> str:
-    return f"- {code(run)}"
+    return f"- {code_span(run)}"
 
 
 def _bullets(texts: Sequence[str], rows: int) -> Iterator[str]:
-    yield from _cut(texts, rows, lambda text: f"- {inert(text, _CALL)}")
+    yield from _cut(texts, rows, lambda text: f"- {escape_markdown(text, _CALL)}")
 
 
 def _cut(items: Sequence[Any], rows: int, line: Callable[[Any], str]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from ...evidence.checking.drift import counted
 from ...evidence.queries.counterfactual import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING
 from ...evidence.queries.wrap import fold
 from ...runtime.formats import canonical_json
-from ..drift.text import plain
+from ...runtime.formats.escape import escape_build_log, truncate
 from .plan import CANNOT_TELL, KINDS, NOT_UNDER, SAME, Plan, RunChange
 
 Paint = Callable[[str, str], str]
@@ -23,7 +23,7 @@ AT_A_TERMINAL = 20
 def lines_of(plan: Plan, width: int, paint: Paint, most: int = MOST) -> Iterator[str]:
     """Yield the lines to print: `most` of each kind of change and of the runs, then how many more there are."""
     for indent, text, kind in _texts(plan, most):
-        first, *others = fold(indent + plain(text, _LONG), width)
+        first, *others = fold(indent + escape_build_log(text, _LONG), width)
         yield paint(kind, COLOURS.get(kind, "bold")) + first[len(kind) :] if kind else first
         yield from others
 
@@ -143,5 +143,4 @@ def setting_of(setting: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    text = canonical_json.encode(value)
-    return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
+    return truncate(canonical_json.encode(value), _LONG)

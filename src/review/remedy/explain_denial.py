@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...evidence.checking.drift import counted
-from ...evidence.files.report import visible
 from ...evidence.queries.decide import tools_of
 from ...evidence.queries.explain import Explained
 from ...fail.errors import InputError
 from ...runtime.core.effects import Call
 from ...runtime.formats import canonical_json
+from ...runtime.formats.escape import escape_terminal, truncate
 from ...runtime.formats.json_pointer import escape_pointer, put
 from ...runtime.policy.gate import ALLOW, Gate
 from ...runtime.policy.policy import Policy
@@ -279,18 +279,18 @@ def text_lines(explanation: DenialExplanation, paint: Paint) -> list[str]:
     """Return an explanation as lines of text, with foreign text escaped for a terminal."""
     best = explanation.minimal
     if best.why_not is not None:
-        return [paint(f"no edit of the policy allows it: {visible(best.why_not)}", "yellow")]
+        return [paint(f"no edit of the policy allows it: {escape_terminal(best.why_not)}", "yellow")]
     if not best.edits:
         return ["the policy allows it today"]
-    out = [paint("to allow it: ", "bold") + visible(best.edits[0].text)]
-    out += [f"        and: {visible(item.text)}" for item in best.edits[1:]]
+    out = [paint("to allow it: ", "bold") + escape_terminal(best.edits[0].text)]
+    out += [f"        and: {escape_terminal(item.text)}" for item in best.edits[1:]]
     if best.remark is not None:
-        out.append(f"       note: {visible(best.remark)}")
+        out.append(f"       note: {escape_terminal(best.remark)}")
     for item in explanation.opens:
         shown = "nothing but what was refused" if item.witness is None else _witness_line(item.witness)
-        out.append(f"that opens: {visible(item.what)}")
-        out.append(f"    such as: {visible(shown)}")
-    out += [f"    unknown: {visible(word)}" for word in explanation.undecided]
+        out.append(f"that opens: {escape_terminal(item.what)}")
+        out.append(f"    such as: {escape_terminal(shown)}")
+    out += [f"    unknown: {escape_terminal(word)}" for word in explanation.undecided]
     return out
 
 
@@ -299,18 +299,13 @@ def _witness_line(witness: Witness) -> str:
     if witness.tool is None:
         what = "a step"
     else:
-        what = (
-            f"{witness.tool} {_truncate(json.dumps(witness.arguments, sort_keys=True, ensure_ascii=False))}"
-        )
+        arguments = json.dumps(witness.arguments, sort_keys=True, ensure_ascii=False)
+        what = f"{witness.tool} {truncate(arguments, _MAX_SHOWN)}"
     if witness.late is not None:
         met = {key: value for key, value in sorted(witness.late.items()) if key != "rule"}
-        what += f" meeting {_truncate(json.dumps(met, ensure_ascii=False))}"
+        what += f" meeting {truncate(json.dumps(met, ensure_ascii=False), _MAX_SHOWN)}"
     if witness.result_bytes is not None:
         what += f" with a result of {counted(witness.result_bytes, 'byte')}"
     if witness.used:
         what += " after " + ", ".join(f"{count} {name}" for name, count in sorted(witness.used.items()))
     return f"{what}: {witness.before['decision']} -> {witness.after['decision']}"
-
-
-def _truncate(text: str) -> str:
-    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ...runtime.formats.escape import printable
+from ...runtime.formats.escape import escape_ascii
 from ...runtime.formats.strict_yaml import YamlError, load
 
 _MAX_WIDTH: Final = 80
@@ -44,12 +44,7 @@ def comment_lines(paragraphs: Iterable[str]) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return [line for text in paragraphs for line in wrapper.wrap(ascii_only(text))]
-
-
-def ascii_only(text: str) -> str:
-    """Return text as printable ASCII, with escapes for anything else."""
-    return printable(text, len(text) + 1)[1:-1] if not (text.isascii() and text.isprintable()) else text
+    return [line for text in paragraphs for line in wrapper.wrap(escape_ascii(text))]
 
 
 def _entry(key: str, value: Any, pointer: str, depth: int, line_comments: Mapping[str, str]) -> list[str]:
@@ -74,7 +69,7 @@ def _line(text: str, comment: str | None) -> list[str]:
     """Return a line with its comment beside it, or above it where the line would be too wide."""
     if comment is None:
         return [text]
-    comment = f"# {ascii_only(comment)}"
+    comment = f"# {escape_ascii(comment)}"
     if len(text) + len(comment) + 2 <= _MAX_WIDTH:
         return [f"{text}  {comment}"]
     return [" " * (len(text) - len(text.lstrip())) + comment, text]

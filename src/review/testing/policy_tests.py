@@ -9,11 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from ...evidence.files.report import visible
 from ...evidence.queries.decide import tools_of
 from ...fail.catalog import RULES
 from ...fail.errors import InputError
-from ...runtime.formats.escape import shown
+from ...runtime.formats.escape import escape_terminal, quote_literal
 from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.formats.shipped_files import relative_to_root
 from ...runtime.formats.strict_yaml import Document, YamlError
@@ -70,7 +69,7 @@ class Result:
         wanted, found = self.case.wanted, self.found.to_dict()
         keys = [key for key in _EXPECTED if key in wanted and key not in ("expect", "rule", "at")]
         got = {key: found.get(key) for key in ("expect", "rule", *keys)}
-        return f"expected {_words(wanted)}, got {_words(got)} ({visible(self.found.at)})"
+        return f"expected {_words(wanted)}, got {_words(got)} ({escape_terminal(self.found.at)})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON data."""
@@ -85,15 +84,15 @@ class Result:
 
 def _words(answer: Mapping[str, Any]) -> str:
     said = str(answer["expect"])
-    told = [said if said.isidentifier() else visible(json.dumps(said, ensure_ascii=False))]
+    told = [said if said.isidentifier() else escape_terminal(json.dumps(said, ensure_ascii=False))]
     if answer.get("rule") is not None:
-        told.append(f"by {visible(answer['rule'])}")
+        told.append(f"by {escape_terminal(answer['rule'])}")
     for key in ("then", "timeout_s", "tools", "wait_ms"):
         if key in answer:
             value = answer[key]
             told.append(f"{key}={value if isinstance(value, str) else json.dumps(value)}")
     if "at" in answer:
-        told.append(f"at {visible(str(answer['at']))}")
+        told.append(f"at {escape_terminal(str(answer['at']))}")
     return " ".join(told)
 
 
@@ -145,7 +144,11 @@ def _check(document: Document, name: str) -> None:
         wrong = _wrong(test)
         if wrong is None and test["name"] in first:
             line = document.at(f"/tests/{first[test['name']]}/name")[0]
-            wrong = ("/name", f"{shown(test['name'])} is the test at line {line} too", "rename one of them")
+            wrong = (
+                "/name",
+                f"{quote_literal(test['name'])} is the test at line {line} too",
+                "rename one of them",
+            )
         if wrong is not None:
             key, message, remedy = wrong
             line, column = document.place(f"/tests/{i}{key}", bool(key))
@@ -158,7 +161,7 @@ def _wrong(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
     kinds = [kind for kind in KINDS if kind in test]
     if len(kinds) != 1:
         what = f"asks {' and '.join(kinds)}" if kinds else "asks nothing"
-        return "", f"the test {shown(test['name'])} {what}", f"give one of {', '.join(KINDS)}"
+        return "", f"the test {quote_literal(test['name'])} {what}", f"give one of {', '.join(KINDS)}"
     kind = kinds[0]
     for key in (*_EXPECTED[1:], "used"):
         if key in test and key not in KINDS[kind] and not (key == "used" and kind in USED):
@@ -173,7 +176,11 @@ def _wrong(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
         return "/expect", f"{kind} is answered with one of {choices}", near or "choose one of them"
     if "rule" in test and test["rule"] not in RULES:
         near = did_you_mean(test["rule"], RULES)
-        return "/rule", f"there is no rule {shown(test['rule'])}", near or f"one of {', '.join(RULES)}"
+        return (
+            "/rule",
+            f"there is no rule {quote_literal(test['rule'])}",
+            near or f"one of {', '.join(RULES)}",
+        )
     return _wrong_fact(test)
 
 
@@ -198,7 +205,7 @@ def _inside(document: Document, name: str, root: Path, place: str, pointer: str)
         if not path.resolve().is_relative_to(root.resolve()):
             problem = "leads out of the project", "use a path below the project's root"
         elif not path.is_file():
-            problem = f"there is no policy file {shown(place)}", "name a file under policy/"
+            problem = f"there is no policy file {quote_literal(place)}", "name a file under policy/"
     except (OSError, RuntimeError, ValueError):
         problem = "is not a usable path", "use a path below the project's root"
     if problem is not None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import yaml
 
-from .escape import shown
+from .escape import quote_literal
 from .invisible_chars import CONTROL, INVISIBLE, JOINERS
 from .json_pointer import escape_pointer
 from .lazy_pattern import lazy_pattern
@@ -246,7 +246,7 @@ class _Reader:
                 line, column = self.marks[below]
                 raise self.error(
                     event.start_mark.index,
-                    f"the key {shown(key)} stands at {line}:{column} already; keep one",
+                    f"the key {quote_literal(key)} stands at {line}:{column} already; keep one",
                 )
             self.mark(below, event.start_mark)
             value = next(self.events)
@@ -268,7 +268,7 @@ class _Reader:
         if not key:
             raise self.error(start, "a key is missing here; write one before the colon")
         if plain and key[0] in _AMBIGUOUS_START and type(self.resolve(key, start)) is not str:
-            raise self.error(start, f"the key {shown(key)} is not text; quote it")
+            raise self.error(start, f"the key {quote_literal(key)} is not text; quote it")
         if hidden := _HIDDEN_IN_KEY.search(key):
             raise self.error(start, f"a key with the hidden character U+{ord(hidden[0]):04X}; remove it")
         if event.anchor is not None:
@@ -345,7 +345,9 @@ class _Reader:
                 raise self.error(index, "a number too large; quote it if it is text")
             return float(value)
         if _AMBIGUOUS.fullmatch(value):
-            raise self.error(index, f"YAML readers disagree on {shown(value)}; quote it if it is text")
+            raise self.error(
+                index, f"YAML readers disagree on {quote_literal(value)}; quote it if it is text"
+            )
         return value
 
     def mark(self, pointer: str, mark: Any) -> None:

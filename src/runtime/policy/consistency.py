@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from ..formats.escape import shown
+from ..formats.escape import quote_literal
 from ..resources.networks import Networks, holds_shut
 from ..resources.url import Entry, Malformed, parse_entry
 from ..schema.schema_errors import did_you_mean
@@ -84,7 +84,7 @@ def check_urls(policy: Checked) -> None:
         if by is not None:
             raise policy.error(
                 f"/url_allowlist/{i}",
-                f"this entry can decide no call, since {shown(texts[by])} covers it",
+                f"this entry can decide no call, since {quote_literal(texts[by])} covers it",
                 "remove one of the two",
             )
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 from ...fail.catalog import Rule
 from ..core.effects import Call, DecisionKind
 from ..core.effects import Decision as Decision
-from ..formats.escape import printable
+from ..formats.escape import quote_untrusted
 from ..resources.mount_path import MountPath, parse_path
 from ..resources.url import Malformed, Target, parse_url
 from ..tools.contract import Tool
@@ -182,18 +182,18 @@ class Gate:
         if name in policy.denied:
             place = policy.at(f"/tool_registry/denied/{policy.denied[name]}")
             return Decision(
-                DENY, Rule.TOOL_REGISTRY, f"tool {printable(name)} is denied", place, {"tool": name}
+                DENY, Rule.TOOL_REGISTRY, f"tool {quote_untrusted(name)} is denied", place, {"tool": name}
             )
         if name not in policy.allowed:
             place = policy.at("/tool_registry/allowed")
-            reason = f"tool {printable(name)} is not in tool_registry.allowed"
+            reason = f"tool {quote_untrusted(name)} is not in tool_registry.allowed"
             return Decision(DENY, Rule.TOOL_REGISTRY, reason, place, {"tool": name})
         if name not in self.tools:
             place = policy.at(f"/tool_registry/allowed/{policy.allowed[name]}")
-            reason = f"tool {printable(name)} is allowed but not part of this run"
+            reason = f"tool {quote_untrusted(name)} is allowed but not part of this run"
             return Decision(DENY, Rule.TOOL_REGISTRY, reason, place, {"tool": name})
         place = policy.at(f"/tool_registry/allowed/{policy.allowed[name]}")
-        return Decision(ALLOW, Rule.TOOL_REGISTRY, f"tool {printable(name)} is allowed", place)
+        return Decision(ALLOW, Rule.TOOL_REGISTRY, f"tool {quote_untrusted(name)} is allowed", place)
 
     def _url_allowlist(self, request: GateRequest) -> Decision | None:
         return self._resources(request, "url")
@@ -237,9 +237,9 @@ class Gate:
         entry = self.policy.allowlist.match(target)
         if entry is None:
             which = " with this path" if self.policy.allowlist.knows(target) else ""
-            reason = f"{printable(target.origin)}{which} is not in url_allowlist"
+            reason = f"{quote_untrusted(target.origin)}{which} is not in url_allowlist"
             return Decision(DENY, Rule.URL_ALLOWLIST, reason, self.policy.at("/url_allowlist"), facts)
-        reason = f"{printable(target.origin)} is allowed by url_allowlist"
+        reason = f"{quote_untrusted(target.origin)} is allowed by url_allowlist"
         return Decision(ALLOW, Rule.URL_ALLOWLIST, reason, self.policy.at(f"/url_allowlist/{entry}"), facts)
 
     def _path(self, text: str, access: str, facts: dict[str, Any]) -> Decision:
@@ -258,15 +258,19 @@ class Gate:
         facts = {**facts, "access": access, "mount": path.mount}
         mode = self.policy.mounts.get(path.mount)
         if mode is None:
-            reason = f"{printable(path.mount)} is no mount of sandbox.mounts"
+            reason = f"{quote_untrusted(path.mount)} is no mount of sandbox.mounts"
             return Decision(DENY, Rule.SANDBOX_PATH, reason, self.policy.at("/sandbox/mounts"), facts)
         place = self.policy.at(f"/sandbox/mounts/{path.mount}")
         if access == "write" and mode != "write":
             return Decision(
-                DENY, Rule.SANDBOX_PATH, f"mount {printable(path.mount)} is for reading only", place, facts
+                DENY,
+                Rule.SANDBOX_PATH,
+                f"mount {quote_untrusted(path.mount)} is for reading only",
+                place,
+                facts,
             )
         return Decision(
-            ALLOW, Rule.SANDBOX_PATH, f"mount {printable(path.mount)} allows {access}", place, facts
+            ALLOW, Rule.SANDBOX_PATH, f"mount {quote_untrusted(path.mount)} allows {access}", place, facts
         )
 
     def _arg_schema(self, request: GateRequest) -> Decision | None:
@@ -283,9 +287,9 @@ class Gate:
         wrong = (tool.input_validator if strict else tool.shape_validator).first_mismatch(arguments)
         if wrong is None:
             return None
-        reason = f"argument {printable(wrong.pointer or '/')} breaks {wrong.keyword}"
+        reason = f"argument {quote_untrusted(wrong.pointer or '/')} breaks {wrong.keyword}"
         if wrong.limit:
-            reason += f" ({printable(wrong.limit)})"
+            reason += f" ({quote_untrusted(wrong.limit)})"
         facts = {"pointer": wrong.pointer, "keyword": wrong.keyword, "limit": wrong.limit}
         place = self.policy.at("/arg_schema_enforcement")
         return Decision(DENY, Rule.ARG_SCHEMA, reason, place, facts)
@@ -314,7 +318,7 @@ class Gate:
         if name not in policy.approval_for:
             return None
         place = policy.at(f"/approval/required_for/{policy.approval_for[name]}")
-        reason = f"tool {printable(name)} needs a person's approval"
+        reason = f"tool {quote_untrusted(name)} needs a person's approval"
         return Decision(ESCALATE, Rule.APPROVAL, reason, place, {"timeout_s": policy.approval_timeout_s})
 
     # ---- late facts, budgets, breakage -----------------------------------------------------------------
@@ -325,7 +329,7 @@ class Gate:
         if found.decision == DENY or "address" not in check or self.policy.networks.allows(check["address"]):
             return found
         # the address itself is for the record, not for the model
-        reason = f"{printable(found.facts['host'])} resolves to an address that is not public"
+        reason = f"{quote_untrusted(found.facts['host'])} resolves to an address that is not public"
         place = self.policy.at("/private_networks")
         return Decision(DENY, Rule.URL_ALLOWLIST, reason, place, found.facts)
 
@@ -338,7 +342,7 @@ class Gate:
             return found
         kind = check["found"]
         if kind == UNBOUND:
-            reason = f"mount {printable(found.facts['mount'])} is not part of this run"
+            reason = f"mount {quote_untrusted(found.facts['mount'])} is not part of this run"
         else:
             reason = f"on the way stands a {kind}, which the sandbox does not follow"
         return Decision(DENY, Rule.SANDBOX_PATH, reason, found.at, {**found.facts, "found": kind})

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 from unicodedata import ucd_3_2_0 as unicode_3_2
 
-from ..formats.escape import shown
+from ..formats.escape import quote_literal
 from ..formats.invisible_chars import CONTROL, ENCLOSING, INVISIBLE, JOINERS, PRIVATE
 from ..formats.lazy_pattern import lazy_pattern
 from .url import Malformed
@@ -71,7 +71,7 @@ def _parse_path(text: str) -> MountPath:
         raise Malformed("a path that is not in Unicode NFC")
     mount, *parts = text.split("/")
     if not _MOUNT.fullmatch(mount):
-        raise Malformed(f"no name of a mount: {shown(mount)}")
+        raise Malformed(f"no name of a mount: {quote_literal(mount)}")
     if not parts:
         raise Malformed("a path must name something below its mount, as in mount/part")
     for part in parts:

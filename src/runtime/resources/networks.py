@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
-from ..formats.escape import shown
+from ..formats.escape import quote_literal
 from .url import Malformed
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -62,7 +62,9 @@ class Networks:
             try:
                 named.append(ipaddress.ip_network(text))
             except ValueError:
-                raise Malformed(f"no network, or bits set behind its prefix: {shown(text)}", index) from None
+                raise Malformed(
+                    f"no network, or bits set behind its prefix: {quote_literal(text)}", index
+                ) from None
         # (version, bits behind the prefix) -> the numbers that such networks begin with: one look a length
         self._named: dict[tuple[int, int], set[int]] = {}
         for network in named:

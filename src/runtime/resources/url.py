@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
-from ..formats.escape import shown
+from ..formats.escape import quote_literal
 from ..formats.invisible_chars import CONTROL, INVISIBLE, JOINERS
 from ..formats.lazy_pattern import lazy_pattern
 
@@ -111,7 +111,7 @@ def _authority(text: str, scheme: str) -> tuple[str, int]:
     if text.startswith("["):
         inside, closed, after = text[1:].partition("]")
         if not closed or (after and not after.startswith(":")):
-            raise Malformed(f"no host in brackets: {shown(text)}")
+            raise Malformed(f"no host in brackets: {quote_literal(text)}")
         return _ipv6(inside), _port(after[1:] if after else None, scheme)
     host, colon, port = text.partition(":")
     return _host(host.lower()), _port(port if colon else None, scheme)
@@ -128,7 +128,7 @@ def _port(text: str | None, scheme: str) -> int:
     if text is None:
         return DEFAULT_PORTS[scheme]
     if not _PORT.fullmatch(text) or int(text) > 65535:
-        raise Malformed(f"no port from 1 to 65535 in plain digits: {shown(text)}")
+        raise Malformed(f"no port from 1 to 65535 in plain digits: {quote_literal(text)}")
     return int(text)
 
 
@@ -142,11 +142,11 @@ def _host(text: str) -> str:
     # Resolvers read 0177.1, 0x7f.1 and 2130706433 as addresses; only the one spelling all agree on may pass.
     if _NUMERIC_LABEL.fullmatch(labels[-1]):
         if not _IPV4.fullmatch(text) or any(int(label) > 255 for label in labels):
-            raise Malformed(f"no canonical IPv4 address: {shown(text)}")
+            raise Malformed(f"no canonical IPv4 address: {quote_literal(text)}")
         return text
     for label in labels:
         if not _LABEL.fullmatch(label):
-            raise Malformed(f"no DNS name of letters, digits and hyphens: {shown(text)}")
+            raise Malformed(f"no DNS name of letters, digits and hyphens: {quote_literal(text)}")
     return text
 
 
@@ -154,11 +154,11 @@ def _ipv6(text: str) -> str:
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError:
-        raise Malformed(f"no IPv6 address: {shown(text)}") from None
+        raise Malformed(f"no IPv6 address: {quote_literal(text)}") from None
     if address.ipv4_mapped is not None:
         raise Malformed("an IPv4 address written as IPv6; write the IPv4 address")
     if "%" in text or text.lower() != address.compressed:
-        raise Malformed(f"no canonical IPv6 address without a zone: {shown(text)}")
+        raise Malformed(f"no canonical IPv6 address without a zone: {quote_literal(text)}")
     return address.compressed
 
 

@@ -10,7 +10,7 @@ import re
 from typing import Any, Final
 
 from ...fail.errors import ToolError
-from ..formats.escape import inert
+from ..formats.escape import escape_terminal
 from .ecma_patterns import BadPattern, linear_pattern
 from .reference_bounds import check_bounds
 from .resource_places import RESOURCES, Resource, find_resources
@@ -117,7 +117,9 @@ def _check_keywords(part: dict[str, Any], root: dict[str, Any], where: str, labe
             continue
         remedy = _INSTEAD.get(key) or did_you_mean(key, sorted(known)) or "leave it out"
         raise ToolError(
-            f"{inert(key[:80])} {where} is not supported in an input schema", file=label, remedy=remedy
+            f"{escape_terminal(key[:80])} {where} is not supported in an input schema",
+            file=label,
+            remedy=remedy,
         )
     leading = [key for key in ("$ref", "anyOf", "oneOf") if key in part]
     if leading and part is not root:

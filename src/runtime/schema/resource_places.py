@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ...fail.errors import ToolError
-from ..formats.escape import inert
+from ..formats.escape import escape_terminal
 from ..formats.json_pointer import escape_pointer
 from .resource_names import is_called_resource, is_part_name, looks_like_resource
 from .subschemas import target
@@ -130,7 +130,7 @@ class _Walk:
 
     def refuse(self, place: _Place, what: str, remedy: str) -> ToolError:
         # names in a schema are whoever's, and an error is one line that shows what it holds
-        words = [inert(text) for text in (f"/{'/'.join(place.path)} {what}", self.label, remedy)]
+        words = [escape_terminal(text) for text in (f"/{'/'.join(place.path)} {what}", self.label, remedy)]
         return ToolError(words[0], file=words[1], remedy=words[2])
 
     def visit(self, schema: Any, place: _Place, said: str | None, notes: list[dict[str, Any]]) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from ..formats.canonical_json import encode
-from ..formats.escape import shown
+from ..formats.escape import quote_literal
 from ..formats.json_pointer import escape_pointer
 from .validator import SchemaValidator
 
@@ -41,7 +41,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     import difflib  # slow to import, and needed for errors only
 
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"did you mean {shown(near[0])}?" if near else None
+    return f"did you mean {quote_literal(near[0])}?" if near else None
 
 
 # ---- validation in bounded time ----------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def _blamed(error: Any, place: Place) -> tuple[str, bool]:
 
 def _explain(error: Any, pointer: str, whole: str, root: Mapping[str, Any]) -> tuple[str, str]:
     """What is wrong and what to do."""
-    where = shown(".".join(map(str, error.absolute_path)))[1:-1] or whole
+    where = quote_literal(".".join(map(str, error.absolute_path)))[1:-1] or whole
     keyword, limit, instance = error.validator, error.validator_value, error.instance
     if keyword == "additionalProperties" and limit is False:
         return _unknown_key(error, pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~"), root)
@@ -208,10 +208,13 @@ def _explain(error: Any, pointer: str, whole: str, root: Mapping[str, Any]) -> t
         return f"{where} must be of type {wanted}, not {_type_name(instance)}", remedy
     if keyword == "pattern":
         remedy = "use letters, digits, '-' and '_', starting with a letter; wildcards are not names"
-        return f"{shown(str(instance))} is no valid name", remedy
+        return f"{quote_literal(str(instance))} is no valid name", remedy
     if keyword == "uniqueItems":
         twice = instance[int(pointer.rpartition("/")[2])]
-        return f"{shown(twice if isinstance(twice, str) else encode(twice))} is listed twice", "remove one"
+        return (
+            f"{quote_literal(twice if isinstance(twice, str) else encode(twice))} is listed twice",
+            "remove one",
+        )
     if keyword in ("oneOf", "anyOf"):
         shapes = ["+".join(option.get("required", ["?"])) for option in limit]
         return f"{where} has none of the shapes it may have", f"give one of: {', '.join(shapes)}"
@@ -225,7 +228,7 @@ def _unknown_key(error: Any, key: str, root: Mapping[str, Any]) -> tuple[str, st
     near = did_you_mean(key, known)
     if near:
         hints.append(near)
-    return f"unknown key {shown(key)}", ", or ".join(hints) or f"known keys here: {', '.join(known)}"
+    return f"unknown key {quote_literal(key)}", ", or ".join(hints) or f"known keys here: {', '.join(known)}"
 
 
 def _homes(schema: Any, root: Mapping[str, Any], key: str, path: tuple[str, ...]) -> Iterator[str]:

@@ -11,7 +11,6 @@ import pytest
 
 from tachograph import LLMOutput, Policy, ToolCall
 from tachograph.cli import main as cli
-from tachograph.evidence.files.report import HIDDEN
 from tachograph.evidence.queries.explain import as_data, as_text, explain_run
 from tachograph.review.queries.witness import Witness
 from tachograph.review.remedy.edits import Edit
@@ -22,6 +21,7 @@ from tachograph.review.remedy.explain_denial import (
     text_lines,
 )
 from tachograph.review.remedy.minimal_edit import MinimalEdit
+from tachograph.runtime.formats.invisible_chars import HIDDEN
 from tests.evidence.project import all_runs, copy_inputs, replaced, tachograph
 from tests.review.runs import run_of
 from tests.support import ROOT

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from tachograph.evidence.files.report import visible
 from tachograph.evidence.queries.counterfactual import Counterfactual, Flip
 from tachograph.evidence.queries.wrap import columns
 from tachograph.review.compare.policy_compare import Change, Comparison, Setting, Witness
 from tachograph.review.plan.markdown import MOST, markdown_of
 from tachograph.review.plan.plan import GROUPS, Plan, RunChange
 from tachograph.review.plan.text import AT_A_TERMINAL, event_of, lines_of, place_of
+from tachograph.runtime.formats.escape import escape_terminal
 from tests.tables.output_texts import TEXTS
 
 CALM = "calm"
@@ -74,7 +74,7 @@ def test_no_text_forges_anything_in_a_comment(name: str) -> None:
         made = markdown_of(_plan(text))
         assert made.count("\n") == fences, text
         assert _outline(made) == wanted, text
-        assert visible(made.replace("\n", "")) == made.replace("\n", ""), text
+        assert escape_terminal(made.replace("\n", "")) == made.replace("\n", ""), text
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -83,7 +83,7 @@ def test_no_text_forges_anything_at_a_terminal(name: str) -> None:
         for text in _texts(name):
             lines = list(lines_of(_plan(text), width, lambda words, _colour: words))
             assert all(sum(map(columns, line)) <= width for line in lines), text
-            assert all(visible(line) == line for line in lines), text
+            assert all(escape_terminal(line) == line for line in lines), text
             heads = [line for line in lines if line and not line.startswith(" ")]
             assert heads[0].startswith("policy diff: 1 widening, 1 needs"), text
             # a line of foreign text is never at the margin

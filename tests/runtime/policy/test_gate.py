@@ -15,7 +15,7 @@ from tachograph.fail.catalog import RULES
 from tachograph.runtime.core.effects import Call
 from tachograph.runtime.core.redaction import Redactor
 from tachograph.runtime.formats.canonical_json import Fragment, digest, encode, freeze
-from tachograph.runtime.formats.escape import printable
+from tachograph.runtime.formats.escape import quote_untrusted
 from tachograph.runtime.models.types import read_call
 from tachograph.runtime.policy.gate import Counters, Decision, Gate, call_key, decide
 from tachograph.runtime.policy.policy import Policy
@@ -614,7 +614,7 @@ def test_each_decision_points_at_the_line_that_holds_the_matter(tmp_path: Path) 
 
 @given(st.text())
 def test_foreign_text_in_a_reason_is_one_quoted_ascii_word(text: str) -> None:
-    shown = printable(text)
+    shown = quote_untrusted(text)
     assert shown[0] == shown[-1] == '"' and '"' not in shown[1:-1]
     assert shown.isascii() and len(shown) < 1250
 
