@@ -15,6 +15,7 @@ from ..formats.lazy_pattern import lazy_pattern
 
 # Compiled size in bytes: the time a text takes grows with it. `^.{1,2000}$` needs 3 MiB.
 MAX_COMPILED: Final = 4 << 20
+MIN_COMPILED: Final = 4 << 10  # sizes below are not told apart
 
 _ESCAPE = (
     r"\\(?:(?P<kind>[dDwWsS]|[pP]\{[A-Za-z0-9_=]{1,80}\})|(?P<control>[fnrtv])|c(?P<letter>[A-Za-z])|(?P<nul>0(?![0-9]))"
@@ -54,6 +55,25 @@ def linear_pattern(pattern: str) -> str:
 def matches(pattern: str, text: str) -> bool:
     """Return whether a pattern matches somewhere in `text`. Raises BadPattern if it is not supported."""
     return bool(_compiled(pattern)[1].is_valid(text))
+
+
+@lru_cache(maxsize=1024)
+def compiled_bytes(pattern: str) -> int:
+    """Return the compiled size of a pattern in bytes, rounded up to a power of two from MIN_COMPILED on.
+
+    Raises BadPattern if it is not supported.
+    """
+    from jsonschema_rs import Draft202012Validator, RegexOptions
+
+    schema, size = {"pattern": linear_pattern(pattern)}, MIN_COMPILED
+    while size < MAX_COMPILED:
+        try:
+            Draft202012Validator(schema, pattern_options=RegexOptions(size_limit=size), offline=True)
+        except ValueError:
+            size *= 2
+        else:
+            break
+    return size
 
 
 @lru_cache(maxsize=1024)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ..formats.canonical_json import encode
 from ..formats.json_pointer import escape_pointer
-from .ecma_patterns import MAX_COMPILED, linear_pattern
-from .subschemas import mapped
+from .ecma_patterns import MAX_COMPILED, MIN_COMPILED, compiled_bytes, linear_pattern
+from .subschemas import mapped, parts
+
+# Values, each 256 characters of text counted as one more. The library makes all errors at once, each with a copy of
+# what it is about: 2,048 wrong values under `anyOf` cost about 8 MB, 50,000 cost 250 MB and two seconds.
+MAX_EXPLAINED: Final = 2_048
+_TEXT_PER_VALUE: Final = 256
+# Compiled bytes of patterns times characters judged by them. The engine needs up to 140 ps for each where a pattern
+# has too many states to keep, so this is at most about 2.4 s; patterns of up to MIN_COMPILED judge any text.
+MAX_PATTERN_WORK: Final = MIN_COMPILED << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +35,13 @@ class SchemaValidator:
     Making one costs about a hundred calls: keep it. Raises BadPattern, or ValueError for what is no valid schema.
     """
 
-    __slots__ = ("_library", "_schema")
+    __slots__ = ("_library", "_pattern_bytes", "_schema")
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         from jsonschema_rs import Draft202012Validator, RegexOptions
 
         self._schema = schema
+        self._pattern_bytes = _pattern_bytes(dict(schema))
         root = with_linear_patterns(dict(schema))
         self._library = Draft202012Validator(
             root,
@@ -44,24 +53,52 @@ class SchemaValidator:
 
     def accepts(self, data: Any) -> bool:
         """Return whether JSON data fits."""
-        return bool(self._library.is_valid(data))
+        return self._library.is_valid(data) if self._beyond_patterns(data) is None else False
 
     def first_mismatch(self, data: Any) -> Mismatch | None:
-        """Return the first mismatch by (pointer, keyword), whatever order the library finds them in."""
+        """Return the first mismatch by (pointer, keyword), whatever order the library finds them in.
+
+        Of data larger than MAX_EXPLAINED it is the mismatch that the library finds first.
+        """
+        too_long = self._beyond_patterns(data)
+        if too_long is not None:
+            return too_long
         if self._library.is_valid(data):
             return None
         first: tuple[tuple[str, str], Any] | None = None
         limit = ""
-        for error in self._library.iter_errors(data):
+        for error in self._errors(data):
             pointer = "".join(f"/{escape_pointer(str(part))}" for part in error.instance_path)
             place = (pointer, _keyword(error))
             if first is None or place <= first[0]:
-                said = self._limit(error, data)
-                limit = said if first is None or place < first[0] else min(said, limit)
+                this_limit = self._limit(error, data)
+                limit = this_limit if first is None or place < first[0] else min(this_limit, limit)
                 first = (place, error)
         if first is None:  # refused without a reason: it stays refused
             return Mismatch("", "schema", "")
         return Mismatch(*first[0], limit)
+
+    def _errors(self, data: Any) -> Iterable[Any]:
+        """Return the errors of refused data; of large data only one, as all of them could fill the memory."""
+        if _size(data, MAX_EXPLAINED) <= MAX_EXPLAINED:
+            return self._library.iter_errors(data)
+        from jsonschema_rs import ValidationError
+
+        try:
+            self._library.validate(data)
+        except ValidationError as error:
+            return (error,)
+        return ()
+
+    def _beyond_patterns(self, data: Any) -> Mismatch | None:
+        """Return a mismatch for text that would keep costly patterns busy for more than a second or so."""
+        for name, compiled in self._pattern_bytes.items():
+            value = data if name is None else data.get(name) if isinstance(data, dict) else None
+            most = MAX_PATTERN_WORK // compiled
+            if _characters(value) > most:
+                pointer = "" if name is None else f"/{escape_pointer(name)}"
+                return Mismatch(pointer, "pattern", f"at most {most} characters")
+        return None
 
     def _limit(self, error: Any, data: Any) -> str:
         """Return what a keyword demands, in short: names that are missing or not declared, or its value."""
@@ -72,8 +109,8 @@ class SchemaValidator:
         if value is None:  # below a pattern that was rewritten
             value = error.kind.value
         if keyword == "required" and isinstance(value, list):
-            there = _at(data, error.instance_path)
-            return ",".join(sorted(name for name in value if name not in there)[:5])
+            given = _at(data, error.instance_path)
+            return ",".join(sorted(name for name in value if name not in given)[:5])
         if keyword in ("type", "enum") and isinstance(value, list):
             return ",".join(_short(item) for item in value[:10])[:80]
         return (
@@ -81,6 +118,52 @@ class SchemaValidator:
             if isinstance(value, dict | list) or value is None or keyword == "falseSchema"
             else _short(value)[:80]
         )
+
+
+def _pattern_bytes(schema: dict[str, Any]) -> dict[str | None, int]:
+    """Return the compiled size of the patterns that judge a property, by its name; None stands for all the data.
+
+    Small patterns need no bound and are left out. Where patterns stand elsewhere than in the properties, or behind
+    references, all the data counts.
+    """
+    elsewhere = {key: value for key, value in schema.items() if key != "properties"}
+    sizes = {None: _bytes_of(elsewhere)}
+    for name, part in schema.get("properties", {}).items():
+        refers = any("$ref" in inner or "$dynamicRef" in inner for inner in parts(part))
+        key = None if refers else name
+        sizes[key] = sizes.get(key, 0) + _bytes_of(part)
+    return {name: size for name, size in sizes.items() if size > MIN_COMPILED}
+
+
+def _bytes_of(schema: Any) -> int:
+    return sum(
+        compiled_bytes(pattern)
+        for part in parts(schema)
+        for pattern in (*([part["pattern"]] if "pattern" in part else ()), *part.get("patternProperties", ()))
+    )
+
+
+def _characters(value: Any) -> int:
+    """Return how many characters the texts and names in a value have."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, list):
+        return sum(map(_characters, value))
+    if isinstance(value, dict):
+        return sum(len(key) + _characters(item) for key, item in value.items())
+    return 0
+
+
+def _size(value: Any, most: int) -> int:
+    """Return how large a value is, in the unit of MAX_EXPLAINED; counting ends beyond `most`."""
+    size = 1 + len(value) // _TEXT_PER_VALUE if isinstance(value, str) else 1
+    if isinstance(value, dict):
+        size += sum(len(key) for key in value) // _TEXT_PER_VALUE
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        if size > most:
+            break
+        size += _size(item, most - size)
+    return size
 
 
 def _keyword(error: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tachograph.fail.errors import ToolError
 from tachograph.runtime.models.types import MAX_VALUES
 from tachograph.runtime.schema.dialect import without_extensions
 from tachograph.runtime.schema.number_limits import without_unreachable
-from tachograph.runtime.schema.validator import Mismatch, SchemaValidator
+from tachograph.runtime.schema.validator import MAX_EXPLAINED, Mismatch, SchemaValidator
 from tachograph.runtime.tools.contract import Tool
 
 NONE = {"type": "string", "x-resource": "none"}
@@ -174,6 +175,62 @@ def test_a_schemas_key_order_does_not_matter(value: Any, schema: dict[str, Any])
 
     whole = {**schema, "$defs": {"d": {"minimum": 1}}}
     assert mismatch(whole, value) == mismatch(turned(whole), value)
+
+
+PLAIN = {"anyOf": [TEXT, {"type": "null"}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "data"),
+    [
+        (closed(a={"items": PLAIN}), {"a": list(range(MAX_VALUES - 10))}),
+        ({"additionalProperties": PLAIN}, {f"k{i:05}": i for i in range(MAX_VALUES - 10)}),
+        # a copy of the text for each level
+        (
+            {"properties": {"n": {"$ref": "#"}}, "required": ["x"]},
+            {"n": {"n": {"n": {"t": "x" * 4_000_000}}}},
+        ),
+    ],
+)
+def test_what_is_wrong_in_many_places_is_told_in_bounded_memory(schema: Any, data: Any) -> None:
+    validator = SchemaValidator(schema)
+    tracemalloc.start()
+    try:
+        first = validator.first_mismatch(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert first is not None and validator.first_mismatch(data) == first
+    assert peak < 12_000_000
+
+
+def test_the_first_of_many_mismatches_is_named_up_to_the_bound() -> None:
+    validator = SchemaValidator({"items": TEXT, "minItems": MAX_EXPLAINED})
+    assert validator.first_mismatch([1] * (MAX_EXPLAINED - 1)) == Mismatch("", "minItems", str(MAX_EXPLAINED))
+
+
+COSTLY = {"type": "string", "pattern": "^.{1,2000}$"}  # compiles to 4 MiB
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "pointer"),
+    [
+        (closed(a=COSTLY, b=TEXT), {"a": "x\n" * 2049}, "/a"),
+        (closed(a={"items": COSTLY}), {"a": ["x" * 1000] * 5}, "/a"),
+        ({**closed(a={"$ref": "#/$defs/d"}), "$defs": {"d": COSTLY}}, {"a": "x" * 4097}, ""),
+        ({"patternProperties": {COSTLY["pattern"]: {}}}, {"x" * 4097: 1}, ""),
+        ({"items": COSTLY}, ["x" * 1000] * 5, ""),
+    ],
+)
+def test_a_costly_pattern_judges_no_long_text(schema: Any, data: Any, pointer: str) -> None:
+    assert mismatch(schema, data) == (pointer, "pattern", "at most 4096 characters")
+    assert not fits(schema, data)
+
+
+def test_the_text_beside_a_costly_pattern_is_not_bounded() -> None:
+    schema = closed(a=COSTLY, b={"type": "string", "pattern": "^[a-z]+$"})
+    assert fits(schema, {"a": "x" * 2000, "b": "x" * 100_000})
+    assert mismatch(schema, {"a": "x" * 2001}) == ("/a", "pattern", "^.{1,2000}$")
 
 
 def test_a_remote_reference_is_never_fetched() -> None:
