@@ -123,15 +123,14 @@ class SchemaValidator:
 def _pattern_bytes(schema: dict[str, Any]) -> dict[str | None, int]:
     """Return the compiled size of the patterns that judge a property, by its name; None stands for all the data.
 
-    Small patterns need no bound and are left out. Where patterns stand elsewhere than in the properties, or behind
-    references, all the data counts.
+    Patterns that stand elsewhere, as in definitions, may judge any of the data; so may all of them where the schema
+    refers to itself. Small patterns need no bound and are left out.
     """
-    elsewhere = {key: value for key, value in schema.items() if key != "properties"}
-    sizes = {None: _bytes_of(elsewhere)}
-    for name, part in schema.get("properties", {}).items():
-        refers = any("$ref" in inner or "$dynamicRef" in inner for inner in parts(part))
-        key = None if refers else name
-        sizes[key] = sizes.get(key, 0) + _bytes_of(part)
+    references = (part[key] for part in parts(schema) for key in ("$ref", "$dynamicRef") if key in part)
+    recursive = not all(reference.startswith(("#/$defs/", "#/definitions/")) for reference in references)
+    properties = {} if recursive else schema.get("properties", {})
+    elsewhere = {key: value for key, value in schema.items() if recursive or key != "properties"}
+    sizes = {None: _bytes_of(elsewhere), **{name: _bytes_of(part) for name, part in properties.items()}}
     return {name: size for name, size in sizes.items() if size > MIN_COMPILED}
 
 

@@ -220,6 +220,7 @@ COSTLY = {"type": "string", "pattern": "^.{1,2000}$"}  # compiles to 4 MiB
         ({**closed(a={"$ref": "#/$defs/d"}), "$defs": {"d": COSTLY}}, {"a": "x" * 4097}, ""),
         ({"patternProperties": {COSTLY["pattern"]: {}}}, {"x" * 4097: 1}, ""),
         ({"items": COSTLY}, ["x" * 1000] * 5, ""),
+        (closed(a=COSTLY, n={"$ref": "#"}), {"n": {"a": "x" * 4097}}, ""),
     ],
 )
 def test_a_costly_pattern_judges_no_long_text(schema: Any, data: Any, pointer: str) -> None:
