@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import json
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+import tachograph
 
 ROOT = Path(__file__).resolve().parent.parent
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
@@ -87,3 +91,13 @@ def test_decisions_are_listed_in_order() -> None:
     listed = re.findall(r"^- \[(\d+) [^]]+\]\(adr/([^)]+)\)$", page, re.M)
     assert [file for _, file in listed] == sorted(path.name for path in (ROOT / "docs/adr").glob("*.md"))
     assert all(file.startswith(f"{int(number):04}-") for number, file in listed)
+
+
+@pytest.mark.parametrize("function", [tachograph.record, tachograph.replay, tachograph.resume])
+def test_the_example_of_a_function_runs(
+    function: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (example,) = doctest.DocTestFinder(recurse=False).find(function, globs={})
+    assert example.examples
+    assert doctest.DocTestRunner().run(example).failed == 0

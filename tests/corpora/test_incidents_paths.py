@@ -247,7 +247,7 @@ def test_a_file_named_in_data_is_not_read(incident: str, tmp_path: Path) -> None
     for place in ("../evil.yaml", str(tmp_path / "evil.yaml"), "policy/../../evil.yaml", "policy/link.yaml"):
         for policy in (f"{{file: {place}}}", f"{{file: policy/v1.yaml, overlays: [{place}]}}"):
             task.write_text(f"{head}policy: {policy}\n")
-            with pytest.raises(InputError, match="leads out of the project"):
+            with pytest.raises(InputError, match="is outside the project"):
                 build(load_task(task))
     task.write_text(f"{head}policy: {{file: policy/v1.yaml}}\n")
     agent, _ = build(load_task(task))

@@ -16,7 +16,7 @@ from typing import Any
 from tachograph import Agent, Policy
 from tachograph.evidence.files.manifest import MANIFEST, read, stable
 from tachograph.evidence.recording.record import record_run
-from tachograph.evidence.recording.resume import Resuming
+from tachograph.evidence.recording.resume import Resumption
 from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.driver.interrupts import ForceQuit
 from tachograph.runtime.journal import journal as journals
@@ -177,7 +177,7 @@ class Case:
         def again(_run: dict[str, Any]) -> tuple[Agent, RunConfig]:
             return agent, self.config(agent)
 
-        return self._living(lambda: Resuming(self.out, said or {}, False).go(again), disk)
+        return self._living(lambda: Resumption(self.out, said or {}, False).go(again), disk)
 
     def _living(self, act: Callable[[], RunResult], disk: Disk | None) -> RunResult | None:
         with disk or Disk():

@@ -93,7 +93,7 @@ def _task_path(options: argparse.Namespace) -> tuple[Path, Path]:
 def run(options: argparse.Namespace) -> int:
     """Run a task, record it, and say how it ended."""
     from ...evidence.recording import index
-    from ...evidence.recording.record import ending_ok, live_export, record_run, spare
+    from ...evidence.recording.record import check_replaceable, ending_ok, live_export, record_run
     from ...evidence.tasks.task import build, load_task
 
     path, home = _task_path(options)
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
     if progress is not None:
         progress.redact = agent.redactor().for_model_output()
     if model is not None and not options.replace:
-        spare(out, setting.run_id, "--replace")
+        check_replaceable(out, setting.run_id, "--replace")
     # what a task expects was written for its script, where it has one, and for its own answers
     other = (model is not None and task.is_scripted) or options.approve is not None
     expected = {} if other else task.expected
@@ -228,7 +228,7 @@ def resume(options: argparse.Namespace) -> int:
         raise InputError(
             f"call {escape_terminal(min(both), 80)!r} is both --done and --not-done", remedy="say one"
         )
-    said = {**dict.fromkeys(options.done, DONE), **dict.fromkeys(options.not_done, NOT_DONE)}
+    resolutions = {**dict.fromkeys(options.done, DONE), **dict.fromkeys(options.not_done, NOT_DONE)}
     paint = painter(sys.stdout, options.no_color)
     progress = None if options.json or options.quiet else Progress(sys.stdout, paint)
     listeners = [progress] if progress is not None else []
@@ -243,7 +243,7 @@ def resume(options: argparse.Namespace) -> int:
 
     result = resume_folder(
         out,
-        said=said,
+        resolutions=resolutions,
         rebase=options.rebase,
         root=root,
         open_model=again,

@@ -272,7 +272,7 @@ def _schedule_of(run: Line) -> Schedule:
 def _tool(recorded: _Record, item: Line) -> Tool:
     if item["file"] is None:
         raise RecordError(
-            f"its tool {str(item['name'])[:80]!r} was made in code and is in no file",
+            f"its tool {str(item['name'])[:80]!r} was made in code and is not in a file",
             file=recorded.name,
             remedy="use code: tachograph.replay(agent, folder)",
         )

@@ -1,7 +1,7 @@
-"""`runs/INDEX.json`: one sorted line a run, the SHA-256 of its `manifest.json` as committed.
+"""Read, write and check `runs/INDEX.json`: one sorted line per run, the SHA-256 of its `manifest.json`.
 
-With it a deleted run, a deleted scenario, an extra file, a stale folder or an edited manifest is seen without
-running anything.
+It shows a deleted run, a deleted scenario, an extra file, a stale folder or an edited manifest without running
+anything.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ INDEX: Final = "runs/INDEX.json"
 UNSCRIPTED: Final = ("live",)
 # files of runs/ itself
 ASIDE: Final = ("INDEX.json", "README.md", "ACCEPTED.jsonl")
-# how folders end that are on their way to a run or from one
+# suffixes of folders of runs that are being written or replaced
 UNFINISHED: Final = (".partial", ".old")
 
 
 def cannot_be_read(error: OSError) -> InputError:
-    """What is said of a folder or a file of runs that the system does not let us read."""
+    """Return the error for a folder or file of runs that cannot be read."""
     why = error.strerror or type(error).__name__
     return InputError(f"cannot be read ({why})", file=str(error.filename), remedy="check its permission")
 
 
 def folders_in(place: Path) -> list[Path]:
-    """The folders in a folder, sorted; none where it is not there. Raises InputError where it cannot be read.
+    """Return the folders in a folder, sorted; none if it does not exist.
 
-    `Path.glob` passes over what cannot be read: a run that nobody looked at would count as one that holds.
+    `Path.glob` skips what cannot be read, so an unreadable run would count as one that holds.
+
+    Raises:
+        InputError: The folder cannot be read.
     """
     try:
         names = os.listdir(place)
@@ -57,40 +60,40 @@ def _is_folder(path: Path) -> bool:
 
 
 def refuse_unreadable(place: Path) -> None:
-    """Raise InputError where a folder below `place` cannot be read."""
+    """Raise InputError if a folder below `place` cannot be read."""
     for _ in os.walk(place, onerror=raise_unreadable) if os.path.lexists(place) else ():
         pass
 
 
 def raise_unreadable(error: OSError) -> None:
-    """For `os.walk`, which passes over what cannot be read unless it is told not to."""
+    """Raise InputError: the `onerror` of `os.walk`, which by default skips what cannot be read."""
     raise cannot_be_read(error) from None
 
 
 def digests(root: Path) -> dict[str, str]:
-    """Run folder relative to the root -> SHA-256 of its manifest, for every whole run. Raises InputError."""
-    found = {}
+    """Return run folder relative to the root -> SHA-256 of its manifest, for every complete run."""
+    entries = {}
     for kind in folders_in(root / "runs"):
         for run in folders_in(kind):
             if run.suffix in UNFINISHED:
                 continue
             try:
-                found[run.relative_to(root).as_posix()] = digest((run / MANIFEST).read_bytes())
+                entries[run.relative_to(root).as_posix()] = digest((run / MANIFEST).read_bytes())
             except FileNotFoundError:
                 continue
             except OSError as error:
                 raise cannot_be_read(error) from None
-    return found
+    return entries
 
 
 def render(entries: dict[str, str]) -> bytes:
-    """The file: a JSON object, one sorted line a run."""
+    """Return the content of the index: a JSON object, one sorted line per run."""
     lines = [f"{json.dumps(name)}: {json.dumps(entries[name])}" for name in sorted(entries)]
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode("utf-8")
 
 
 def update(root: Path) -> bool:
-    """Write the index anew where it differs; True if it did. Without `runs/` there is none."""
+    """Write the index if it differs and return whether it did. Without `runs/` there is none."""
     text = render(digests(root))
     path = root / INDEX
     if not path.parent.is_dir():
@@ -104,13 +107,13 @@ def update(root: Path) -> bool:
 
 
 def update_for(root: Path, out: Path) -> None:
-    """Write the index anew where `out` is a run of the project at `root`."""
+    """Update the index if `out` is a run of the project at `root`."""
     if out.resolve().parent.parent == (root / "runs").resolve() and (root / "policy").is_dir():
         update(root)
 
 
 def problems(root: Path) -> list[str]:
-    """One line for each way in which index, runs and tasks disagree; none if they agree."""
+    """Return one line for each disagreement of index, runs and tasks; none if they agree."""
     path = root / INDEX
     if not path.is_file():
         return [f"{INDEX}: is missing; recording any task (`tachograph run`) writes it"]
@@ -119,16 +122,16 @@ def problems(root: Path) -> list[str]:
         _read(path)
         return [f"{INDEX}: is not an index; restore it, or recording any task (`tachograph run`) writes it"]
     out = [] if render(listed) == _read(path) else [f"{INDEX}: is not as it was written; restore it"]
-    there = digests(root)
+    present = digests(root)
     tasks = {f"runs/{path.parent.name}/{path.stem}" for path in (root / "tasks").glob("*/*.yaml")}
-    for name in sorted({*listed, *there, *tasks}):
-        from_code = name in there and _without_task(root / name / MANIFEST)
-        out += disagreements(name, listed.get(name), there.get(name), name in tasks, from_code)
+    for name in sorted({*listed, *present, *tasks}):
+        from_code = name in present and _without_task(root / name / MANIFEST)
+        out += disagreements(name, listed.get(name), present.get(name), name in tasks, from_code)
     return out + _strays(root) + accepted.problems(root)
 
 
 def _without_task(manifest: Path) -> bool:
-    """Whether a manifest says that its run was made from code."""
+    """Return whether a manifest says that its run was made from code."""
     try:
         data = json.loads(manifest.read_bytes())
         return isinstance(data, dict) and "task_id" in data and data["task_id"] is None
@@ -144,7 +147,7 @@ def _read(path: Path) -> bytes:
 
 
 def read(path: Path) -> dict[str, str] | None:
-    """Run folder -> digest as an index file says, None where it is no index."""
+    """Return run folder -> digest from an index file, or None if it is not an index."""
     try:
         listed = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -155,21 +158,26 @@ def read(path: Path) -> dict[str, str] | None:
 
 
 def disagreements(
-    name: str, listed: str | None, there: str | None, has_task: bool, from_code: bool = False
+    name: str, listed: str | None, present: str | None, has_task: bool, from_code: bool = False
 ) -> list[str]:
-    """What is wrong with one run: its digest in the index, that of its manifest, whether its task is there.
+    """Return one line for each thing wrong with one run.
 
-    `from_code` says that it was made without a task, and so needs none.
+    Args:
+        name: Folder of the run, relative to the root.
+        listed: Digest in the index.
+        present: Digest of its manifest.
+        has_task: Whether its task exists.
+        from_code: Whether it was made from code, and so needs no task.
     """
     task = "tasks" + name.removeprefix("runs") + ".yaml"
-    if there is None and listed is None:
+    if present is None and listed is None:
         return [f"{task}: has no recorded run; record it with `tachograph run {task}`"]
-    if there is None:
+    if present is None:
         return [f"{name}: is in the index, but the run is gone; restore it or record it again"]
     out = []
     if listed is None:
         out.append(f"{name}: is not in the index; remove the folder or record it with `tachograph run`")
-    elif listed != there:
+    elif listed != present:
         out.append(f"{name}/{MANIFEST}: is not the one in the index; restore it or record the run again")
     if not has_task and name.split("/")[1] not in UNSCRIPTED and not from_code:
         out.append(f"{name}: its scenario {task} is gone; restore it or remove the run")
@@ -181,16 +189,16 @@ def _strays(root: Path) -> list[str]:
     for path in sorted((root / "runs").rglob("*")):
         relative = path.relative_to(root / "runs").parts
         if path.is_dir() and not path.is_symlink():
-            whole = path.suffix not in UNFINISHED and (path / MANIFEST).is_file()
-            if len(relative) == 2 and not whole:
-                out.append(f"runs/{'/'.join(relative)}: is no whole run; remove it or record it again")
+            is_run = path.suffix not in UNFINISHED and (path / MANIFEST).is_file()
+            if len(relative) == 2 and not is_run:
+                out.append(f"runs/{'/'.join(relative)}: is not a complete run; remove it or record it again")
             continue
         known = (len(relative) == 3 and relative[2] in (*FILES, SEAL)) or (
             len(relative) == 1 and relative[0] in ASIDE
         )
         name = f"runs/{'/'.join(relative)}"
         if path.is_symlink():
-            out.append(f"{name}: is a link; put there what it leads to, or remove it")
+            out.append(f"{name}: is a link; replace it by its target, or remove it")
         elif not known:
             out.append(f"{name}: a file that belongs to no run; remove it")
     return out

@@ -1,7 +1,7 @@
-"""Recording: the four files of a run, made whole or not at all.
+"""Record runs: write the four files of a run, all or none.
 
-A run under way lives in `DIR.partial/`, which a lock keeps to one process. Finishing is fsync and rename. A
-recording that equals the one in place, volatile keys aside, leaves it untouched.
+A run under way is in `DIR.partial/`, locked to one process; it is finished by fsync and rename. A recording that
+equals the one in place, volatile keys aside, leaves it untouched.
 """
 
 from __future__ import annotations
@@ -50,21 +50,45 @@ def record(
     cancel: Event | None = None,
     deadline_s: float | None = None,
 ) -> RunResult:
-    """Run `question` and leave the four files in the folder `out`.
+    """Run `question` and write the four files of the run into the folder `out`.
 
-    `durability` is `off`, `step` or `effect`: what is on the disk before the run does anything else. Unless
-    given it is `off` on a virtual clock, since the run can be made again, else `effect`. A run that died goes
-    on with `resume`. Setting `cancel` ends the run, and so does the time `deadline_s` seconds after its start.
+    Ctrl-C ends the run, leaves a complete record and is raised again. A run that dies is continued by `resume`.
 
-    An earlier run there is replaced only where `replace` says so, or where it is a stub's under the same run
-    id and so can be made again. `otlp` is an OTLP endpoint (`http://host:4318`, `grpc://host:4317`) that gets
-    the same spans live. Raises OutputError where `out` cannot be used. Ctrl-C leaves a whole record and is
-    raised again.
+    Args:
+        agent: The agent.
+        question: The question.
+        out: The folder of the run.
+        otlp: OTLP endpoint (`http://host:4318`, `grpc://host:4317`) that gets the spans live.
+        seed: Seeds the jitter of waits.
+        run_id: Name of the run; made up if it is not given.
+        listeners: Get the events of the run.
+        approve: Answers escalated calls.
+        clock: The run's clock; by default virtual for a stub model, else the system's.
+        replace: Replace an earlier record in `out`. One of a stub model under the same run id, which can be
+            executed again, is always replaced.
+        durability: `off`, `step` or `effect`: what must be on the disk before the run continues. By default
+            `off` on a virtual clock, since such a run can be repeated, else `effect`.
+        cancel: Ends the run when it is set.
+        deadline_s: Ends the run so many seconds after its start.
+
+    Returns:
+        How the run ended, with its steps.
+
+    Raises:
+        OutputError: `out` cannot be used.
+        Suspended: The run cannot continue, but can be resumed.
+
+    Example:
+        >>> from tachograph import Agent, Policy, Stub, record
+        >>> agent = Agent(Stub([{"answer": "At the depot."}]), ["search"], Policy.shipped())
+        >>> result = record(agent, "Where may a driver sleep?", "my-runs/first")
+        >>> result.ending, result.answer
+        ('final_answer', 'At the depot.')
     """
     config = agent.configure_run(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
     config = dataclasses.replace(config, cancel=cancel, deadline_s=deadline_s)
     if not replace:
-        spare(Path(out), config.run_id, "replace=True")
+        check_replaceable(Path(out), config.run_id, "replace=True")
     with live_export(otlp) as extra:
         result = record_run(agent, config, Path(out), listeners=(*listeners, *extra), durability=durability)
     if result.mode == "interrupted":
@@ -77,18 +101,18 @@ def steps_in(folder: Path) -> StepLines:
     return StepLines((folder / STATE).read_text(encoding="utf-8").split("\n")[1:-2])
 
 
-def spare(out: Path, run_id: str, remedy: str) -> None:
-    """Refuse to replace a record that cannot be made again, or is of another run."""
+def check_replaceable(out: Path, run_id: str, remedy: str) -> None:
+    """Raise OutputError if `out` holds a record of another run, or one that cannot be executed again."""
     try:
-        there = manifest.read((out / MANIFEST).read_bytes())
-        name, again = there["run_id"], there["model"]["execution_path"] == "stub"
+        existing = manifest.read((out / MANIFEST).read_bytes())
+        name, repeatable = existing["run_id"], existing["model"]["execution_path"] == "stub"
     except FileNotFoundError:
         return
     except (OSError, ValueError, KeyError, TypeError):
-        name, again = "unknown", False
-    if name != run_id or not again:
+        name, repeatable = "unknown", False
+    if name != run_id or not repeatable:
         raise OutputError(
-            f"{out}: holds a record already (run {str(name)[:80]}); name another folder, or give {remedy}"
+            f"{out}: already holds a record (run {str(name)[:80]}); name another folder, or give {remedy}"
         )
 
 
@@ -96,7 +120,7 @@ def spare(out: Path, run_id: str, remedy: str) -> None:
 def live_export(
     endpoint: str | None, on_problem: Callable[[str], None] | None = None
 ) -> Iterator[list[Listener]]:
-    """The listeners that send spans to an OTLP endpoint; none, and nothing imported, without one."""
+    """Yield the listeners that send spans to an OTLP endpoint; none, and nothing is imported, without one."""
     if endpoint is None:
         yield []
         return
@@ -120,35 +144,56 @@ def record_run(
     rejected: Path | None = None,
     durability: str | None = None,
 ) -> RunResult:
-    """Perform a run and put its four files into `out`.
+    """Execute a run and put its four files into `out`.
 
-    A run that misses `expected` never replaces the one in place: it is kept in `rejected`, and
-    ExpectationError says so, with Interrupted as its cause where the run was. Bad input leaves nothing
-    behind, and neither does a full disk where the run can be made again; a run that cannot is Suspended.
+    Bad input leaves nothing behind, and neither does a full disk if the run can be repeated.
+
+    Args:
+        agent: The agent.
+        config: The run's configuration.
+        out: The folder of the run.
+        root: The project, whose state is noted in the manifest.
+        listeners: Get the events of the run.
+        expected: What a task expects; a run that misses it never replaces the one in place.
+        rejected: Where such a run is kept, else in `OUT.partial/`.
+        durability: As for `record`.
+
+    Raises:
+        ExpectationError: The run misses `expected`; Interrupted is its cause if the run was interrupted.
+        Suspended: The disk is full, and the run can be resumed.
+        OutputError: The files cannot be written.
     """
     durable = durability or ("off" if config.clock.kind == "virtual" else "effect")
     if durable not in DURABILITY:
         raise InputError(f"durability {durable!r} is unknown", remedy=f"one of {', '.join(DURABILITY)}")
-    making = Making(root or out.parent, listeners, expected or {}, rejected, durable)
+    recorder = Recorder(root or out.parent, listeners, expected or {}, rejected, durable)
     with Interrupts() as interrupts, Folder(out) as folder:
         if durable == "off":
-            return making.make(agent, config, folder, interrupts)
+            return recorder.make(agent, config, folder, interrupts)
         with contextlib.closing(Journal(folder.partial / JOURNAL, durable)) as journal:
             about = {**package(), "durability": durable}
             durable_run = DurableRun(journal, folder.partial / MOUNTS, about, config.clock)
-            return making.make(
+            return recorder.make(
                 agent, dataclasses.replace(config, durable_run=durable_run), folder, interrupts
             )
 
 
 def package() -> Line:
-    """What a journal says of the code that makes a run."""
+    """Return what a journal notes of the code that makes a run."""
     return {"digest": package_digest()}
 
 
 @dataclasses.dataclass(frozen=True)
-class Making:
-    """How the four files of a run are made: by whom it is watched, and what is done with what comes of it."""
+class Recorder:
+    """Executes a run and writes its four files.
+
+    Attributes:
+        root: The project, whose state is noted in the manifest.
+        listeners: Get the events of the run.
+        expected: What the run must meet to replace the one in place.
+        rejected: Where a run that does not is kept.
+        durability: As for `record`.
+    """
 
     root: Path
     listeners: Iterable[Listener]
@@ -157,7 +202,7 @@ class Making:
     durability: str
 
     def make(self, agent: Agent, config: RunConfig, folder: Folder, interrupts: Interrupts) -> RunResult:
-        """Perform a run under the lock of its folder and put its files in place."""
+        """Execute a run under the lock of its folder and put its files in place."""
         begun = stopwatch()
         resumed = isinstance(config.durable_run, DurableRun) and config.durable_run.is_resumed
         try:
@@ -187,8 +232,8 @@ class Making:
         if not missed and _same_in_place(folder.out, stable):
             folder.discard()
             return
-        whole = {**stable, **manifest.volatile(self.root, seconds, self.durability)}
-        (folder.partial / MANIFEST).write_bytes(manifest.render(whole))
+        complete = {**stable, **manifest.volatile(self.root, seconds, self.durability)}
+        (folder.partial / MANIFEST).write_bytes(manifest.render(complete))
         if missed:
             kept = folder.keep_as(self.rejected) if self.rejected is not None else folder.partial
             cause = Interrupted(result.signum or SIGINT) if result.mode == "interrupted" else None
@@ -198,24 +243,22 @@ class Making:
     def _lost(self, error: OSError, folder: Folder, config: RunConfig) -> Exception:
         if config.durable_run is not None:
             return Suspended(
-                f"{folder.shown}: cannot be written down ({type(error).__name__}); make room and go on with "
+                f"{folder.shown}: cannot be written ({type(error).__name__}); make room and go on with "
                 f"`tachograph resume {folder.shown}`"
             )
         kept_in = f"what was written is in {folder.partial}"
         if config.clock.kind == "virtual":
             folder.discard()
             kept_in = "make room or name another place"
-        return OutputError(
-            f"{folder.shown}: the run cannot be written down ({type(error).__name__}); {kept_in}"
-        )
+        return OutputError(f"{folder.shown}: the run cannot be written ({type(error).__name__}); {kept_in}")
 
 
 def _same_in_place(out: Path, stable: Line) -> bool:
-    """Whether `out` holds this very run: its manifest says so and its files have the digests it names."""
+    """Return whether `out` holds this run already, judged by its manifest and the digests of its files."""
     try:
         data = (out / MANIFEST).read_bytes()
-        there = manifest.read(data)
-        if manifest.stable(there) != manifest.stable(stable):
+        existing = manifest.read(data)
+        if manifest.stable(existing) != manifest.stable(stable):
             return False
         names = sorted(path.name for path in out.iterdir() if path.name != SEAL)
         return names == sorted(manifest.FILES) and all(
@@ -227,6 +270,6 @@ def _same_in_place(out: Path, stable: Line) -> bool:
 
 
 def ending_ok(result: RunResult, expected: Mapping[str, Any]) -> bool:
-    """Whether a run ended as wanted: with an answer, or as its task expects."""
-    wanted = expected.get("endings") or [expected.get("ending", "final_answer")]
-    return result.ending in wanted and result.ending in ENDINGS
+    """Return whether a run ended with an answer, or as its task expects."""
+    endings = expected.get("endings") or [expected.get("ending", "final_answer")]
+    return result.ending in endings and result.ending in ENDINGS

@@ -1,4 +1,4 @@
-"""A recorded run opened to be made again: its files, its lines, the agent and the setting that it had."""
+"""Open a recorded run to execute it again: its files, its lines, its agent and its configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,15 @@ from ..tasks.task import build, load_task
 
 @dataclass(frozen=True)
 class Recorded:
-    """A record: `name` as a person names it, `base` the project it belongs to, the bytes of its four files."""
+    """A recorded run.
+
+    Attributes:
+        name: Its folder, as in messages.
+        folder: Its folder.
+        base: The project that it belongs to.
+        files: File name -> bytes, for its four files.
+        lines: The lines of its ledger.
+    """
 
     name: str
     folder: Path
@@ -38,25 +46,32 @@ class Recorded:
 
     @property
     def run(self) -> Line:
+        """The first line of the ledger."""
         return self.lines[0]
 
     @property
     def is_live(self) -> bool:
+        """Whether a model other than the task's script answered."""
         return bool(self.run["model"]["execution_path"] != "stub")
 
 
 class RecordedModel:
-    """Stands where a model was. It is never asked: what it said comes from the record."""
+    """Stands in for the recorded model. It is never called, since replies come from the record."""
 
     def __init__(self, identity: Line) -> None:
         self.identity = identity
 
-    def __call__(self, asked: LLMInput) -> LLMOutput:
-        raise ReplayError(asked.step_index, "the model would be asked, which a record cannot do")
+    def __call__(self, request: LLMInput) -> LLMOutput:
+        """Raise ReplayError."""
+        raise ReplayError(request.step_index, "the model would be asked, which a record cannot do")
 
 
 def open_record(folder: Path, root: Path | None = None) -> Recorded:
-    """A whole run read from its folder. Raises RecordError."""
+    """Read a complete run from its folder.
+
+    Raises:
+        RecordError: A file is missing or is not valid.
+    """
     base = project_of(folder, root)
     name = relative_name(folder, base)
     files = run_files(folder, name)
@@ -64,34 +79,43 @@ def open_record(folder: Path, root: Path | None = None) -> Recorded:
 
 
 def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, RunConfig]:
-    """The agent of a record, its model aside, and the setting of its run, on the record's own clock.
+    """Build the agent of a record, without its model, and the run's configuration, with the recorded clock.
 
-    From its task where it has one, else from the files that its ledger names. `policy` takes the place of
-    the recorded one. Raises InputError where something is gone or cannot be had from files.
+    Raises:
+        InputError: An input no longer exists, or was made in code.
     """
     run = recorded.run
     try:
         model = RecordedModel(run["model"])
-        agent, config = agent_of(run, recorded.folder, recorded.base, model=model, policy=policy)
-        question = _question(run["question"], config.question, Redactor(agent.policy.redact))
+        agent, built = agent_of(run, recorded.folder, recorded.base, model=model, policy=policy)
+        question = _question(run["question"], built.question, Redactor(agent.policy.redact))
         clock = RecordedClock.of(recorded.lines)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
-    again = replace(config, run_id=run["run_id"], question=question, clock=clock, seed=run["seed"])
+    config = replace(built, run_id=run["run_id"], question=question, clock=clock, seed=run["seed"])
     deadline = run.get("deadline_ms")
     seconds = None if deadline is None else deadline / 1000
     rebased = tuple(run.get("rebased", ()))
-    again = replace(again, deadline_s=seconds, rebased=rebased, approvals=run.get("approvals"))
-    return agent, replace(again, as_recorded=True)
+    config = replace(config, deadline_s=seconds, rebased=rebased, approvals=run.get("approvals"))
+    return agent, replace(config, as_recorded=True)
 
 
 def agent_of(
     run: Line, folder: Path, base: Path, *, model: Model | None = None, policy: Policy | None = None
 ) -> tuple[Agent, RunConfig]:
-    """The agent that a run line tells of, and the setting of its run.
+    """Build the agent that a run line describes, and the run's configuration.
 
-    From its task where it has one, whose script is the model unless `model` is given, else from the files
-    that the line names. Raises InputError where something is gone or cannot be had from files.
+    They are built from the run's task if it has one, else from the files that the line names.
+
+    Args:
+        run: The run line.
+        folder: The folder of the run.
+        base: The project.
+        model: The model; by default the task's script.
+        policy: Replaces the recorded policy.
+
+    Raises:
+        InputError: An input no longer exists, or was made in code.
     """
     name = relative_name(folder, base)
     if run["task"] is not None:
@@ -127,17 +151,17 @@ def _tool(name: str, base: Path, item: Line) -> Tool:
     return load_named(item["name"], folder if folder.is_dir() else None)
 
 
-def _in_code(name: str, what: str) -> InputError:
+def _in_code(name: str, subject: str) -> InputError:
     return RecordError(
-        f"{what} was made in code and is in no file",
+        f"{subject} was made in code and is not in a file",
         file=name,
         remedy="use code: tachograph.replay(agent, folder) or tachograph.resume(agent, folder)",
     )
 
 
-def _question(recorded: str, now: str, redact: Redactor) -> str:
-    """The question of a replay: today's, unless it is the recorded one but for secrets."""
-    plain = redact(now)
+def _question(recorded: str, current: str, redact: Redactor) -> str:
+    """Return the question of a replay: the current one, or the recorded one if they differ only in secrets."""
+    plain = redact(current)
     parts = re.split(r"<secret:[a-z_]+:[1-9][0-9]*>", recorded)
     same = re.fullmatch("(?s:.+)".join(map(re.escape, parts)), plain)
     return recorded if same else plain
@@ -147,29 +171,30 @@ def _question(recorded: str, now: str, redact: Redactor) -> str:
 
 
 def project_of(folder: Path, root: Path | None) -> Path:
-    """The project that a run belongs to: the one given, the one around it or us, or what came with the package.
+    """Return the project that a run belongs to: `root` if it is given.
 
-    The first that holds the run's task; else the first that is there.
+    Else it is the project around the run, the one around the working directory, or the files shipped with the
+    package: the first that holds the run's task, or the first that exists.
     """
     if root is not None:
         return root
     around = [project_root(folder.resolve()), project_root(Path.cwd()), shipped(".")]
-    places = [place for place in around if place is not None]
-    for place in places:
+    candidates = [candidate for candidate in around if candidate is not None]
+    for candidate in candidates:
         with contextlib.suppress(RecordError):
-            task_of(folder, place, "")
-            return place
-    return places[0]
+            task_of(folder, candidate, "")
+            return candidate
+    return candidates[0]
 
 
 def made_from_code(folder: Path) -> bool:
-    """Whether the ledger in a folder is of a run without a task."""
+    """Return whether the ledger in a folder is of a run without a task."""
     line = _run_line(folder)
     return line is not None and line.get("task", "") is None
 
 
 def is_live(folder: Path) -> bool:
-    """Whether the ledger in a folder is of a run of a task by another model than its script."""
+    """Return whether the ledger in a folder is of a run with a model other than a script."""
     line = _run_line(folder)
     model = line.get("model") if line is not None else None
     return isinstance(model, dict) and model.get("execution_path") not in (None, "stub")
@@ -185,7 +210,7 @@ def _run_line(folder: Path) -> Line | None:
 
 
 def relative_name(folder: Path, base: Path) -> str:
-    """A run's folder as a person names it: relative to the root, with `/`."""
+    """Return a run's folder as it stands in messages: relative to the root if it is inside, with `/`."""
     try:
         return folder.resolve().relative_to(base.resolve()).as_posix()
     except ValueError:
@@ -193,10 +218,13 @@ def relative_name(folder: Path, base: Path) -> str:
 
 
 def task_of(folder: Path, base: Path, name: str) -> str:
-    """The task that a run was made from, relative to the root.
+    """Return the path of the task that a run was made from, relative to the root.
 
-    Read leniently, so that a run that was changed still finds its task: what the ledger names, what the
-    manifest names, what has the same place under tasks/; the first that is there.
+    It is the first that exists of: the task named in the ledger, the one named in the manifest, the one with the
+    run's place under `tasks/`. The files are read leniently, so that a changed run still finds its task.
+
+    Raises:
+        RecordError: There is no such task.
     """
     named = [path for file in (STATE, MANIFEST) for path in _tasks_in(folder / file)]
     places = [*named, f"tasks/{folder.resolve().parent.name}/{folder.resolve().name}.yaml"]
@@ -205,7 +233,9 @@ def task_of(folder: Path, base: Path, name: str) -> str:
             return place
     if named:
         raise RecordError(
-            f"its task {named[0][:200]!r} is gone", file=name, remedy="restore the task or remove the run"
+            f"its task {named[0][:200]!r} does not exist",
+            file=name,
+            remedy="restore the task or remove the run",
         )
     raise RecordError(
         "names no task to make it again from", file=name, remedy="only runs of a task can be checked"
@@ -213,7 +243,7 @@ def task_of(folder: Path, base: Path, name: str) -> str:
 
 
 def _is_inside(place: str, base: Path) -> bool:
-    """Whether `place` is a file below `base`."""
+    """Return whether `place` is a file below `base`."""
     try:
         path = (base / place).resolve()
         return path.is_file() and path.is_relative_to(base.resolve())
@@ -222,7 +252,7 @@ def _is_inside(place: str, base: Path) -> bool:
 
 
 def _tasks_in(file: Path) -> list[str]:
-    """What the first line of a ledger or a manifest says of the task; nothing where it says nothing."""
+    """Return the tasks that a manifest or the first line of a ledger names; none if it cannot be read."""
     try:
         text = file.read_bytes()
         data = json.loads(text if file.name == MANIFEST else text.split(b"\n", 1)[0])

@@ -1,4 +1,4 @@
-"""Going on with a run that died, from its journal in `DIR.partial/`."""
+"""Resume a run that died from its journal in `DIR.partial/`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from ..files.folder import MOUNTS, Folder
 from ..files.json_diff import differences
 from ..files.manifest import STATE
 from ..tasks.task import load_task
-from .record import Making, package, steps_in
+from .record import Recorder, package, steps_in
 from .recorded import agent_of, project_of
 
-# what a run is held to, and where it is kept if it misses that
-Wanted = tuple[Mapping[str, Any], Path | None]
+# what a task expects, and where a run is kept that misses it
+Expectation = tuple[Mapping[str, Any], Path | None]
 
-# what a run line says of its inputs, in the order in which a change is told
+# keys of a run line that hold its inputs, in the order in which changes are reported
 _INPUTS: Final = ("policy", "tools", "task", "model", "mounts", "hosts", "question", "seed", "clock")
 _LOG = logging.getLogger("tachograph")
 
@@ -50,22 +50,55 @@ def resume(
     approve: Approve | None = None,
     clock: Clock | None = None,
 ) -> RunResult:
-    """Go on with a run that was recorded from code and died, with the agent that it was made with.
+    """Resume a run that was recorded from code and died.
 
-    `done` and `not_done` settle calls in doubt. `approve` is who is asked about escalated calls, `clock` what
-    the run goes on with where it was given one of its own. Raises Suspended where the run cannot go on by
-    itself, RecordError where its inputs changed and `rebase` does not allow that.
+    Args:
+        agent: The agent that the run was started with.
+        out: The folder of the run.
+        done: Ids of calls in doubt whose effect took place.
+        not_done: Ids of calls in doubt whose effect did not take place.
+        rebase: Continue although inputs changed; the record notes both.
+        listeners: Get the events of the run.
+        approve: Answers escalated calls.
+        clock: The clock to continue with, if the run was started with one of its own.
+
+    Returns:
+        How the run ended.
+
+    Raises:
+        Suspended: The run waits for a person.
+        OutputError: There is no unfinished run.
+        RecordError: The journal is empty, or inputs changed and `rebase` is not set.
+
+    Example:
+        >>> from tachograph import Agent, InputError, LLMOutput, Policy, ToolCall, record, resume
+        >>> keys = []
+        >>> def model(request):
+        ...     if request.step_index == 1:
+        ...         return LLMOutput(tool_calls=[ToolCall("search", {"query": "rest"})])
+        ...     if not keys:
+        ...         raise InputError("the key is missing")
+        ...     return LLMOutput(final_answer="At the depot.")
+        >>> agent = Agent(model, ["search"], Policy.shipped(), mounts={"corpus": "."})
+        >>> record(agent, "Where may a driver sleep?", "my-runs/first")
+        Traceback (most recent call last):
+        tachograph.fail.errors.InputError: the key is missing
+        >>> keys.append("key")
+        >>> resume(agent, "my-runs/first").answer
+        'At the depot.'
     """
-    going = Resuming(Path(out), {**dict.fromkeys(done, DONE), **dict.fromkeys(not_done, NOT_DONE)}, rebase)
+    resumption = Resumption(
+        Path(out), {**dict.fromkeys(done, DONE), **dict.fromkeys(not_done, NOT_DONE)}, rebase
+    )
 
-    def same(run: Line) -> tuple[Agent, RunConfig]:
+    def configure(run: Line) -> tuple[Agent, RunConfig]:
         own = clock or (VirtualClock() if run["clock"]["kind"] == "virtual" else SystemClock())
         config = agent.configure_run(
             run["question"], seed=run["seed"], run_id=run["run_id"], approve=approve, clock=own
         )
         return agent, replace(config, as_recorded=True)
 
-    result = going.go(same, listeners=listeners)
+    result = resumption.go(configure, listeners=listeners)
     if result.mode == "interrupted":
         raise exit_for(result.signum)
     return result
@@ -74,131 +107,143 @@ def resume(
 def resume_folder(
     out: Path,
     *,
-    said: Mapping[str, str],
+    resolutions: Mapping[str, str],
     rebase: bool,
     root: Path | None = None,
     open_model: Callable[[Line], Model] | None = None,
     listeners: Iterable[Listener] = (),
     approver: Callable[[Policy, str | None], Approve | None] | None = None,
 ) -> RunResult:
-    """Go on with the run of a task that died. `open_model` gets what the run line says of a live model.
+    """Resume the run of a task that died.
 
-    `approver` gives who is asked: it gets the policy and by which way the run was begun to ask (`terminal`,
-    `file`, None for the answers of its task).
+    Args:
+        out: The folder of the run.
+        resolutions: Id of a call in doubt -> `DONE` or `NOT_DONE`.
+        rebase: Continue although inputs changed.
+        root: The project, unless it is the one around the folder.
+        open_model: Makes a live model from its description in the run line.
+        listeners: Get the events of the run.
+        approver: Makes the function that answers escalated calls from the policy and the channel that the run
+            was started with: `terminal`, `file`, or None for the answers in its task.
     """
 
-    def again(run: Line) -> tuple[Agent, RunConfig]:
+    def configure(run: Line) -> tuple[Agent, RunConfig]:
         base = project_of(out, root) if run["task"] is None else _base(out, run, root)
         live = run["model"]["execution_path"] != "stub"
         model = open_model(run["model"]) if live and open_model is not None else None
         agent, config = agent_of(run, out, base, model=model)
-        way = run.get("approvals")
-        approve = None if approver is None else approver(agent.policy, way)
-        if way is not None:
-            config = replace(config, approvals=way, approve=approve)
+        channel = run.get("approvals")
+        approve = None if approver is None else approver(agent.policy, channel)
+        if channel is not None:
+            config = replace(config, approvals=channel, approve=approve)
         return agent, config
 
-    return Resuming(out, said, rebase).go(
-        again, listeners=listeners, wanted=lambda run: _wanted(out, run, root)
+    return Resumption(out, resolutions, rebase).go(
+        configure, listeners=listeners, expectation_of=lambda run: _expectation(out, run, root)
     )
 
 
-def _wanted(out: Path, run: Line, root: Path | None) -> Wanted:
-    """What the run's task expects of it: what the run would have been held to, had it not died."""
+def _expectation(out: Path, run: Line, root: Path | None) -> Expectation:
+    """Return what the task expects of the run, as if it had not died."""
     if run["task"] is None:
         return {}, None
     base = _base(out, run, root)
     task = load_task(base / run["task"]["path"], root=base)
     if (run["model"]["execution_path"] != "stub" and task.is_scripted) or "approvals" in run:
-        return {}, None  # what a task expects was written for its script and its answers
+        return {}, None  # a task's expectations assume its script and its answers
     return task.expected, base / ".tachograph" / "rejected" / "-".join(task.kind_and_name)
 
 
 def _base(out: Path, run: Line, root: Path | None) -> Path:
-    """The project that the run's task is in."""
+    """Return the project that holds the run's task."""
     for base in filter(None, (root, project_of(out, None), project_of(Path.cwd(), None))):
         if (base / run["task"]["path"]).is_file():
             return base
     return project_of(out, root)
 
 
-class Resuming:
-    """One going on: the folder locked, the journal read, the run made again up to its end and then live."""
+class Resumption:
+    """Resumes one run: locks its folder, reads the journal, replays it to its end and continues live."""
 
-    def __init__(self, out: Path, said: Mapping[str, str], rebase: bool) -> None:
+    def __init__(self, out: Path, resolutions: Mapping[str, str], rebase: bool) -> None:
         shown = out.name.removesuffix(".partial")
         self._out = out.with_name(shown) if shown else out
-        self._said = dict(said)
+        self._resolutions = dict(resolutions)
         self._rebase = rebase
 
     def go(
         self,
-        again: Callable[[Line], tuple[Agent, RunConfig]],
+        configure: Callable[[Line], tuple[Agent, RunConfig]],
         *,
         listeners: Iterable[Listener] = (),
-        wanted: Callable[[Line], Wanted] = lambda _run: ({}, None),
+        expectation_of: Callable[[Line], Expectation] = lambda _run: ({}, None),
     ) -> RunResult:
+        """Resume the run with the agent and configuration that `configure` builds from the run line."""
         with Interrupts() as interrupts, Folder(self._out, resume=True) as folder:
             name = f"{self._out}.partial/{JOURNAL}"
             if folder.is_whole:
                 folder.finish()
                 return _result_in(folder.out)
-            found = read_journal((folder.partial / JOURNAL).read_bytes(), name)
-            if found is None:
+            journaled = read_journal((folder.partial / JOURNAL).read_bytes(), name)
+            if journaled is None:
                 folder.discard()
                 raise RecordError(
                     "holds nothing: the run died before it began", file=name, remedy="run it again"
                 )
-            if found.torn:
-                _LOG.warning("tachograph: %s: its last %d bytes are torn and were cut off", name, found.torn)
-            self._check_said(found, name)
-            agent, config = again(self._latest(found)["run"])
-            config, changed = self._settle(found, agent, config, name)
-            durable = str(found.begin["package"].get("durability", "effect"))
+            if journaled.torn:
+                _LOG.warning(
+                    "tachograph: %s: its last %d bytes are torn and were cut off", name, journaled.torn
+                )
+            self._check_resolutions(journaled, name)
+            agent, config = configure(self._latest(journaled)["run"])
+            config, changed = self._apply_recorded_inputs(journaled, agent, config, name)
+            durable = str(journaled.begin["package"].get("durability", "effect"))
             with contextlib.closing(
-                Journal(folder.partial / JOURNAL, durable, found.chain, found.size)
+                Journal(folder.partial / JOURNAL, durable, journaled.chain, journaled.size)
             ) as journal:
                 durable_run = DurableRun(
                     journal,
                     folder.partial / MOUNTS,
                     {**package(), "durability": durable},
                     config.clock,
-                    before=found,
-                    said=self._said,
+                    before=journaled,
+                    said=self._resolutions,
                     rebase=changed,
                 )
-                expected, rejected = wanted(found.begin["run"])
-                making = Making(project_of(self._out, None), listeners, expected, rejected, durable)
+                expected, rejected = expectation_of(journaled.begin["run"])
+                recorder = Recorder(project_of(self._out, None), listeners, expected, rejected, durable)
                 try:
-                    return making.make(agent, replace(config, durable_run=durable_run), folder, interrupts)
+                    return recorder.make(agent, replace(config, durable_run=durable_run), folder, interrupts)
                 except ReplayError as error:
                     raise RecordError(
                         f"does not answer the run: {error}", file=name, remedy="go back to the inputs it had"
                     ) from error
 
-    def _check_said(self, found: Journaled, name: str) -> None:
-        doubt = None if found.intent is None else str(found.intent["call"])
-        for call in self._said:
+    def _check_resolutions(self, journaled: Journaled, name: str) -> None:
+        doubt = None if journaled.intent is None else str(journaled.intent["call"])
+        for call in self._resolutions:
             if call != doubt:
-                what = f"{doubt} is" if doubt is not None else "no call is"
-                raise InputError(f"call {call!r} is not in doubt", file=name, remedy=f"{what} in doubt")
+                in_doubt = f"{doubt} is" if doubt is not None else "no call is"
+                raise InputError(f"call {call!r} is not in doubt", file=name, remedy=f"{in_doubt} in doubt")
 
-    def _latest(self, found: Journaled) -> Line:
-        return found.rebased[-1] if found.rebased else found.begin
+    def _latest(self, journaled: Journaled) -> Line:
+        return journaled.rebased[-1] if journaled.rebased else journaled.begin
 
-    def _settle(self, found: Journaled, agent: Agent, config: RunConfig, name: str) -> tuple[RunConfig, bool]:
-        """The setting to go on with, and whether its inputs are others than the journal's."""
-        latest = self._latest(found)
-        run = found.begin["run"]
+    def _apply_recorded_inputs(
+        self, journaled: Journaled, agent: Agent, config: RunConfig, name: str
+    ) -> tuple[RunConfig, bool]:
+        """Return the configuration to continue with, and whether inputs changed since the journal was begun."""
+        latest = self._latest(journaled)
+        run = journaled.begin["run"]
         seconds = run["deadline_ms"] / 1000 if "deadline_ms" in run else None
         config = replace(config, run_id=run["run_id"], seed=run["seed"], deadline_s=seconds)
-        config = replace(config, clock=_clock(config.clock, found))
-        plain = config.question
-        now = agent.run_line(config, plain if config.as_recorded else agent.redactor()(plain))
+        config = replace(config, clock=_clock(config.clock, journaled))
+        question = config.question
+        run_line = agent.run_line(config, question if config.as_recorded else agent.redactor()(question))
         changed = [
             f"{key}{escape_terminal(pointer)}"
             for key in _INPUTS
-            for pointer, _, _ in differences(latest["run"][key], now[key])
+            for pointer, _, _ in differences(latest["run"][key], run_line[key])
         ]
         if latest["package"]["digest"] != package()["digest"]:
             changed.append("the package's own code")
@@ -209,27 +254,27 @@ class Resuming:
                 file=name,
                 remedy="go back to them, or go on with --rebase, which records both",
             )
-        earlier = [entry["run"] for entry in (found.begin, *found.rebased)]
-        past = earlier if changed else earlier[:-1]
-        rebased = tuple({key: line[key] for key in ("policy", "tools", "task")} for line in past)
+        earlier = [entry["run"] for entry in (journaled.begin, *journaled.rebased)]
+        replaced = earlier if changed else earlier[:-1]
+        rebased = tuple({key: line[key] for key in ("policy", "tools", "task")} for line in replaced)
         return replace(config, rebased=rebased), bool(changed)
 
 
 def _result_in(folder: Path) -> RunResult:
-    """How the run ended whose files are in a folder."""
+    """Return how the run in a folder ended."""
     end = json.loads((folder / STATE).read_text(encoding="utf-8").split("\n")[-2])
     return RunResult(
         end["terminal_reason"], end["final_answer"], steps_in(folder), end["run_id"], end["failure_mode"]
     )
 
 
-def _clock(clock: Clock, found: Journaled) -> RecordedClock:
-    """The run's clock: what is known is stamped as it was, what follows goes on from there."""
-    start, last = found.begin["run"]["clock"]["start"], found.last
-    then: Clock = clock
+def _clock(clock: Clock, journaled: Journaled) -> RecordedClock:
+    """Return a clock that repeats the journal's stamps and continues from the last."""
+    start, last = journaled.begin["run"]["clock"]["start"], journaled.last
+    next_clock: Clock = clock
     if isinstance(clock, VirtualClock):
-        if found.stamps:
+        if journaled.stamps:
             clock.continue_after(last)
     else:
-        then = SystemClock(start, last)
-    return RecordedClock(clock.kind, start, found.stamps, then)
+        next_clock = SystemClock(start, last)
+    return RecordedClock(clock.kind, start, journaled.stamps, next_clock)

@@ -1,4 +1,4 @@
-"""Faults from a task file, injected exactly where the model, the tool or its I/O would have been called."""
+"""Inject faults from a task file at the place where the model, the tool or its I/O would be called."""
 
 from __future__ import annotations
 
@@ -15,15 +15,21 @@ from ...runtime.workspace.tool_io import IO
 SIGINT = 2
 
 
-def faults_of(
+def fault_injector(
     faults: Sequence[Mapping[str, Any]], error: Callable[[str, str, str], Exception], clock: Clock
 ) -> Inject | None:
-    """Return what stands between effects and the world in a task, or None where it has no faults.
+    """Return the function that injects a task's faults, or None if it has none.
 
-    `error` makes the complaint about the place of a JSON Pointer in the task, with a remedy.
+    A fault without `attempt` applies to every attempt; `returns` replaces a tool's result; `delays_ms` passes on
+    the run's clock.
 
-    A fault without `attempt` meets every attempt; `returns` replaces a tool's result; `delays_ms` is a part
-    of the run's time.
+    Args:
+        faults: The faults as in the task file.
+        error: Makes an exception from a JSON Pointer into the task, a message and a remedy.
+        clock: The run's clock.
+
+    Raises:
+        TaskError: A fault cannot be injected.
     """
     table = []
     for i, fault in enumerate(faults):
@@ -31,13 +37,13 @@ def faults_of(
         if raises is not None and exception_named(raises) is None:
             raise error(
                 f"/faults/{i}/raises",
-                f"{raises!r} is no builtin exception that can be raised without arguments",
+                f"{raises!r} is not a builtin exception that can be raised without arguments",
                 "name one such as ConnectionError",
             )
         if fault["target"] != "model" and "call" not in fault:
             raise error(f"/faults/{i}", f"a fault of a {fault['target']} needs call", "count calls from 0")
         if fault["target"] == "io" and ("raises" not in fault or "returns" in fault):
-            raise error(f"/faults/{i}", "a fault of io raises and returns nothing", "give raises")
+            raise error(f"/faults/{i}", "a fault of io must raise, and cannot return", "give raises")
         table.append(fault)
     if not table:
         return None
@@ -50,17 +56,17 @@ def faults_of(
 
 
 def exception_named(name: str) -> type[BaseException] | None:
-    """The builtin exception of that name (or TransientModelError) that needs no arguments, else None."""
+    """Return the builtin exception of that name, or TransientModelError, if it needs no arguments; else None."""
     if name == "TransientModelError":
         return TransientModelError
-    found = getattr(builtins, name, None)
-    if not isinstance(found, type) or not issubclass(found, BaseException):
+    exception = getattr(builtins, name, None)
+    if not isinstance(exception, type) or not issubclass(exception, BaseException):
         return None
     try:
-        found()
+        exception()
     except TypeError:
         return None
-    return found
+    return exception
 
 
 def _meets(fault: Mapping[str, Any], effect: Effect) -> bool:
@@ -89,7 +95,7 @@ def _perform(fault: Mapping[str, Any], io: IO | None, real: Callable[[], Any], c
 
 
 def _break(io: IO, kind: type[BaseException]) -> None:
-    """Let every operation of one attempt's way out raise; what the tool makes of it is the tool's."""
+    """Make every I/O operation of an attempt raise; the tool may handle that as it likes."""
 
     def fail(*_arguments: object) -> None:
         raise kind()

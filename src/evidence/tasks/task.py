@@ -1,7 +1,7 @@
-"""Tasks: one YAML file a scenario, read strictly, turned into an agent and the setting of one run.
+"""Read task files, one per scenario, and turn them into an agent and a run's configuration.
 
-The project root is the nearest folder at or above the task that holds `policy/`; every path in a task is
-relative to it and may not leave it. Recorded paths are the same, with `/`.
+The project root is the nearest folder at or above the task that holds `policy/`. Every path in a task is
+relative to it and must stay inside; recorded paths are relative to it too, with `/`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ...runtime.schema.schema_errors import DocumentValidator, did_you_mean, fir
 from ...runtime.tools.loader import load_named
 from ...runtime.workspace.mounts import Host, Mount
 from ...runtime.workspace.workspace import Workspace
-from .faults import faults_of
+from .faults import fault_injector
 
 _SCHEMA = Path(__file__).with_name("task.v1.schema.json")
 _MAX_BYTES = 8 << 20
@@ -44,7 +44,15 @@ _MAX_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class Task:
-    """A loaded task. `file` is its path relative to `root`, `digest` the SHA-256 of its bytes."""
+    """A loaded task.
+
+    Attributes:
+        root: The project root.
+        file: Path of the task file, relative to `root`.
+        digest: SHA-256 of its bytes.
+        data: Its content.
+        document: The parsed YAML, which knows the place of each value.
+    """
 
     root: Path
     file: str
@@ -54,52 +62,66 @@ class Task:
 
     @property
     def id(self) -> str:
+        """`KIND-NAME`."""
         return str(self.data["id"])
 
     @property
     def kind_and_name(self) -> tuple[str, str]:
+        """The two parts of the id."""
         kind, _, name = self.id.partition("-")
         return kind, name
 
     @property
     def seed(self) -> int:
+        """The seed of the jitter of waits."""
         return int(self.data.get("seed", 0))
 
     @property
     def is_scripted(self) -> bool:
-        """Whether the task holds a script to run without a model."""
+        """Whether the task has a script that stands in for a model."""
         return "llm" in self.data
 
     @property
     def run_id(self) -> str:
-        """`KIND-NAME-sSEED`: a policy edit shows inside a run, not as a renamed one."""
+        """`KIND-NAME-sSEED`, without the policy: a policy edit changes the run, not its name."""
         return f"{self.id}-s{self.seed}"
 
     @property
     def expected(self) -> Mapping[str, Any]:
+        """What the task expects of its run; empty if nothing."""
         expected: Mapping[str, Any] = self.data.get("expected", {})
         return expected
 
     def error(self, pointer: str, message: str, remedy: str | None = None) -> TaskError:
-        """A TaskError at the place of a JSON Pointer into the task."""
+        """Return a TaskError at the place of a JSON Pointer into the task."""
         line, column = self.document.at(pointer)
         return TaskError(message, file=self.file, line=line, column=column, remedy=remedy)
 
 
 def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
-    """Read a task file. Raises TaskError with file, line and column."""
+    """Read a task file.
+
+    Args:
+        path: The file.
+        root: The project root, unless it is found above the file.
+
+    Raises:
+        TaskError: The file is not a valid task; the error has file, line and column.
+    """
     source = Path(path)
     try:
         text = read_plain(source, _MAX_BYTES)
     except NotPlain:
-        raise TaskError("is no plain file", file=str(path), remedy="name a YAML file") from None
+        raise TaskError("is not a regular file", file=str(path), remedy="name a YAML file") from None
     except OSError as error:
-        what = (
+        problem = (
             "no such task file"
             if isinstance(error, FileNotFoundError)
             else f"unreadable ({type(error).__name__})"
         )
-        raise TaskError(what, file=str(path), remedy="name a file such as tasks/canonical/v1.yaml") from None
+        raise TaskError(
+            problem, file=str(path), remedy="name a file such as tasks/canonical/v1.yaml"
+        ) from None
     base = Path(root) if root is not None else project_root(source.resolve().parent)
     if base is None:
         raise TaskError(
@@ -112,12 +134,12 @@ def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
         document = load_yaml(text, name, max_bytes=_MAX_BYTES)
     except YamlError as error:
         raise TaskError(error.message, file=name, line=error.line, column=error.column) from None
-    problem = first_problem(_validator(), document.data, "the task", document.place)
-    if problem is not None:
-        line, column = document.place(problem.pointer, problem.of_value)
-        raise TaskError(problem.message, file=name, line=line, column=column, remedy=problem.remedy)
+    mismatch = first_problem(_validator(), document.data, "the task", document.place)
+    if mismatch is not None:
+        line, column = document.place(mismatch.pointer, mismatch.of_value)
+        raise TaskError(mismatch.message, file=name, line=line, column=column, remedy=mismatch.remedy)
     task = Task(base, name, canonical_json.digest(text), document.data, document)
-    _check_meaning(task)
+    _check_values(task)
     return task
 
 
@@ -126,22 +148,22 @@ def _validator() -> DocumentValidator:
     return DocumentValidator(json.loads(_SCHEMA.read_text(encoding="utf-8")))
 
 
-def _check_meaning(task: Task) -> None:
-    """What a JSON Schema cannot say."""
+def _check_values(task: Task) -> None:
+    """Check what the JSON Schema cannot express."""
     start = task.data.get("clock", {}).get("start", DEFAULT_START)
     try:
         epoch_ns(start)
     except ValueError:
-        raise task.error("/clock/start", "no time in UTC", 'write "2026-01-01T00:00:00Z"') from None
-    wanted = task.expected
+        raise task.error("/clock/start", "is not a time in UTC", 'write "2026-01-01T00:00:00Z"') from None
+    expected = task.expected
     for pointer, ending in [
-        ("/expected/ending", wanted.get("ending")),
-        *((f"/expected/endings/{i}", e) for i, e in enumerate(wanted.get("endings", ()))),
+        ("/expected/ending", expected.get("ending")),
+        *((f"/expected/endings/{i}", ending) for i, ending in enumerate(expected.get("endings", ()))),
     ]:
         if ending is not None and ending not in ENDINGS:
             raise task.error(
                 pointer,
-                f"{quote_literal(ending)} is no ending",
+                f"{quote_literal(ending)} is not an ending",
                 did_you_mean(ending, ENDINGS) or f"one of {', '.join(ENDINGS)}",
             )
     turns = task.data["llm"]["stub"]["turns"] if "llm" in task.data else ()
@@ -156,7 +178,7 @@ def _check_meaning(task: Task) -> None:
             mount = parse_path(item["path"]).mount
         except Malformed as error:
             raise task.error(
-                f"/setup/{i}/path", f"no usable path: {error.reason}", "write mount/file"
+                f"/setup/{i}/path", f"is not a usable path: {error.reason}", "write mount/file"
             ) from None
         if mount in task.data.get("mounts", {}):
             raise task.error(
@@ -167,13 +189,19 @@ def _check_meaning(task: Task) -> None:
 
 
 def build(task: Task, *, model: Model | None = None, policy: Policy | None = None) -> tuple[Agent, RunConfig]:
-    """The agent of a task and the setting of its run. Raises InputError where something does not fit.
+    """Build the agent of a task and the configuration of its run.
 
-    `model` stands in for the task's script: the run is on the system clock then, under a new id, and meets
-    none of the task's faults. `policy` stands in for the task's, to be asked what it would decide.
+    Args:
+        task: The task.
+        model: Replaces the task's script. The run is then on the system clock, under a new id, without the
+            task's faults.
+        policy: Replaces the task's policy, to see what it would decide.
+
+    Raises:
+        InputError: Policy, tools, mounts and hosts do not fit together.
     """
     data = task.data
-    stands_in = policy is not None
+    policy_given = policy is not None
     policy = policy or _policy(task)
     folder = task.root / "tools"
     tools = []
@@ -186,7 +214,7 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
             raise
     names = {path.stem for path in folder.glob("*.py")} if folder.is_dir() else set()
     policy.check_tools(names | set(data["tools"]))
-    mounts = {name: _mount(task, name, policy, stands_in) for name in data.get("mounts", {})}
+    mounts = {name: _mount(task, name, policy, policy_given) for name in data.get("mounts", {})}
     hosts = {
         name: Host(
             _folder(task, host["folder"], f"/hosts/{name}/folder"),
@@ -197,14 +225,14 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
     }
     agent = Agent(model or _stub(task), tools, policy, mounts=mounts, hosts=hosts, known_tools=names)
     check_addresses(policy, hosts)
-    about = {"id": task.id, "path": task.file, "sha256": task.digest}
+    task_entry = {"id": task.id, "path": task.file, "sha256": task.digest}
     if model is not None:
         live = agent.configure_run(
             data["question"],
             seed=task.seed,
             run_id=new_run_id(task.id, task.seed),
             approve=_approvals(data["approvals"]) if "approvals" in data else None,
-            task=about,
+            task=task_entry,
             prepare=lambda workspace: _prepare(task, workspace),
         )
         return agent, replace(live, deadline_s=data.get("deadline_s"))
@@ -216,21 +244,21 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
         run_id=task.run_id,
         clock=clock,
         approve=_approvals(data.get("approvals", ())),
-        task=about,
+        task=task_entry,
         prepare=lambda workspace: _prepare(task, workspace),
-        inject=faults_of(task.data.get("faults", ()), task.error, clock),
+        inject=fault_injector(task.data.get("faults", ()), task.error, clock),
     )
     return agent, replace(config, deadline_s=data.get("deadline_s"))
 
 
-def _mount(task: Task, name: str, policy: Policy, stands_in: bool) -> Mount:
-    """A folder of the project, for reading: a check, which runs the task again, may change nothing there."""
+def _mount(task: Task, name: str, policy: Policy, policy_given: bool) -> Mount:
+    """Return a read-only mount of a project folder: a check runs the task again and must change nothing."""
     pointer = f"/mounts/{name}"
     if name not in policy.mounts:
         raise task.error(
             pointer, f"mount {quote_literal(name)} is not in the policy's sandbox.mounts", "declare it there"
         )
-    if policy.mounts[name] == "write" and not stands_in:
+    if policy.mounts[name] == "write" and not policy_given:
         raise task.error(
             pointer,
             f"mount {name!r} is for writing, and in a task that is always a fresh private folder",
@@ -259,12 +287,12 @@ def _policy(task: Task) -> Policy:
     ):
         if not file.is_file():
             raise task.error(pointer, "no such policy file", "name a file under policy/")
-    return _loaded(task.root, tuple(files), tuple(_bytes_of(file) for file in files))
+    return _load_policy(task.root, tuple(files), tuple(_bytes_of(file) for file in files))
 
 
 @lru_cache(maxsize=64)
-def _loaded(root: Path, files: tuple[Path, ...], _contents: tuple[bytes | None, ...]) -> Policy:
-    """A policy is plain data, so one serves every task as long as its files hold the same."""
+def _load_policy(root: Path, files: tuple[Path, ...], _contents: tuple[bytes | None, ...]) -> Policy:
+    """Load a policy once for all tasks that name the same files, as long as their contents stay the same."""
     return Policy.load(files[0], files[1:], root=root)
 
 
@@ -272,7 +300,7 @@ def _bytes_of(file: Path) -> bytes | None:
     try:
         return read_plain(file, 1 << 20)
     except OSError:
-        return None  # the loader says what is wrong
+        return None  # the loader reports what is wrong
 
 
 def _inside(task: Task, place: str, pointer: str) -> Path:
@@ -280,9 +308,9 @@ def _inside(task: Task, place: str, pointer: str) -> Path:
         path = (task.root / place).resolve()
         path.exists()
     except (OSError, RuntimeError, ValueError):
-        raise task.error(pointer, "is no usable path", "use a path below the project's root") from None
+        raise task.error(pointer, "is not a usable path", "use a path below the project's root") from None
     if not path.is_relative_to(task.root.resolve()):
-        raise task.error(pointer, "leads out of the project", "use a path below the project's root")
+        raise task.error(pointer, "is outside the project", "use a path below the project's root")
     return path
 
 
@@ -303,8 +331,8 @@ def _folder(task: Task, place: str, pointer: str) -> Path:
 def _approvals(answers: Sequence[Mapping[str, Any]]) -> Any:
     by_place = {(item["step"], item["call"]): item for item in answers}
 
-    def approve(asked: AskHuman) -> Answer | None:
-        item = by_place.get((asked.step, asked.index))
+    def approve(question: AskHuman) -> Answer | None:
+        item = by_place.get((question.step, question.index))
         if item is None or item["answer"] == "silence":
             return None
         return Answer(item["answer"], item.get("by"), item.get("why"))
@@ -319,7 +347,7 @@ def _prepare(task: Task, workspace: Workspace) -> None:
                 workspace.place_link(item["path"], item["link"])
             else:
                 workspace.place(item["path"], item["text"])
-        except Exception as error:  # whatever the workspace refuses
+        except Exception as error:  # any refusal of the workspace is an error of the task
             raise task.error(
                 f"/setup/{i}", "cannot be set up", "check that the policy mounts it for writing"
             ) from error

@@ -49,7 +49,7 @@ def _read(path: Path, name: str) -> bytes:
     try:
         return read_plain(path, _MAX_BYTES)
     except NotPlain:
-        raise PolicyError("is no plain file", file=name, remedy="name a YAML file") from None
+        raise PolicyError("is not a regular file", file=name, remedy="name a YAML file") from None
     except FileNotFoundError:
         raise PolicyError("no such policy file", file=str(path), remedy="name an existing file") from None
     except OSError as error:

@@ -130,7 +130,7 @@ def test_gone_on_with_under_another_policy_the_person_is_asked_again(project: Pa
     replaced(project / OVERLAY, "timeout_s: 60", "timeout_s: 61")
     result = resume_folder(
         out,
-        said={},
+        resolutions={},
         rebase=True,
         root=project,
         approver=lambda policy, way: allow if way == "file" else None,
@@ -155,6 +155,6 @@ def test_gone_on_with_under_the_same_policy_nobody_is_asked_again(project: Path)
     def never(_: AskHuman) -> bool:
         raise AssertionError("asked again")
 
-    assert resume_folder(out, said={}, rebase=False, root=project, approver=lambda *_: never).ok
+    assert resume_folder(out, resolutions={}, rebase=False, root=project, approver=lambda *_: never).ok
     assert approval(out)["answer"] == "allow"
     assert examine(out, root=project).lines == []

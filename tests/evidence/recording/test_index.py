@@ -123,11 +123,11 @@ DAMAGES = {
         "runs/policy_gates/stale: is not in the index; ",
     ),
     "an empty folder": _same(
-        lambda p: (p / "runs/policy_gates/empty").mkdir(), "runs/policy_gates/empty: is no whole run; "
+        lambda p: (p / "runs/policy_gates/empty").mkdir(), "runs/policy_gates/empty: is not a complete run; "
     ),
     "a recording that never finished": _same(
         lambda p: shutil.copytree(p / DENIED, p / (DENIED + ".partial")),
-        f"{DENIED}.partial: is no whole run; ",
+        f"{DENIED}.partial: is not a complete run; ",
     ),
     "a run behind a link": _same(_linked_run, f"{DENIED}: is a link; "),
     "a file behind a link": _same(_linked_file, f"{DENIED}/trace.json: is a link; "),

@@ -432,7 +432,7 @@ def test_a_record_made_from_code_is_not_replaced_unasked(tmp_path: Path) -> None
     out = tmp_path / "run"
     record(agent("first"), "q", out, run_id="a")
     record(agent("second"), "q", out, run_id="a")  # a stub's, under the same id: it can be made again
-    with pytest.raises(OutputError, match="holds a record already"):
+    with pytest.raises(OutputError, match="already holds a record"):
         record(agent("third"), "q", out, run_id="b")
     assert b'"final_answer":"second"' in (out / "state.jsonl").read_bytes()
     record(agent("live", execution_path="live"), "q", out, run_id="b", replace=True)

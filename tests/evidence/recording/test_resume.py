@@ -188,26 +188,26 @@ def test_changed_inputs_are_refused_and_named(scene: Scene, case: str) -> None:
     before, deeds = scene.journal.read_bytes(), scene.deeds()
     _edit(scene.root / file, old, new)
     with pytest.raises(RecordError, match=f"the run began under other inputs: {named}.* changed") as caught:
-        resume_folder(scene.run, said={}, rebase=False, root=scene.root)
+        resume_folder(scene.run, resolutions={}, rebase=False, root=scene.root)
     assert "--rebase" in str(caught.value)
     assert scene.journal.read_bytes() == before and scene.deeds() == deeds
     _edit(scene.root / file, new, old)
-    assert resume_folder(scene.run, said={}, rebase=False, root=scene.root).ok
+    assert resume_folder(scene.run, resolutions={}, rebase=False, root=scene.root).ok
 
 
 def test_other_code_of_ours_is_a_changed_input(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     _die(scene)
     monkeypatch.setattr(resumes, "package", lambda: {"digest": "0" * 64})
     with pytest.raises(RecordError, match="the package's own code changed"):
-        resume_folder(scene.run, said={}, rebase=False, root=scene.root)
-    assert resume_folder(scene.run, said={}, rebase=True, root=scene.root).ok
+        resume_folder(scene.run, resolutions={}, rebase=False, root=scene.root)
+    assert resume_folder(scene.run, resolutions={}, rebase=True, root=scene.root).ok
 
 
 def test_rebase_records_both(scene: Scene) -> None:
     _die(scene)
     old = scene.journal.read_bytes().splitlines()[0]
     _edit(scene.root / "policy/v1.yaml", "max_tool_calls: 40", "max_tool_calls: 39")
-    assert resume_folder(scene.run, said={}, rebase=True, root=scene.root).ok
+    assert resume_folder(scene.run, resolutions={}, rebase=True, root=scene.root).ok
     line = json.loads((scene.run / "state.jsonl").read_bytes().splitlines()[0])
     assert line["policy"]["limits"]["max_tool_calls"] == 39
     (earlier,) = line["rebased"]
@@ -221,7 +221,7 @@ def test_rebase_records_both(scene: Scene) -> None:
 def test_a_rebased_run_replays(scene: Scene) -> None:
     _die(scene)
     _edit(scene.root / "policy/v1.yaml", "max_tool_calls: 40", "max_tool_calls: 39")
-    assert resume_folder(scene.run, said={}, rebase=True, root=scene.root).ok
+    assert resume_folder(scene.run, resolutions={}, rebase=True, root=scene.root).ok
     found = replayed(scene.run, root=scene.root)
     assert found.ok, found.lines
 
@@ -231,14 +231,14 @@ def test_a_rebased_run_can_die_and_be_rebased_again(scene: Scene) -> None:
     for number, limit in enumerate((39, 38)):
         _edit(scene.root / "policy/v1.yaml", f"max_tool_calls: {limit + 1}", f"max_tool_calls: {limit}")
         with Disk(12), pytest.raises((KeyboardInterrupt, ForceQuit)):
-            resume_folder(scene.run, said={}, rebase=True, root=scene.root)
+            resume_folder(scene.run, resolutions={}, rebase=True, root=scene.root)
         entries = [json.loads(text)["entry"]["type"] for text in scene.journal.read_bytes().splitlines()]
         assert entries.count("rebased") == number + 1
     with pytest.raises(RecordError, match="other inputs"):
         _edit(scene.root / "policy/v1.yaml", "max_tool_calls: 38", "max_tool_calls: 40")
-        resume_folder(scene.run, said={}, rebase=False, root=scene.root)
+        resume_folder(scene.run, resolutions={}, rebase=False, root=scene.root)
     _edit(scene.root / "policy/v1.yaml", "max_tool_calls: 40", "max_tool_calls: 38")
-    assert resume_folder(scene.run, said={}, rebase=False, root=scene.root).ok
+    assert resume_folder(scene.run, resolutions={}, rebase=False, root=scene.root).ok
     line = json.loads((scene.run / "state.jsonl").read_bytes().splitlines()[0])
     assert [item["policy"]["limits"]["max_tool_calls"] for item in line["rebased"]] == [40, 39]
 
@@ -250,11 +250,11 @@ def test_a_run_that_leaves_its_journal_is_refused(scene: Scene) -> None:
     before = scene.journal.read_bytes()
     _edit(scene.root / "policy/v1.yaml", "  - pay\n", "")
     with pytest.raises(RecordError, match="does not answer the run") as caught:
-        resume_folder(scene.run, said={}, rebase=True, root=scene.root)
+        resume_folder(scene.run, resolutions={}, rebase=True, root=scene.root)
     assert "go back to the inputs it had" in str(caught.value)
     assert scene.journal.read_bytes() == before and scene.deeds() == deeds
     _edit(scene.root / "policy/v1.yaml", "  - book\n", "  - pay\n  - book\n")
-    assert resume_folder(scene.run, said={}, rebase=False, root=scene.root).ok, "it has gone back"
+    assert resume_folder(scene.run, resolutions={}, rebase=False, root=scene.root).ok, "it has gone back"
 
 
 # ---- what the run was held to, and how long it may take ------------------------------------------------------
@@ -264,7 +264,7 @@ def test_a_resumed_run_is_held_to_what_its_task_expects(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "project", expected={"ending": "cancelled"})
     _die(scene)
     with pytest.raises(Exception, match="expected cancelled, found final_answer"):
-        resume_folder(scene.run, said={}, rebase=False, root=scene.root)
+        resume_folder(scene.run, resolutions={}, rebase=False, root=scene.root)
     assert not scene.run.exists() and not scene.partial.exists()
     assert sorted(path.name for path in scene.rejected.iterdir()) == sorted(FILES)
 

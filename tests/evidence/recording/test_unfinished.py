@@ -18,7 +18,7 @@ from tachograph.evidence.files import folder as folders
 from tachograph.evidence.files.folder import Folder
 from tachograph.evidence.recording import record as records
 from tachograph.evidence.recording.record import record_run
-from tachograph.evidence.recording.resume import Resuming, resume
+from tachograph.evidence.recording.resume import Resumption, resume
 from tachograph.fail.errors import EffectInDoubt, OutputError, RecordError
 from tachograph.runtime.core import clock as clocks
 from tachograph.runtime.driver.interrupts import ForceQuit
@@ -258,4 +258,4 @@ def test_a_call_in_doubt_of_a_live_run(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_name_is_bad_input() -> None:
     with pytest.raises(OutputError):
-        Resuming(Path("/"), {}, False).go(lambda run: (_ for _ in ()).throw(AssertionError))
+        Resumption(Path("/"), {}, False).go(lambda run: (_ for _ in ()).throw(AssertionError))

@@ -65,7 +65,7 @@ def test_what_a_tool_makes_of_a_failing_io_is_the_tools(project: Path) -> None:
         ("{target: io, step: 1, call: 0, delays_ms: 5}", "raises"),
         ("{target: io, step: 1, call: 0, raises: OSError, returns: {}}", "raises"),
         ("{target: disk, step: 1, call: 0, raises: OSError}", "must be one of model, tool, io"),
-        ("{target: tool, step: 1, call: 0, raises: NoSuchError}", "no builtin exception"),
+        ("{target: tool, step: 1, call: 0, raises: NoSuchError}", "not a builtin exception"),
     ],
 )
 def test_what_can_never_strike_is_refused_at_its_place(project: Path, fault: str, wrong: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tachograph import Agent
 from tachograph.evidence.recording.record import record_run
-from tachograph.evidence.recording.resume import Resuming
+from tachograph.evidence.recording.resume import Resumption
 from tachograph.fail.errors import EffectInDoubt, RecordError
 from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.driver.interrupts import ForceQuit
@@ -174,8 +174,8 @@ def test_a_run_whose_time_is_over_does_not_forget_a_doubt(tmp_path: Path) -> Non
         return agent, replace(case.config(agent), clock=Late())
 
     with pytest.raises(EffectInDoubt):
-        Resuming(case.out, {}, False).go(again)
-    result = Resuming(case.out, {"tc_1_0": "done"}, False).go(again)
+        Resumption(case.out, {}, False).go(again)
+    result = Resumption(case.out, {"tc_1_0": "done"}, False).go(again)
     assert result.mode == "timeout" and len(times) == 2 and case.world.done["kept/1/0"] == 1
 
 
@@ -282,7 +282,7 @@ def test_a_run_that_asks_for_something_else_is_refused(tmp_path: Path) -> None:
     case.policy["tool_registry"]["allowed"].remove("pay")
     agent = case.agent()
     with pytest.raises(RecordError, match="does not answer the run"):
-        Resuming(case.out, {}, True).go(lambda _run: (agent, case.config(agent)))
+        Resumption(case.out, {}, True).go(lambda _run: (agent, case.config(agent)))
     assert case.journal.read_bytes() == before and dict(case.world.done) == done
 
 
