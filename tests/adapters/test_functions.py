@@ -349,7 +349,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
         "names 'ulr', where the schema has nothing to declare; did you mean",
     ),
     (_url, {"resources": {"/url/x": "url"}}, "names '/url/x', where"),
-    (_url, {"resources": {"url": "uri"}}, "x-resource 'uri' at /properties/url is none"),
+    (_url, {"resources": {"url": "uri"}}, "x-resource 'uri' at /properties/url is not valid"),
     (
         _url,
         {"resources": {"url": "path:read"}},

@@ -45,14 +45,14 @@ REFUSALS = {
     "outside the subset": "is not supported in an input schema",
     "undeclared properties": "lets undeclared properties through",
     "undeclared resource": "looks like a resource and declares none",
-    "leads nowhere": "leads nowhere",
-    "gate cannot follow": "leads where the gate cannot follow",
+    "does not exist": "does not exist",
+    "gate cannot follow": "cannot be followed",
     "undeclared items": "lets undeclared items through",
     "pattern": "is not usable",
     "turns back": "leads back to itself",
     "another dialect": "is not Draft 2020-12",
-    "not valid": "is no valid schema at",
-    "no JSON of ours": "is no JSON:",
+    "not valid": "is not a valid schema at",
+    "no JSON of ours": "is not JSON:",
 }
 
 

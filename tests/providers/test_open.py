@@ -84,7 +84,7 @@ def test_limits_are_limits(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["model", "messages", "tools", "stream", "max_tokens", "n"])
 def test_what_a_request_is_made_of_cannot_be_overwritten(name: str) -> None:
     assert f"extra holds '{name}'" in refused("ollama:m", extra={"seed": 1, name: 1})
-    assert "extra is no JSON" in refused("ollama:m", extra={"seed": object()})
+    assert "extra is not JSON" in refused("ollama:m", extra={"seed": object()})
 
 
 def test_a_name_may_have_colons_and_slashes() -> None:
@@ -161,12 +161,12 @@ def test_an_address_of_one_s_own_needs_no_key(
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("ftp://host/", "no address"),
-        ("//host", "no address"),
-        ("http://", "no address"),
-        ("http://host:99999/", "no address"),
-        ("http://ho st/", "no address"),
-        ("http://[::1/", "no address"),
+        ("ftp://host/", "not an address"),
+        ("//host", "not an address"),
+        ("http://", "not an address"),
+        ("http://host:99999/", "not an address"),
+        ("http://ho st/", "not an address"),
+        ("http://[::1/", "not an address"),
         ("https://user:hunter2-hunter2@host/v1", "more than an address"),
         ("https://hunter2@host/v1", "more than an address"),
         ("https://host/v1?key=hunter2-hunter2", "more than an address"),

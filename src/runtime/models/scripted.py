@@ -1,9 +1,9 @@
-"""The stub model: answers from a script, by step, and can refer to the run's actual tool results.
+"""Answer from a script, by step; answers can refer to the run's actual tool results.
 
 A script is a list of turns: `{say, calls: [{tool, arguments | arguments_text}], answer, usage, finish_reason}`.
 Inside `arguments` and `answer`, `{$result: N, at: POINTER}` stands for a value of the N-th tool result so far
 (from 0), `{$join: [...]}` for the texts and whole numbers in the list put together. A script that runs out or
-a pointer that dangles is an error: a stub never makes anything up.
+a pointer to nothing is an error: the stub never invents a reply.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Stub:
         }
 
     def __call__(self, model_input: LLMInput) -> LLMOutput:
+        """Return the reply of the step. Raises TaskError where the script has none."""
         index = model_input.step_index - 1
         if index >= len(self._turns):
             raise self._complain(
@@ -62,7 +63,7 @@ class Stub:
             answer = self._fill(answer, model_input, f"{where}/answer")
             if not isinstance(answer, str):
                 raise self._complain(
-                    f"{where}/answer", "the answer is no text", "point at a string or use $join"
+                    f"{where}/answer", "the answer must be text", "point at a string or use $join"
                 )
         return LLMOutput(
             text=turn.get("say"),

@@ -1,4 +1,4 @@
-"""Check the schemas of a tool when it is loaded: what no call could be judged by is refused.
+"""Check the schemas of a tool when it is loaded, and refuse those that could not judge a call.
 
 Input schemas are held to a subset of Draft 2020-12 in which every resource can be found by one walk; an output
 schema may use the whole draft, in so far as its references can be followed and its size is bounded.
@@ -102,15 +102,17 @@ def without_extensions(schema: Any) -> Any:
 
 
 def _check_dialect(schema: dict[str, Any], label: str) -> None:
-    said = schema.get("$schema", DIALECT)
-    if not isinstance(said, str) or said.rstrip("#") != DIALECT:
+    dialect = schema.get("$schema", DIALECT)
+    if not isinstance(dialect, str) or dialect.rstrip("#") != DIALECT:
         raise ToolError(
-            f"$schema {str(said)[:80]!r} is not Draft 2020-12", file=label, remedy=f"write it for {DIALECT}"
+            f"$schema {str(dialect)[:80]!r} is not Draft 2020-12",
+            file=label,
+            remedy=f"write it for {DIALECT}",
         )
 
 
 def _check_keywords(part: dict[str, Any], root: dict[str, Any], where: str, label: str) -> None:
-    """Refuse what lies outside the subset."""
+    """Refuse keywords outside the subset of input schemas."""
     known = _INPUT | _OF_THE_ROOT if part is root else _INPUT
     for key in part:
         if key in known or key.startswith("x-") or _is_misspelt(key):
@@ -134,7 +136,7 @@ def _check_keywords(part: dict[str, Any], root: dict[str, Any], where: str, labe
         raise ToolError(
             f"{leading[0]} {where} is not supported in an input schema",
             file=label,
-            remedy="say the properties of the arguments in one schema",
+            remedy="list the properties of the arguments in one schema",
         )
 
 
@@ -149,16 +151,17 @@ def _is_misspelt(key: str) -> bool:
 
 
 def _check_common(part: dict[str, Any], root: dict[str, Any], where: str, label: str) -> None:
+    """Refuse what neither an input nor an output schema may contain."""
     for key in part:
         if _is_misspelt(key):
             raise ToolError(
                 f"unknown key {key[:80]!r} {where}", file=label, remedy="did you mean 'x-resource'?"
             )
     if "x-resource" in part and part["x-resource"] not in RESOURCES:
-        said = part["x-resource"]
-        near = did_you_mean(said, RESOURCES) if isinstance(said, str) else None
+        kind = part["x-resource"]
+        near = did_you_mean(kind, RESOURCES) if isinstance(kind, str) else None
         raise ToolError(
-            f"x-resource {str(said)[:80]!r} {where} is none",
+            f"x-resource {str(kind)[:80]!r} {where} is not valid",
             file=label,
             remedy=near or f"use one of {', '.join(RESOURCES)}",
         )
@@ -171,7 +174,7 @@ def _check_common(part: dict[str, Any], root: dict[str, Any], where: str, label:
             raise ToolError(
                 f"the pattern {pattern[:80]!r} {where} is not usable: {error.reason}",
                 file=label,
-                remedy="mend the pattern; look-around and references to groups are not supported",
+                remedy="fix the pattern; look-around and references to groups are not supported",
             ) from None
 
 
@@ -180,10 +183,10 @@ def _check_reference(reference: str, root: dict[str, Any], where: str, label: st
     try:
         target(root, reference)
     except KeyError:
-        raise ToolError(f"{name} leads nowhere", file=label, remedy="mend the reference") from None
+        raise ToolError(f"{name} does not exist", file=label, remedy="fix the reference") from None
     except ValueError:
         raise ToolError(
-            f"{name} leads where the gate cannot follow", file=label, remedy="refer to #/$defs/NAME only"
+            f"{name} cannot be followed", file=label, remedy="refer to #/$defs/NAME only"
         ) from None
 
 

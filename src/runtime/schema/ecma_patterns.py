@@ -1,7 +1,7 @@
-"""Rewrite the patterns of a JSON Schema for the linear-time regex engine that judges them.
+r"""Rewrite the patterns of a JSON Schema for the linear-time regex engine that judges them.
 
 JSON Schema's patterns are those of ECMA-262 with the `u` flag. The engine (Rust's `regex`) reads most of them alike;
-what it reads otherwise is spelled out here, and what only it knows (`(?i)`, `\\A`, nested classes) is refused. It has
+what it reads otherwise is spelled out here, and what only it knows (`(?i)`, `\A`, nested classes) is refused. It has
 neither look-around nor references to groups, which is why it needs no more than linear time.
 """
 
@@ -116,7 +116,9 @@ def _rewritten(pattern: str) -> str:
 def _rewrite_class(pattern: str, at: int, opening: str, out: list[str]) -> int:
     """Append the class in brackets whose members begin at `at`; return where it ends."""
     out.append(opening)
-    members: list[tuple[str, str | None]] = []  # as the engine has it, and the character if it stands for one
+    members: list[
+        tuple[str, str | None]
+    ] = []  # as the engine reads it, and the character if it is a single one
     while True:
         token = _MEMBER.match(pattern, at)
         if token is None:

@@ -13,7 +13,7 @@ from ..formats.canonical_json import MAX_DEPTH
 from .subschemas import subschemas, target
 
 MAX_APPLIED: Final = 10_000
-_HERE: Final = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
+_SAME_VALUE: Final = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
 _NOT_APPLIED: Final = frozenset({"$defs", "definitions", "contentSchema"})
 # asking what was evaluated holds the same schemas against the same data again
 _AGAIN: Final = frozenset({"unevaluatedItems", "unevaluatedProperties"})
@@ -37,7 +37,7 @@ class _Bounds:
         self.open: set[int] = set()
 
     def check(self) -> None:
-        """Step down the data, level by level, as long as the count grows."""
+        """Follow the data level by level, as long as the count grows. Raises ToolError."""
         below: dict[int, list[_Counts]] = {}
         left = [self.root]
         while left:
@@ -60,10 +60,10 @@ class _Bounds:
             worst = deeper
 
     def total(self, counts: _Counts) -> int:
-        found = sum(times for _, times in counts.values())
-        if found > MAX_APPLIED:
+        applied = sum(times for _, times in counts.values())
+        if applied > MAX_APPLIED:
             raise self.refusal()
-        return found
+        return applied
 
     def refusal(self) -> ToolError:
         return ToolError(
@@ -72,7 +72,7 @@ class _Bounds:
             remedy="let fewer choices lead to the same schema",
         )
 
-    def here(self, schema: Any) -> _Counts:
+    def applied_with(self, schema: Any) -> _Counts:
         """Return the schemas that are held against the same value as `schema`, itself among them."""
         if id(schema) in self.known:
             return self.known[id(schema)]
@@ -85,7 +85,7 @@ class _Bounds:
         self.open.add(id(schema))
         counts: _Counts = {id(schema): (schema, 1)}
         for sub in self.beside(schema):
-            for key, (part, times) in self.here(sub).items():
+            for key, (part, times) in self.applied_with(sub).items():
                 counts[key] = (part, counts.get(key, (part, 0))[1] + times * _times(schema))
         self.total(counts)
         self.open.discard(id(schema))
@@ -93,19 +93,22 @@ class _Bounds:
         return counts
 
     def beside(self, schema: Any) -> Iterator[Any]:
+        """Yield the schemas directly in `schema` that are held against the same value."""
         if isinstance(schema, dict):
             if "$ref" in schema:
                 yield target(self.root, schema["$ref"])
-            yield from (sub for key, _, sub in subschemas(schema) if key in _HERE)
+            yield from (sub for key, _, sub in subschemas(schema) if key in _SAME_VALUE)
 
     def below(self, schema: Any) -> list[_Counts]:
         """Return what is held against one value a level below, for each key or index that is told apart."""
-        here = [(part, times) for part, times in self.here(schema).values() if isinstance(part, dict)]
-        names = {name for part, _ in here for name in part.get("properties", ())}
-        length = max((len(part.get("prefixItems", ())) for part, _ in here), default=0)
-        groups = [[(part, times, _of_key(part, name)) for part, times in here] for name in (*names, None)]
+        applied = [
+            (part, times) for part, times in self.applied_with(schema).values() if isinstance(part, dict)
+        ]
+        names = {name for part, _ in applied for name in part.get("properties", ())}
+        length = max((len(part.get("prefixItems", ())) for part, _ in applied), default=0)
+        groups = [[(part, times, _of_key(part, name)) for part, times in applied] for name in (*names, None)]
         indices = (*range(length), None)
-        groups += [[(part, times, _of_item(part, index)) for part, times in here] for index in indices]
+        groups += [[(part, times, _of_item(part, index)) for part, times in applied] for index in indices]
         return [_counted(group) for group in groups]
 
 

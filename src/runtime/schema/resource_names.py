@@ -1,4 +1,4 @@
-"""Which properties of a tool's arguments look like a URL, a host or a path: by name, and by what is said of them."""
+"""Tell which properties of a tool's arguments look like a URL, a host or a path, by name and by description."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ _ASKED = lazy_pattern(r":\\?/\\?/|\^\(?(?:\?:)?\\?/")
 
 
 def looks_like_resource(name: str) -> bool:
-    """Whether a property's name says a URL, a host or a path, or hides what it says behind foreign letters."""
+    """Return whether a property's name suggests a URL, a host or a path.
+
+    So does a name with non-ASCII or unprintable characters, which could disguise it.
+    """
     if not (name.isascii() and name.isprintable()):
         return True
     words = [word.lower() for word in _words(name)]
@@ -64,7 +67,7 @@ def looks_like_resource(name: str) -> bool:
 
 
 def _words(name: str) -> list[str]:
-    """The words of a name; letters that stand alone in a row are one, as in u-r-l."""
+    """Return the words of a name; single letters in a row count as one word, as in u-r-l."""
     out: list[str] = []
     alone = False
     for word in _WORD.findall(name):
@@ -77,12 +80,12 @@ def _words(name: str) -> list[str]:
 
 
 def is_part_name(name: str) -> bool:
-    """Whether a name says nothing by itself, so that it is what its parent is: the `name` of a `file`."""
+    """Return whether a name means nothing by itself and belongs to its parent, as the `name` of a `file`."""
     return name.lower() in _OF_A_PARENT
 
 
 def is_called_resource(name: str | None, schemas: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether the schemas of a property say that it is a URL, a host or a path.
+    """Return whether the schemas of a property say that it is a URL, a host or a path.
 
     A format, an example or a pattern says so under any name; a title and a description under a name that may mean
     anything, such as `source`.

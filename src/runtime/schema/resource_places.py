@@ -1,7 +1,8 @@
 """Find the resources that an input schema declares, and refuse a schema that could hide one.
 
 The walk goes over the places in the arguments, references and choices followed. A string under a name that looks
-like a resource has to say what it is; free text is let be where type, name and description say nothing of a resource.
+like a resource has to declare what it is; free text needs no declaration where type, name and description do not
+suggest a resource.
 """
 
 from __future__ import annotations
@@ -101,13 +102,13 @@ def find_resources(schema: dict[str, Any], label: str) -> tuple[Resource, ...]:
             walk.check_references(sub)
     walk.check_references(schema)
     walk.visit(schema, _Place(), None, [])
-    return tuple(dict.fromkeys(walk.found))
+    return tuple(dict.fromkeys(walk.resources))
 
 
 class _Walk:
     def __init__(self, root: dict[str, Any], label: str) -> None:
         self.root, self.label = root, label
-        self.found: list[Resource] = []
+        self.resources: list[Resource] = []
         self.count = 0
         self.sound: set[int] = set()
         self.open: set[int] = set()
@@ -128,20 +129,27 @@ class _Walk:
         self.open.discard(id(schema))
         self.sound.add(id(schema))
 
-    def refuse(self, place: _Place, what: str, remedy: str) -> ToolError:
-        # names in a schema are whoever's, and an error is one line that shows what it holds
-        words = [escape_terminal(text) for text in (f"/{'/'.join(place.path)} {what}", self.label, remedy)]
+    def refuse(self, place: _Place, problem: str, remedy: str) -> ToolError:
+        # names in a schema come from outside, and an error is one line without control characters
+        words = [escape_terminal(text) for text in (f"/{'/'.join(place.path)} {problem}", self.label, remedy)]
         return ToolError(words[0], file=words[1], remedy=words[2])
 
-    def visit(self, schema: Any, place: _Place, said: str | None, notes: list[dict[str, Any]]) -> None:
-        """Visit a schema of a place; `said` and `notes` are of the references and choices that led to it."""
+    def visit(self, schema: Any, place: _Place, declared: str | None, notes: list[dict[str, Any]]) -> None:
+        """Visit a schema of a place.
+
+        Args:
+            schema: One of the schemas that a value at the place has to fit.
+            place: Where the value stands.
+            declared: The resource that the references and choices on the way declare, if any.
+            notes: The schemas on the way, whose names and texts may tell of a resource.
+        """
         if schema is False:
             return  # nothing may stand here
         schema = {} if schema is True else schema
         self.count_part()
-        kind = schema.get("x-resource", said)
-        if said is not None and kind != said:
-            raise self.refuse(place, f"is declared {said!r} and {kind!r}", "declare it once")
+        kind = schema.get("x-resource", declared)
+        if declared is not None and kind != declared:
+            raise self.refuse(place, f"is declared {declared!r} and {kind!r}", "declare it once")
         if kind is None:
             notes = [*notes, schema]
         if "$ref" in schema:
@@ -165,7 +173,7 @@ class _Walk:
     ) -> None:
         if kind is None:  # what is said of one choice is said of the place
             notes = [*notes, *(part for sub in choices for part in self.meeting(sub))]
-        # a thing or null: the gate skips what is no text
+        # one schema or null: the gate skips values that are not text
         if len(choices) != 2 or not any(map(_is_null, choices)):
             place = replace(place, gate_can_reach=False)
         for sub in choices:
@@ -195,7 +203,7 @@ class _Walk:
                     "declares a resource where the gate cannot follow it",
                     "declare it on a property or item of type string, or string and null, that no choice holds",
                 )
-            self.found.append(Resource(place.path, kind))
+            self.resources.append(Resource(place.path, kind))
             return
         else:
             if is_called_resource(place.name, notes):
@@ -253,9 +261,10 @@ def _is_null(schema: Any) -> bool:
 
 def _types(schema: dict[str, Any]) -> frozenset[str]:
     """Return the types of values that a schema without choices and references takes; an integer is a number."""
-    said = schema.get("type", [*_TYPES])
+    declared = schema.get("type", [*_TYPES])
     types = frozenset(
-        "number" if kind == "integer" else kind for kind in ([said] if isinstance(said, str) else said)
+        "number" if kind == "integer" else kind
+        for kind in ([declared] if isinstance(declared, str) else declared)
     )
     listed = schema.get("enum", [schema["const"]] if "const" in schema else None)
     return types if listed is None else types & {_NAMES_OF_TYPES.get(type(value), "null") for value in listed}

@@ -1,7 +1,7 @@
-"""A file that misses its JSON Schema, told to a person: where, what is wrong, what to write instead.
+"""Explain to a person why a document does not match its JSON Schema: where, what is wrong, what to write instead.
 
-No sentence of the schema library is passed on; keywords, limits and names are put into words of ours. Text
-from the file stands in a message cut and in ASCII, so that a look-alike letter is seen as what it is.
+Messages are our own, not those of the schema library. Text from the file is shortened and shown in ASCII, so that
+look-alike letters are visible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Problem:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """`did you mean 'x'?` for the nearest known word, or None."""
+    """Return `did you mean 'x'?` for the nearest known word, or None."""
     if len(word) > _LONGEST_SLIP:
         return None
     import difflib  # slow to import, and needed for errors only
@@ -48,7 +48,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
 
 
 class DocumentValidator:
-    """Validates documents against one JSON Schema of ours; `jsonschema` is imported only to explain a refusal."""
+    """A validator of documents against one JSON Schema of ours; `jsonschema` is imported only to explain a refusal."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.schema = dict(schema)
@@ -62,7 +62,7 @@ class DocumentValidator:
         return _bounded_validator(self.schema)
 
     def accepts(self, data: Any) -> bool:
-        """Return whether data fits; data that is no JSON does not."""
+        """Return whether data fits; data that is not JSON does not."""
         try:
             return self._quick.accepts(data)
         except (ValueError, RecursionError):
@@ -76,7 +76,7 @@ class DocumentValidator:
 def _bounded_validator(schema: Mapping[str, Any]) -> Any:
     """Return a `jsonschema` validator that takes time linear in the data.
 
-    Of what is wrong it tells enough to find the first place: the size of a collection before its entries, the
+    It reports what is needed to find the first place: the size of a collection before its entries, the
     first wrong item of a list, some wrong entries of a mapping.
     """
     from jsonschema import Draft202012Validator, validators
@@ -116,7 +116,7 @@ def _unique_items(validator: Any, unique: Any, instance: Any, schema: Mapping[st
 
 
 def _first_repeated(items: list[Any]) -> int | None:
-    """The index of the first item that equals an earlier one; in JSON Schema 1 is 1.0, and not true."""
+    """Return the index of the first item that equals an earlier one; in JSON Schema 1 is 1.0, and not true."""
     seen: set[Any] = set()
     for i, item in enumerate(items):
         key = item if type(item) is str else (encode(item),)
@@ -127,7 +127,7 @@ def _first_repeated(items: list[Any]) -> int | None:
 
 
 def _few(keyword: Callable[..., Iterator[Any] | None]) -> Callable[..., Iterator[Any]]:
-    """A keyword of mappings that gives up after many errors."""
+    """Return a keyword of mappings that yields at most _MANY errors."""
 
     def some(validator: Any, value: Any, instance: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
         if isinstance(instance, dict) and not _too_large(instance, schema):
@@ -145,26 +145,30 @@ Place = Callable[[str, bool], Any]
 
 
 def first_problem(
-    validator: DocumentValidator, data: Any, whole: str, place: Place | None = None
+    validator: DocumentValidator, data: Any, document: str, place: Place | None = None
 ) -> Problem | None:
-    """The first problem of `data` by place, or None. `whole` names the document in a sentence.
+    """Return the first problem of `data` by place, or None.
 
-    `place` gives something that can be ordered for a JSON Pointer and whether its value is meant; without it
-    the order is that of the pointers, indices as numbers.
+    Args:
+        validator: The validator of the document.
+        data: The document as JSON data.
+        document: What messages call the document.
+        place: Gives a sort key for a JSON Pointer and whether its value (not its key) is meant; without it
+            pointers are ordered by themselves, indices as numbers.
     """
     if validator.accepts(data):
         return None
     place = place or (lambda pointer, _of_value: _natural(pointer))
-    found = []
+    problems = []
     for error in validator.iter_errors(data):
         pointer, of_value = _blamed(error, place)
         # a key that is lacking may stand there, misspelled
         order = error.validator == "required", place(pointer, of_value), str(error.validator)
-        found.append((order, pointer, of_value, error))
-    if not found:  # refused by the one library only: it stays refused
-        return Problem("", f"{whole} does not fit its schema", "write it in plain JSON values", False)
-    _, pointer, of_value, error = min(found, key=lambda each: each[0])
-    return Problem(pointer, *_explain(error, pointer, whole, validator.schema), of_value)
+        problems.append((order, pointer, of_value, error))
+    if not problems:  # refused by one of the two libraries only: it stays refused
+        return Problem("", f"{document} does not fit its schema", "write it in plain JSON values", False)
+    _, pointer, of_value, error = min(problems, key=lambda each: each[0])
+    return Problem(pointer, *_explain(error, pointer, document, validator.schema), of_value)
 
 
 def _natural(pointer: str) -> list[tuple[int, str]]:
@@ -173,7 +177,7 @@ def _natural(pointer: str) -> list[tuple[int, str]]:
 
 
 def _blamed(error: Any, place: Place) -> tuple[str, bool]:
-    """What is wrong: a pointer, and whether its value is."""
+    """Return the JSON Pointer at fault, and True if its value (not its key) is wrong."""
     pointer = "".join(f"/{escape_pointer(str(part))}" for part in error.absolute_path)
     keyword, instance = error.validator, error.instance
     if keyword == "additionalProperties" and error.validator_value is False:
@@ -189,9 +193,9 @@ def _blamed(error: Any, place: Place) -> tuple[str, bool]:
     return pointer, True
 
 
-def _explain(error: Any, pointer: str, whole: str, root: Mapping[str, Any]) -> tuple[str, str]:
-    """What is wrong and what to do."""
-    where = quote_literal(".".join(map(str, error.absolute_path)))[1:-1] or whole
+def _explain(error: Any, pointer: str, document: str, root: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a message and a remedy for an error."""
+    where = quote_literal(".".join(map(str, error.absolute_path)))[1:-1] or document
     keyword, limit, instance = error.validator, error.validator_value, error.instance
     if keyword == "additionalProperties" and limit is False:
         return _unknown_key(error, pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~"), root)
@@ -203,12 +207,14 @@ def _explain(error: Any, pointer: str, whole: str, root: Mapping[str, Any]) -> t
         return f"{where} must be one of {', '.join(choices)}", near or "choose one of them"
     if keyword == "type":
         named = {"object": "mapping", "array": "list"}
-        wanted = " or ".join(named.get(kind, kind) for kind in ([limit] if isinstance(limit, str) else limit))
-        remedy = "quote the value if text is meant" if limit == "string" else "mend the value"
-        return f"{where} must be of type {wanted}, not {_type_name(instance)}", remedy
+        expected = " or ".join(
+            named.get(kind, kind) for kind in ([limit] if isinstance(limit, str) else limit)
+        )
+        remedy = "quote the value if text is meant" if limit == "string" else "fix the value"
+        return f"{where} must be of type {expected}, not {_type_name(instance)}", remedy
     if keyword == "pattern":
         remedy = "use letters, digits, '-' and '_', starting with a letter; wildcards are not names"
-        return f"{quote_literal(str(instance))} is no valid name", remedy
+        return f"{quote_literal(str(instance))} is not a valid name", remedy
     if keyword == "uniqueItems":
         twice = instance[int(pointer.rpartition("/")[2])]
         return (
@@ -218,7 +224,7 @@ def _explain(error: Any, pointer: str, whole: str, root: Mapping[str, Any]) -> t
     if keyword in ("oneOf", "anyOf"):
         shapes = ["+".join(option.get("required", ["?"])) for option in limit]
         return f"{where} has none of the shapes it may have", f"give one of: {', '.join(shapes)}"
-    return f"{where} breaks the limit {keyword}={str(limit)[:60]}", "mend the value"
+    return f"{where} breaks the limit {keyword}={str(limit)[:60]}", "fix the value"
 
 
 def _unknown_key(error: Any, key: str, root: Mapping[str, Any]) -> tuple[str, str]:
@@ -232,7 +238,7 @@ def _unknown_key(error: Any, key: str, root: Mapping[str, Any]) -> tuple[str, st
 
 
 def _homes(schema: Any, root: Mapping[str, Any], key: str, path: tuple[str, ...]) -> Iterator[str]:
-    """The mappings of a schema that declare a key, each as its keys with dots between."""
+    """Yield the mappings of a schema that declare a key, each as its keys with dots between."""
     while isinstance(schema, Mapping) and str(schema.get("$ref", "")).startswith("#/$defs/"):
         schema = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
     if not isinstance(schema, Mapping):

@@ -65,9 +65,9 @@ def target(root: dict[str, Any], reference: object) -> Any:
         KeyError: there is no such definition.
         ValueError: a reference of another form, which is not followed.
     """
-    found = _REFERENCE.match(reference) if isinstance(reference, str) else None
-    if found is None:
+    match = _REFERENCE.match(reference) if isinstance(reference, str) else None
+    if match is None:
         raise ValueError("not followed")
-    if found[1] is None:
+    if match[1] is None:
         return root
-    return root[found[1]][found[2].replace("~1", "/").replace("~0", "~")]
+    return root[match[1]][match[2].replace("~1", "/").replace("~0", "~")]

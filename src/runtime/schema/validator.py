@@ -32,7 +32,7 @@ class Mismatch:
 class SchemaValidator:
     """A schema compiled by jsonschema-rs: no look-ups elsewhere, patterns in linear time, formats not asserted.
 
-    Making one costs about a hundred calls: keep it. Raises BadPattern, or ValueError for what is no valid schema.
+    Making one costs about a hundred calls: keep it. Raises BadPattern, or ValueError for an invalid schema.
     """
 
     __slots__ = ("_library", "_pattern_bytes", "_schema")
@@ -48,7 +48,7 @@ class SchemaValidator:
             validate_formats=False,
             pattern_options=RegexOptions(size_limit=MAX_COMPILED),
             offline=True,
-            mask="value",  # its messages are not used, and would hold the data once for each error
+            mask="value",  # its messages are not used, and each would contain the data
         )
 
     def accepts(self, data: Any) -> bool:
@@ -172,7 +172,10 @@ def _keyword(error: Any) -> str:
 
 
 def _at(value: Any, path: list[str | int]) -> Any:
-    """Return what a path leads to, None if it leads nowhere; a key that reads as a number is told as one."""
+    """Return what a path leads to, None if there is nothing.
+
+    The library gives keys that look like numbers as integers.
+    """
     try:
         for step in path:
             value = value[str(step) if isinstance(value, Mapping) else step]

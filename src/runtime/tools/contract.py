@@ -1,4 +1,4 @@
-"""The tool contract: loading plain modules, checking them, and finding the resources in their arguments.
+"""The tool contract: what a tool must have, checked when a `Tool` is made.
 
 A tool is a plain module that imports nothing of ours:
 
@@ -39,7 +39,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a worker makes a tool's module from: its very source, and its names in this process.
+    """What a worker makes a tool's module from: its source, and its names in this process.
 
     `package` is None for a module that no import made; `run` is what the tool runs here.
     """
@@ -84,6 +84,7 @@ class Tool:
 
     @cached_property
     def input_validator(self) -> SchemaValidator:
+        """The validator of arguments."""
         return SchemaValidator(self.input_schema)
 
     @cached_property
@@ -93,6 +94,7 @@ class Tool:
 
     @cached_property
     def output_validator(self) -> SchemaValidator:
+        """The validator of results."""
         return SchemaValidator(self.output_schema)
 
     @cached_property
@@ -102,10 +104,11 @@ class Tool:
 
 
 def _check(tool: Tool) -> tuple[Resource, ...]:
+    """Return the resources that a tool declares. Raises ToolError where it breaks the contract."""
     label = tool.file or f"tool {tool.name!r}"
     if not _NAME.match(tool.name):
         raise ToolError(
-            f"{tool.name[:80]!r} is no tool name", file=label, remedy="use letters, digits, - and _"
+            f"{tool.name[:80]!r} is not a valid tool name", file=label, remedy="use letters, digits, - and _"
         )
     if tool.effect not in EFFECTS:
         raise ToolError(
@@ -114,14 +117,14 @@ def _check(tool: Tool) -> tuple[Resource, ...]:
             remedy=did_you_mean(tool.effect, EFFECTS) or f"use one of {', '.join(EFFECTS)}",
         )
     if not callable(tool.run):
-        raise ToolError("run is no callable", file=label, remedy="give a function run(args, io)")
+        raise ToolError("run must be callable", file=label, remedy="give a function run(args, io)")
     _check_limits(tool, label)
     for kind in tool.transient:
         if not (
             isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ == builtins.__name__
         ):
             raise ToolError(
-                "TRANSIENT may hold builtin exception types only", file=label, remedy="mend TRANSIENT"
+                "TRANSIENT may hold builtin exception types only", file=label, remedy="fix TRANSIENT"
             )
     texts = []
     for which in ("input_schema", "output_schema"):
@@ -131,15 +134,18 @@ def _check(tool: Tool) -> tuple[Resource, ...]:
             big = error.reason == canonical_json.TOO_BIG
             where = f" at {place_beyond(getattr(tool, which))}" if big else ""
             raise ToolError(
-                f"{which.upper()} is no JSON: {error.reason}{where}",
+                f"{which.upper()} is not JSON: {error.reason}{where}",
                 file=label,
-                remedy="leave it out, no argument is such a number" if big else "mend the schema",
+                remedy="leave it out, no argument is such a number" if big else "fix the schema",
             ) from None
     return _check_schemas(*texts, label)
 
 
 def _canonical(tool: Tool, which: str) -> str:
-    """A schema as text. Limits that no number of ours reaches, such as those of 64-bit integers, are left out."""
+    """Return a schema as canonical JSON, without limits that no number of canonical JSON reaches.
+
+    Raises NotJson.
+    """
     schema = dict(getattr(tool, which))
     try:
         return canonical_json.encode(schema)
@@ -157,29 +163,36 @@ def _canonical(tool: Tool, which: str) -> str:
 def _check_limits(tool: Tool, label: str) -> None:
     seconds = tool.timeout_s
     if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds <= 86_400):
-        raise ToolError("TIMEOUT_S is no time of up to a day", file=label, remedy="give seconds, such as 20")
+        raise ToolError(
+            "TIMEOUT_S must be more than 0 and at most 86400", file=label, remedy="give seconds, such as 20"
+        )
     if type(tool.isolate) is not bool:
-        raise ToolError("ISOLATE is no bool", file=label, remedy="write ISOLATE = True")
+        raise ToolError("ISOLATE must be True or False", file=label, remedy="write ISOLATE = True")
     if tool.isolate and (tool.origin is None or tool.origin.run is not tool.run):
         raise ToolError(
-            "cannot run in a worker: its run is of no module",
+            "cannot run in a worker: its run is not the function of its module",
             file=label,
             remedy="load it from a file, or drop ISOLATE",
         )
     if tool.probe is not None and not callable(tool.probe):
-        raise ToolError("probe is no callable", file=label, remedy="give a function probe(args, io)")
+        raise ToolError("probe must be callable", file=label, remedy="give a function probe(args, io)")
 
 
 @lru_cache(maxsize=256)
 def _check_schemas(input_schema: str, output_schema: str, label: str) -> tuple[Resource, ...]:
-    """The resources of a tool whose schemas are sound. Kept, since a check of many runs loads the same tools."""
-    found: tuple[Resource, ...] = ()
+    """Return the resources that the input schema declares. Raises ToolError.
+
+    Cached, since a check of many runs loads the same tools.
+    """
+    resources: tuple[Resource, ...] = ()
     for which, text in (("INPUT_SCHEMA", input_schema), ("OUTPUT_SCHEMA", output_schema)):
         schema = json.loads(text)
-        wrong = place_of_schema_error(schema)
-        if wrong is not None:
+        error_place = place_of_schema_error(schema)
+        if error_place is not None:
             raise ToolError(
-                f"{which} is no valid schema at {wrong[0]} ({wrong[1]})", file=label, remedy="mend the schema"
+                f"{which} is not a valid schema at {error_place[0]} ({error_place[1]})",
+                file=label,
+                remedy="fix the schema",
             )
         if schema.get("type") != "object" or schema.get("additionalProperties") is not False:
             raise ToolError(
@@ -190,7 +203,7 @@ def _check_schemas(input_schema: str, output_schema: str, label: str) -> tuple[R
         if which == "OUTPUT_SCHEMA":
             check_output(schema, f"{label}: {which}")
         else:
-            found = check_input(schema, f"{label}: {which}")
+            resources = check_input(schema, f"{label}: {which}")
         try:
             SchemaValidator(schema)
         except (
@@ -198,6 +211,6 @@ def _check_schemas(input_schema: str, output_schema: str, label: str) -> tuple[R
             RecursionError,
         ) as error:  # no call could be judged by what the library cannot compile
             raise ToolError(
-                f"{which} cannot be compiled ({type(error).__name__})", file=label, remedy="mend the schema"
+                f"{which} cannot be compiled ({type(error).__name__})", file=label, remedy="fix the schema"
             ) from None
-    return found
+    return resources

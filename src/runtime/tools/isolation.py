@@ -1,4 +1,4 @@
-"""Tools that are cut off when their time is up: in a process of their own, or in ours as well as that goes.
+"""End a tool when its time is up: in a worker process, or in this process as far as that is possible.
 
 `run_isolated` calls a tool in a worker: a keeper and, below it, the tool's process, in a session of their
 own, with a small fixed environment, an empty folder as home, no descriptor of ours and no output. Each call
@@ -38,7 +38,7 @@ from ..formats import canonical_json
 MAX_FRAME: Final = 40_000_000  # the largest result or file, at four bytes a character
 GRACE_S: Final = 5.0  # for the keeper to end everything
 _AGAIN_S: Final = 0.1  # between looks at whether the run is to stop; before a swallowed time-out comes again
-# no alarm is raised in frames of the tool's `io`: what it decides and writes stays whole
+# no alarm is raised in frames of the tool's `io`, so that no decision or write is interrupted
 _TOOL_IO: Final = __name__.replace(".tools.isolation", ".workspace.tool_io")
 _IO: Final = {"read": 1, "write": 2, "list": 1, "get": 1}  # how many arguments
 _REASONS: Final = (
@@ -54,7 +54,7 @@ class WorkerDied(Exception):
 def run_isolated(
     tool: Any, arguments: Any, io: Any, timeout_s: float | None, *, interrupts: Any = None, name: str = "run"
 ) -> Any:
-    """What the function `name` of a tool's module (`tool.origin` describes it) returns in a worker.
+    """Return what the function `name` of a tool's module (`tool.origin` describes it) returns in a worker.
 
     Raises what it raised: a builtin, or a stand-in with the name and the builtin bases of its class (also
     for a KeyboardInterrupt, which is the tool's own). Raises NotJson for a result without canonical form or
@@ -62,9 +62,9 @@ def run_isolated(
     Cancelled and KeyboardInterrupt raised here, or by `interrupts.raise_pending()`, which is called ten times a
     second, end the worker and pass. The time of an `io` call counts, but none is torn.
     """
-    made, path = tool.origin, [os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)]
-    start = [made.module, made.label, made.file, made.package, name, io.idempotency_key, path]
-    code = inspect.getsource(canonical_json), made.source.decode("latin-1")
+    origin, path = tool.origin, [os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)]
+    start = [origin.module, origin.label, origin.file, origin.package, name, io.idempotency_key, path]
+    code = inspect.getsource(canonical_json), origin.source.decode("latin-1")
     with tempfile.TemporaryDirectory(prefix="tachograph-worker-", ignore_cleanup_errors=True) as home:
         worker = _Worker(home, timeout_s, interrupts)
         try:
@@ -75,7 +75,7 @@ def run_isolated(
 
 
 class deadline:
-    """`with deadline(seconds):` around a tool in this process; None sets no limit. Raises TimeoutError.
+    """Limit the time of a `with` block around a tool in this process; None sets no limit. Raises TimeoutError.
 
     In the main thread SIGALRM raises in what the block calls, what `except Exception` lets pass, and again
     while that goes on; never inside `io`, so that what is decided and written stays whole. In another thread,
@@ -145,8 +145,8 @@ class _Worker:
         except OSError as error:
             raise WorkerDied(f"could not be started ({type(error).__name__})") from error
         self._process, self._pipes = popen, [popen.stdin, popen.stdout, popen.stderr]
-        self._in, self._out, self._said = (pipe.fileno() for pipe in self._pipes)
-        for fd in (self._in, self._out, self._said):
+        self._in, self._out, self._status = (pipe.fileno() for pipe in self._pipes)
+        for fd in (self._in, self._out, self._status):
             os.set_blocking(fd, False)
 
     def converse(self, io: Any) -> Any:
@@ -173,6 +173,7 @@ class _Worker:
             self.send(*_performed(io, kind, fields))
 
     def send(self, *fields: str) -> None:
+        """Send one message."""
         view = memoryview(_pack(*fields))
         while view:
             self._wait(self._in, select.POLLOUT)
@@ -190,35 +191,35 @@ class _Worker:
         return bytes(data)
 
     def _wait(self, fd: int, event: int) -> None:
-        """Until `fd` is ready. That the keeper is gone, or a pipe of the tool closed, is noticed."""
+        """Wait until `fd` is ready. Raises WorkerDied where the keeper ended or a pipe of the tool closed."""
         poll = select.poll()
-        for one in (self._in, self._out, self._said):
+        for one in (self._in, self._out, self._status):
             poll.register(one, event if one == fd else 0)
         while True:
             left = _AGAIN_S if self._until is None else min(self._until - time.monotonic(), _AGAIN_S)
             if left <= 0:
                 raise TimeoutError("the attempt took longer than it may")
-            found = dict(poll.poll(left * 1000))
-            if found.get(fd, 0) & event and not found[fd] & select.POLLERR:
+            ready = dict(poll.poll(left * 1000))
+            if ready.get(fd, 0) & event and not ready[fd] & select.POLLERR:
                 return
-            if found:
+            if ready:
                 raise WorkerDied("ended without a result")
             if self._interrupts is not None:
                 self._interrupts.raise_pending()
 
     def end(self) -> None:
-        """End and reap all of the worker; a WorkerDied under way is told how the tool's process ended."""
-        said, died = [""], sys.exception()
+        """End and reap all of the worker; a WorkerDied being raised gets a note of how the tool's process ended."""
+        report, died = [""], sys.exception()
         try:
             self._pipes[0].close()  # which the keeper waits for
             poll = select.poll()
-            poll.register(self._said, 0)
+            poll.register(self._status, 0)
             poll.poll(GRACE_S * 1000)
         finally:
             with contextlib.suppress(BlockingIOError):
-                said = os.read(self._said, 4096).decode("ascii", "replace").split("\n")
+                report = os.read(self._status, 4096).decode("ascii", "replace").split("\n")
             # a keeper that came to its end left nothing; of another, the groups are ended from here
-            for group in (said[0], str(self._process.pid)) if len(said) != 3 else ():
+            for group in (report[0], str(self._process.pid)) if len(report) != 3 else ():
                 if group.isdecimal() and int(group) > 1:
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.killpg(int(group), signal.SIGKILL)
@@ -226,18 +227,18 @@ class _Worker:
             for pipe in self._pipes[1:]:
                 pipe.close()
         if isinstance(died, WorkerDied):
-            died.add_note(f"the tool's process and how it ended: {' '.join(said)}")
+            died.add_note(f"the tool's process and how it ended: {' '.join(report)}")
 
 
 def _performed(io: Any, method: str, fields: list[str]) -> list[str]:
-    """The answer to one call of `io`, performed on the real one."""
+    """Perform one call on the real `io` and return the fields of the answer."""
     try:
-        found = getattr(io, method)(*fields)
+        result = getattr(io, method)(*fields)
     except Cancelled:
         raise
     except Exception as error:  # noqa: BLE001 - the tool's to handle
         return _described(error, "")
-    return ["ok", json.dumps(asdict(found) if method == "get" else found, ensure_ascii=False)]
+    return ["ok", json.dumps(asdict(result) if method == "get" else result, ensure_ascii=False)]
 
 
 # ---- shipped to the worker as text: these functions use each other and the imports below, nothing else
@@ -252,7 +253,7 @@ def _shipped() -> str:
 
 
 def _pack(*fields: str) -> bytes:
-    """A frame: its length, then the fields, each after its length. A lone surrogate passes as it is."""
+    """Return a frame: its length, then the fields, each after its length; lone surrogates are kept."""
     parts = [field.encode("utf-8", "surrogatepass") for field in fields]
     body = b"".join(struct.pack(">I", len(part)) + part for part in parts)
     return struct.pack(">I", len(body)) + body
@@ -271,7 +272,7 @@ def _unpack(body: bytes) -> list[str]:
 
 
 def _described(error: BaseException, trace: str) -> list[str]:
-    """An exception as fields: class, text, traceback, and the builtin exceptions that it is one of."""
+    """Return an exception as fields: class, text, traceback, and its builtin classes, nearest first."""
     kinds = [kind for kind in type(error).__mro__ if getattr(builtins, kind.__name__, None) is kind]
     try:
         text = str(error)[:2000]
@@ -281,7 +282,7 @@ def _described(error: BaseException, trace: str) -> list[str]:
 
 
 def _rebuilt(name: str, text: str, trace: str, *bases: str) -> BaseException:
-    """The exception so described. Raises ValueError or TypeError where that is none."""
+    """Return the exception that such fields describe. Raises ValueError or TypeError if they describe none."""
     out = ("KeyboardInterrupt", "ExceptionGroup", "BaseExceptionGroup")  # ends the run; are no mere text
     named: list[Any] = [getattr(builtins, base, None) for base in bases if base not in out]
     kinds = [kind for kind in named if isinstance(kind, type) and issubclass(kind, BaseException)]
@@ -298,7 +299,7 @@ def _rebuilt(name: str, text: str, trace: str, *bases: str) -> BaseException:
 
 
 def _serve() -> None:
-    """The tool's process: makes the module, calls it, reports."""
+    """Run the tool's process: make the module, call it, report."""
     source, sink, null = os.fdopen(os.dup(0), "rb"), os.dup(1), os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -339,8 +340,8 @@ def _serve() -> None:
         sys.modules[name] = module
     try:
         exec(compile(code.encode("latin-1"), label, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
-        found = canonical.freeze(getattr(module, function)(json.loads(arguments), io)).text
-        report = ["result", found] if len(found) <= canonical.MAX_TEXT else ["invalid", "text too long"]
+        result = canonical.freeze(getattr(module, function)(json.loads(arguments), io)).text
+        report = ["result", result] if len(result) <= canonical.MAX_TEXT else ["invalid", "text too long"]
     except canonical.NotJson as error:
         report = ["invalid", error.reason]
     except BaseException as error:  # noqa: BLE001 - whatever a tool raises is reported
@@ -352,17 +353,17 @@ def _serve() -> None:
 
 
 def _children() -> list[int]:
-    """The processes whose parent is this one, where the system says so."""
-    found = []
+    """Return the processes whose parent is this one, as far as `/proc` tells."""
+    children = []
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
             if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
-                found.append(int(name))
-    return found
+                children.append(int(name))
+    return children
 
 
 def _keep() -> None:
-    """The keeper: starts the tool's process; when that ends, or our side hangs up, ends all below."""
+    """Run the keeper: start the tool's process; when that ends, or our side hangs up, end all below."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

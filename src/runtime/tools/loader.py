@@ -18,7 +18,15 @@ from .contract import Origin, Tool
 
 
 def load_module(path: str | Path, *, file: str | None = None) -> Tool:
-    """The tool in a module file; its name is the file's stem. Raises ToolError naming `file` (or the path)."""
+    """Return the tool in a module file; its name is the file's stem.
+
+    Args:
+        path: The module to load.
+        file: What messages and the tool call the file; the path if not given.
+
+    Raises:
+        ToolError: The file cannot be read or imported, or breaks the contract.
+    """
     source = Path(path)
     label = file or str(path)
     try:
@@ -35,7 +43,7 @@ def load_module(path: str | Path, *, file: str | None = None) -> Tool:
     except (Exception, SystemExit) as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise ToolError(
-            f"importing it raised {type(error).__name__}", file=label, line=line, remedy="mend the module"
+            f"importing it raised {type(error).__name__}", file=label, line=line, remedy="fix the module"
         ) from error
     return from_module(module, name=source.stem, file=label, source=text)
 
@@ -48,7 +56,17 @@ def _compiled(text: bytes, label: str) -> CodeType:
 def from_module(
     module: ModuleType, *, name: str | None = None, file: str | None = None, source: bytes | None = None
 ) -> Tool:
-    """The tool in an imported module. Raises ToolError for whatever the contract lacks."""
+    """Return the tool in an imported module.
+
+    Args:
+        module: A module that has what the contract asks for.
+        name: The tool's name; the last part of the module's name if not given.
+        file: What messages call the module; its name if not given.
+        source: The bytes that the module was made from; read from its file if not given.
+
+    Raises:
+        ToolError: The module lacks something, or breaks the contract.
+    """
     label = file or module.__name__
     values: dict[str, Any] = {}
     for attribute, kind in (
@@ -94,7 +112,7 @@ def from_module(
 
 
 def load_named(name: str, folder: Path | None = None, *, label: str = "tools") -> Tool:
-    """The tool `name` from `folder`, by default the shipped one. Raises ToolError."""
+    """Return the tool `name` from `folder`, by default the shipped one. Raises ToolError."""
     where = folder or shipped("tools")
     known = sorted(p.stem for p in where.glob("*.py"))
     if name not in known:
@@ -104,7 +122,7 @@ def load_named(name: str, folder: Path | None = None, *, label: str = "tools") -
 
 
 def collect(tools: Iterable[Tool | ModuleType | str]) -> dict[str, Tool]:
-    """Tools by name, from `Tool`s, imported modules and names of shipped tools. Raises ToolError."""
+    """Return tools by name, from `Tool`s, imported modules and names of shipped tools. Raises ToolError."""
     out: dict[str, Tool] = {}
     for item in tools:
         if isinstance(item, Tool):

@@ -31,19 +31,19 @@ def check_apart(roots: Mapping[str, Root], written: Mapping[str, str], guarded: 
     `roots` are all folders of the run by what messages call them; `written` names those that a policy lets be
     written and that are somebody's, each with its path for messages; `guarded` are files and folders.
     """
-    lines = {what: _line(what, root.fd) for what, root in roots.items()}
-    for what, source in written.items():
-        own = lines[what][0]
+    ancestors = {name: _ancestors(name, root.fd) for name, root in roots.items()}
+    for name, source in written.items():
+        own = ancestors[name][0]
         problems = [
-            f"overlaps {o}"
-            for o, line in lines.items()
-            if o != what and (own in line or line[0] in lines[what])
+            f"overlaps {other}"
+            for other, above in ancestors.items()
+            if other != name and (own in above or above[0] in ancestors[name])
         ]
-        problems += [f"holds {name}" for name, path in guarded.items() if own in _folders_of(path)]
-        problems += _governed(roots[what].fd)
+        problems += [f"holds {file}" for file, path in guarded.items() if own in _folders_of(path)]
+        problems += _governed(roots[name].fd)
         if problems:
             raise CorpusError(
-                f"{what} is for writing and {problems[0]}",
+                f"{name} is for writing and {problems[0]}",
                 file=source,
                 remedy="give it a folder of its own, such as out/ in a project",
             )
@@ -77,20 +77,21 @@ def _id(fd: int) -> _Id:
     return info.st_dev, info.st_ino
 
 
-def _line(what: str, fd: int) -> list[_Id]:
+def _ancestors(name: str, fd: int) -> list[_Id]:
+    """Return the identities of a folder and of those above it, itself first. Raises CorpusError."""
     try:
         return [_id(folder) for folder in _up(fd)]
     except OSError as error:
         raise CorpusError(
-            f"the folders above {what} cannot be looked at ({type(error).__name__})",
+            f"the folders above {name} cannot be looked at ({type(error).__name__})",
             remedy="run where they can be passed",
         ) from None
 
 
 def _governed(fd: int) -> list[str]:
-    """Which governing folder of a project a folder is or lies in.
+    """Return the governing folders of projects that a folder is or lies in, as problems.
 
-    What it holds itself says nothing: a run may have written that.
+    What the folder contains does not count: a run may have written that.
     """
     problems = []
     below: _Id | None = None
@@ -105,7 +106,7 @@ def _governed(fd: int) -> list[str]:
 
 
 def _holds_policy(folder: int) -> bool:
-    """Whether a folder is a project's: whether a file in its `policy/` says that it is a policy of ours."""
+    """Return whether a folder is a project's: whether a file in its `policy/` is a policy of ours."""
     try:
         fd = os.open("policy", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     except OSError:

@@ -1,6 +1,6 @@
-"""Opening a file below a folder: one component at a time by directory descriptor, following no link.
+"""Open a file below a folder: one component at a time by directory descriptor, following no link.
 
-What is no plain file (links, devices, FIFOs, sockets), what has a second name elsewhere, and what lies on another
+What is not a regular file (links, devices, FIFOs, sockets), what has a second name elsewhere, and what lies on another
 file system is refused by what `fstat` says of the open descriptor, so nothing can change between check and use.
 """
 
@@ -28,11 +28,11 @@ _KINDS: Final = {stat.S_IFLNK: "link", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "soc
 
 
 class Refused(Exception):
-    """A path leads through something that is not followed; `found` names its kind."""
+    """A path leads through something that is not followed; `kind` names what it is."""
 
-    def __init__(self, found: str) -> None:
-        self.found = found
-        super().__init__(found)
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        super().__init__(kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +49,15 @@ class Root:
     private: bool = False
 
 
-def open_root(source: Path, what: str, *, reads_only: bool = False, private: bool = False) -> Root:
-    """Open a folder that `what` names in messages. Raises CorpusError."""
+def open_root(source: Path, name: str, *, reads_only: bool = False, private: bool = False) -> Root:
+    """Open a folder that `name` stands for in messages. Raises CorpusError."""
     try:
         fd = os.open(
             f"{source}/.", WAY_FLAGS
         )  # the dot asks for the right to pass, which O_PATH alone does not
     except (OSError, ValueError) as error:
         raise CorpusError(
-            f"the folder of {what} cannot be opened ({type(error).__name__})",
+            f"the folder of {name} cannot be opened ({type(error).__name__})",
             file=str(source),
             remedy="name an existing folder that can be read",
         ) from None
@@ -127,6 +127,7 @@ def open_parent(root: Root, parts: Sequence[str], created: list[int] | None = No
 
 
 def _refuse_odd(root: Root, info: os.stat_result) -> None:
+    """Raise IsADirectoryError or Refused for anything but a regular file of this folder alone."""
     if stat.S_ISDIR(info.st_mode):
         raise IsADirectoryError("is a folder")
     if not stat.S_ISREG(info.st_mode):
@@ -243,36 +244,36 @@ def list_files(root: Root) -> list[str]:
 
     What cannot be looked into is left out, unless it is `root` itself: then this raises PermissionError.
     """
-    found: list[str] = []
-    _list(root, os.open(".", _LIST_FLAGS, dir_fd=root.fd), (), found)
-    return found
+    paths: list[str] = []
+    _list(root, os.open(".", _LIST_FLAGS, dir_fd=root.fd), (), paths)
+    return paths
 
 
-def _list(root: Root, folder: int, prefix: tuple[str, ...], found: list[str]) -> None:
+def _list(root: Root, folder: int, prefix: tuple[str, ...], paths: list[str]) -> None:
     """List an open folder and what is below it, then close it."""
     try:
         with os.scandir(folder) as entries:
             listed = sorted(entries, key=lambda entry: entry.name)
         for entry in listed:
-            if len(found) >= MAX_LISTED:
+            if len(paths) >= MAX_LISTED:
                 raise OSError("too many files")
             path = (*prefix, entry.name)
             # unreadable, gone, or a link by now
             with contextlib.suppress(PermissionError, FileNotFoundError, NotADirectoryError):
                 if entry.is_dir(follow_symlinks=False):
                     if len(path) < MAX_DEPTH:
-                        _list_below(root, folder, path, found)
+                        _list_below(root, folder, path, paths)
                 elif entry.is_file(follow_symlinks=False) and not _is_shared(
                     root, entry.stat(follow_symlinks=False)
                 ):
-                    found.append("/".join(path))
+                    paths.append("/".join(path))
     finally:
         os.close(folder)
 
 
-def _list_below(root: Root, folder: int, path: tuple[str, ...], found: list[str]) -> None:
+def _list_below(root: Root, folder: int, path: tuple[str, ...], paths: list[str]) -> None:
     below = os.open(path[-1], _LIST_FLAGS, dir_fd=folder)
     if os.fstat(below).st_dev != root.device:
         os.close(below)
         return
-    _list(root, below, path, found)
+    _list(root, below, path, paths)

@@ -85,7 +85,7 @@ class IO:
         try:
             data = read_file(self._folders.roots[mount], parts)
         except Refused as refused:
-            raise self._deny_found(path, "read", refused.found) from None
+            raise self._deny_found(path, "read", refused.kind) from None
         self._note_read(self._folders.mounts[mount].label, parts, data)
         return _decode(data)
 
@@ -95,18 +95,18 @@ class IO:
         data = text.encode("utf-8")
         if len(data) > MAX_FILE_BYTES:
             raise OSError("file too large")
-        # noted by C code, which no interrupt comes in between
+        # a partial runs in C, so that no interrupt can come between the write and its entry
         done = partial(self.writes.append, ("/".join((mount, *parts)), digest(data)))
         try:
             write_file(self._folders.roots[mount], parts, data, done)
         except Refused as refused:
-            raise self._deny_found(path, "write", refused.found) from None
+            raise self._deny_found(path, "write", refused.kind) from None
 
     def list(self, mount: str) -> list[str]:
-        """Sorted mount paths of the plain files of a mount, which is given by its name alone.
+        """Return the sorted mount paths of the regular files of a mount, which is given by its name alone.
 
-        What a read refuses is left out (links, special files, what no path can name), and so are folders that
-        cannot be looked into.
+        What a read refuses is left out (links, special files, names that no path can have), and so are folders
+        that cannot be listed.
         """
         name, parts = self._resolve(f"{mount}/-" if isinstance(mount, str) else mount, "read")
         if parts != ("-",):
@@ -118,7 +118,7 @@ class IO:
         return sorted(named)
 
     def get(self, url: str) -> HttpResult:
-        """GET a URL, following at most 5 redirects; each target is decided before it is spoken to.
+        """Return the answer to a GET, following at most 5 redirects; each target is decided before it is contacted.
 
         All hops together have 30 seconds. A redirect without a Location is an answer.
         """
@@ -144,8 +144,8 @@ class IO:
         """Have the gate decide a fact; keep a denial for the loop and raise it for the tool."""
         if self.denied:
             raise PermissionError("denied before")
-        # no record holds half a character, or more of a text than its text; what is written out here has a
-        # backslash, which every rule refuses
+        # a record takes plain `str` without lone surrogates; those become backslash escapes, which every
+        # rule refuses
         check = {key: _plain(item) if isinstance(item, str) else item for key, item in check.items()}
         allowed = self._late(check, keep_allow).decision == ALLOW
         if not allowed or keep_allow:
@@ -163,9 +163,9 @@ class IO:
             raise self._deny_found(path, access, UNBOUND)
         return parsed.mount, parsed.parts
 
-    def _deny_found(self, path: str, access: str, found: str) -> PermissionError:
+    def _deny_found(self, path: str, access: str, kind: str) -> PermissionError:
         try:
-            self._ask({"rule": "sandbox_path", "path": path, "access": access, "found": found})
+            self._ask({"rule": "sandbox_path", "path": path, "access": access, "found": kind})
         except PermissionError as error:
             return error
         return PermissionError("denied by sandbox_path")
@@ -241,6 +241,7 @@ def _text(body: bytes, headers: Mapping[str, str]) -> str:
 
 
 def _plain(text: str) -> str:
+    """Return a plain `str` in which lone surrogates are backslash escapes."""
     if type(text) is str and text.isascii():
         return text
     return str.__str__(text).encode("utf-8", "backslashreplace").decode()

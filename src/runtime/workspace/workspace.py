@@ -29,8 +29,15 @@ from .tool_io import IO, Late
 class Workspace:
     """The mounts and hosts of one run. Use it as a context manager: private folders go when it closes.
 
-    With `private` they are folders of that place, by mount name, and stay. `guarded` are files, by what messages
-    call them, that no mount for writing may hold. Raises InputError for a host that no URL can name.
+    Args:
+        mounts: Folders for paths, by name.
+        hosts: Folders that answer instead of the network, by host.
+        private: Where private folders are made, by mount name, and stay; without it they are temporary.
+        offline: Whether all other hosts are refused.
+        guarded: Files that no mount for writing may hold, by what messages call them.
+
+    Raises:
+        InputError: A host cannot stand in a URL.
     """
 
     def __init__(

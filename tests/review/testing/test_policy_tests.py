@@ -310,9 +310,9 @@ REFUSED: list[tuple[str, str]] = [
     ),
     ("late: {path: a/b}, expect: deny", "this is not a fact that a running tool can meet"),
     ("late: {path: a/b, access: execute}, expect: deny", "must be one of read, write; choose one of them"),
-    ("result_bytes: -1, expect: deny", "breaks the limit minimum=0; mend the value"),
-    ("retry: {attempt: 0}, expect: retry", "breaks the limit minimum=1; mend the value"),
-    ("retry: {attempt: 1}, expect: retry, wait_ms: [1]", "breaks the limit minItems=2; mend the value"),
+    ("result_bytes: -1, expect: deny", "breaks the limit minimum=0; fix the value"),
+    ("retry: {attempt: 0}, expect: retry", "breaks the limit minimum=1; fix the value"),
+    ("retry: {attempt: 1}, expect: retry, wait_ms: [1]", "breaks the limit minItems=2; fix the value"),
     (f"{GOOD}, expect: deny", "the key 'expect' stands at 3:"),
 ]
 

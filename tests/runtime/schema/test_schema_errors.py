@@ -64,7 +64,7 @@ PLACES: list[tuple[str, int, int, str]] = [
     (SCHEMA + "retry:\n", 2, 1, "retry must be of type mapping, not null"),
     # an unknown key and a bad name at themselves, a mapping that lacks a key at its own
     (SCHEMA + "loop_budget: {max_tokens: 1, lots: 2}\n", 2, 30, "unknown key 'lots'"),
-    (SCHEMA + "sandbox: {mounts: {a: read, B: read}}\n", 2, 29, "'B' is no valid name"),
+    (SCHEMA + "sandbox: {mounts: {a: read, B: read}}\n", 2, 29, "'B' is not a valid name"),
     (SCHEMA + "\n  # c\ncycle_detection: {}\n", 4, 1, "cycle_detection lacks the key 'max_repeats'"),
     # what is twice in a list, where it is for the second time
     (SCHEMA + "redact: [jwt, email, jwt, email, jwt]\n", 2, 22, "'jwt' is listed twice"),
@@ -92,9 +92,9 @@ def test_items_are_ordered_as_numbers(tmp_path: Path) -> None:
         names[wrong] = f"{wrong}x"
     listed = "\n".join(f"    - {name}" for name in names)
     error = refusal(tmp_path, f"{SCHEMA}tool_registry:\n  allowed:\n{listed}\n")
-    assert (error.line, error.message) == (5, "'1x' is no valid name")
+    assert (error.line, error.message) == (5, "'1x' is not a valid name")
     data = {"schema": "policy/v1", "tool_registry": {"denied": ["1x"], "allowed": names}}
-    with pytest.raises(PolicyError, match="'1x' is no valid name") as refused:
+    with pytest.raises(PolicyError, match="'1x' is not a valid name") as refused:
         Policy.from_dict(data)
     assert refused.value.file == "<policy>#/tool_registry/allowed/1"
 
@@ -169,7 +169,7 @@ def test_a_look_alike_letter_is_seen(tmp_path: Path) -> None:
     assert error.message == r"unknown key 's\u0441hema'"
     assert error.remedy == "did you mean 'schema'?"
     error = refusal(tmp_path, SCHEMA + "sandbox: {mounts: {\u0430: read}}\n")
-    assert error.message == r"'\u0430' is no valid name"
+    assert error.message == r"'\u0430' is not a valid name"
     assert r"sandbox.mounts.\u0430 must" in str(
         first_problem(DocumentValidator(meta_schema()), {"sandbox": {"mounts": {"\u0430": 1}}}, "it")
     ).replace("\\\\", "\\")

@@ -61,7 +61,7 @@ def as_nobody() -> Iterator[None]:
 def refused(act: Callable[[], object]) -> str:
     with pytest.raises(Refused) as caught:
         act()
-    return caught.value.found
+    return caught.value.kind
 
 
 def write(root: Root, path: str, data: bytes = b"new") -> list[str]:

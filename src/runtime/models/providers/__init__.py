@@ -76,7 +76,7 @@ def open_model(
     try:
         canonical_json.freeze(dict(extra or {}))
     except NotJson as error:
-        raise InputError(f"extra is no JSON: {error.reason}", remedy="give plain JSON data") from None
+        raise InputError(f"extra is not JSON: {error.reason}", remedy="give plain JSON data") from None
     module = importlib.import_module(PROVIDERS[provider][0], __name__)
     options = Options(on_text, min(timeout_s, total_s), total_s, max_output_tokens, stream, extra or {})
     adapter: Adapter = module.open_adapter(model, base_url, options)

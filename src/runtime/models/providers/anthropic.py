@@ -135,7 +135,7 @@ class AnthropicAdapter(Adapter):
 
 
 def messages_of(messages: Iterable[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
-    """(system text, messages). Turns alternate, and all results of a turn stand first in the next one.
+    """Return (system text, messages). Turns alternate, and all results of a turn stand first in the next one.
 
     A system message in the middle becomes text of the user's turn: not every model takes one there.
     """
@@ -223,7 +223,7 @@ def _call(block: dict[str, Any]) -> ToolCall:
 
 
 def _usage(usage: object) -> dict[str, int] | None:
-    """All input tokens in one number: how many of them came from a cache is no property of the reply."""
+    """Return the number of all input tokens: how many came from a cache does not belong to the reply."""
     if not isinstance(usage, dict):
         return None
     read = usage.get("input_tokens")
@@ -252,7 +252,7 @@ def _raw(blocks: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 class Blocks:
-    """A streamed message. It is whole with `message_stop`."""
+    """A streamed message. It is complete with `message_stop`."""
 
     def __init__(self) -> None:
         self.begun = self.done = False

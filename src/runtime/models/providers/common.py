@@ -105,12 +105,12 @@ class Adapter:
         if self._endpoint.loopback:
             settings["mounts"] = {self._endpoint.bypass: None}
             if self._endpoint.url.startswith("http:"):
-                # trusts nobody, and so has no certificates to load, which takes longer than all the rest
+                # no certificates are needed for http, and loading them takes longer than all the rest
                 settings["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         return settings
 
     def _waits(self) -> tuple[float, float]:
-        """Seconds to wait for a connection, and for the next bytes."""
+        """Return the seconds to wait for a connection, and for the next bytes."""
         read = self._options.timeout_s if self._options.stream else self._options.total_s
         return min(CONNECT_S, self._options.timeout_s), read
 
@@ -145,7 +145,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def key(name: str) -> str | None:
-    """Return a credential from the environment. Raises InputError if it holds what no key holds."""
+    """Return a credential from the environment. Raises InputError for characters that no key has."""
     value = environment(name)
     if value is not None and not re.fullmatch(r"[\x21-\x7e]{1,4096}", value):
         raise InputError(f"{name} holds a character that no key has", remedy="set it again, without spaces")
@@ -175,7 +175,7 @@ def endpoint(url: str, named: str) -> Endpoint:
     except ValueError:
         host, port = "", None
     if not host or parts.scheme not in ("http", "https") or not re.fullmatch(r"[\x21-\x7e]+", url):
-        raise InputError(f"{named} is no address", remedy="write http://HOST:PORT or https://HOST/PATH")
+        raise InputError(f"{named} is not an address", remedy="write http://HOST:PORT or https://HOST/PATH")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise InputError(
             f"{named} holds more than an address", remedy="leave out user, password, query and fragment"

@@ -1,4 +1,4 @@
-"""What went wrong in a call, as one of our exceptions. Pure: no SDK is imported here.
+"""Turn what went wrong in a call into one of our exceptions. Pure: no SDK is imported here.
 
 The SDKs' exceptions are told apart by the names of their classes, which are the same over the SDKs and the
 HTTP libraries below them. Nothing that a server or an SDK says is passed on but a status and a known word.
@@ -134,10 +134,10 @@ def word_of(body: object) -> str | None:
     return next((word for word in words if isinstance(word, str) and word in known), None)
 
 
-def retry_after_ms(headers: Mapping[str, str], now: float) -> int | None:
+def retry_after_ms(headers: Mapping[str, str], timestamp: float) -> int | None:
     """Return how long an answer asks to wait, in milliseconds, from `retry-after-ms` or `retry-after`, or None.
 
-    A date counts from the answer's own `date`, so that a clock that differs from ours does no harm.
+    A date counts from the answer's own `date`, else from `timestamp` (seconds since the epoch), since clocks differ.
     """
     if _NUMBER.fullmatch(text := headers.get("retry-after-ms", "").strip()):
         return math.ceil(float(text))
@@ -148,7 +148,7 @@ def retry_after_ms(headers: Mapping[str, str], now: float) -> int | None:
     if until is None:
         return None
     since = _timestamp(headers.get("date", ""))
-    return max(0, math.ceil((until - (now if since is None else since)) * 1000))
+    return max(0, math.ceil((until - (timestamp if since is None else since)) * 1000))
 
 
 def _timestamp(text: str) -> float | None:

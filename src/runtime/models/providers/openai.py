@@ -219,7 +219,7 @@ def _raw(message: dict[str, Any], proposed: list[dict[str, Any]]) -> dict[str, A
 
 
 class Chunks:
-    """A streamed completion. It is whole with a finish reason and `[DONE]`; neither alone will do."""
+    """A streamed completion. It is complete with a finish reason and `[DONE]`, not with one alone."""
 
     def __init__(self) -> None:
         self.begun = self.done = False
@@ -231,7 +231,7 @@ class Chunks:
         self._open: dict[object, dict[str, Any]] = {}
 
     def feed(self, event: str, data: str) -> str:
-        """Take the next chunk; the visible text in it."""
+        """Take the next chunk and return the visible text in it."""
         if data.strip() == "[DONE]":
             self.done = True
             return ""

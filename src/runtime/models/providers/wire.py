@@ -1,4 +1,4 @@
-"""One call to a service: in time, within bounds, and with what comes as it comes.
+"""Make one call to a service, limited in time and size, and hand on visible text as it arrives.
 
 The SDK works in a thread of its own, so that nothing in it (a name that does not resolve, headers that
 trickle) outlasts the deadline, and an interrupt reaches the caller at once.
@@ -43,13 +43,13 @@ class Options:
 
 
 class Gather(Protocol):
-    """Puts a streamed reply together. `begun`: some of it has come; `done`: the stream said that it is whole."""
+    """What puts a streamed reply together. `begun`: some of it has come; `done`: the stream is complete."""
 
     begun: bool
     done: bool
 
     def feed(self, event: str, data: str) -> str:
-        """Take the next event; the visible text in it, if any."""
+        """Take the next event and return the visible text in it, if any."""
 
     def message(self) -> dict[str, Any]:
         """Return the reply as the service sends it unstreamed. Raises Cut unless it is whole."""
@@ -78,12 +78,12 @@ class Call:
         try:
             while (left := deadline - time.monotonic()) > 0:
                 try:
-                    what, value = self._events.get(timeout=left)
+                    kind, value = self._events.get(timeout=left)
                 except queue.Empty:
                     break
-                if what == _DONE:
+                if kind == _DONE:
                     return value  # type: ignore[no-any-return]
-                if what == _FAILED:
+                if kind == _FAILED:
                     raise value
                 self._show(value)
         finally:
@@ -121,13 +121,13 @@ class Call:
         if self._refused is not None:
             error = Refused(self._refused)
         elif self._answered is not None and self._received == 0 and isinstance(error, _UNREAD):
-            error = Cut()  # what cannot be read is nothing at all
+            error = Cut()  # an unreadable answer without a body counts as none
         return failure_of(error, self._answered, self._host, self.begun)
 
     def say(self, text: str) -> None:
         """Hand visible text on, if anybody listens."""
         if text and self._options.on_text is not None:
-            # half a surrogate pair is no text that a terminal could show
+            # a terminal cannot show half a surrogate pair
             self._events.put((_TEXT, text.encode("utf-8", "replace").decode("utf-8")))
 
     def hooks(self) -> dict[str, list[Callable[[Any], None]]]:
@@ -169,7 +169,7 @@ class Call:
 
 
 def _bounded(stream: Any, count: Callable[[int], None]) -> Any:
-    """`stream` with its bytes counted as they come. The HTTP libraries want a stream of their own class."""
+    """Return `stream` with its bytes counted as they come, as a subclass of the HTTP library's own stream."""
     base = next(cls for cls in type(stream).__mro__ if cls.__name__ == "SyncByteStream")
 
     class Bounded(base):  # type: ignore[misc, valid-type]
@@ -232,8 +232,8 @@ def events(chunks: Iterable[bytes]) -> Iterator[tuple[str, str]]:
 def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
     begun: list[bytes] = []
     for chunk in chunks:
-        *whole, rest = chunk.split(b"\n")
-        for line in whole:
+        *complete, rest = chunk.split(b"\n")
+        for line in complete:
             begun.append(line)
             try:
                 yield b"".join(begun).removesuffix(b"\r").decode("utf-8")
