@@ -146,10 +146,10 @@ def test_every_exception_of_ours_says_what_to_do_on_one_line() -> None:
     assert str(errors.InputError("is wrong", line=3)) == "is wrong"
 
 
-def test_names_that_a_user_imports_exist_and_are_sorted() -> None:
+def test_names_that_a_user_imports_exist() -> None:
     import tachograph
 
-    assert sorted(tachograph.__all__) == list(tachograph.__all__)
+    assert len(set(tachograph.__all__)) == len(tachograph.__all__) > 40
     assert [name for name in tachograph.__all__ if not hasattr(tachograph, name)] == []
 
 

@@ -164,8 +164,10 @@ def _how(workers: Sequence[Any]) -> str:
 
 
 def _end(pool: ProcessPoolExecutor, workers: Sequence[Any]) -> None:
-    """End every worker: those that work by a signal, and by force where that does not help."""
-    pool.shutdown(wait=False, cancel_futures=True)
+    """End every worker: those that work by a signal, and by force where that does not help.
+
+    The pool is shut down last, and waited for: its thread, left to the end of the process, would find its pipe closed.
+    """
     for worker in workers:
         if worker.is_alive():
             worker.terminate()
@@ -175,7 +177,7 @@ def _end(pool: ProcessPoolExecutor, workers: Sequence[Any]) -> None:
     for worker in workers:
         if worker.is_alive():
             worker.kill()
-    pool.shutdown()
+    pool.shutdown(cancel_futures=True)
 
 
 @contextlib.contextmanager
