@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..evidence.checking.check import examine
-from ..evidence.files.folder import Held, stage_in
+from ..evidence.files.folder import SignalsBlocked, staging_directory
 from ..evidence.recording import index
 from ..evidence.recording.record import record_run
 from ..evidence.tasks.task import build, load_task
@@ -63,7 +63,7 @@ def begin(folder: Path, version: str) -> Begun:
             _put(stage / item.place, item.text(**values))
             begun.created.append((_relative(target, folder), item.words))
         begun.runs = _record(stage)
-        with Held():
+        with SignalsBlocked():
             _move(stage, folder, top)
     return begun
 
@@ -99,13 +99,13 @@ def _staged(folder: Path) -> Iterator[Path]:
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with stage_in(folder, ".tachograph-init-") as stage:
+        with staging_directory(folder, ".tachograph-init-") as stage:
             yield stage
         made = []
     except OSError as error:
         raise _unwritable(folder, error) from error
     finally:
-        with Held():
+        with SignalsBlocked():
             for place in made:
                 with contextlib.suppress(OSError):
                     place.rmdir()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..evidence.checking.workers import each
-from ..evidence.files.folder import Held, alone_in, made_here, stage_in
+from ..evidence.files.folder import SignalsBlocked, directory_lock, staging_directory, staging_folders
 from ..evidence.files.manifest import STATE
 from ..evidence.recording.index import UNFINISHED, raise_unreadable
 from ..fail.errors import InputError, OutputError, RecordError
@@ -86,7 +86,7 @@ def write_site(
         place.parent.mkdir(parents=True, exist_ok=True)
         with _locked(place):
             _refuse_foreign(place, out)
-        with stage_in(place.parent, f".{place.name}-new-") as fresh:
+        with staging_directory(place.parent, f".{place.name}-new-") as fresh:
             made = _write(runs, folders, fresh, root, tell)
             with _locked(place):
                 _refuse_foreign(place, out)  # what came meanwhile
@@ -193,8 +193,8 @@ def _listed(place: Path) -> dict[str, Any] | None:
 @contextlib.contextmanager
 def _locked(place: Path) -> Iterator[None]:
     """Hold the lock on a place for a site, signals deferred, after cleaning up what a killed process left there."""
-    with Held(), alone_in(place.parent):
-        for old in made_here(place.parent, f".{place.name}-old-"):
+    with SignalsBlocked(), directory_lock(place.parent):
+        for old in staging_folders(place.parent, f".{place.name}-old-"):
             if old.is_symlink() or not old.is_dir() or (_files(old) and _listed(old) is None):
                 continue  # none of ours
             if _files(old) and not os.path.lexists(place):

@@ -75,19 +75,23 @@ _KEYS: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def line_of(entry: Line) -> str:
-    """An entry as it stands in the file."""
+    """Return an entry as one line of the file."""
     return canonical_json.encode(entry) + "\n"
 
 
 def digest_of(manifest: bytes) -> str:
-    """The digest that an entry names a manifest by. Raises ValueError where it is none."""
+    """Return the digest by which an entry names a manifest. Raises ValueError if it is no manifest."""
     return canonical_json.digest(manifests.stable(manifests.read(manifest)))
 
 
 @dataclass
 class History:
-    """What the accepted changes of a project say: by run, the line and states it was last accepted with, and the
-    states that lines left, each with the line that did. `wrong` has a line for each one that cannot be read so.
+    """The accepted changes of a project.
+
+    Attributes:
+        stands: by run, the number of its last line, and the manifest digests before and after it.
+        left: by run, the digests that were replaced, each with the number of the line that replaced it.
+        wrong: one message for each line that cannot be read or does not follow from those before it.
     """
 
     stands: dict[str, tuple[int, str, str]] = field(default_factory=dict)
@@ -95,7 +99,7 @@ class History:
     wrong: list[str] = field(default_factory=list)
 
     def add(self, number: int, entry: Line) -> None:
-        """Take the next entry."""
+        """Add the next entry."""
         run, before, after = entry["run"], entry["manifest"]["before"], entry["manifest"]["after"]
         gone = self.left.setdefault(run, {})
         if before in gone:
@@ -109,39 +113,39 @@ class History:
 
 
 def history(root: Path) -> History:
-    """The accepted changes of a project, none where there is no file."""
-    found = History()
+    """Return the accepted changes of a project; none if there is no file."""
+    accepted = History()
     try:
         text = (root / ACCEPTED).read_bytes()
     except FileNotFoundError:
-        return found
+        return accepted
     except OSError as error:
-        found.wrong.append(f"{ACCEPTED}: cannot be read ({type(error).__name__}); check its permission")
-        return found
+        accepted.wrong.append(f"{ACCEPTED}: cannot be read ({type(error).__name__}); check its permission")
+        return accepted
     *lines, rest = text.split(b"\n")
     for number, line in enumerate(lines, start=1):
         entry = _entry(line)
         if isinstance(entry, str):
-            found.wrong.append(f"{ACCEPTED}:{number}: {entry}; restore the line or take it out")
+            accepted.wrong.append(f"{ACCEPTED}:{number}: {entry}; restore the line or take it out")
         else:
-            found.add(number, entry)
+            accepted.add(number, entry)
     if rest:
-        found.wrong.append(f"{ACCEPTED}:{len(lines) + 1}: is cut off; restore the line or take it out")
-    return found
+        accepted.wrong.append(f"{ACCEPTED}:{len(lines) + 1}: is cut off; restore the line or take it out")
+    return accepted
 
 
 def problems(root: Path) -> list[str]:
-    """One line for each thing wrong with the accepted changes of a project; none where there is no file."""
-    said = history(root)
+    """Return one line for each thing wrong with the accepted changes of a project; none if there is no file."""
+    accepted = history(root)
     out = [
-        _held_against_run(root, run, number, after, said.left[run])
-        for run, (number, _, after) in sorted(said.stands.items())
+        _held_against_run(root, run, number, after, accepted.left[run])
+        for run, (number, _, after) in sorted(accepted.stands.items())
     ]
-    return said.wrong + [line for line in out if line is not None]
+    return accepted.wrong + [line for line in out if line is not None]
 
 
 def _entry(line: bytes) -> Line | str:
-    """An entry, or what is wrong with its line."""
+    """Return the entry of a line, or what is wrong with the line."""
     try:
         entry: Line = json.loads(line)
         written = isinstance(entry, dict) and line_of(entry).encode("utf-8") == line + b"\n"
@@ -166,19 +170,19 @@ def _held_against_run(root: Path, run: str, number: int, after: str, left: dict[
     if not inside or not (root / run / MANIFEST).is_file():
         return f"{ACCEPTED}:{number}: its run {run[:200]} is gone; restore the run or take its lines out"
     try:
-        now = digest_of((root / run / MANIFEST).read_bytes())
+        current = digest_of((root / run / MANIFEST).read_bytes())
     except (OSError, ValueError):
-        return None  # the run's own trouble, which is told elsewhere
-    if now == after or now not in left:
+        return None  # a check of the run itself reports it
+    if current == after or current not in left:
         return None
     return (
-        f"{ACCEPTED}:{left[now]}: says that {run} was accepted as another, but it stands as before; restore the run, "
-        "or take the line out"
+        f"{ACCEPTED}:{left[current]}: says that {run} was accepted as another, but it stands as before; "
+        "restore the run, or take the line out"
     )
 
 
 def append(root: Path, entries: Sequence[Line]) -> None:
-    """Add entries, durable when this returns. Raises OutputError."""
+    """Append entries to the file, durable when this returns. Raises OutputError."""
     path = root / ACCEPTED
     text = "".join(map(line_of, entries)).encode("utf-8")
     try:

@@ -27,8 +27,12 @@ class Folder:
     """`DIR.partial/` under a lock, and its way to `DIR`.
 
     The lock is on the folder itself, so that it holds from the first byte until the folder has its final
-    name and nothing is left to clear away. `resume` says that an unfinished run is to be gone on with: its
-    journal and its private mounts stay. Without it such a run is not touched.
+    name and no lock file is left behind.
+
+    Args:
+        out: the folder that the run is to have.
+        resume: continue an unfinished run, whose journal and private mounts stay; without it, an unfinished
+            run there is refused.
     """
 
     def __init__(self, out: Path, *, resume: bool = False) -> None:
@@ -74,7 +78,7 @@ class Folder:
 
     @property
     def partial(self) -> Path:
-        """The folder of the run under way. Raises OutputError where that is not the locked one any more."""
+        """The folder of the run under way. Raises OutputError if it is no longer the locked one."""
         if self._lock >= 0 and not self._is_ours(self._lock):
             raise OutputError(
                 f"{self.shown}.partial: was moved, removed or replaced while the run was under way; "
@@ -84,13 +88,13 @@ class Folder:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the run is over and its four files are written: what is left to do is to put them in place."""
+        """Whether the run is over and its four files are written, so that they only have to be put in place."""
         return self._resume and self._is_finished()
 
     def _is_finished(self) -> bool:
-        """Whether a run that was kept in a journal left it behind, which it does when all else is on the disk.
+        """Return whether a run with a journal has removed it, which it does once all else is on the disk.
 
-        One that was not kept may have its files here too, but may also have missed what it was expected to be.
+        A run without a journal may have its files here too, but may have missed what its task expects.
         """
         if (self.partial / JOURNAL).exists():
             return False
@@ -108,15 +112,15 @@ class Folder:
             raise OutputError(f"{shown}: holds files that are no run's; name a new folder or clear it")
 
     def _tidy(self) -> None:
-        """Put a finish right that was cut between its two renames, or after them."""
-        with _swapping(self.out.parent):
+        """Complete a finish that was cut off between its two renames, or after them."""
+        with directory_lock(self.out.parent):
             if self._old.is_dir() and not self.out.exists():
                 self._old.rename(self.out)
             elif self._old.is_dir():
                 shutil.rmtree(self._old)
 
     def _clear(self) -> None:
-        """Remove what a run that died has left: it is made again, or answered from its journal."""
+        """Remove the files of a run that died: they are made again; keep what resuming it needs."""
         for path in self.partial.iterdir():
             if path.name == MOUNTS:
                 if not self._resume:
@@ -125,7 +129,7 @@ class Folder:
                 path.unlink()
 
     def _take_lock(self) -> int:
-        """A descriptor of `partial` that holds the lock. Whoever finishes renames the folder: then again."""
+        """Return a descriptor of `partial` that holds its lock; try again if a finishing process renamed the folder."""
         while True:
             self.partial.mkdir(exist_ok=True)
             try:
@@ -145,7 +149,7 @@ class Folder:
             os.close(lock)
 
     def _is_ours(self, lock: int) -> bool:
-        """Whether the folder of that descriptor still has its name."""
+        """Return whether the folder of a descriptor still has its name."""
         try:
             return os.path.samestat(os.fstat(lock), os.lstat(self._partial))
         except FileNotFoundError:
@@ -155,7 +159,7 @@ class Folder:
         self._leave(keep=self._keep)
 
     def _leave(self, *, keep: bool) -> None:
-        """Let go; without `keep` nothing that was made here stays."""
+        """Release the lock; without `keep`, also remove every folder made here."""
         if self._lock >= 0:
             if not keep and self._is_ours(self._lock):
                 shutil.rmtree(self._partial, ignore_errors=True)
@@ -166,7 +170,7 @@ class Folder:
                 path.rmdir()  # only where it is empty
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Remove everything on exit."""
         self._keep = False
 
     def keep_as(self, place: Path) -> Path:
@@ -180,13 +184,13 @@ class Folder:
         return place
 
     def finish(self) -> None:
-        """Put the folder in place: fsync, then rename, the old one aside first."""
+        """Put the folder in place: fsync, move the old one aside, rename."""
         _sync(self.partial / MANIFEST)
         _sync(self.partial)
         # from here on the four files are the run
         _drop_journal(self.partial)
         _sync(self.partial)
-        with _swapping(self.out.parent):
+        with directory_lock(self.out.parent):
             shutil.rmtree(self._old, ignore_errors=True)
             if self.out.exists():
                 self.out.rename(self._old)
@@ -201,7 +205,7 @@ def _drop_journal(folder: Path) -> None:
 
 
 def _absolute(out: Path) -> Path:
-    """Where the folder of a run really stands, behind links."""
+    """Return the folder of a run with links resolved. Raises OutputError."""
     try:
         place = out.resolve()
     except (OSError, RuntimeError, ValueError) as error:
@@ -211,17 +215,17 @@ def _absolute(out: Path) -> Path:
     return place
 
 
-class Held:
-    """Ctrl-C and SIGTERM wait until the block is over, so that what is done in it is done whole.
+class SignalsBlocked:
+    """Block Ctrl-C and SIGTERM in a `with` block, so that it is not left half-way.
 
-    `let_in` is for a place in it where one that came may end it: what is cleaned up then is not disturbed either.
+    `allow_pending()` delivers a deferred signal at a safe point; clean-up runs with signals blocked again.
     """
 
     def __enter__(self) -> Self:
         self._before: Any = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        except BaseException:  # of one that came just before
+        except BaseException:  # raised by the handler of a signal that came just before
             signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
             raise
         return self
@@ -229,8 +233,8 @@ class Held:
     def __exit__(self, *_: object) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
-    def let_in(self) -> None:
-        """Raise what a signal that waits raises."""
+    def allow_pending(self) -> None:
+        """Deliver a signal that came in the block; its handler may raise."""
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
         finally:
@@ -238,8 +242,8 @@ class Held:
 
 
 @contextlib.contextmanager
-def alone_in(parent: Path) -> Iterator[None]:
-    """Alone among those who rename folders in `parent`, for a moment."""
+def directory_lock(parent: Path) -> Iterator[None]:
+    """Hold the lock on `parent`, which every process takes before it renames folders in it."""
     fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -248,25 +252,21 @@ def alone_in(parent: Path) -> Iterator[None]:
         os.close(fd)
 
 
-_swapping = alone_in
-
-
 @contextlib.contextmanager
-def stage_in(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new folder in `parent` to make something in, which is gone in the end.
+def staging_directory(parent: Path, prefix: str) -> Iterator[Path]:
+    """Yield a new folder in `parent`, which is removed in the end.
 
-    It is locked as long as its process lives, so that what killed processes left of such folders is known and
-    goes too.
+    It is locked as long as its process lives, so that folders left by killed processes are recognised and removed.
     """
     stage, lock = None, -1
     try:
-        with Held(), alone_in(parent):
+        with SignalsBlocked(), directory_lock(parent):
             _clear_stale(parent, prefix)
             stage = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             lock = _locked(stage)
         yield stage
     finally:
-        with Held():
+        with SignalsBlocked():
             if stage is not None:
                 shutil.rmtree(stage, ignore_errors=True)
             if lock >= 0:
@@ -274,21 +274,21 @@ def stage_in(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def _clear_stale(parent: Path, prefix: str) -> None:
-    for stage in made_here(parent, prefix):
+    for stage in staging_folders(parent, prefix):
         with contextlib.suppress(OSError):  # its process lives, or it is no folder: not ours to remove
             lock = _locked(stage)
             shutil.rmtree(stage, ignore_errors=True)
             os.close(lock)
 
 
-def made_here(parent: Path, prefix: str) -> list[Path]:
-    """What is in `parent` under a name that `mkdtemp` gives."""
+def staging_folders(parent: Path, prefix: str) -> list[Path]:
+    """Return the paths in `parent` that have a name as `mkdtemp` gives."""
     name = re.compile(re.escape(prefix) + "[a-z0-9_]{8}")
     return sorted(path for path in parent.iterdir() if name.fullmatch(path.name))
 
 
 def _locked(folder: Path) -> int:
-    """A descriptor of a folder that holds its lock. Raises BlockingIOError where another process has it."""
+    """Return a descriptor of a folder that holds its lock. Raises BlockingIOError if another process has it."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The differences of two JSON values, leaf by leaf, in the order in which a reader meets them."""
+"""Compare two JSON values leaf by leaf, in the order in which a reader meets them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...runtime.formats.json_pointer import escape_pointer
 
 
 class _Absent:
-    """What stands on the side of a difference that has nothing there. There is one of it, in any process."""
+    """The side of a difference that has no value. There is one of it in every process, pickled or not."""
 
     def __reduce__(self) -> str:
         return "ABSENT"
@@ -19,7 +19,7 @@ ABSENT: Final = _Absent()
 
 
 def differences(a: Any, b: Any, pointer: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """(JSON Pointer, left, right) of every leaf that differs; the order of keys is theirs, the chain last."""
+    """Yield (JSON Pointer, left, right) of every leaf that differs, in reading order; `prev` comes last."""
     if isinstance(a, dict) and isinstance(b, dict):
         for key in sorted({*a, *b}, key=_weight):
             left, right = a.get(key, ABSENT), b.get(key, ABSENT)

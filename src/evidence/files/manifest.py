@@ -33,7 +33,14 @@ FILES: Final = (STATE, TRACE, REPORT, MANIFEST)
 
 
 def build(run_line: Line, end_line: Line, head: str, artifacts: dict[str, str]) -> Line:
-    """The manifest without its volatile keys. `head` is the SHA-256 of the ledger's last line."""
+    """Return the manifest without its volatile keys.
+
+    Args:
+        run_line: the first line of the ledger.
+        end_line: its last line.
+        head: SHA-256 of the last line.
+        artifacts: SHA-256 of ledger, trace and report by file name.
+    """
     return {
         "schema": SCHEMA,
         "schemas": {"ledger": LEDGER_SCHEMA, "trace": TRACE_SCHEMA, "report": REPORT_SCHEMA},
@@ -51,7 +58,7 @@ def build(run_line: Line, end_line: Line, head: str, artifacts: dict[str, str]) 
 
 
 def volatile(root: Path | None, wall_clock_seconds: float, durability: str = "off") -> Line:
-    """The facts of this recording that ledger and inputs do not give."""
+    """Return the volatile keys: facts of this recording that do not follow from ledger and inputs."""
     return {
         "timestamp": wall_now(),
         "wall_clock_seconds": round(wall_clock_seconds, 3),
@@ -65,18 +72,20 @@ def volatile(root: Path | None, wall_clock_seconds: float, durability: str = "of
 
 
 def render(manifest: Line) -> bytes:
-    """The file: sorted, indented, so that a reviewer reads a change line by line."""
+    """Return the bytes of the file: sorted and indented, so that a reviewer reads a change line by line."""
     return (
         json.dumps(manifest, ensure_ascii=False, allow_nan=False, sort_keys=True, indent=2) + "\n"
     ).encode("utf-8")
 
 
 def read(data: bytes) -> Line:
-    """A manifest from its file. Raises ValueError where it is not as `render` writes it."""
+    """Return the manifest of a file. Raises ValueError if the file is not as `render` writes it."""
     try:
         manifest = json.loads(data)
-        whole = isinstance(manifest, dict) and manifest.keys() >= set(VOLATILE) and render(manifest) == data
-        if not whole:
+        is_canonical = (
+            isinstance(manifest, dict) and manifest.keys() >= set(VOLATILE) and render(manifest) == data
+        )
+        if not is_canonical:
             raise ValueError("not as it was written")
         stable(manifest)
     except RecursionError:
@@ -85,7 +94,7 @@ def read(data: bytes) -> Line:
 
 
 def stable(manifest: Line) -> str:
-    """Canonical text of a manifest without its volatile keys."""
+    """Return the canonical text of a manifest without its volatile keys."""
     return canonical_json.encode({key: value for key, value in manifest.items() if key not in VOLATILE})
 
 
@@ -93,8 +102,7 @@ _SHA: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 def code_of(root: Path | None) -> Line:
-    """What made a run: `git_sha`, the commit checked out at `root`, null without one, and `package`, the
-    digest of this package's own sources.
+    """Return the code behind a run: `git_sha`, the commit checked out at `root` or None, and `package`, its digest.
 
     Git itself is not run: its configuration can name programs, and a run may have written it.
     """
@@ -102,7 +110,7 @@ def code_of(root: Path | None) -> Line:
 
 
 def _head(root: Path) -> str | None:
-    """The commit that HEAD names, read from the files that git keeps it in."""
+    """Return the commit that HEAD names, read from the files that git keeps it in; None without one."""
     try:
         folder = next(path / ".git" for path in (root, *root.parents) if (path / ".git").exists())
         if folder.is_file():  # a worktree of its own
@@ -115,14 +123,14 @@ def _head(root: Path) -> str | None:
         places = [folder, folder / _short(common).strip()] if common.is_file() else [folder]
         for place in places:
             if ".." not in name.split("/") and (place / name).is_file():
-                found = _short(place / name).strip()
-                return found if _SHA.fullmatch(found) else None
+                commit = _short(place / name).strip()
+                return commit if _SHA.fullmatch(commit) else None
         packed = [
             _short(place / "packed-refs", 1 << 22) for place in places if (place / "packed-refs").is_file()
         ]
         lines = [line.split(" ") for text in packed for line in text.splitlines()]
-        found = next((words[0] for words in lines if words[1:] == [name]), "")
-        return found if _SHA.fullmatch(found) else None
+        commit = next((words[0] for words in lines if words[1:] == [name]), "")
+        return commit if _SHA.fullmatch(commit) else None
     except (OSError, UnicodeDecodeError, StopIteration):
         return None
 

@@ -15,7 +15,7 @@ from .report import Report
 
 
 def run_files(folder: Path, name: str) -> dict[str, bytes]:
-    """The four files of a run by name. Raises RecordError for a missing or a foreign file."""
+    """Return the four files of a run by name. Raises RecordError for a missing or a foreign file."""
     if not folder.is_dir():
         raise RecordError("there is no such run", file=name, remedy="record it with `tachograph run TASK`")
     out = {}
@@ -43,9 +43,10 @@ def run_files(folder: Path, name: str) -> dict[str, bytes]:
 
 
 def rebuild(state: bytes, name: str) -> dict[str, bytes]:
-    """The three other files from a ledger alone; the manifest comes without its volatile keys.
+    """Return the three other files, derived from a ledger alone; the manifest comes without its volatile keys.
 
-    Raises RecordError where the ledger is none.
+    Raises:
+        RecordError: the lines are no ledger.
     """
     try:
         lines = list(ledger.read(state, name))

@@ -1,7 +1,7 @@
 """`run_report.md`: a run for a person in a pull request, rendered from the ledger alone.
 
-Text from models and tools is inert here: it can forge neither a heading, a row, a link, an image, markup nor
-a terminal sequence.
+Text from models and tools is escaped: it can forge neither a heading, a row, a link, an image, markup nor a
+terminal sequence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_DIAGRAM_STEPS: Final = 40
 
 
 class Report:
-    """Builds a report from the lines of one ledger, in order: `step` for each step, then `end`."""
+    """Build a report from the lines of one ledger, in order: `step` for each step, then `end`."""
 
     def __init__(self, run_line: Line) -> None:
         self._run = run_line
@@ -33,6 +33,7 @@ class Report:
         self._links: dict[str, str] = {}  # as many as the policy has lines
 
     def step(self, line: Line) -> None:
+        """Add the rows, denials, failures and arrows of a step."""
         index = line["step_index"]
         mode = line["failure_mode"] or ""
         decisions = line["policy_decisions"]
@@ -44,10 +45,10 @@ class Report:
             if arrows:
                 self._arrows.append(f"    gate --x model: {index} deny {decisions[0]['rule_id']}")
         elif output is None or output["problem"] is not None:
-            said = (
+            reply = (
                 "*no reply*" if output is None else f"*no usable reply: {escape_markdown(output['problem'])}*"
             )
-            self._row(index, said, None, str(len(line["llm_attempts"])), mode)
+            self._row(index, reply, None, str(len(line["llm_attempts"])), mode)
         elif not line["intended_tool_calls"]:
             self._row(index, "*answer*", None, "", mode)
             if arrows:
@@ -63,21 +64,21 @@ class Report:
                     f" Policy line: {self._link(decision['at'])}."
                 )
         for error in line["errors"]:
-            what = ", ".join(
+            details = ", ".join(
                 f"{key} {escape_markdown(str(error[key]))}" for key in sorted(error) if key != "position"
             )
-            self._failures.append(f"- Step {index}, {_place(error['position'], line)}: {what}.")
+            self._failures.append(f"- Step {index}, {_place(error['position'], line)}: {details}.")
 
     def _call(self, index: int, call: Line, result: Line, own: list[Line], mode: str, arrows: bool) -> None:
         arguments = call.get("arguments_text") if call["arguments"] is None else _text(call["arguments"])
         attempts = ", ".join(attempt["outcome"] for attempt in result["attempts"])
         count = f"{len(result['attempts'])} ({attempts})" if attempts else "none"
-        what = f"{code_span(call['name'], 64)} {code_span(arguments or '')}"
+        text = f"{code_span(call['name'], 64)} {code_span(arguments or '')}"
         if not own:
-            self._row(index, what, None, "not reached", mode)
+            self._row(index, text, None, "not reached", mode)
             return
         worst = next((d for d in own if d["decision"] == "deny"), own[0])
-        self._row(index, what, worst, count, mode)
+        self._row(index, text, worst, count, mode)
         if arrows:
             tool = self._alias(call["name"])
             self._arrows.append(f"    model ->> gate: {index} {_word(call['name'])}")
@@ -87,28 +88,27 @@ class Report:
                 self._arrows.append(f"    gate --x model: deny {worst['rule_id']}")
 
     def _alias(self, name: str) -> str:
-        """A tool's name in the diagram: numbered, so that no name is a word of Mermaid's or another tool's."""
+        """Return the alias of a tool in the diagram: numbered, so that it is no word of Mermaid's or another tool's."""
         return self._tools.setdefault(name, f"t{len(self._tools) + 1}")
 
-    def _row(self, index: int, what: str, decision: Line | None, attempts: str, mode: str) -> None:
+    def _row(self, index: int, call: str, decision: Line | None, attempts: str, mode: str) -> None:
         if decision is None:
-            self._rows.append(f"| {index} | {what} | | | {attempts} | {mode} |")
+            self._rows.append(f"| {index} | {call} | | | {attempts} | {mode} |")
             return
-        said = f"{decision['decision']}, `{decision['rule_id']}`"
+        verdict = f"{decision['decision']}, `{decision['rule_id']}`"
         if "approval" in decision:
-            said += f", {_person(decision['approval'])}"
+            verdict += f", {_person(decision['approval'])}"
         self._rows.append(
-            f"| {index} | {what} | {said} | {self._link(decision['at'])} | {attempts} | {mode} |"
+            f"| {index} | {call} | {verdict} | {self._link(decision['at'])} | {attempts} | {mode} |"
         )
 
     def _link(self, at: str) -> str:
-        found = self._links.get(at)
-        if found is None:
-            found = self._links[at] = _link(at)
-        return found
+        if at not in self._links:
+            self._links[at] = _link(at)
+        return self._links[at]
 
     def end(self, line: Line) -> str:
-        """The whole report. The last line of the ledger closes it."""
+        """Return the whole report, completed by the last line of the ledger."""
         run, totals = self._run, line["totals"]
         title = run["task"]["id"] if run["task"] is not None else run["run_id"]
         reason = line["terminal_reason"]
@@ -210,12 +210,12 @@ class Report:
 
 
 def _word(name: str) -> str:
-    """A tool's name as a label of the diagram."""
+    """Return a tool's name as a label of the diagram."""
     return "".join(c for c in name if c.isascii() and (c.isalnum() or c in "_-"))[:24] or "unnamed"
 
 
 def _link(at: str) -> str:
-    """`policy/v1.yaml:4` as a link to that line, relative to the report's folder `runs/KIND/NAME/`."""
+    """Return `policy/v1.yaml:4` as a link to that line, relative to the report's folder `runs/KIND/NAME/`."""
     file, _, line = at.rpartition(":")
     if not line.isdigit() or not re.fullmatch(r"[A-Za-z0-9_./-]+", file):
         return escape_markdown(at)
@@ -223,7 +223,7 @@ def _link(at: str) -> str:
 
 
 def _place(position: str, line: Line) -> str:
-    """A position within a step in words: `m.2` is the model's second attempt, `i0.1` the first of call 0."""
+    """Return a position within a step in words: `m.2` is the model's second attempt, `i0.1` the first of call 0."""
     where, _, attempt = position.partition(".")
     calls = line["intended_tool_calls"]
     who = "the model"
@@ -237,12 +237,14 @@ def _text(value: Any) -> str:
 
 
 def _quote(text: str) -> list[str]:
-    """Foreign text of several lines as a block quote; each line is inert on its own."""
+    """Return untrusted text of several lines as a block quote; each line is escaped on its own."""
     lines = truncate(text, MAX_ANSWER).replace("\r\n", "\n").split("\n")
     return [f"> {escape_markdown(line, MAX_ANSWER)}" for line in lines]
 
 
-def _person(said: Line) -> str:
-    """What a person said, who and why."""
-    words = [escape_markdown(text, limit) for text, limit in ((said["by"], 64), (said["why"], 200)) if text]
-    return f"a person said {said['answer']}" + (f" ({': '.join(words)})" if words else "")
+def _person(approval: Line) -> str:
+    """Return what a person answered, who and why."""
+    words = [
+        escape_markdown(text, limit) for text, limit in ((approval["by"], 64), (approval["why"], 200)) if text
+    ]
+    return f"a person said {approval['answer']}" + (f" ({': '.join(words)})" if words else "")

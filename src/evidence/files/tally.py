@@ -10,7 +10,7 @@ from ...tracing.spans import Span
 
 
 class Tally:
-    """The facts of a run that `expected` may name, counted as lines and spans come."""
+    """Count the facts of a run that `expected` may name, line by line."""
 
     def __init__(self) -> None:
         self.ending: str | None = None
@@ -19,6 +19,7 @@ class Tally:
         self.span_counts: Counter[str] = Counter()
 
     def line(self, line: Line) -> None:
+        """Count the next line of the ledger."""
         if line["type"] == "end":
             self.ending = line["terminal_reason"]
         elif line["type"] == "step":
@@ -29,4 +30,5 @@ class Tally:
                 self.modes.append(line["failure_mode"])
 
     def spans(self, spans: Iterable[Span]) -> None:
+        """Count more spans, by name."""
         self.span_counts.update(span.name for span in spans)

@@ -1,4 +1,4 @@
-"""Ledger lines -> ledger, trace and report, as the lines come: into files or into memory."""
+"""Write ledger, trace and report from ledger lines as they come, into files or into memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .manifest import MANIFEST, REPORT, STATE, TRACE
 from .report import Report
 from .tally import Tally
 
-# a run's files are whole or not at all, so nothing is gained by writing often
+# bytes; an unfinished run's files are thrown away, so nothing is gained by writing often
 _BUFFER: Final = 1 << 16
 
 
@@ -38,7 +38,7 @@ class _Digested:
         self._sha.update(data)
 
     def close(self) -> str:
-        """Make it durable; returns the digest. What is in memory stays readable."""
+        """Make the file durable and return its digest. What is in memory stays readable."""
         if self._durable:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -46,17 +46,17 @@ class _Digested:
         return self._sha.hexdigest()
 
     def abandon(self) -> None:
-        with contextlib.suppress(OSError):  # what is lost was lost before
+        with contextlib.suppress(OSError):  # a write failed before, and has been reported
             self._file.close()
 
     def content(self) -> bytes:
-        """What a file in memory holds."""
+        """Return the content of a file in memory."""
         assert isinstance(self._file, BytesIO)
         return self._file.getvalue()
 
 
 class Writer:
-    """Turns ledger lines into ledger, trace and report in a folder, or in memory where there is none."""
+    """Write ledger, trace and report from ledger lines, into a folder or (None) into memory."""
 
     def __init__(self, folder: Path | None) -> None:
         self._state, self._trace_file, self._report_file = (
@@ -73,7 +73,7 @@ class Writer:
         self.tally = Tally()
 
     def line(self, line: Line, text: str) -> None:
-        """Take the next line. The end line completes trace and report."""
+        """Write the next line, given as data and as its canonical text. The end line completes trace and report."""
         data = text.encode("utf-8")
         self._state.write(data + b"\n")
         self.tally.line(line)
@@ -119,12 +119,12 @@ class Writer:
         return manifest.build(self._run_line, self._end_line, self._head, artifacts)
 
     def close(self) -> None:
-        """Let go of the files, finished or not."""
+        """Close the files, finished or not."""
         for file in (self._state, self._trace_file, self._report_file):
             file.abandon()
 
     def contents(self) -> dict[str, bytes]:
-        """The three files of a writer in memory, by name."""
+        """Return the three files of a writer in memory, by name."""
         return {
             STATE: self._state.content(),
             TRACE: self._trace_file.content(),
@@ -133,7 +133,7 @@ class Writer:
 
 
 def derive(agent: Agent, config: RunConfig) -> tuple[dict[str, bytes], Tally]:
-    """Perform a run and return its four files, with what it amounts to; nothing is written.
+    """Perform a run and return its four files and its tally; nothing is written to disk.
 
     The manifest is canonical and without its volatile keys.
     """

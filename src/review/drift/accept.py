@@ -20,7 +20,7 @@ from ...evidence.checking.check import by_gravity
 from ...evidence.checking.compare import Findings
 from ...evidence.checking.drift import counted
 from ...evidence.files import accepted, manifest
-from ...evidence.files.folder import Folder, Held
+from ...evidence.files.folder import Folder, SignalsBlocked
 from ...evidence.files.manifest import FILES, MANIFEST
 from ...evidence.recording import index
 from ...fail.errors import InputError, OutputError
@@ -137,10 +137,10 @@ def accept(root: Path, changes: Sequence[Change]) -> list[Line]:
     entries = needs_line(root, changes)
     done: list[Change] = []
     folders = []
-    with Held() as held, contextlib.ExitStack() as stack:
+    with SignalsBlocked() as signals, contextlib.ExitStack() as stack:
         for one in changes:
             folders.append((one, _written(stack, one, root)))
-            held.let_in()
+            signals.allow_pending()
         try:
             for one, folder in folders:
                 folder.finish()

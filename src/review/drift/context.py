@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ...evidence.checking.compare import Findings
 from ...evidence.checking.drift import Divergence, counted
+from ...runtime.formats.json_pointer import parse
 
 _AT: Final = re.compile(r"([A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)*):([0-9]{1,7})")
 _MAX_POLICY: Final = 1 << 20
@@ -39,7 +40,7 @@ def facts_of(found: Findings, item: Divergence, root: Path) -> list[tuple[str, s
 
 def _call_number(item: Divergence, then: Any, now: Any) -> int | None:
     """Return which call of its step a difference is about."""
-    parts = item.pointer.split("/")[1:]
+    parts = parse(item.pointer)
     at = int(parts[1]) if len(parts) > 1 and parts[1].isdecimal() else None
     if not parts or parts[0] not in ("policy_decisions", "tool_results", "intended_tool_calls") or at is None:
         return None

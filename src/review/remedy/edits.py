@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from ...runtime.formats.json_pointer import parse
 from ...runtime.policy.policy import Policy
 
 ADD: Final = "add"
@@ -95,14 +96,14 @@ def change(
 
 
 def _value_at(data: Any, pointer: str) -> Any:
-    for part in pointer.split("/")[1:]:
+    for part in parse(pointer):
         data = data.get(part) if isinstance(data, dict) else None
     return data
 
 
 def _holder(data: Any, pointer: str, is_list: bool) -> Any:
     """Return what is at a pointer; if there is nothing, put an empty list or mapping there."""
-    parts = pointer.split("/")[1:]
+    parts = parse(pointer)
     for number, part in enumerate(parts, 1):
         data = data.setdefault(part, [] if is_list and number == len(parts) else {})
     return data

@@ -99,11 +99,10 @@ class EditPlan:
 
 
 def _contains(policy: Policy, pointer: str) -> bool:
-    data: Any = policy.data
-    for part in pointer.split("/")[1:]:
-        if not isinstance(data, dict) or part not in data:
-            return False
-        data = data[part]
+    try:
+        json_pointer.get(policy.data, pointer)
+    except (LookupError, TypeError, ValueError):  # a part above it is missing, or holds no entries
+        return False
     return True
 
 

@@ -23,7 +23,7 @@ MAX_TEXT: Final = 8_000_000
 TOO_BIG: Final = "integer beyond 2^53"
 
 
-# for text of ours, which has no space around it: `json.loads` would look for some
+# for canonical text, which has no space around it: `json.loads` would look for some
 _read: Final = json.JSONDecoder().raw_decode
 
 
@@ -56,7 +56,7 @@ class Fragment:
         return f"Fragment({self.text!r})"
 
     def value(self) -> Any:
-        """A fresh decoded copy, so that no reader can change another's."""
+        """Return a fresh decoded copy, so that no reader can change another's."""
         value, end = _read(self.text)
         if end != len(self.text):
             raise NotJson("not JSON")
@@ -64,7 +64,7 @@ class Fragment:
 
 
 def encode(value: Any) -> str:
-    """Canonical JSON text of dicts with str keys, lists, tuples, str, int, float, bool, None and Fragments.
+    """Return the canonical JSON of dicts with str keys, lists, tuples, str, int, float, bool, None and Fragments.
 
     Integral floats become integers, so that 1 and 1.0 are one. Raises NotJson for anything else.
     """
@@ -98,7 +98,7 @@ def _fragment(value: Any) -> Any:
 
 
 def freeze(value: Any, *, most: int | None = None) -> Fragment:
-    """The canonical text of `value`, of at most 128 levels and `most` values, as a Fragment. Raises NotJson."""
+    """Return a value as canonical text. Raises NotJson above 128 levels or `most` values, or if it is not JSON."""
     if most is not None and _holds_more(value, most):
         raise NotJson(f"more than {most:,} values")
     return Fragment(_checked(_emit(value, _MARGIN)))
@@ -172,7 +172,7 @@ def _emit_dict(value: dict[Any, Any], depth: int) -> str:
 
 
 def _emit_float(value: float) -> str:
-    """ECMAScript's Number::toString, which RFC 8785 asks for; Python's repr has the same digits."""
+    """Return a float as ECMAScript's Number::toString, which RFC 8785 asks for; repr has the same digits."""
     if not math.isfinite(value):
         raise NotJson("NaN or infinity")
     if value.is_integer():
@@ -181,12 +181,12 @@ def _emit_float(value: float) -> str:
         return repr(int(value))
     sign = "-" if value < 0 else ""
     mantissa, _, exponent = repr(abs(value)).partition("e")
-    whole, _, fraction = mantissa.partition(".")
+    integer, _, fraction = mantissa.partition(".")
     fraction = "" if fraction == "0" else fraction
-    digits = (whole + fraction).lstrip("0")
+    digits = (integer + fraction).lstrip("0")
     # the decimal point stands `point` digits after the first one
-    point = len(whole) + int(exponent or 0)
-    if whole == "0":
+    point = len(integer) + int(exponent or 0)
+    if integer == "0":
         point -= 1 + len(fraction) - len(fraction.lstrip("0"))
     if point > 0:
         return f"{sign}{digits[:point]}.{digits[point:]}"
@@ -219,7 +219,7 @@ _read_strictly: Final = json.JSONDecoder(
 
 
 def parse(text: str, *, most: int | None = None) -> Fragment:
-    """Foreign JSON text, read once and strictly, as canonical text.
+    """Read untrusted JSON strictly and return it as canonical text.
 
     Duplicate keys, NaN, infinities, lone surrogates, integers beyond 2^53, more than 128 levels, more than
     8,000,000 characters and more than `most` values are refused with NotJson.
@@ -242,14 +242,15 @@ def parse(text: str, *, most: int | None = None) -> Fragment:
 
 
 def digest(text: str | bytes) -> str:
-    """SHA-256 in hex; text is taken as UTF-8."""
+    """Return the SHA-256 in hex; text is encoded as UTF-8."""
     return hashlib.sha256(text.encode("utf-8") if isinstance(text, str) else text).hexdigest()
 
 
 def map_strings(value: Any, change: Callable[[str], str]) -> Any:
-    """A copy of plain data with every string, keys included, passed through `change`.
+    """Return a copy of plain data with `change` applied to every string, keys included.
 
-    Raises NotJson where two keys of an object become one.
+    Raises:
+        NotJson: two keys of an object become one.
     """
     if isinstance(value, str):
         return change(value)

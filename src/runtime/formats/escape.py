@@ -51,9 +51,9 @@ def quote_literal(text: str) -> str:
 
 
 def escape_terminal(text: str, limit: int | None = None) -> str:
-    """Return text for one line at a terminal, cut at `limit` characters once it is escaped.
+    r"""Return text for one line at a terminal, cut at `limit` characters once it is escaped.
 
-    Characters that are invisible, break lines or change how others are drawn become `\\u{...}`.
+    Characters that are invisible, break lines or change how others are drawn become `\u{...}`.
     """
     if not (text.isascii() and text.isprintable()):
         text = HIDDEN.sub(lambda match: f"\\u{{{ord(match[0]):x}}}", text)

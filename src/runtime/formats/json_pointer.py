@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 _INDEX: Final = re.compile(
@@ -21,11 +22,16 @@ def unescape_pointer(token: str) -> str:
 
 
 def parse(pointer: str) -> list[str]:
-    """Return the keys of a pointer; none for "", the whole document. Raises ValueError."""
+    """Return the keys of a pointer; none for "", the whole document. Raises ValueError if it is no pointer."""
     first, *tokens = pointer.split("/")
     if first:
         raise ValueError("a pointer begins with /")
     return [unescape_pointer(token) for token in tokens]
+
+
+def join(keys: Iterable[str | int]) -> str:
+    """Return the pointer that leads through `keys`."""
+    return "".join(f"/{escape_pointer(str(key))}" for key in keys)
 
 
 def get(data: Any, pointer: str) -> Any:

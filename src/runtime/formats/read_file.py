@@ -1,4 +1,4 @@
-"""A file that a person names, read without waiting and without end."""
+"""Read a file that a person names, without blocking and with a limit."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 class NotPlain(OSError):
-    """A folder, a FIFO, a device, or a name that no file can have."""
+    """The path is a folder, a FIFO, a device, or a name that no file can have."""
 
 
 def read_plain(path: str | Path, most: int) -> bytes:
-    """A file's bytes; of a longer one the first `most` + 1, which tells that it is. Raises OSError."""
+    """Return the bytes of a regular file; of one longer than `most` bytes, the first `most` + 1. Raises OSError."""
     try:
         # opening a FIFO would wait for a writer, and a device may give for ever
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Where the files that ship with the package stand, in a checkout and in an installed wheel."""
+"""Find the files that ship with the package, in a checkout and in an installed wheel."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def shipped(relative: str) -> Path:
-    """The shipped file or folder `relative` (`policy/v1.yaml`, `tools`, ...), whether or not it exists."""
+    """Return the path of a shipped file or folder such as `policy/v1.yaml` or `tools`, whether or not it exists."""
     inside = _PACKAGE / "_shipped"
     return (inside if inside.is_dir() else _PACKAGE.parent) / relative
 
 
 def project_root(start: Path) -> Path | None:
-    """The nearest folder at or above `start` that holds `policy/`, or None."""
+    """Return the nearest folder at or above `start` that holds `policy/`, or None."""
     for folder in (start, *start.parents):
         if (folder / "policy").is_dir():
             return folder
@@ -24,7 +24,7 @@ def project_root(start: Path) -> Path | None:
 
 
 def relative_to_root(path: Path, root: Path) -> str:
-    """`path` as a record names it: relative to the root with `/`, or the bare name where it lies outside."""
+    """Return a path as a record names it: relative to the root with `/`, or the bare name if it is outside."""
     try:
         return path.resolve().relative_to(root.resolve()).as_posix()
     except (ValueError, OSError, RuntimeError):  # outside, or no place at all: a loop of links
@@ -33,10 +33,10 @@ def relative_to_root(path: Path, root: Path) -> str:
 
 @lru_cache(maxsize=1)
 def package_digest() -> str:
-    """SHA-256 over the sources that decide how a run goes: those of `fail` and `runtime`, by name."""
-    whole = hashlib.sha256()
+    """Return the SHA-256 over the sources that decide how a run goes: those of `fail` and `runtime`, by name."""
+    sources = hashlib.sha256()
     for room in ("fail", "runtime"):
         for path in sorted((_PACKAGE / room).rglob("*.py")):
-            whole.update(f"{path.relative_to(_PACKAGE).as_posix()}\0".encode())
-            whole.update(hashlib.sha256(path.read_bytes()).digest())
-    return whole.hexdigest()
+            sources.update(f"{path.relative_to(_PACKAGE).as_posix()}\0".encode())
+            sources.update(hashlib.sha256(path.read_bytes()).digest())
+    return sources.hexdigest()

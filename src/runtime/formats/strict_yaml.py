@@ -17,10 +17,9 @@ from typing import Any, Final
 
 import yaml
 
+from . import yaml_syntax as syntax
 from .escape import quote_literal
-from .invisible_chars import CONTROL, INVISIBLE, JOINERS
 from .json_pointer import escape_pointer
-from .lazy_pattern import lazy_pattern
 
 __all__ = ["Document", "YamlError", "load"]
 
@@ -33,59 +32,6 @@ _INT_DIGITS: Final = 17  # with a sign; more cannot be in range, and converting 
 
 # PyYAML's own parser is several times slower, and used only where libyaml was not built in.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-_HIDDEN: Final = lazy_pattern(rf"[{CONTROL}{INVISIBLE}{JOINERS}](?<![\t\n])(?<!\r(?=\n))")
-# Emoji need the variation selectors in text; in a key they only make two keys look like one.
-_HIDDEN_IN_KEY: Final = lazy_pattern(rf"[{CONTROL}{INVISIBLE}{JOINERS}\ufe00-\ufe0f]")
-_INT: Final = re.compile(r"0|-?[1-9][0-9]*")
-_FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+")
-_WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None, "~": None, "": None}
-# A plain scalar can only be something else than text when it starts with one of these.
-_AMBIGUOUS_START: Final = frozenset("0123456789+-.~=<tTfFnNyYoO")
-# What YAML 1.1 or 1.2 takes for something else than text. A lone y or n stays text, as in all known readers.
-_AMBIGUOUS: Final = lazy_pattern(
-    r"""true|false|null|yes|no|on|off|=|<<|-
-      | [-+]?(?:[0-9][0-9_]*|0b[01_]+|0o[0-7_]+|0x[0-9a-f_]+)               # every way to write an integer
-      | [-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:e[-+]?[0-9]+)? # and a float
-      | [-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?                    # base 60
-      | [-+]?\.inf | \.nan
-      | [0-9]{4}-[0-9]{1,2}-[0-9]{1,2}                                      # dates and times
-        (?:(?:t|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]*)?
-           (?:[ \t]*(?:z|[-+][0-9]{1,2}(?::[0-9]{2})?))?)?""",
-    re.VERBOSE | re.IGNORECASE | re.ASCII,
-)
-
-_ANCHOR: Final = r"&[A-Za-z0-9_-]++(?=[ \t\r\n,\]}]|\Z)"
-_COMMENT: Final = r"(?<![^ \n])\#[^\n]*+"
-# What may stand between two scalars; where it may, the parser says.
-_GAP: Final = lazy_pattern(
-    rf"(?:[ \r\n,\[\]{{}}:]++|{_COMMENT}|(?:\?|-|---|\.\.\.)(?=[ \t\r\n]|\Z)|{_ANCHOR})*+"
-)
-_ANCHOR_AND_GAP: Final = lazy_pattern(rf"{_ANCHOR}(?:[ \r\n]|{_COMMENT})*+")
-_TAB: Final = re.compile(r"\t")
-_STRAY_IN_BRACKETS: Final = re.compile(r"[\t?]")
-_GLUED_COLON: Final = lazy_pattern(rf"(?:[ \r\n]|{_COMMENT})*+:(?=[,\[\]{{}}])")
-_NEXT_LINE: Final = re.compile(r"\n( *+)(?=([^ \r\n]))")
-_BLOCK: Final = lazy_pattern(  # header, blank lines, indentation of the first line of text
-    r"[|>]((?:[1-9][+-]?|[+-][1-9]?)?+)(?= *+(?:\r?\n|\Z)| ++#)[^\n]*+(?:\n|\Z)((?: *+\r?\n)*+)( *+)"
-)
-_SURROGATE: Final = lazy_pattern(r"[\ud800-\udfff]")
-
-_TAGGED: Final = "tags are not accepted; remove it, and quote the value if it is text"
-_BY_CHARACTER: Final = {  # the message for a character that must not stand where it does
-    "\t": "a tab stands here; indent and separate with spaces",
-    "#": "a comment needs a space before its #; quote the value if the # is text",
-    "?": "readers disagree on a ? in brackets; quote the text, or put a space after the ? of a key",
-    "&": "an anchor has a name of letters, digits, - and _, and a space after it",
-    "!": _TAGGED,
-    "@": "text cannot start with @; quote it",
-    "`": "text cannot start with a backquote; quote it",
-    "%": "text cannot start with %, and directives are not accepted; quote it or remove the line",
-}
-_SHALLOW: Final = "this line belongs to the value above; indent it deeper than the key or dash of the value"
-_HEADER: Final = "only a size, + or - may stand behind | or >; put a space before a comment"
-_ESCAPE: Final = "no escape that YAML knows, or half of a character; write \\\\ for a backslash"
-_BY_START: Final = {"|": _HEADER, ">": _HEADER, '"': _ESCAPE}
 
 
 class YamlError(ValueError):
@@ -158,7 +104,7 @@ def _decode(data: bytes, name: str, max_bytes: int) -> str:
         raise _Reader(before, name).error(
             len(before), "not UTF-8 here; save the file as UTF-8 without a byte order mark"
         ) from None
-    if hidden := _HIDDEN.search(text):
+    if hidden := syntax.HIDDEN.search(text):
         message = (
             f"U+{ord(hidden[0]):04X} is not visible; remove it, or write it as an escape in double quotes"
         )
@@ -212,7 +158,7 @@ class _Reader:
         start, column = self.start(event)
         if type(event) is yaml.ScalarEvent:
             value = self.scalar(event, start, indent, in_brackets)
-            if event.implicit[0] and (not value or value[0] in _AMBIGUOUS_START):
+            if event.implicit[0] and (not value or value[0] in syntax.AMBIGUOUS_START):
                 value = self.resolve(value, start)
         else:
             if depth >= MAX_DEPTH:
@@ -267,9 +213,9 @@ class _Reader:
             raise self.error(start, "merge keys are not accepted; write the entries out")
         if not key:
             raise self.error(start, "a key is missing here; write one before the colon")
-        if plain and key[0] in _AMBIGUOUS_START and type(self.resolve(key, start)) is not str:
+        if plain and key[0] in syntax.AMBIGUOUS_START and type(self.resolve(key, start)) is not str:
             raise self.error(start, f"the key {quote_literal(key)} is not text; quote it")
-        if hidden := _HIDDEN_IN_KEY.search(key):
+        if hidden := syntax.HIDDEN_IN_KEY.search(key):
             raise self.error(start, f"a key with the hidden character U+{ord(hidden[0]):04X}; remove it")
         if event.anchor is not None:
             self.anchors[event.anchor] = key
@@ -302,13 +248,13 @@ class _Reader:
             if event.anchor in self.anchors:
                 raise self.error(index, "an anchor of this name stands above already; rename one of them")
             self.anchors[event.anchor] = self  # an alias in the node would be of the node itself
-            anchor = _ANCHOR_AND_GAP.match(self.text, index)
+            anchor = syntax.ANCHOR_AND_GAP.match(self.text, index)
             if anchor is None:
                 raise self.stray(index)
             index = anchor.end()
             column = index - self.text.rfind("\n", 0, index) - 1
         if event.tag is not None:
-            raise self.error(index, _TAGGED)
+            raise self.error(index, syntax.TAGGED)
         self.count(index, 1)
         return index, column
 
@@ -318,33 +264,33 @@ class _Reader:
         text, end = self.text, event.end_mark.index
         self.checked = max(self.checked, end)
         if event.implicit[0]:
-            stray = (_STRAY_IN_BRACKETS if in_brackets else _TAB).search(text, start, end)
+            stray = (syntax.STRAY_IN_BRACKETS if in_brackets else syntax.TAB).search(text, start, end)
             if stray:
                 raise self.stray(stray.start())
-            if in_brackets and (colon := _GLUED_COLON.match(text, end)):
+            if in_brackets and (colon := syntax.GLUED_COLON.match(text, end)):
                 raise self.stray(colon.end() - 1)
         elif event.style in ("|", ">"):
             self.check_block(start, end, indent)
         else:
             if event.start_mark.line != event.end_mark.line:
                 self.check_lines(start, end, indent, may_comment=False)
-            if not value.isascii() and _SURROGATE.search(value):
-                raise self.error(start, _ESCAPE)
+            if not value.isascii() and syntax.SURROGATE.search(value):
+                raise self.error(start, syntax.ESCAPE)
         return value
 
     def resolve(self, value: str, index: int) -> Any:
         """Return a plain scalar as bool, None, int, float or text; refuse what readers disagree on."""
-        if value in _WORDS:
-            return _WORDS[value]
-        if _INT.fullmatch(value):
+        if value in syntax.WORDS:
+            return syntax.WORDS[value]
+        if syntax.INT.fullmatch(value):
             if len(value) > _INT_DIGITS or abs(int(value)) > MAX_INT:
                 raise self.error(index, "an integer beyond 2^53-1; quote it if it is text")
             return int(value)
-        if _FLOAT.fullmatch(value):
+        if syntax.FLOAT.fullmatch(value):
             if not math.isfinite(float(value)):
                 raise self.error(index, "a number too large; quote it if it is text")
             return float(value)
-        if _AMBIGUOUS.fullmatch(value):
+        if syntax.AMBIGUOUS.fullmatch(value):
             raise self.error(
                 index, f"YAML readers disagree on {quote_literal(value)}; quote it if it is text"
             )
@@ -366,7 +312,7 @@ class _Reader:
     def check_gap(self, index: int) -> None:
         """Check that only indicators, blanks and comments stand before a node at `index`."""
         if index > self.checked:
-            self.checked = _end(_GAP, self.text, self.checked)
+            self.checked = _end(syntax.GAP, self.text, self.checked)
             if self.checked < index:
                 raise self.stray(self.checked)
 
@@ -375,22 +321,22 @@ class _Reader:
 
         YAML asks for it; PyYAML does not, and what looks like a key of its own would be part of a value.
         """
-        for line in _NEXT_LINE.finditer(self.text, start, end):
+        for line in syntax.NEXT_LINE.finditer(self.text, start, end):
             if line[2] == "\t":
                 raise self.stray(line.end())
             if len(line[1]) <= indent and not (may_comment and line[2] == "#"):
-                raise self.error(line.end(), _SHALLOW)
+                raise self.error(line.end(), syntax.SHALLOW)
 
     def check_block(self, start: int, end: int, indent: int) -> None:
         """Check that readers agree on a block scalar, of which only the first line and the indentation matter."""
-        block = _BLOCK.match(self.text, start)
+        block = syntax.BLOCK.match(self.text, start)
         if block is None:
-            raise self.error(start, _HEADER)
+            raise self.error(start, syntax.HEADER)
         header, blank_lines, spaces = block.groups()
         if self.text.startswith("\t", block.end()):
             raise self.stray(block.end())
         if start - self.text.rfind("\n", 0, start) - 1 <= indent:
-            raise self.error(start, _SHALLOW)
+            raise self.error(start, syntax.SHALLOW)
         if end >= self.unended and "-" not in header:
             raise self.error(start, "readers disagree on how this text ends; end the file with a line feed")
         deepest = max(len(line.rstrip("\r")) for line in blank_lines.split("\n"))
@@ -399,22 +345,22 @@ class _Reader:
 
     def syntax_error(self, mark: Any) -> YamlError:
         """Return the error for a parser that stopped at `mark`, or without one; the cause may stand before."""
-        start = _end(_GAP, self.text, self.checked)
+        start = _end(syntax.GAP, self.text, self.checked)
         index = mark.index if mark else start
         character = self.text[start : start + 1]
-        if start <= index and character in _BY_CHARACTER.keys() - {
+        if start <= index and character in syntax.BY_CHARACTER.keys() - {
             "?"
         }:  # a ? may start a text outside brackets
             return self.stray(start)
-        if start <= index < len(self.text) and character in _BY_START and self.text[index] != "\t":
-            return self.error(index, _BY_START[character])
+        if start <= index < len(self.text) and character in syntax.BY_START and self.text[index] != "\t":
+            return self.error(index, syntax.BY_START[character])
         return self.stray(index)
 
     def stray(self, index: int) -> YamlError:
         """Return the error for a character that must not stand at `index`."""
         character = self.text[index : index + 1]
-        message = _BY_CHARACTER.get(character)
-        if message is None and _GLUED_COLON.match(self.text, index):
+        message = syntax.BY_CHARACTER.get(character)
+        if message is None and syntax.GLUED_COLON.match(self.text, index):
             message = "a colon needs a space after it"
         elif message is None:
             remedy = "check the indentation, quotes and brackets of this line and the one above"

@@ -32,7 +32,7 @@ _STRAY = lazy_pattern(
     rf"(?<![{_JOINED}{_EMOJI}\ufe0f])[{JOINERS}]|[{JOINERS}](?![{_JOINED}{_EMOJI}])"
     rf"|(?<![{_STYLED}])[\ufe0e\ufe0f](?!\u20e3)|(?<![#*0-9{_STYLED}])[\ufe0e\ufe0f]"
 )
-# what a write goes through before it takes its place: no name of a file that is whole
+# the file that a write goes to before it is renamed: never a finished file
 _TEMPORARY = lazy_pattern(r"\.tachograph-[0-9]+-[0-9]+\.tmp")
 
 
@@ -45,6 +45,7 @@ class MountPath:
 
     @property
     def text(self) -> str:
+        """The path as it was read."""
         return "/".join((self.mount, *self.parts))
 
 
@@ -89,10 +90,10 @@ def _check_part(part: str) -> None:
 
 
 def _is_composed(text: str) -> bool:
-    """Whether text is in NFC, as far as Unicode 3.2 knows its characters.
+    """Return whether text is in NFC, as far as Unicode 3.2 knows its characters.
 
-    Of later ones even the old tables say what the interpreter's version says. "0" stands in for them: it
-    composes with nothing.
+    Newer characters are replaced by "0", which composes with nothing: for them the 3.2 tables would give the
+    answer of the interpreter's own version.
     """
     if text.isascii():
         return True

@@ -54,7 +54,7 @@ class Networks:
     """Which addresses a call may connect to: public ones, and those inside the networks named."""
 
     def __init__(self, cidrs: Sequence[str]) -> None:
-        """Raises Malformed with `index`, the place of the first text that is no network."""
+        """Read the networks. Raises Malformed with `index`, the place of the first text that is no network."""
         named: list[_Network] = []
         for index, text in enumerate(cidrs):
             if not isinstance(text, str) or "/" not in text or "%" in text:
@@ -73,7 +73,7 @@ class Networks:
             known.add(int(network.network_address) >> shift)
 
     def allows(self, address: str) -> bool:
-        """Whether a connection to the address is allowed; False for what is no address. Never raises."""
+        """Return whether a connection to the address is allowed; False for what is no address. Never raises."""
         if not isinstance(address, str) or "%" in address:
             return False
         try:
@@ -93,14 +93,14 @@ class Networks:
 
 
 def holds_shut(network: _Network) -> bool:
-    """Whether a network holds an address that is not public."""
+    """Return whether a network holds an address that is not public."""
     if isinstance(network, ipaddress.IPv6Network) and not network.subnet_of(_UNICAST_V6):
         return True
     return any(network.version == other.version and network.overlaps(other) for other in _NOT_PUBLIC)
 
 
 def _embedded(address: ipaddress.IPv6Address) -> tuple[tuple[ipaddress.IPv4Address, ...], bool]:
-    """The IPv4 addresses inside an IPv6 one, and whether it is no more than another way to reach them."""
+    """Return the IPv4 addresses inside an IPv6 address, and whether it only is another way to reach them."""
     number = int(address)
     if address in _MAPPED or address in _NAT64:
         return (_ipv4(number),), True
@@ -114,7 +114,7 @@ def _embedded(address: ipaddress.IPv6Address) -> tuple[tuple[ipaddress.IPv4Addre
 
 
 def _ipv4(number: int) -> ipaddress.IPv4Address:
-    """The address in the lowest 32 bits."""
+    """Return the address in the lowest 32 bits."""
     return ipaddress.IPv4Address(number & 0xFFFFFFFF)
 
 

@@ -19,7 +19,7 @@ _UNCLEAR: Final = lazy_pattern(r"(?:https?:)?//(?:[/?#]|\Z)|https?:(?!//)", re.I
 
 
 def redirected(base: Target, location: str) -> str:
-    """The URL that a Location leads to from `base`, for the rules to decide.
+    """Return the URL that a Location leads to from `base`, for the rules to decide.
 
     `location` holds a header's octets as Latin-1. Those above ASCII are percent-encoded behind the authority.
     Nothing else is repaired: what is not plain, or has an unclear form, stays as it is, and no rule allows it.
@@ -37,7 +37,7 @@ def redirected(base: Target, location: str) -> str:
 
 
 def _joined(base: Target, reference: str) -> str:
-    """A reference resolved as in RFC 3986, 5.2; `urljoin` drops empty segments and empty queries."""
+    """Resolve a reference as in RFC 3986, 5.2; `urljoin` drops empty segments and empty queries."""
     if _ABSOLUTE.match(reference):
         return reference
     if reference.startswith("//"):
@@ -51,7 +51,7 @@ def _joined(base: Target, reference: str) -> str:
 
 
 def _without_dots(path: str) -> str:
-    """A path that begins with "/", without the segments "." and ".."."""
+    """Return a path that begins with "/" without the segments "." and ".."."""
     parts: list[str] = []
     segments = path.split("/")[1:]
     for segment in segments:

@@ -1,4 +1,4 @@
-"""What rules judge: URLs, each read once and strictly. Mount paths are in `mount_path.py`.
+"""URLs and the allowlist: each text is read once and strictly.
 
 Every function here is pure. Text that two programs could read differently is Malformed, never repaired.
 """
@@ -59,12 +59,14 @@ class Target:
 
     @property
     def origin(self) -> str:
+        """Scheme, host and port; a default port is left out."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port == DEFAULT_PORTS[self.scheme] else f":{self.port}"
         return f"{self.scheme}://{host}{port}"
 
     @property
     def url(self) -> str:
+        """The whole URL."""
         return self.origin + self.path + ("" if self.query is None else f"?{self.query}")
 
 
@@ -105,7 +107,7 @@ def _bad_character(text: str) -> str:
 
 
 def _authority(text: str, scheme: str) -> tuple[str, int]:
-    """(host, port) of "host", "host:port", "[ipv6]" or "[ipv6]:port"."""
+    """Return (host, port) of "host", "host:port", "[ipv6]" or "[ipv6]:port"."""
     if "@" in text:
         raise Malformed("a URL with user information before its host")
     if text.startswith("["):
@@ -133,7 +135,7 @@ def _port(text: str | None, scheme: str) -> int:
 
 
 def _host(text: str) -> str:
-    """A DNS name or a canonical IPv4 address, in lower case."""
+    """Check a DNS name or a canonical IPv4 address in lower case, and return it."""
     if not text:
         raise Malformed("a URL without a host")
     if len(text) > 253:
@@ -202,7 +204,7 @@ _HOLLOW = lazy_pattern(rf"/[.\s{CONTROL}{INVISIBLE}{JOINERS}]+(?:/|\Z)")
 
 
 def _unambiguous(path: str) -> bool:
-    """Whether every server reads the same segments in a path, however often it decodes it."""
+    """Return whether every server reads the same segments in a path, however often it decodes it."""
     if ";" in path or "//" in path or re.search(r"%(?![0-9A-Fa-f]{2})", path):
         return False
     for _ in range(_DECODINGS):
@@ -228,7 +230,7 @@ class Allowlist:
     """Entries, found by origin and then by path prefix without a look at the others."""
 
     def __init__(self, entries: Sequence[str]) -> None:
-        """Raises Malformed with `index`, the place of the first bad entry."""
+        """Read the entries. Raises Malformed with `index`, the place of the first bad one."""
         self._origins: dict[tuple[str, str, int], dict[str, int]] = {}
         self._longest = 0
         for index, text in enumerate(entries):
@@ -241,7 +243,7 @@ class Allowlist:
             self._longest = max(self._longest, len(entry.prefix))
 
     def match(self, target: Target) -> int | None:
-        """The index of the entry that allows the target: of the longest prefix, then the first; or None."""
+        """Return the index of the entry that allows the target (the longest prefix, then the first), or None."""
         prefixes = self._origins.get((target.scheme, target.host, target.port))
         if prefixes is None:
             return None
@@ -258,5 +260,5 @@ class Allowlist:
         return prefixes.get("/")
 
     def knows(self, target: Target) -> bool:
-        """Whether any entry is of the target's scheme, host and port."""
+        """Return whether any entry is of the target's scheme, host and port."""
         return (target.scheme, target.host, target.port) in self._origins

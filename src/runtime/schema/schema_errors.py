@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ..formats.canonical_json import encode
 from ..formats.escape import quote_literal
-from ..formats.json_pointer import escape_pointer
+from ..formats.json_pointer import escape_pointer, join, parse
 from .validator import SchemaValidator
 
 _LONGEST_SLIP: Final = 200  # a longer word is no slip of the pen, and comparing it is slow
@@ -178,7 +178,7 @@ def _natural(pointer: str) -> list[tuple[int, str]]:
 
 def _blamed(error: Any, place: Place) -> tuple[str, bool]:
     """Return the JSON Pointer at fault, and True if its value (not its key) is wrong."""
-    pointer = "".join(f"/{escape_pointer(str(part))}" for part in error.absolute_path)
+    pointer = join(error.absolute_path)
     keyword, instance = error.validator, error.instance
     if keyword == "additionalProperties" and error.validator_value is False:
         known = error.schema.get("properties", ())
@@ -198,7 +198,7 @@ def _explain(error: Any, pointer: str, document: str, root: Mapping[str, Any]) -
     where = quote_literal(".".join(map(str, error.absolute_path)))[1:-1] or document
     keyword, limit, instance = error.validator, error.validator_value, error.instance
     if keyword == "additionalProperties" and limit is False:
-        return _unknown_key(error, pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~"), root)
+        return _unknown_key(error, parse(pointer)[-1], root)
     if keyword == "required":
         return f"{where} lacks the key {next(k for k in limit if k not in instance)!r}", "add it"
     if keyword in ("enum", "const"):

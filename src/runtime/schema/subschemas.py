@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from ..formats.json_pointer import escape_pointer
+from ..formats.json_pointer import escape_pointer, unescape_pointer
 
 _ONE: Final = frozenset(
     "additionalProperties contains contentSchema else if items not propertyNames then unevaluatedItems "
@@ -70,4 +70,4 @@ def target(root: dict[str, Any], reference: object) -> Any:
         raise ValueError("not followed")
     if match[1] is None:
         return root
-    return root[match[1]][match[2].replace("~1", "/").replace("~0", "~")]
+    return root[match[1]][unescape_pointer(match[2])]

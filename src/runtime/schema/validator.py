@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..formats.canonical_json import encode
-from ..formats.json_pointer import escape_pointer
+from ..formats.json_pointer import join
 from .ecma_patterns import MAX_COMPILED, MIN_COMPILED, compiled_bytes, linear_pattern
 from .subschemas import mapped, parts
 
@@ -68,7 +68,7 @@ class SchemaValidator:
         first: tuple[tuple[str, str], Any] | None = None
         limit = ""
         for error in self._errors(data):
-            pointer = "".join(f"/{escape_pointer(str(part))}" for part in error.instance_path)
+            pointer = join(error.instance_path)
             place = (pointer, _keyword(error))
             if first is None or place <= first[0]:
                 this_limit = self._limit(error, data)
@@ -96,7 +96,7 @@ class SchemaValidator:
             value = data if name is None else data.get(name) if isinstance(data, dict) else None
             most = MAX_PATTERN_WORK // compiled
             if _characters(value) > most:
-                pointer = "" if name is None else f"/{escape_pointer(name)}"
+                pointer = "" if name is None else join([name])
                 return Mismatch(pointer, "pattern", f"at most {most} characters")
         return None
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tachograph.runtime.formats.json_pointer import escape_pointer, get, parse, put, unescape_pointer
+from tachograph.runtime.formats.json_pointer import escape_pointer, get, join, parse, put, unescape_pointer
 
 # section 5 of the RFC
 DOCUMENT: dict[str, Any] = {"foo": ["bar", "baz"], "": 0, "a/b": 1, "c%d": 2, " ": 7, "m~n": 8, "~1": 9}
@@ -40,5 +40,6 @@ def test_what_is_not_there_is_an_error(pointer: str) -> None:
 
 @given(st.lists(st.text("a~/01", max_size=4)))
 def test_keys_come_back(keys: list[str]) -> None:
-    assert parse("".join(f"/{escape_pointer(key)}" for key in keys)) == keys
+    assert join(keys) == "".join(f"/{escape_pointer(key)}" for key in keys)
     assert all(unescape_pointer(escape_pointer(key)) == key for key in keys)
+    assert parse(join(keys)) == keys
