@@ -19,8 +19,8 @@ from .types import LLMInput, LLMOutput, ToolCall
 # the keys of the message that a model gets in place of the result of a denied call
 _DENIAL = {"error", "rule", "reason", "executed", "retryable"}
 _MAX_DENIAL = 300  # characters of a rule and its reason
-# makes an error at a place of the script: (JSON Pointer within the turns, message, remedy)
-Complain = Callable[[str, str, str], TaskError]
+# makes an error from (JSON Pointer within the turns, message, remedy)
+MakeError = Callable[[str, str, str], TaskError]
 
 
 def _plain_error(pointer: str, message: str, remedy: str) -> TaskError:
@@ -30,9 +30,9 @@ def _plain_error(pointer: str, message: str, remedy: str) -> TaskError:
 class Stub:
     """A model callable over a script. Indexed by step, so that asking again gives the same reply."""
 
-    def __init__(self, turns: Sequence[dict[str, Any]], complain: Complain = _plain_error) -> None:
+    def __init__(self, turns: Sequence[dict[str, Any]], error: MakeError = _plain_error) -> None:
         self._turns = list(turns)
-        self._complain = complain
+        self._error = error
         self.identity = {
             "execution_path": "stub",
             "provider": "stub",
@@ -44,7 +44,7 @@ class Stub:
         """Return the reply of the step. Raises TaskError where the script has none."""
         index = model_input.step_index - 1
         if index >= len(self._turns):
-            raise self._complain(
+            raise self._error(
                 f"/{len(self._turns) - 1}" if self._turns else "",
                 f"the script has {len(self._turns)} turns and turn {index + 1} is asked for",
                 "add a turn, or end the script with an answer",
@@ -62,7 +62,7 @@ class Stub:
         if answer is not None:
             answer = self._fill(answer, model_input, f"{where}/answer")
             if not isinstance(answer, str):
-                raise self._complain(
+                raise self._error(
                     f"{where}/answer", "the answer must be text", "point at a string or use $join"
                 )
         return LLMOutput(
@@ -84,7 +84,7 @@ class Stub:
         if "$join" in value:
             parts = self._fill(value["$join"], model_input, f"{where}/$join")
             if not isinstance(parts, list) or not all(type(part) in (str, int) for part in parts):
-                raise self._complain(where, "$join takes a list of texts and whole numbers", "point at such")
+                raise self._error(where, "$join takes a list of texts and whole numbers", "point at such")
             return "".join(map(str, parts))
         return {key: self._fill(item, model_input, f"{where}/{key}") for key, item in value.items()}
 
@@ -92,14 +92,14 @@ class Stub:
         number, pointer = value["$result"], value.get("at", "")
         results = [message for message in model_input.messages if message["role"] == "tool"]
         if type(number) is not int or not 0 <= number < len(results):
-            raise self._complain(
+            raise self._error(
                 where, f"$result {number} does not exist, there are {len(results)} so far", "count from 0"
             )
         result = json.loads(results[number]["content"])
         try:
             return json_pointer.get(result, pointer)
         except (KeyError, IndexError, ValueError, TypeError):
-            raise self._complain(where, *_nothing_at(pointer, number, result)) from None
+            raise self._error(where, *_nothing_at(pointer, number, result)) from None
 
 
 def _nothing_at(pointer: str, number: int, result: Any) -> tuple[str, str]:

@@ -54,7 +54,25 @@ class Origin:
 
 @dataclass(frozen=True)
 class Tool:
-    """A loaded tool. `digest` is the SHA-256 of its module's source, None for one made in code."""
+    """A tool, checked when it is made. Raises ToolError where it breaks the contract.
+
+    Attributes:
+        name: Letters, digits, `-` and `_`, starting with a letter, at most 64.
+        description: What the model reads about it.
+        input_schema: JSON Schema of its arguments.
+        output_schema: JSON Schema of its result.
+        effect: One of EFFECTS.
+        idempotent: Whether a repeated call does no harm.
+        run: The function, called with arguments and `io`.
+        transient: Builtin exceptions after which another attempt is worthwhile.
+        digest: SHA-256 of its module's source, None for one made in code.
+        file: What messages call its file.
+        timeout_s: Seconds an attempt may take, None for no limit.
+        isolate: Whether it runs in a worker process.
+        origin: What a worker makes its module from, None if there is no source.
+        probe: Tells whether an attempt took place whose outcome was lost.
+        resources: Where its arguments hold URLs and paths.
+    """
 
     name: str
     description: str

@@ -56,11 +56,15 @@ def run_isolated(
 ) -> Any:
     """Return what the function `name` of a tool's module (`tool.origin` describes it) returns in a worker.
 
-    Raises what it raised: a builtin, or a stand-in with the name and the builtin bases of its class (also
-    for a KeyboardInterrupt, which is the tool's own). Raises NotJson for a result without canonical form or
-    of more than 8,000,000 characters, TimeoutError after `timeout_s` seconds, start included, WorkerDied.
-    Cancelled and KeyboardInterrupt raised here, or by `interrupts.raise_pending()`, which is called ten times a
-    second, end the worker and pass. The time of an `io` call counts, but none is torn.
+    What the tool raised is raised here: a builtin, or a stand-in with the name and the builtin bases of its
+    class (also for a KeyboardInterrupt, which is the tool's own). Cancelled and KeyboardInterrupt raised here,
+    or by `interrupts.raise_pending()`, which is called ten times a second, end the worker and pass. The time of
+    an `io` call counts, but none is interrupted.
+
+    Raises:
+        NotJson: The result has no canonical form, or more than 8,000,000 characters.
+        TimeoutError: `timeout_s` seconds are over, start included.
+        WorkerDied: The worker could not be started, or ended without a result.
     """
     origin, path = tool.origin, [os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)]
     start = [origin.module, origin.label, origin.file, origin.package, name, io.idempotency_key, path]

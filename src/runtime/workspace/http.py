@@ -56,9 +56,9 @@ class Response:
 
 
 class AddressRefused(PermissionError):
-    """The target has an address that may not be connected to, or that is no plain address, or another peer.
+    """An address of the target is refused or is not an IP address, or the connection has another peer.
 
-    `address` is the address as it was asked about, else a text that is no address: no rule can allow it.
+    `address` is the address as it was asked about, else a text that no rule can allow.
     """
 
     def __init__(self, address: str) -> None:
@@ -80,14 +80,28 @@ def get(
     ssl_context: ssl.SSLContext | None = None,
     until: float | None = None,
 ) -> Response:
-    """GET `path_and_query` from `host`, an ASCII name or a literal address, all of it within `timeout_s`.
+    """Return the answer to one GET. The body of a redirect, 429 or 5xx is not read.
 
-    `until`, a moment of `later`, may end it sooner. A name is asked for as it stands, in no search domain.
-    `allowed` is asked about every address, in canonical text, before anything is connected. `max_bytes`
-    bounds the body as sent, `max_decoded_bytes` as returned; of a redirect, 429 or 5xx none is read.
-    ValueError: a malformed argument, or a context that does not verify. ConnectionRefusedError: nothing was
-    sent. TimeoutError. ConnectionError: reset, truncated, malformed, TLS. OSError: too large, or an encoding
-    not asked for. AddressRefused.
+    Args:
+        scheme: `http` or `https`.
+        host: An ASCII name or a literal address; a name is resolved as it stands, in no search domain.
+        port: The port to connect to.
+        path_and_query: The target of the request, as it is sent.
+        allowed: Asked about every address, in canonical text, before anything is connected.
+        timeout_s: Seconds for all of it.
+        max_bytes: Bound of the body as sent.
+        max_decoded_bytes: Bound of the body as returned.
+        resolve: Resolves a name and port to addresses, instead of the system.
+        ssl_context: Used instead of the default; it must verify certificate and host name.
+        until: A deadline of `later`, which may end it sooner.
+
+    Raises:
+        ValueError: A malformed argument, or a context that does not verify.
+        AddressRefused: An address is not allowed; nothing was sent.
+        ConnectionRefusedError: No address answers; nothing was sent.
+        TimeoutError: The time is up.
+        ConnectionError: The connection was reset, or the answer is truncated or malformed, or TLS failed.
+        OSError: The answer is too large, or has an encoding that was not asked for.
     """
     literal = _check_target(scheme, host, port, path_and_query)
     if not 0 < timeout_s <= 86_400 or min(max_bytes, max_decoded_bytes) < 0:
@@ -110,7 +124,7 @@ def get(
 
 
 def later(seconds: float) -> float:
-    """Return a point in time for the `until` of `get`, which several requests may share."""
+    """Return a deadline for the `until` of `get`, which several requests may share."""
     return time.monotonic() + seconds
 
 
@@ -261,12 +275,14 @@ class _Answer:
         self._framing = bytearray()
 
     def send(self, target: str, host: str) -> None:
+        """Send the request."""
         request = h11.Request(method="GET", target=target, headers=[("Host", host), *_FIXED])
         with _waiting(self._connection, self._deadline, "connection lost"):
             self._connection.sendall(self._parser.send(request) or b"")
         self._parser.send(h11.EndOfMessage())
 
     def read(self, max_bytes: int, max_decoded_bytes: int) -> Response:
+        """Return the answer, with its body decoded."""
         status, headers = self._head()
         if status in (204, 304):  # those two never have a body
             return Response(status, headers, b"")
@@ -295,6 +311,7 @@ class _Answer:
         raise OSError("too many interim answers")
 
     def _event(self) -> Any:
+        """Return the next event of the answer, receiving as much as it takes."""
         event: Any = h11.NEED_DATA
         while event is h11.NEED_DATA:
             before = self._parser.trailing_data[0]
@@ -322,11 +339,11 @@ class _Answer:
 
 
 def _headers(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return the values by lower-case name, repeats joined; a location said twice is said once."""
+    """Return the values by lower-case name, repeats joined; a repeated location counts once."""
     headers: dict[str, list[str]] = {}
     for name, value in fields:
         headers.setdefault(name.decode("ascii"), []).append(value.decode("latin-1"))
-    # of two framings two readers take different ones
+    # readers differ about which of the two framings holds
     if "transfer-encoding" in headers and "content-length" in headers:
         raise ConnectionError("malformed response")
     if "location" in headers:

@@ -90,12 +90,12 @@ def _make_folder(root: Root, parent: int, name: str) -> bool:
     except FileExistsError:
         return False
     if root.private:
-        let_in(name, parent)
+        restrict_to_owner(name, parent)
     return True
 
 
-def let_in(folder: str | Path, parent: int | None = None) -> None:
-    """Open a new folder to its owner alone, where the umask has not left it at that."""
+def restrict_to_owner(folder: str | Path, parent: int | None = None) -> None:
+    """Give only the owner access to a new folder, whatever the umask."""
     if stat.S_IMODE(os.stat(folder, dir_fd=parent).st_mode) != 0o700:
         os.chmod(folder, 0o700, dir_fd=parent)
 

@@ -53,7 +53,7 @@ _BOMS: Final = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\
 Check = dict[str, Any]
 
 
-# decides a fact; the flag says that the caller keeps the fact even where it is allowed
+# decides a fact; the flag says that the caller records the fact even if it is allowed
 Late = Callable[[Check, bool], Decision]
 
 
@@ -68,7 +68,7 @@ class HttpResult:
 
 
 class IO:
-    """The files and network of one attempt. Raises builtins only; denials are kept, even if the tool hides them."""
+    """The files and network of one attempt. Raises builtins only; keeps denials, even if the tool hides them."""
 
     def __init__(self, folders: OpenFolders, late: Late, key: str) -> None:
         self._folders = folders
@@ -141,7 +141,7 @@ class IO:
     # ---- decisions -------------------------------------------------------------------------------------
 
     def _ask(self, check: Check, *, keep_allow: bool = False) -> None:
-        """Have the gate decide a fact; keep a denial for the loop and raise it for the tool."""
+        """Let the gate decide a fact; keep a denial for the loop and raise it for the tool."""
         if self.denied:
             raise PermissionError("denied before")
         # a record takes plain `str` without lone surrogates; those become backslash escapes, which every

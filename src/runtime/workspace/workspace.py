@@ -18,9 +18,9 @@ from ..resources.url import Malformed, parse_host
 from .mount_isolation import check_apart
 from .mounts import Host, Mount, OpenFolders
 from .safe_open import (
-    let_in,
     make_link,
     open_root,
+    restrict_to_owner,
     write_file,
 )
 from .tool_io import IO, Late
@@ -92,11 +92,11 @@ class Workspace:
             folder = self._place / name
             for path in (self._place, folder):
                 path.mkdir(0o700, parents=True, exist_ok=True)
-                let_in(path)
+                restrict_to_owner(path)
             return folder
         folder = Path(tempfile.mkdtemp(prefix="tachograph-"))
         self._private.append(folder)
-        let_in(folder)
+        restrict_to_owner(folder)
         return folder
 
     def __exit__(self, *_: object) -> None:

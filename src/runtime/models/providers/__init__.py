@@ -46,16 +46,23 @@ def open_model(
 ) -> Adapter:
     """Return the model that `spec` (PROVIDER:MODEL) names, ready to be asked; nothing is contacted yet.
 
-    The key comes from the environment. So does the address, by the variable that the provider's own SDK
-    reads, unless `base_url` is given; an address of one's own needs no key. `on_text` gets the visible text
-    of a reply as it comes, in the caller's thread; it should not raise. `timeout_s` bounds each wait for the
-    next bytes, `total_s` a whole call. A reply is asked to have at most `max_output_tokens`, or what the
-    budget leaves if that is less. `stream=False` asks for the reply in one piece, for services that cannot
-    stream; `total_s` then is the only limit, as a stall looks like thinking. `extra` is sent with every
-    request, as the service names it (`{"temperature": 0, "seed": 1}`): nothing of the kind is sent
-    otherwise. A `tool_choice` is left out where no tools are offered.
+    The key comes from the environment, from the variable that the provider's own SDK reads.
 
-    Raises InputError, one line with a remedy: a malformed spec or address, no SDK, no key.
+    Args:
+        spec: `PROVIDER:MODEL`, such as `anthropic:MODEL`.
+        base_url: The address of the service; by default from the environment, as the SDK reads it. An address
+            other than the provider's needs no key.
+        on_text: Gets the visible text of a reply as it arrives, in the caller's thread; it should not raise.
+        timeout_s: Seconds to wait for the next bytes.
+        total_s: Seconds for a call.
+        max_output_tokens: The largest reply to ask for; less is asked for if the budget leaves less.
+        stream: False asks for the reply in one piece, for services that cannot stream; `total_s` then is the
+            only limit, as a stall looks like thinking.
+        extra: Settings for every request, as the service names them (`{"temperature": 0, "seed": 1}`); none is
+            sent otherwise. A `tool_choice` is left out where no tools are offered.
+
+    Raises:
+        InputError: A malformed spec or address, no SDK, or no key.
     """
     provider, colon, model = spec.partition(":")
     if not colon or not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", provider):
