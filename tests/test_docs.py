@@ -93,8 +93,10 @@ def test_decisions_are_listed_in_order() -> None:
     assert all(file.startswith(f"{int(number):04}-") for number, file in listed)
 
 
-@pytest.mark.parametrize("function", [tachograph.record, tachograph.replay, tachograph.resume])
-def test_the_example_of_a_function_runs(
+@pytest.mark.parametrize(
+    "function", [tachograph.record, tachograph.replay, tachograph.resume, tachograph.Tool]
+)
+def test_the_example_in_a_docstring_runs(
     function: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -72,6 +72,16 @@ class Tool:
         origin: What a worker makes its module from, None if there is no source.
         probe: Tells whether an attempt took place whose outcome was lost.
         resources: Where its arguments hold URLs and paths.
+
+    Example:
+        >>> from tachograph import Tool
+        >>> properties = {"text": {"type": "string"}}
+        >>> schema = {"type": "object", "properties": properties, "additionalProperties": False}
+        >>> def run(arguments, io):
+        ...     return {"text": arguments["text"].upper()}
+        >>> tool = Tool("upper", "Return upper case.", schema, schema, "pure", True, run)
+        >>> tool.run({"text": "stop"}, None)
+        {'text': 'STOP'}
     """
 
     name: str

@@ -82,7 +82,7 @@ class deadline:
     """Limit the time of a `with` block around a tool in this process; None sets no limit. Raises TimeoutError.
 
     In the main thread SIGALRM raises in what the block calls, what `except Exception` lets pass, and again
-    while that goes on; never inside `io`, so that what is decided and written stays whole. In another thread,
+    while that goes on; never inside `io`, so that no decision or write is interrupted. In another thread,
     and while the tool sits in C code, lateness is noticed when the block ends. Whatever a late tool
     returns or raises counts as a time-out, except KeyboardInterrupt, Cancelled and what `passing` adds. An
     alarm set before is put off until the end of the block.

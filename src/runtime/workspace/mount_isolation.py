@@ -28,8 +28,10 @@ _Id = tuple[int, int]
 def check_apart(roots: Mapping[str, Root], written: Mapping[str, str], guarded: Mapping[str, Path]) -> None:
     """Raise CorpusError where a folder that is written overlaps another, holds what is guarded or governs a project.
 
-    `roots` are all folders of the run by what messages call them; `written` names those that a policy lets be
-    written and that are somebody's, each with its path for messages; `guarded` are files and folders.
+    Args:
+        roots: All folders of the run, by what messages call them.
+        written: The path, for messages, of each of them that the run may write and does not own.
+        guarded: Files and folders that no written folder may hold, by what messages call them.
     """
     ancestors = {name: _ancestors(name, root.fd) for name, root in roots.items()}
     for name, source in written.items():

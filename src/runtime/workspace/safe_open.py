@@ -155,7 +155,7 @@ def read_file(root: Root, parts: Sequence[str]) -> bytes:
     try:
         info = os.fstat(fd)
         _refuse_odd(root, info)
-        # a file can grow meanwhile, state no size, or come in part: what counts is the read that finds nothing
+        # the size may change, be unknown, or be read in pieces: only an empty read is the end of the file
         data, size = b"", info.st_size + 1
         while piece := os.read(fd, min(size, MAX_FILE_BYTES + 1 - len(data))):
             data, size = data + piece, 65536
@@ -198,7 +198,7 @@ def _replace(root: Root, parent: int, name: str, data: bytes, done: Callable[[],
             file.write(data)
         os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     except OSError:
-        with contextlib.suppress(OSError):  # what went wrong first is what counts
+        with contextlib.suppress(OSError):  # the first error is the one to report
             os.unlink(temporary, dir_fd=parent)
         raise
     except BaseException:
@@ -220,7 +220,7 @@ def _new_file(parent: int, mode: int) -> tuple[str, int]:
 
 
 def _unmake(root: Root, parts: Sequence[str], created: Sequence[int]) -> None:
-    """Remove the folders that a failed write made, unless somebody put something there."""
+    """Remove the folders that a failed write made, unless they hold something by now."""
     for place in reversed(created):
         with contextlib.suppress(OSError, Refused):
             parent = open_parent(root, parts[: place + 1])
