@@ -320,5 +320,5 @@ def require_module(module: str, package: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         raise InputError(
-            f"the package {package!r} is not installed", remedy=f'run: pip install "tachograph[{extra}]"'
+            f"the package {package!r} is not installed", remedy=f"run: pip install 'tachograph[{extra}]'"
         ) from None

@@ -106,7 +106,7 @@ def test_a_missing_package(provider: str, monkeypatch: pytest.MonkeyPatch) -> No
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    wanted = f"the package '{PACKAGES[provider]}' is not installed; run: pip install \"tachograph[live]\""
+    wanted = f"the package '{PACKAGES[provider]}' is not installed; run: pip install 'tachograph[live]'"
     assert refused(f"{provider}:m") == wanted
 
 

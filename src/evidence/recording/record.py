@@ -241,16 +241,17 @@ class Recorder:
         folder.finish()
 
     def _lost(self, error: OSError, folder: Folder, config: RunConfig) -> Exception:
+        why = error.strerror or type(error).__name__
         if config.durable_run is not None:
             return Suspended(
-                f"{folder.shown}: cannot be written ({type(error).__name__}); make room and go on with "
+                f"{folder.shown}: cannot be written ({why}); make room and go on with "
                 f"`tachograph resume {folder.shown}`"
             )
         kept_in = f"what was written is in {folder.partial}"
         if config.clock.kind == "virtual":
             folder.discard()
             kept_in = "make room or name another place"
-        return OutputError(f"{folder.shown}: the run cannot be written ({type(error).__name__}); {kept_in}")
+        return OutputError(f"{folder.shown}: the run cannot be written ({why}); {kept_in}")
 
 
 def _same_in_place(out: Path, stable: Line) -> bool:

@@ -26,7 +26,7 @@ STATEMENT: Final = "https://in-toto.io/Statement/v1"
 PREDICATE: Final = "urn:tachograph:run:v1"
 _MOST: Final = 1 << 20  # bytes of a key file
 PAYLOAD: Final = "application/vnd.in-toto+json"
-_NEEDS: Final = 'pip install "tachograph[seal]"'
+_NEEDS: Final = "pip install 'tachograph[seal]'"
 
 
 def seal(folder: Path, key: Path, root: Path) -> str:

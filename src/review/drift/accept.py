@@ -205,8 +205,9 @@ def _written(stack: contextlib.ExitStack, one: Change, root: Path) -> Folder:
                 file.flush()
                 os.fsync(file.fileno())
     except OSError as error:
+        why = error.strerror or type(error).__name__
         raise OutputError(
-            f"{escape_terminal(one.found.run)}: cannot be written down ({type(error).__name__}); make room"
+            f"{escape_terminal(one.found.run)}: cannot be written down ({why}); make room"
         ) from error
     return folder
 

@@ -108,7 +108,9 @@ def _decode(data: bytes, name: str, max_bytes: int) -> str:
         message = (
             f"U+{ord(hidden[0]):04X} is not visible; remove it, or write it as an escape in double quotes"
         )
-        if hidden[0] == "\r":
+        if text.startswith("\ufeff"):
+            message = "the file starts with a byte order mark; save it as UTF-8 without one"
+        elif hidden[0] == "\r":
             message = "a carriage return without a line feed; end lines with a line feed"
         raise _Reader(text, name).error(hidden.start(), message)
     return text

@@ -203,6 +203,8 @@ def _explain(error: Any, pointer: str, document: str, root: Mapping[str, Any]) -
         return f"{where} lacks the key {next(k for k in limit if k not in instance)!r}", "add it"
     if keyword in ("enum", "const"):
         choices = [str(c) for c in (limit if keyword == "enum" else [limit])]
+        if len(choices) == 1:
+            return f"{where} must be {choices[0]}", "fix the value"
         near = did_you_mean(instance, choices) if isinstance(instance, str) else None
         return f"{where} must be one of {', '.join(choices)}", near or "choose one of them"
     if keyword == "type":

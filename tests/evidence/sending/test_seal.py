@@ -167,7 +167,7 @@ def test_without_the_library_one_is_told_how_to_get_it(project: Path) -> None:
         )
         assert done.returncode == 2, done
         assert done.stderr == (
-            'tachograph: sealing needs the package securesystemslib; run: pip install "tachograph[seal]"\n'
+            "tachograph: sealing needs the package securesystemslib; run: pip install 'tachograph[seal]'\n"
         )
     # what needs no key needs no library
     assert check_seal(run, None, project) == []

@@ -302,7 +302,7 @@ def test_a_full_disk_leaves_all_runs_as_they_are(
 
     monkeypatch.setattr(Path, "open", full)
     code, _, err = say("accept", "--all", "--reason", "so")
-    assert code == 2 and "cannot be written down (OSError); make room" in err and len(calls) == 6
+    assert code == 2 and "cannot be written down (full); make room" in err and len(calls) == 6
     assert tree(project) == before
 
 

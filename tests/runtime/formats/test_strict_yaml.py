@@ -108,7 +108,7 @@ REFUSED: list[tuple[str | bytes, int, int, str]] = [
     ('a: "\\UFFFFFFFF"\n', 1, 0, ""),
     (b"a: \xff\n", 1, 4, "UTF-8"),
     ("ok: 1\né: ".encode() + b"\xe9\n", 2, 4, "UTF-8"),
-    (b"\xef\xbb\xbfa: 1\n", 1, 1, "U+FEFF"),
+    (b"\xef\xbb\xbfa: 1\n", 1, 1, "starts with a byte order mark; save it as UTF-8 without one"),
     ("a: 1".encode("utf-16"), 1, 1, "UTF-8"),
     ("a: 1".encode("utf-32"), 1, 1, "UTF-8"),
     ("a: 1".encode("utf-16-be"), 1, 1, "U+0000"),

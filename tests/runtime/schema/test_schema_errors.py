@@ -59,7 +59,7 @@ PLACES: list[tuple[str, int, int, str]] = [
     (SCHEMA + "sandbox: &x {}\ntool_registry: {allowed: *x}\n", 3, 26, "must be of type list"),
     (SCHEMA + "sandbox: {mounts: {a: rw}}\n", 2, 23, "must be one of read, write"),
     (SCHEMA + "on_deny: 'no'\n", 2, 10, "must be one of terminate, inform"),
-    ("schema: policy/v2\n", 1, 9, "schema must be one of policy/v1"),
+    ("schema: policy/v2\n", 1, 9, "schema must be policy/v1"),
     # where nothing is written as a value, at its key
     (SCHEMA + "retry:\n", 2, 1, "retry must be of type mapping, not null"),
     # an unknown key and a bad name at themselves, a mapping that lacks a key at its own

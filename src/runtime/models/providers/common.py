@@ -137,7 +137,7 @@ def need_package(package: str, least: str) -> None:
         if _numbers(installed) >= _numbers(least):
             return
         problem = f"the package {package!r} is version {installed[:20]}, and {least} or later is needed"
-    raise InputError(problem, remedy='run: pip install "tachograph[live]"')
+    raise InputError(problem, remedy="run: pip install 'tachograph[live]'")
 
 
 def _numbers(version: str) -> list[int]:
