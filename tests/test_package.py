@@ -72,6 +72,14 @@ def test_nothing_but_the_package_goes_into_site_packages(wheel: Path) -> None:
     assert sum(name.startswith("tachograph/_shipped/data/corpus/v1/op-") for name in names) == 25
 
 
+def test_the_wheel_holds_the_modules_of_src_and_no_others(wheel: Path) -> None:
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith((".py", ".json", ".html"))}
+    sources = (path.relative_to(ROOT / "src") for path in (ROOT / "src").rglob("*"))
+    kept = {f"tachograph/{path.as_posix()}" for path in sources if path.suffix in (".py", ".json", ".html")}
+    assert {name for name in packed if not name.startswith("tachograph/_shipped/")} == kept
+    assert len(kept) > 200
+
+
 @pytest.fixture(scope="session")
 def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that holds the installed package and nothing of the checkout."""

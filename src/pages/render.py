@@ -79,7 +79,9 @@ def _environment() -> Environment:
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
     except ImportError:
-        raise InputError("a page needs the package jinja2", remedy="run: pip install 'tachograph[desk]'") from None
+        raise InputError(
+            "a page needs the package jinja2", remedy="run: pip install 'tachograph[desk]'"
+        ) from None
 
     def source(name: str) -> str:
         return _LAYOUT.sub("", (TEMPLATES / name).read_text(encoding="utf-8").strip())

@@ -38,6 +38,13 @@ def test_ls_lists_each_run(say: Say, project: Path) -> None:
     assert lines[list(rows).index(NAME)].split() == [NAME, "final_answer", "5", "stub/script"]
 
 
+def test_show_names_an_unfinished_run_as_ls_does(say: Say, project: Path) -> None:
+    (project / RUN).rename(project / f"{RUN}.partial")
+    (project / f"{RUN}.partial/state.jsonl").unlink()
+    code, _, err = say("show", NAME)
+    assert code == 2 and f"{RUN}.partial/state.jsonl: cannot be read" in err
+
+
 @pytest.mark.parametrize("data", [b"", b"{}\n", b"\xff\x1b[2J", None])
 def test_ls_tells_a_record_that_cannot_be_read(say: Say, project: Path, data: bytes | None) -> None:
     state = project / RUN / "state.jsonl"

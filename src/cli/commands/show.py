@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any, TextIO
@@ -28,7 +29,7 @@ def add(commands: Any, verb: Verb) -> None:
 
 def show(options: argparse.Namespace) -> int:
     """Print a recorded run, or two; exit code 1 where two did not do the same."""
-    runs = [run_named(options, run) for run in (options.run, options.other) if run is not None]
+    runs = [_folder_of(options, run) for run in (options.run, options.other) if run is not None]
     if options.html is not None:
         from .pages import show_page
 
@@ -46,6 +47,13 @@ def show(options: argparse.Namespace) -> int:
 
     print_run(run_of(runs[0], _root(options)), sys.stdout, no_color=plain)
     return 0
+
+
+def _folder_of(options: argparse.Namespace, name: str) -> Path:
+    """Return the folder of a run: that of its journal while the run is not finished."""
+    folder = run_named(options, name)
+    partial = folder.parent / f"{folder.name}.partial"
+    return partial if os.path.isdir(partial) and not os.path.isdir(folder) else folder
 
 
 def _show_two(options: argparse.Namespace, one: Path, other: Path) -> int:
