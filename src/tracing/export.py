@@ -2,7 +2,7 @@
 
 The SDK encodes, repeats and times a request. It keeps the receiver's answer to itself, and reads OTEL_*
 variables; `Connection` passes it a client of ours (a requests session, a gRPC stub) that notes each answer and
-decides what is sent beside the spans. An answer is foreign text.
+decides what is sent beside the spans. An answer is untrusted text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Headers = Sequence[tuple[str, str]]
 
 
 class NotDelivered(TachographError):
-    """A receiver did not take spans: `reason` in our words, `words` in the receiver's (foreign text)."""
+    """A receiver did not take spans: `reason` in our words, `words` in the receiver's (untrusted text)."""
 
     def __init__(self, reason: str, words: str = "") -> None:
         self.reason, self.words = reason, words
@@ -302,7 +302,7 @@ def read_answer(data: bytes, content_type: str) -> Accepted | None:
 
 
 def read_error(data: bytes, content_type: str) -> str:
-    """Return the receiver's words in the body of a refusal, foreign text; empty if there are none."""
+    """Return the receiver's words in the body of a refusal, untrusted text; empty if there are none."""
     kind = _media_type(content_type)
     if kind == "application/x-protobuf":
         from google.protobuf.message import DecodeError

@@ -1,7 +1,7 @@
 """Sends the spans of a recorded run to an OTLP receiver: the same ids every time, whole, within a time.
 
 Nothing of the environment takes part, save that OpenSSL looks for its roots where SSL_CERT_FILE and
-SSL_CERT_DIR say. What a receiver answers is foreign text, cut short and without the headers that were sent.
+SSL_CERT_DIR say. What a receiver answers is untrusted text, cut short and without the headers that were sent.
 """
 
 from __future__ import annotations

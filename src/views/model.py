@@ -1,6 +1,6 @@
 """A recorded run as plain data for a page: steps, calls, decisions, attempts, spans, budgets.
 
-Texts in it are as they were recorded: whoever shows them makes them inert. Times are nanoseconds since the run's
+Texts in it are as they were recorded: whoever shows them escapes them. Times are nanoseconds since the run's
 start.
 """
 

@@ -71,7 +71,7 @@ def root_of(options: argparse.Namespace, *, own: bool = False) -> Path:
     return found or shipped(".")
 
 
-def shown(path: Path) -> str:
+def escaped_path(path: Path) -> str:
     """Return a path for a person: relative where possible, with control characters escaped."""
     return escape_terminal(near(path), 400)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...runtime.formats.escape import escape_terminal
-from .common import Verb, path_given, shown, write_file
+from .common import Verb, escaped_path, path_given, write_file
 
 
 def add(commands: Any, verb: Verb) -> None:
@@ -40,7 +40,7 @@ def site(options: argparse.Namespace) -> int:
         return 1 if made.unreadable else 0
     for why in made.unreadable.values():
         print(f"unreadable  {escape_terminal(why, 400)}")
-    print(f"site      {shown(Path(options.out))}/index.html over {len(made.pages)} runs")
+    print(f"site      {escaped_path(Path(options.out))}/index.html over {len(made.pages)} runs")
     return 1 if made.unreadable else 0
 
 
@@ -59,5 +59,5 @@ def show_page(options: argparse.Namespace, runs: Sequence[Path]) -> int:
     if options.json:
         print(json.dumps({"html": options.html, "runs": [run.name for run in found]}, sort_keys=True))
     else:
-        print(f"page      {shown(Path(options.html))}")
+        print(f"page      {escaped_path(Path(options.html))}")
     return 0 if both is None or both.first is None else 1

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from ..console import painter
-from .common import Verb, load_policies, near, path_given, root_of, shown
+from .common import Verb, escaped_path, load_policies, near, path_given, root_of
 
 
 def add(kinds: Any, verb: Verb) -> None:
@@ -64,7 +64,7 @@ def policy_check(options: argparse.Namespace) -> int:
     for path, policy in loaded:
         urls = len(policy.data.get("url_allowlist", ()))
         print(
-            f"{shown(path)}: version {policy.version}, {counted(len(policy.allowed), 'tool')} allowed, "
+            f"{escaped_path(path)}: version {policy.version}, {counted(len(policy.allowed), 'tool')} allowed, "
             f"{urls} URL {'entry' if urls == 1 else 'entries'}, {counted(len(policy.mounts), 'mount')}"
         )
     return 0

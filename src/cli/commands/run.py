@@ -17,7 +17,7 @@ from ...runtime.formats.canonical_json import NotJson, freeze
 from ...runtime.formats.escape import escape_terminal
 from ..console import Paint, painter, width_of
 from ..progress import Progress, tell_model_errors
-from .common import Verb, near, path_given, run_named, seconds_given, shown
+from .common import Verb, escaped_path, near, path_given, run_named, seconds_given
 
 
 def add(commands: Any, verb: Verb) -> None:
@@ -264,7 +264,7 @@ def _refuse_finished(out: Path) -> None:
     aside = partial.with_suffix(".old")  # of a finish that was cut off, which is put right first
     if not partial.is_dir() and not aside.is_dir():
         remedy = (
-            f"the run is over: see `tachograph show {shown(out)}`"
+            f"the run is over: see `tachograph show {escaped_path(out)}`"
             if out.is_dir()
             else "name the folder that the run was to be recorded in"
         )
@@ -303,4 +303,4 @@ def _say_result(options: argparse.Namespace, result: Any, out: Path, good: bool,
         if result.answer is not None:
             print(_answer(result.answer))
         print(f"ending    {paint(result.ending, 'green' if good else 'red')}")
-        print(f"files     {shown(out)}/: state.jsonl trace.json run_report.md manifest.json")
+        print(f"files     {escaped_path(out)}/: state.jsonl trace.json run_report.md manifest.json")

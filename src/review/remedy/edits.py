@@ -127,15 +127,15 @@ def _describe(policy: Policy, pointer: str, op: str, value: Any) -> str:
     name = place[1:].replace("/", ".")
     old = _value_at(policy.data, place)
     if op == REMOVE:
-        return f"remove {_plain(old[int(last)])} from {name}"
+        return f"remove {_value_text(old[int(last)])} from {name}"
     if isinstance(old, list) or last == "-":
         if op == REPLACE:
             return f"under {name} write {json.dumps(value)} for {json.dumps(old[int(last)])}"
         if name in ("url_allowlist", "private_networks"):
             return f"under {name} add {json.dumps(value)}"
-        return f"add {_plain(value)} to {name}"
-    return f"{f'{name}.{last}' if name else last}: {_plain(value)}"
+        return f"add {_value_text(value)} to {name}"
+    return f"{f'{name}.{last}' if name else last}: {_value_text(value)}"
 
 
-def _plain(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

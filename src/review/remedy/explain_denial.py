@@ -276,7 +276,7 @@ def add_explanations(explained: Explained, step: int | None, paint: Paint) -> No
 
 
 def text_lines(explanation: DenialExplanation, paint: Paint) -> list[str]:
-    """Return an explanation as lines of text, with foreign text escaped for a terminal."""
+    """Return an explanation as lines of text, with untrusted text escaped for a terminal."""
     best = explanation.minimal
     if best.why_not is not None:
         return [paint(f"no edit of the policy allows it: {escape_terminal(best.why_not)}", "yellow")]

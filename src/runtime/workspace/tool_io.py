@@ -146,7 +146,7 @@ class IO:
             raise PermissionError("denied before")
         # a record takes plain `str` without lone surrogates; those become backslash escapes, which every
         # rule refuses
-        check = {key: _plain(item) if isinstance(item, str) else item for key, item in check.items()}
+        check = {key: _encodable(item) if isinstance(item, str) else item for key, item in check.items()}
         allowed = self._late(check, keep_allow).decision == ALLOW
         if not allowed or keep_allow:
             self.checks.append(check)
@@ -240,7 +240,7 @@ def _text(body: bytes, headers: Mapping[str, str]) -> str:
     return body.decode(_CHARSETS.get(charset[1].lower(), "utf-8") if charset else "utf-8", "replace")
 
 
-def _plain(text: str) -> str:
+def _encodable(text: str) -> str:
     """Return a plain `str` in which lone surrogates are backslash escapes."""
     if type(text) is str and text.isascii():
         return text
