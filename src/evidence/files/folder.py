@@ -57,7 +57,10 @@ class Folder:
             self._refuse_foreign(self.partial, f"{self.shown}.partial", (*manifests.FILES, JOURNAL, MOUNTS))
             self._tidy()
             if self._resume and not (self.partial / JOURNAL).is_file() and not self.is_whole:
-                raise OutputError(f"{self.shown}: there is no unfinished run to go on with")
+                raise OutputError(
+                    f"{self.shown}: there is no unfinished run to go on with, since no journal was kept; "
+                    "run the task again, with `--durability effect` so that it can be resumed"
+                )
             self._lock = self._take_lock()
             if not self._resume and ((self.partial / JOURNAL).exists() or self._is_finished()):
                 raise OutputError(

@@ -43,15 +43,15 @@ def _finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
     """A kept run that died when all that was left to do was a rename."""
     case = Case(tmp_path, STEPS)
 
-    swapping = folders._swapping
+    lock = folders.directory_lock
 
     def dies(parent: Path) -> Any:
         if (case.partial / "manifest.json").exists():
             raise ForceQuit
-        return swapping(parent)
+        return lock(parent)
 
     with monkeypatch.context() as patch:
-        patch.setattr(folders, "_swapping", dies)
+        patch.setattr(folders, "directory_lock", dies)
         assert case.begin() is None
     assert not case.journal.exists() and sorted(p.name for p in case.partial.iterdir()) == sorted(FILES)
     return case
@@ -84,7 +84,9 @@ def test_a_torn_manifest_is_put_nowhere(tmp_path: Path, monkeypatch: pytest.Monk
         case = _finished(tmp_path / name, monkeypatch)
         file = case.partial / name
         file.write_bytes(file.read_bytes()[:-9])
-        with pytest.raises(OutputError, match="no unfinished run"):
+        with pytest.raises(
+            OutputError, match="no unfinished run to go on with, since no journal was kept; run the"
+        ):
             case.go_on()
         assert not case.out.exists()
 
