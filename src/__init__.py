@@ -135,7 +135,7 @@ _PLACES = {name: module for module, names in _NAMES.items() for name in names.sp
 if not TYPE_CHECKING:  # a type checker reads the imports above
 
     def __getattr__(name: str) -> Any:
-        """A name of the package, loaded when it is first asked for: a command needs few of them."""
+        """Load a name of the package when it is first asked for: a command needs few of them."""
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(f".{_PLACES[name]}", __name__), name)

@@ -53,6 +53,7 @@ class Progress:
         self._unshown = ""
 
     def __call__(self, notice: RunEvent) -> None:
+        """Print what a listener is told."""
         if notice.what == "line" and notice.line is not None:
             self._line(notice.line)
         elif isinstance(notice.item, Decided):

@@ -40,6 +40,7 @@ class Terminal:
         self._paint = paint
 
     def __call__(self, asked: AskHuman) -> Answer | None:
+        """Ask the person at the terminal; None if nobody answers in time."""
         self._drop_typed()
         until = stopwatch() + asked.timeout_s
         lines = list(self._arguments(asked))

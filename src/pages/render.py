@@ -1,4 +1,4 @@
-"""Templates filled in as whole pages.
+r"""Templates filled in as whole pages.
 
 Every value that a template prints is made harmless before it is printed, without the template having to ask:
 characters that are invisible or change how others are drawn become `\\u{...}`, and markup is escaped.

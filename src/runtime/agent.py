@@ -138,7 +138,7 @@ class Agent:
         prepare: Callable[[Workspace], None] | None = None,
         inject: Inject | None = None,
     ) -> RunConfig:
-        """The defaults of a run, filled in. Raises InputError for what no run can be made with."""
+        """Return the configuration of one run, with defaults filled in. Raises InputError for invalid values."""
         if run_id is not None and not _RUN_ID.fullmatch(run_id if isinstance(run_id, str) else ""):
             raise InputError(
                 "run_id is no name of a run", remedy="give up to 80 letters, digits, '.', '_' and '-'"
@@ -220,7 +220,7 @@ class Agent:
 
     @contextlib.contextmanager
     def _executor(self, config: RunConfig, redactor: Redactor, interrupts: Interrupts) -> Iterator[Executor]:
-        """What performs the effects of a run."""
+        """Open the executor that performs the effects of a run."""
         if config.executor is not None:
             yield config.executor
             return
@@ -249,11 +249,11 @@ class Agent:
             yield live if config.around is None else config.around(live)
 
     def redactor(self) -> Redactor:
-        """What takes secrets out of all that enters a run: a fresh one for each run."""
+        """Return a new redactor, which takes secrets out of everything that enters one run."""
         return Redactor(self.policy.redact, getattr(self.llm, "secrets", ()))
 
     def run_line(self, config: RunConfig, question: str) -> RunLine:
-        """The ledger's first line: everything that decides how the run goes, save the outcomes."""
+        """Return the ledger's first line: everything that decides how the run goes, except the outcomes."""
         policy = self.policy
         line: RunLine = {
             "type": "run",
@@ -300,7 +300,7 @@ class Agent:
 
 
 def _stop(config: RunConfig) -> Stop | None:
-    """What ends a run between two effects: its deadline on its own clock, or code."""
+    """Return the check that ends a run between two effects, by its deadline or by code; None without either."""
     cancel, seconds = config.cancel, config.deadline_s
     answered = isinstance(config.clock, RecordedClock) and not config.clock.continues
     if answered or (cancel is None and seconds is None):
@@ -342,7 +342,7 @@ def _check_line(line: RunLine, redactor: Redactor | None) -> None:
 
 @contextlib.contextmanager
 def _writing(path: str | os.PathLike[str] | None) -> Iterator[Callable[[dict[str, Any], str], object] | None]:
-    """What takes the lines of a ledger file; None without a path. Bad input leaves no file."""
+    """Open a ledger file and yield the function that appends a line; None without a path. Bad input leaves no file."""
     if path is None:
         yield None
         return

@@ -94,6 +94,7 @@ class RunResult:
 
     @property
     def ok(self) -> bool:
+        """Whether the model answered."""
         return self.ending == Ending.FINAL_ANSWER
 
 

@@ -18,7 +18,7 @@ from ..runtime.journal.journal import read_journal
 
 
 def lines_of_journal(data: bytes, file: str, name: str) -> tuple[list[Line], list[str]]:
-    """(the run line and a line for each step, what is left open in words). Raises RecordError.
+    """Return the run line with a line for each step, and in words what is left open. Raises RecordError.
 
     `file` names the journal, `name` the run.
     """

@@ -106,6 +106,7 @@ class Step:
 
     @property
     def index(self) -> int:
+        """The step's number, from 1."""
         return int(self.line["step_index"])
 
     @property
@@ -116,6 +117,7 @@ class Step:
 
     @property
     def denials(self) -> int:
+        """How many decisions of the step are denials."""
         return sum(decision["decision"] == "deny" for decision in self.line["policy_decisions"])
 
 
@@ -143,15 +145,18 @@ class Run:
 
     @property
     def run(self) -> Line:
+        """The run line."""
         return self.lines[0]
 
     @property
     def title(self) -> str:
+        """The task's title, else the run's name."""
         task = self.run["task"]
         return str(task["id"] if task is not None else self.run["run_id"])
 
     @property
     def duration(self) -> int:
+        """Nanoseconds from start to end."""
         last = self.steps[-1].end if self.steps else 0
         return int(self.end["stamp"]) if self.end is not None else last
 
@@ -167,7 +172,7 @@ class Run:
 
 
 def run_of(folder: Path, root: Path | None = None, name: str | None = None) -> Run:
-    """The run in `folder`, finished or under way. Raises RecordError where there is none that can be read.
+    """Return the run in `folder`, finished or under way. Raises RecordError if none can be read.
 
     `name` is how it is called; without one it is its place in its project, or the end of its path.
     """

@@ -286,6 +286,7 @@ class Ticker:
         return self
 
     def __call__(self, done: int, result: Any) -> None:
+        """Show how far the work is."""
         self._met += self._counts(result)
         if self._stream is not None and stopwatch() >= self._next:
             text = f"{self._word}: {done} of {self._total} runs, {self._met} {self._what}"

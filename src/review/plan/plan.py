@@ -57,13 +57,16 @@ class RunChange:
 
     @property
     def is_otherwise(self) -> bool:
+        """Whether the run is in a group that changes."""
         return self.group in (*KINDS, OTHER_WAY)
 
     @property
     def why(self) -> str | None:
+        """Why the run cannot be told, if so."""
         return None if self.result is None else self.result.undecided or self.result.why
 
     def to_dict(self) -> Line:
+        """Return this as JSON data."""
         if self.result is None:
             return {"run": self.run}
         return {**self.result.to_dict(), "run": self.run}
@@ -100,6 +103,7 @@ class Plan:
 
     @property
     def widens(self) -> bool:
+        """Whether anything is allowed that was not."""
         return bool(self.changes(WIDENING) or self.by_group[WIDENING])
 
     @property
@@ -146,6 +150,7 @@ class Plan:
         return "whether anything else is widened cannot be told; that counts as if it were"
 
     def to_dict(self) -> Line:
+        """Return this as JSON data."""
         runs = None
         if self.runs is not None:
             runs = {name: [run.to_dict() for run in self.by_group[name]] for name in GROUPS}
@@ -254,7 +259,7 @@ def _both(old: Side, new: Side, own: tuple[str, ...]) -> tuple[Policy, Policy] |
 
 
 def _policy_files(folder: Path) -> list[tuple[str, str]] | None:
-    """The policy files (path, SHA-256) that a record names first; None where it cannot be read."""
+    """Return the policy files (path, SHA-256) that a record names first; None if it cannot be read."""
     try:
         with (folder / STATE).open("rb") as file:
             line = json.loads(file.readline(1 << 20))

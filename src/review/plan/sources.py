@@ -39,6 +39,7 @@ class Side:
 
     @property
     def name(self) -> str:
+        """The files as a person names them."""
         return " + ".join(source.text for source in self.files)
 
     def load(self, overlays: Sequence[str] = ()) -> Policy:

@@ -25,10 +25,10 @@ class Clock(Protocol):
     start: str
 
     def stamp(self) -> int:
-        """The time now, later than every stamp before."""
+        """Return the time now in nanoseconds since the start, later than every stamp before."""
 
     def spend(self, what: str, extra_ms: int = 0) -> None:
-        """An effect of kind `what` (model, attempt, decision, person) took place."""
+        """Let the time of an effect of kind `what` (model, attempt, decision, person) pass."""
 
     def sleep(self, ms: int) -> None:
         """Let time pass."""
@@ -51,14 +51,17 @@ class VirtualClock:
         self._now = self._last = last
 
     def stamp(self) -> int:
+        """Return the time now, later than every stamp before."""
         self._now = max(self._now, self._last + 1)
         self._last = self._now
         return self._now
 
     def spend(self, what: str, extra_ms: int = 0) -> None:
+        """Let the time of an effect pass."""
         self._now += (self._costs[what] + extra_ms) * MS
 
     def sleep(self, ms: int) -> None:
+        """Let `ms` milliseconds pass."""
         self._now += ms * MS
 
 
@@ -76,14 +79,17 @@ class SystemClock:
         self._last = last
 
     def stamp(self) -> int:
+        """Return the time now, later than every stamp before."""
         self._last = max(time.monotonic_ns() - self._zero, self._last + 1)
         return self._last
 
     def spend(self, what: str, extra_ms: int = 0) -> None:
+        """Let the time of an effect pass."""
         if extra_ms:
             self.sleep(extra_ms)
 
     def sleep(self, ms: int) -> None:
+        """Let `ms` milliseconds pass."""
         time.sleep(ms / 1000)
 
 
@@ -98,7 +104,7 @@ def epoch_ns(iso: str) -> int:
 
 
 def iso_of(ns: int) -> str:
-    """The reverse of `epoch_ns`, always with nine digits of fraction."""
+    """Return the ISO 8601 text of a time in nanoseconds since 1970, always with nine digits of fraction."""
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=ns // 1_000_000_000)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{ns % 1_000_000_000:09d}Z"
 

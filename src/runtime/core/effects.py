@@ -54,6 +54,7 @@ class Call:
     problem: str | None = None
 
     def to_dict(self) -> CallEntry:
+        """Return this as a ledger entry."""
         out: CallEntry = {"id": self.id, "name": self.name, "arguments": self.arguments}
         if self.arguments is None:
             out["arguments_text"] = self.raw
@@ -88,6 +89,7 @@ class Fault:
     retry_after_ms: int | None = None
 
     def to_dict(self) -> FaultEntry:
+        """Return this as a ledger entry."""
         out: FaultEntry = {"exception": self.exception, "kind": str(self.kind)}
         if self.nothing_happened:
             out["nothing_happened"] = True
@@ -150,6 +152,7 @@ class AskModel:
 
     @property
     def position(self) -> str:
+        """The position within the step."""
         return f"m.{self.attempt}"
 
 
@@ -165,6 +168,7 @@ class Invoke:
 
     @property
     def position(self) -> str:
+        """The position within the step."""
         return f"i{self.index}.{self.attempt}"
 
 
@@ -179,6 +183,7 @@ class Wait:
 
     @property
     def position(self) -> str:
+        """The position within the step."""
         return f"w{'m' if self.index is None else self.index}.{self.attempt}"
 
 
@@ -206,6 +211,7 @@ class AskHuman:
 
     @property
     def position(self) -> str:
+        """The position within the step."""
         return f"h{self.index}"
 
     @property
@@ -232,6 +238,7 @@ class Decision:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return this as a ledger entry."""
         return {
             "decision": str(self.decision),
             "rule_id": str(self.rule_id),
@@ -256,6 +263,7 @@ class Decided:
 
     @property
     def position(self) -> str:
+        """The position within the step."""
         if self.index is None:
             return "d"
         return f"d{self.index}.r" if self.late else f"d{self.index}"

@@ -17,7 +17,7 @@ Data = dict[str, Any]
 
 
 def outcome_to_dict(outcome: Outcome | Cancelled) -> Data:
-    """An outcome as JSON data, without what is empty."""
+    """Return an outcome as JSON data, without empty fields."""
     if isinstance(outcome, Cancelled):
         return {"stopped": stop_reason(outcome).value}
     out: Data = {}
@@ -44,7 +44,7 @@ def outcome_to_dict(outcome: Outcome | Cancelled) -> Data:
 
 
 def outcome_from_dict(data: Mapping[str, Any]) -> Outcome | Cancelled:
-    """The reverse of `outcome_to_dict`. Raises KeyError, TypeError or ValueError for data of another shape."""
+    """Return the outcome that `outcome_to_dict` wrote. Raises KeyError, TypeError or ValueError for other data."""
     if "stopped" in data:
         return stop_from_reason(data["stopped"])
     return Outcome(
@@ -82,26 +82,26 @@ def stop_from_reason(word: str) -> Cancelled:
 
 
 def fault_from_dict(data: Mapping[str, Any]) -> Fault:
-    """A fault from its record."""
+    """Return the fault that a record describes."""
     return Fault(
         data["exception"], data["kind"], data.get("nothing_happened", False), data.get("retry_after_ms")
     )
 
 
 def answer_from_dict(data: Mapping[str, Any]) -> Answer:
-    """A person's answer from its record; one that does not say to what it was given fits no question."""
+    """Return the person's answer that a record holds; without the digest of its question it fits no question."""
     return Answer(data["answer"], data["by"], data["why"], data.get("digest", ""))
 
 
 def call_from_dict(data: Mapping[str, Any]) -> Call:
-    """A call from its record."""
+    """Return the call that a record describes."""
     arguments = data["arguments"]
     frozen: Fragment | None = canonical_json.freeze(arguments) if arguments is not None else None
     return Call(data["id"], data["name"], frozen, data.get("arguments_text"), data.get("problem"))
 
 
 def reply_from_dict(said: Mapping[str, Any], calls: list[Mapping[str, Any]]) -> Reply:
-    """A reply from a ledger's `llm_output` and `intended_tool_calls`."""
+    """Return the reply that a ledger's `llm_output` and `intended_tool_calls` describe."""
     usage = said["usage"]
     return Reply(
         text=said["text"],
@@ -116,12 +116,12 @@ def reply_from_dict(said: Mapping[str, Any], calls: list[Mapping[str, Any]]) -> 
 
 
 def pairs_from_dict(data: Mapping[str, Any], name: str) -> tuple[tuple[str, str], ...]:
-    """The (path, digest) pairs under `name`; none where it is absent."""
+    """Return the (path, digest) pairs under `name`, none if it is absent."""
     return tuple((path, digest) for path, digest in data.get(name, ()))
 
 
 def reply_to_dict(reply: Reply) -> OutputEntry:
-    """A reply as a ledger's `llm_output`: without its calls."""
+    """Return a reply as a ledger's `llm_output`: without its calls."""
     return {
         "text": reply.text,
         "final_answer": reply.final_answer,

@@ -55,7 +55,7 @@ class Redactor:
         return self._pattern.sub(self._placeholder, self._escape(text))
 
     def kind_in(self, text: str) -> str | None:
-        """The kind of the first secret in a text; None where there is none."""
+        """Return the kind of the first secret in a text, or None."""
         match = self._pattern.search(text) if self._pattern is not None else None
         return None if match is None else self._known.get(match.group()) or str(match.lastgroup)
 
@@ -65,7 +65,7 @@ class Redactor:
             self._counts[kind] = max(count, self._counts.get(kind, 0))
 
     def for_model_output(self) -> Redactor:
-        """The same redactor for what a model says: it has read placeholders, and may repeat those given out."""
+        """Return a redactor for what a model says: it has read placeholders, and may repeat those given out."""
         return _Repeating(self)
 
     def _escape(self, text: str) -> str:
@@ -90,7 +90,7 @@ _LOOKS_LIKE: Final = re.compile(r"<secret:(?:([a-z_]+):([1-9][0-9]*)>)?")
 
 
 def placeholder_counts(text: str) -> dict[str, int]:
-    """The highest number of each kind of placeholder in a text."""
+    """Return the highest number of each kind of placeholder in a text."""
     found: dict[str, int] = {}
     for match in _LOOKS_LIKE.finditer(text):
         if match.group(1) is not None:

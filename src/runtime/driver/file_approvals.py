@@ -44,6 +44,7 @@ class ByFile:
         self._tell = tell
 
     def __call__(self, asked: AskHuman) -> Answer | None:
+        """Put the question into a file and wait for the answer in it; None if it does not come in time."""
         path = self._folder / f"{asked.run_id}.{asked.step}.{asked.index}.{asked.digest[:12]}.json"
         begun = stopwatch()
         if not path.exists():
@@ -59,7 +60,7 @@ class ByFile:
 
 
 def question(asked: AskHuman) -> dict[str, Any]:
-    """What a person is asked, as plain data with room for the answer."""
+    """Return the question to a person as plain data, with room for the answer."""
     return {
         "schema": SCHEMA,
         "digest": asked.digest,
@@ -79,7 +80,7 @@ def question(asked: AskHuman) -> dict[str, Any]:
 
 
 def read_question(path: Path) -> dict[str, Any]:
-    """A question's file. Raises InputError for anything else."""
+    """Read the file of a question. Raises InputError for anything else."""
     try:
         text = read_plain(path, _MAX_BYTES)
         if len(text) > _MAX_BYTES:
@@ -118,7 +119,7 @@ def answer_file(path: Path, answer: str, by: str | None, why: str | None) -> dic
 
 
 def _answer_in(path: Path, asked: AskHuman) -> Answer | None:
-    """The answer in a file; None for none yet, as while somebody edits it."""
+    """Return the answer in a file; None if there is none yet, as while somebody edits it."""
     try:
         data = read_question(path)
     except InputError:
@@ -133,7 +134,7 @@ def _answer_in(path: Path, asked: AskHuman) -> Answer | None:
 
 
 def _write(path: Path, data: dict[str, Any], *, new: bool = False) -> None:
-    """A file that only its owner reads, whole at once."""
+    """Write a file that only its owner can read, as a whole or not at all."""
     text = json.dumps(data, indent=2, ensure_ascii=True) + "\n"
     made = path.with_name(f".{path.name}.tmp")
     try:

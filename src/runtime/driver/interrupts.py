@@ -18,7 +18,7 @@ class ForceQuit(BaseException):
 
 
 def exit_for(signum: int | None) -> BaseException:
-    """What a caller gets once a signal ended a run: KeyboardInterrupt, or SystemExit(143) for SIGTERM."""
+    """Return what to raise once a signal ended a run: KeyboardInterrupt, or SystemExit(143) for SIGTERM."""
     return SystemExit(128 + signal.SIGTERM) if signum == signal.SIGTERM else KeyboardInterrupt()
 
 

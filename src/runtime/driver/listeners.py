@@ -34,12 +34,12 @@ class ListenerHub:
                     warnings.warn(f"a listener raised {type(error).__name__} and was dropped", stacklevel=2)
 
     def on_line(self, text: str) -> None:
-        """A ledger line; the listeners share a copy of their own, decoded."""
+        """Pass on a ledger line; the listeners share a decoded copy."""
         if self._listeners:
             self._send(RunEvent("line", line=json.loads(text), text=text))
 
     def on_event(self, item: Effect | Event, outcome: Outcome | None) -> None:
-        """A decision, or an effect with its outcome; what could be changed in them is a copy."""
+        """Pass on a decision, or an effect with its outcome, with copies of all that could be changed."""
         if not self._listeners:
             return
         if isinstance(item, Decided):

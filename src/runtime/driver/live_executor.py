@@ -66,6 +66,7 @@ class LiveExecutor:
         self._call = inject or _straight
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
+        """Perform an effect; see `Executor`."""
         try:
             return self._interrupts.around(lambda: self._perform(effect, stamps))
         except KeyboardInterrupt:
@@ -194,7 +195,7 @@ class LiveExecutor:
         return Outcome(answer=replace(self._read_answer(said, effect.digest), digest=effect.digest))
 
     def _read_answer(self, said: object, digest: str) -> Answer:
-        """What a person said, read strictly: what is no answer, or one to something else, is a refusal."""
+        """Read a person's answer strictly: anything else, or an answer to another question, is a refusal."""
         if isinstance(said, bool):
             return Answer("allow" if said else "deny")
         if not isinstance(said, Answer) or said.answer not in ("allow", "deny", "silence"):

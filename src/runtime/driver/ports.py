@@ -26,7 +26,7 @@ class Executor(Protocol):
     """Performs one effect. May add stamps for what happened inside it."""
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
-        """The outcome of `effect`; raises Cancelled where the run is to stop."""
+        """Perform `effect` and return its outcome. Raises Cancelled if the run is to stop."""
 
 
 OnEvent = Callable[[Effect | Event, Outcome | None], None]
@@ -52,16 +52,16 @@ class DurabilityPort(Protocol):
     secrets: Mapping[str, int]
 
     def begin(self, run_line: RunLine) -> None:
-        """A run begins, or is gone on with."""
+        """Begin a run, or resume it."""
 
     def prepared(self) -> None:
-        """The private mounts are set up."""
+        """Note that the private mounts are set up."""
 
     def around(self, live: Executor, gate: Gate, workspace: Workspace) -> Executor:
-        """The world that performs the effects; what was performed before is not performed again."""
+        """Return the executor to use instead of `live`: it does not perform again what was performed before."""
 
     def on_outcome(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
-        """An effect has its outcome; nothing else was done since."""
+        """Note the outcome of an effect, before anything else is done."""
 
 
 Approve = Callable[[AskHuman], Answer | bool | None]

@@ -44,12 +44,13 @@ class RecordedClock:
 
     @classmethod
     def of(cls, lines: Sequence[Line]) -> RecordedClock:
-        """The clock of a whole ledger."""
+        """Return the clock that gives the stamps of a whole ledger again."""
         run, end = lines[0], lines[-1]
         stamps = [at for line in lines[1:-1] for pair in line["stamps"].values() for at in pair]
         return cls(run["clock"]["kind"], run["clock"]["start"], [*stamps, end["stamp"]])
 
     def stamp(self) -> int:
+        """Return the next recorded stamp, then those of the next clock."""
         if self._stamps:
             self._last = self._stamps.pop()
         else:
@@ -92,7 +93,7 @@ class Cassette:
 
     @classmethod
     def of(cls, lines: Iterable[Line], *, counterfactual: bool = False) -> Cassette:
-        """The cassette of a ledger's step lines."""
+        """Return the cassette of a ledger's step lines."""
         return cls(
             {
                 line["step_index"]: CassetteStep(
@@ -104,12 +105,15 @@ class Cassette:
         )
 
     def look(self, effect: Effect) -> Outcome | Cancelled | None:
-        """What the cassette holds for an effect; None for nothing."""
+        """Return what the cassette holds for an effect, or None."""
         self._turn(effect.step)
         return self._now.outcomes.get(effect.position)
 
     def take(self, effect: Effect) -> Outcome:
-        """The recorded outcome. Raises ReplayError for an effect that was not asked, Cancelled where one was."""
+        """Return the recorded outcome of an effect.
+
+        Raises ReplayError if the effect was not asked for, Cancelled if it was cancelled.
+        """
         self._turn(effect.step)
         self._compare(effect)
         outcome = self._now.outcomes.pop(effect.position, None)
@@ -132,7 +136,7 @@ class Cassette:
         return self._now.late.get(effect.position, 0)
 
     def unused(self) -> str | None:
-        """What nobody asked for: a position in words, or None where all was used."""
+        """Return in words the first position that was not asked for, or None if all were."""
         if self._now.outcomes:
             return f"step {self._index}: {min(self._now.outcomes)}"
         later = [index for index, step in self._steps.items() if index > self._index and step.outcomes]
@@ -148,7 +152,7 @@ class Cassette:
         self._now = self._steps.get(step, CassetteStep())
 
     def _compare(self, effect: Effect) -> None:
-        """What is asked against what was asked then."""
+        """Compare a request with the recorded one."""
         then = self._now.input
         if then is None or not isinstance(effect, AskModel):
             return
@@ -178,6 +182,7 @@ class ReplayExecutor:
         self._clock = clock
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
+        """Answer an effect from the record; see `Executor`."""
         for number in range(self._cassette.late_decisions(effect)):
             stamps[f"{effect.position}.c{number}"] = [self._clock.stamp(), self._clock.stamp()]
         return self._cassette.take(effect)
@@ -187,7 +192,7 @@ class ReplayExecutor:
 
 
 def outcomes_of(step: Line) -> dict[str, Outcome | Cancelled]:
-    """The outcome of every effect of a step by position; where the run was stopped, a Cancelled."""
+    """Return the outcome of every effect of a step by position; where the run was stopped, a Cancelled."""
     found: dict[str, Outcome | Cancelled] = {}
     for entry in step["llm_attempts"]:
         found[f"m.{entry['attempt']}"] = _of_model(step, entry)

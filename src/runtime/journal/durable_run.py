@@ -76,6 +76,7 @@ class DurableRun:
         return self._before is not None
 
     def begin(self, run_line: RunLine) -> None:
+        """Begin or resume a run; see `DurabilityPort`."""
         line = {key: value for key, value in run_line.items() if key != "prev"}
         if self._before is None:
             self._journal.write({"type": "begin", "schema": SCHEMA, "run": line, "package": self._package})
@@ -83,6 +84,7 @@ class DurableRun:
             self._rebased = {"type": "rebased", "run": line, "package": self._package}
 
     def prepared(self) -> None:
+        """Note that the private mounts are set up."""
         if self.is_prepared:
             return
         if self.private is not None and self.private.is_dir():
@@ -93,9 +95,11 @@ class DurableRun:
         self._journal.write({"type": "prepared"})
 
     def around(self, live: Executor, gate: Gate, workspace: Workspace) -> Executor:
+        """Return the executor that journals what `live` performs."""
         return JournaledExecutor(live, gate, workspace, self)
 
     def on_outcome(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
+        """Journal the outcome of an effect."""
         before: Stamps = {}
         if effect.step != self._step:
             before = self._untold()  # decisions after the last effect of the step before
@@ -115,7 +119,7 @@ class DurableRun:
             self._journal.write(entry)
 
     def _doubt_of(self, effect: Effect) -> Entry | None:
-        """The intent that an earlier process left without an outcome, if it is of this effect."""
+        """Return the intent for this effect that an earlier process left without an outcome, or None."""
         doubt = self._doubt
         return doubt if doubt and (doubt["step"], doubt["at"]) == (effect.step, effect.position) else None
 
@@ -125,7 +129,7 @@ class DurableRun:
     # ---- for the world ---------------------------------------------------------------------------------
 
     def answer(self, effect: Effect, stamps: Stamps) -> Outcome | None:
-        """What the journal says of an effect; None once it says no more. Raises ReplayError, Cancelled."""
+        """Return the journaled outcome of an effect, None after the last one. Raises ReplayError or Cancelled."""
         known = self._cassette.look(effect)
         if isinstance(effect, AskHuman) and isinstance(known, Outcome) and not _answers(known, effect):
             self._cassette.drop(effect)  # it goes on under other inputs: the person is asked again
@@ -143,12 +147,12 @@ class DurableRun:
         return None
 
     def step_begins(self, workspace: Workspace) -> None:
-        """The model is about to be asked: what was done so far is on the disk first."""
+        """Put everything done so far on the disk, before the model is asked."""
         self._sync_written(workspace)
         self._journal.step_begins()
 
     def wrote(self, paths: Iterable[str], workspace: Workspace) -> None:
-        """A tool wrote files of mounts; with `effect` they are on the disk before its outcome is."""
+        """Put files that a tool wrote on the disk before its outcome, where durability is `effect`."""
         self._written |= dict.fromkeys(paths)
         if self._journal.is_each:
             self._sync_written(workspace)
@@ -183,7 +187,7 @@ class DurableRun:
 
 
 def in_doubt(intent: Entry) -> EffectInDoubt:
-    """The complaint about an intent without an outcome."""
+    """Return the error for an intent without an outcome."""
     call, tool = str(intent["call"]), str(intent["tool"])
     return EffectInDoubt(
         f"call {call} of tool {tool!r} was begun and may have taken place: look there, then go on with "
@@ -215,6 +219,7 @@ class JournaledExecutor:
         self._durable_run = durable_run
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
+        """Answer an effect from the journal, else perform and journal it."""
         known = self._durable_run.answer(effect, stamps)
         if known is not None:
             return known

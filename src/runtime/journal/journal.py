@@ -47,7 +47,7 @@ class Journal:
     """
 
     def __init__(self, path: Path, durability: str, chain: str = _START, size: int | None = None) -> None:
-        """A new journal, or with `chain` and `size` one that is gone on with after its last whole entry."""
+        """Open a new journal, or with `chain` and `size` continue one after its last whole entry."""
         self._path = path
         self.is_each = durability == "effect"
         self._chain = chain
@@ -90,7 +90,7 @@ class Journal:
             raise self._lost(error) from error
 
     def step_begins(self) -> None:
-        """The model is about to be asked: all that was done before is on the disk first."""
+        """Put everything done so far on the disk, before the model is asked."""
         if not self.is_each:  # else it is there
             with self.guarding():
                 os.fsync(self._fd)
@@ -116,6 +116,7 @@ class Journal:
         self.write(entry, sync=self.is_each)
 
     def close(self) -> None:
+        """Close the file."""
         with contextlib.suppress(OSError):  # what had to be on the disk is there
             os.close(self._fd)
 
@@ -131,7 +132,7 @@ class Journal:
 
 
 def chain_of(chain: str, body: str) -> str:
-    """The chain after an entry's text."""
+    """Return the chain value after an entry's text."""
     return canonical_json.digest(chain.encode("ascii") + body.encode("utf-8"))
 
 
@@ -182,7 +183,7 @@ class Journaled:
 
 
 def read_journal(data: bytes, name: str) -> Journaled | None:
-    """What a journal holds; None where not even its first entry is whole.
+    """Return what a journal holds, or None if not even its first entry is whole.
 
     Raises RecordError, naming the line, for anything but a torn last line.
     """
@@ -235,7 +236,7 @@ def _is_torn(line: bytes, chain: str) -> bool:
 
 
 def _entry(line: bytes, chain: str) -> tuple[Entry, str] | None:
-    """An entry and the chain after it, or None where the line is none that follows."""
+    """Return an entry and the chain value after it, or None if the line does not follow."""
     head, _, rest = line.partition(b',"entry":')
     try:
         body = rest[:-1].decode("utf-8")

@@ -55,6 +55,7 @@ class Totals:
         self._inputs: dict[str, str] = {}
 
     def add(self, step: Line) -> None:
+        """Add one step line."""
         self.steps += 1
         self.input_tokens += step["usage"]["input_tokens"]
         self.output_tokens += step["usage"]["output_tokens"]
@@ -75,6 +76,7 @@ class Totals:
         return dict(self._inputs)
 
     def to_dict(self) -> dict[str, int]:
+        """Return the totals of the end line."""
         return {
             "steps": self.steps,
             "tool_calls": self.tool_calls,
@@ -93,7 +95,7 @@ def text_of(value: Any) -> str:
 
 
 def end_line(run_line: Line, totals: Totals, ending: RunEnded, lines: int, stamp: int) -> EndLine:
-    """The last line, from what the lines before it say."""
+    """Return the last line, computed from the lines before it."""
     inputs = {item["path"]: item["sha256"] for item in run_line["policy"]["files"]}
     inputs.update(
         {t["file"]: t["module_digest"] for t in run_line["tools"] if t["file"] and t["module_digest"]}
@@ -115,7 +117,7 @@ def end_line(run_line: Line, totals: Totals, ending: RunEnded, lines: int, stamp
 
 
 def read(data: bytes, name: str) -> Iterator[Line]:
-    """The lines of a ledger, each checked against the chain. Raises RecordError naming the line.
+    """Yield the lines of a ledger, each checked against the chain. Raises RecordError naming the line.
 
     A ledger without its end line is cut off; so is one whose last line has no LF.
     """
@@ -168,7 +170,7 @@ def _line(text: bytes, name: str, number: int) -> Line:
 
 
 def unknown_shape(name: str, error: Exception) -> RecordError:
-    """What is said of a ledger in `name` whose lines are chained, yet do not hold what ours do."""
+    """Return the error for a ledger whose lines are chained but do not have the expected keys."""
     return RecordError(
         f"has lines of an unknown shape ({type(error).__name__})",
         file=name,

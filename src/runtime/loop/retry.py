@@ -23,6 +23,7 @@ class Schedule:
 
     @classmethod
     def of(cls, section: dict[str, Any]) -> Schedule:
+        """Return the schedule of a policy's `retry` section."""
         if not section:
             return cls()
         return cls(section["max_retries"], section["backoff_base_ms"], section["backoff_cap_ms"])
@@ -40,7 +41,7 @@ class Schedule:
 
 
 def fault_from_error(error: BaseException, transient: Sequence[type[BaseException]] = ()) -> Fault:
-    """An exception as a Fault: its class name and how far it may be repeated. Its text goes nowhere."""
+    """Return an exception as a Fault: its class name and whether it may be repeated. Its text is dropped."""
     name = type(error).__name__
     retry_after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
     if isinstance(error, TimeoutError):
@@ -52,7 +53,7 @@ def fault_from_error(error: BaseException, transient: Sequence[type[BaseExceptio
 
 
 def _whole_ms(wanted: object) -> int | None:
-    """What an adapter says the provider asked for, if it is a time at all."""
+    """Return the wait that a provider asked for in whole milliseconds, None if it is not a time."""
     if type(wanted) is float and math.isfinite(wanted):
         wanted = math.ceil(wanted)
     return min(max(wanted, 0), MAX_SAFE_INTEGER) if type(wanted) is int else None

@@ -29,17 +29,28 @@ class Checked(Protocol):
     """What is checked of a policy; `Policy` is the one class that has it."""
 
     @property
-    def data(self) -> dict[str, Any]: ...
+    def data(self) -> dict[str, Any]:
+        """The merged policy."""
+
     @property
-    def allowed(self) -> Mapping[str, int]: ...
+    def allowed(self) -> Mapping[str, int]:
+        """Allowed tools with their place in the list."""
+
     @property
-    def denied(self) -> Mapping[str, int]: ...
+    def denied(self) -> Mapping[str, int]:
+        """Denied tools with their place in the list."""
+
     @property
-    def approval_for(self) -> Mapping[str, int]: ...
+    def approval_for(self) -> Mapping[str, int]:
+        """Tools that need approval, with their place in the list."""
+
     @property
-    def mounts(self) -> Mapping[str, str]: ...
+    def mounts(self) -> Mapping[str, str]:
+        """Mounts with their mode."""
+
     @property
-    def networks(self) -> Networks: ...
+    def networks(self) -> Networks:
+        """The private networks that are open."""
 
     def error(self, pointer: str, message: str, remedy: str | None = None) -> Exception:
         """Return the complaint at the place of `pointer`."""
@@ -90,7 +101,7 @@ def check_urls(policy: Checked) -> None:
 
 
 def _covering(prefix: str, index: int, first: Mapping[str, int]) -> int | None:
-    """The place of another entry that allows whatever this one does; `first` holds its host's prefixes."""
+    """Return the place of another entry that allows everything this one does; `first` holds its host's prefixes."""
     if first[prefix] != index:
         return first[prefix]
     if len(first) == 1:
@@ -144,7 +155,7 @@ def _inside(one: Network, other: Network) -> bool:
 
 
 def _inert(network: Network) -> tuple[str, str] | None:
-    """What is wrong with a network, and what to do; None for one that opens something."""
+    """Return what is wrong with a network and what to do, None for one that opens something."""
     if network.prefixlen < _SHORTEST[network.version]:
         return (
             f"a network of /{network.prefixlen} opens everything, the addresses of cloud metadata too",

@@ -28,6 +28,7 @@ class RuleVerdict:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return this as JSON data."""
         return {
             "rule_id": str(self.rule_id),
             "verdict": self.verdict,
@@ -47,6 +48,7 @@ class Budget:
     at: str
 
     def to_dict(self) -> dict[str, Any]:
+        """Return this as JSON data."""
         return {"name": self.name, "used": self.used, "limit": self.limit, "at": self.at}
 
 
@@ -59,6 +61,7 @@ class Explanation:
     budgets: tuple[Budget, ...]
 
     def to_dict(self) -> dict[str, Any]:
+        """Return this as JSON data."""
         return {
             **self.decision.to_dict(),
             "rules": [rule.to_dict() for rule in self.rules],

@@ -123,7 +123,7 @@ class Gate:
             return self._broken(error)
 
     def decide_step(self, counters: Counters) -> Decision | None:
-        """A denial if the budgets leave no room for another step, else None."""
+        """Return a denial if the budgets leave no room for another step, else None."""
         try:
             for name, used in (("max_iterations", counters.iterations), ("max_tokens", counters.tokens)):
                 limit = self.policy.limits[name]
@@ -149,7 +149,7 @@ class Gate:
             return self._broken(error)
 
     def decide_result(self, size: int, counters: Counters) -> Decision | None:
-        """A denial if a result of `size` bytes does not fit the byte budget, else None."""
+        """Return a denial if a result of `size` bytes does not fit the byte budget, else None."""
         try:
             limit = self.policy.limits["max_result_bytes"]
             if counters.result_bytes + size > limit:
@@ -202,7 +202,7 @@ class Gate:
         return self._resources(request, "path")
 
     def _resources(self, request: GateRequest, kind: str) -> Decision | None:
-        """The first denial among the resources of a kind, else the last grant, else None."""
+        """Return the first denial among the resources of a kind, else the last grant, else None."""
         assert request.tool is not None
         grant = None
         for resource in request.tool.resources:

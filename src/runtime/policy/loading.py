@@ -77,7 +77,7 @@ def _named(places: Mapping[str, tuple[int, int]], name: str) -> dict[str, tuple[
 
 
 def _refuse_empty(part: dict[str, Any], marks: dict[str, tuple[str, int, int]], name: str) -> None:
-    """An empty overlay, or an empty section of one, changes nothing and looks as if it did."""
+    """Refuse an empty overlay or section: it changes nothing and looks as if it did."""
     for pointer, value in [("", part), *((f"/{escape_pointer(key)}", item) for key, item in part.items())]:
         if value == {}:
             _, line, column = marks.get(pointer, (name, 1, 1))

@@ -72,12 +72,12 @@ class Policy:
 
     @classmethod
     def shipped(cls, overlays: Iterable[str | Path] = ()) -> Policy:
-        """The policy that comes with the package, with overlays merged over it."""
+        """Load the policy that comes with the package, with overlays merged over it."""
         return cls.load(shipped("policy/v1.yaml"), overlays, root=shipped("."))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Policy:
-        """A policy from plain data, for code that holds its rules itself. Raises PolicyError."""
+        """Make a policy from plain data, for code that holds its rules itself. Raises PolicyError."""
         return cls(data)
 
     def at(self, pointer: str) -> str:
@@ -93,7 +93,7 @@ class Policy:
     def error(
         self, pointer: str, message: str, remedy: str | None = None, *, of_value: bool = False
     ) -> PolicyError:
-        """A PolicyError at the place of `pointer`: of its key, or of the value behind the key."""
+        """Return a PolicyError at the place of `pointer`: of its key, or of the value behind the key."""
         if not self._marks:
             return PolicyError(message, file=f"{self._name}#{pointer}", remedy=remedy)
         file, line, column = self._mark(pointer, of_value)
@@ -123,7 +123,7 @@ class Policy:
         return next((i for i, (name, _) in enumerate(self.files) if name == file), 0), line, column
 
     def section(self, name: str) -> dict[str, Any]:
-        """A mapping of the policy, empty where it is absent."""
+        """Return a section of the policy, empty if it is absent."""
         found = self.data.get(name, {})
         return found if isinstance(found, dict) else {}
 
@@ -139,10 +139,12 @@ class Policy:
 
     @cached_property
     def allowlist(self) -> Allowlist:
+        """The URL allowlist."""
         return Allowlist(self.data.get("url_allowlist", ()))
 
     @cached_property
     def networks(self) -> Networks:
+        """The private networks that are open."""
         return Networks(self.data.get("private_networks", ()))
 
     @cached_property
@@ -152,10 +154,12 @@ class Policy:
 
     @cached_property
     def approval_for(self) -> dict[str, int]:
+        """Tools that need a person's approval, with their place in the list."""
         return {name: i for i, name in enumerate(self.section("approval").get("required_for", ()))}
 
     @property
     def approval_timeout_s(self) -> int:
+        """Seconds that a person has to answer."""
         return int(self.section("approval").get("timeout_s", 0))
 
     @cached_property
@@ -172,18 +176,22 @@ class Policy:
 
     @cached_property
     def max_repeats(self) -> int:
+        """How often the same call may bring the same result."""
         return int(self.section("cycle_detection").get("max_repeats", 0))
 
     @property
     def on_deny(self) -> str:
+        """What follows a denial: `terminate` or `inform`."""
         return str(self.data.get("on_deny", "terminate"))
 
     @property
     def strict_arguments(self) -> bool:
+        """Whether arguments are held to all limits of their schema."""
         return bool(self.data.get("arg_schema_enforcement", "strict") == "strict")
 
     @property
     def redact(self) -> tuple[str, ...]:
+        """Kinds of secrets that never reach a record."""
         return tuple(self.data.get("redact", ()))
 
     def check_tools(self, known: Iterable[str]) -> None:
@@ -214,7 +222,7 @@ def _validator() -> DocumentValidator:
 
 
 def meta_schema() -> dict[str, Any]:
-    """The policy's JSON Schema (Draft 2020-12) as plain data."""
+    """Return the JSON Schema of policies (Draft 2020-12) as plain data."""
     return dict(_validator().schema)
 
 

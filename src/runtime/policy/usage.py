@@ -42,7 +42,7 @@ def _key_of(name: str, arguments: str) -> bytes:
 
 
 def key_with_urls(call: Call, places: tuple[Resource, ...]) -> bytes:
-    """A call's key, the same however its URLs are spelled."""
+    """Return a call's key, the same however its URLs are spelled."""
     if not places or call.arguments is None:
         return call_key(call)
     arguments = call.arguments.value()
