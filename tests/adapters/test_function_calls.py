@@ -14,7 +14,7 @@ import pytest
 
 from tachograph.adapters import resource, tool_from_function
 from tachograph.runtime.tools.contract import Tool
-from tachograph.runtime.tools.isolation import deadline
+from tachograph.runtime.tools.deadline import deadline
 from tests.adapters.kit import IO, one_call, outcome
 from tests.support import policy_data
 

@@ -1,6 +1,7 @@
 """Questions about recorded runs.
 
 - `counterfactual`: what another policy would have decided in a recorded run
+- `flips`: the decisions that another policy changes in a run
 - `explain`: why each call of a run was decided as it was
 - `decide`: decide one call from a file
 - `show`: a recorded run as text

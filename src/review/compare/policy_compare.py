@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...evidence.queries.counterfactual import NEEDS_APPROVAL as NEEDS_APPROVAL
-from ...evidence.queries.counterfactual import TIGHTENING as TIGHTENING
-from ...evidence.queries.counterfactual import WIDENING as WIDENING
+from ...evidence.queries.flips import NEEDS_APPROVAL as NEEDS_APPROVAL
+from ...evidence.queries.flips import TIGHTENING as TIGHTENING
+from ...evidence.queries.flips import WIDENING as WIDENING
 from ...runtime.policy.gate import Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.tools.contract import Tool

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from ...evidence.checking.drift import counted
-from ...evidence.queries.counterfactual import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING
+from ...evidence.queries.flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING
 from ...runtime.formats.escape import code_span, escape_markdown
 from .plan import CANNOT_TELL, KINDS, NOT_UNDER, SAME, Plan, RunChange
 from .text import event_of, place_of, setting_of, side_of

@@ -17,14 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ...evidence.checking.drift import counted
 from ...evidence.checking.workers import each
 from ...evidence.files.manifest import FILES, STATE
-from ...evidence.queries.counterfactual import (
-    NEEDS_APPROVAL,
-    OTHER_WAY,
-    TIGHTENING,
-    WIDENING,
-    Counterfactual,
-    against,
-)
+from ...evidence.queries.counterfactual import against
+from ...evidence.queries.flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING, Counterfactual
 from ...evidence.recording.index import UNFINISHED, cannot_be_read, folders_in
 from ...evidence.recording.recorded import relative_name
 from ...fail.errors import InputError

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...evidence.checking.drift import counted
-from ...evidence.queries.counterfactual import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING
+from ...evidence.queries.flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING
 from ...evidence.queries.wrap import fold
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_build_log, truncate

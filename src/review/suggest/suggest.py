@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ...evidence.queries.counterfactual import WIDENING, Counterfactual, under
+from ...evidence.queries.counterfactual import under
+from ...evidence.queries.flips import WIDENING, Counterfactual
 from ...evidence.recording.recorded import Recorded, open_record, revive
 from ...fail.errors import InputError
 from ...runtime.policy.gate import ALLOW, ESCALATE, Gate

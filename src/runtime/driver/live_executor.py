@@ -165,7 +165,8 @@ class LiveExecutor:
     def _run(self, tool: Tool, arguments: dict[str, Any], io: IO) -> Any:
         if tool.timeout_s is None and not tool.isolate:
             return tool.run(arguments, io)
-        from ..tools.isolation import deadline, run_isolated  # brings much along, for few
+        from ..tools.deadline import deadline
+        from ..tools.isolation import run_isolated
 
         if tool.isolate:
             return run_isolated(tool, arguments, io, tool.timeout_s, interrupts=self._interrupts)

@@ -239,7 +239,8 @@ class JournaledExecutor:
         """Ask a tool whether an effect took place; whatever is no clear answer is `unknown`."""
         if tool.probe is None or effect.call.arguments is None:
             return UNKNOWN
-        from ..tools.isolation import deadline, run_isolated  # brings much along, for few
+        from ..tools.deadline import deadline
+        from ..tools.isolation import run_isolated
 
         io = self._workspace.io(lambda check, keep: self._gate.decide_late(check), effect.key)
         try:

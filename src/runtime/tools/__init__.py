@@ -2,5 +2,6 @@
 
 - `contract`: `Tool`: what a tool must have, checked
 - `loader`: load tools from modules, files and names
+- `deadline`: end a tool in this process when its time is up
 - `isolation`: run a tool in a worker process that can be killed when its time is up
 """

@@ -13,7 +13,8 @@ import tachograph
 from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall, VirtualClock, record
 from tachograph.evidence.checking.check import examine
 from tachograph.evidence.checking.replay import replay, replayed
-from tachograph.evidence.queries.counterfactual import NEEDS_APPROVAL, TIGHTENING, WIDENING, under
+from tachograph.evidence.queries.counterfactual import under
+from tachograph.evidence.queries.flips import NEEDS_APPROVAL, TIGHTENING, WIDENING
 from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.recorded import RecordedModel, is_live
 from tachograph.evidence.tasks.task import build, load_task

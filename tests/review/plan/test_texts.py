@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from tachograph.evidence.queries.counterfactual import Counterfactual, Flip
+from tachograph.evidence.queries.flips import Counterfactual, Flip
 from tachograph.evidence.queries.wrap import columns
 from tachograph.review.compare.policy_compare import Change, Comparison, Setting, Witness
 from tachograph.review.plan.markdown import MOST, markdown_of

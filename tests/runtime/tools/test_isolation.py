@@ -32,7 +32,8 @@ from tachograph.runtime.loop.retry import fault_from_error
 from tachograph.runtime.policy.gate import Decision, Gate
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.tools import isolation as worker
-from tachograph.runtime.tools.isolation import WorkerDied, deadline, run_isolated
+from tachograph.runtime.tools.deadline import deadline
+from tachograph.runtime.tools.isolation import WorkerDied, run_isolated
 from tachograph.runtime.workspace import tool_io
 from tachograph.runtime.workspace.mounts import Host, Mount
 from tachograph.runtime.workspace.tool_io import IO
