@@ -18,7 +18,6 @@ try:
     from typing import Final
 
     from ..fail.errors import ExpectationError, InputError, Interrupted, OutputError, Suspended
-    from ..runtime.formats.escape import escape_terminal
     from .parser import parse
 except KeyboardInterrupt:  # before anything was begun
     sys.stderr.write("tachograph: interrupted\n")
@@ -40,6 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 128 + came[0] if came and code in (0, 130) else code
 
 
+def _escaped(text: str, limit: int) -> str:
+    """Return text of others, safe to show at a terminal and cut at `limit` characters."""
+    from ..runtime.formats.escape import (
+        escape_terminal,  # for errors only: `--help` loads nothing of the runtime
+    )
+
+    return escape_terminal(text, limit)
+
+
 def _main(argv: Sequence[str] | None, came: list[int]) -> int:
     _fill_closed_streams()
     for stream in (sys.stdout, sys.stderr):
@@ -48,7 +56,7 @@ def _main(argv: Sequence[str] | None, came: list[int]) -> int:
     try:
         options = parse(sys.argv[1:] if argv is None else argv)
     except InputError as error:
-        print(f"tachograph: {escape_terminal(str(error), 1000)}", file=sys.stderr)
+        print(f"tachograph: {_escaped(str(error), 1000)}", file=sys.stderr)
         return 2
     try:
         with _sigterm_as_ctrl_c(options.command, came):
@@ -58,16 +66,16 @@ def _main(argv: Sequence[str] | None, came: list[int]) -> int:
     except ExpectationError as error:
         print("the run missed what its task expects:", file=sys.stderr)
         for line in error.differences:
-            print(f"  {escape_terminal(line, 1000)}", file=sys.stderr)
+            print(f"  {_escaped(line, 1000)}", file=sys.stderr)
         recorded = getattr(options, "recorded", None)
         stays = "the committed run stays; " if recorded is not None and recorded.is_dir() else ""
-        print(f"  {stays}this one is kept in {escape_terminal(error.kept, 400)}", file=sys.stderr)
+        print(f"  {stays}this one is kept in {_escaped(error.kept, 400)}", file=sys.stderr)
         return 128 + error.__cause__.signum if isinstance(error.__cause__, Interrupted) else 1
     except Suspended as error:
-        print(f"tachograph: suspended: {escape_terminal(str(error), 1000)}", file=sys.stderr)
+        print(f"tachograph: suspended: {_escaped(str(error), 1000)}", file=sys.stderr)
         return 3
     except (InputError, OutputError) as error:
-        print(f"tachograph: {escape_terminal(str(error), 1000)}", file=sys.stderr)
+        print(f"tachograph: {_escaped(str(error), 1000)}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         _drop_output()  # its reader left: nothing more to say
@@ -78,7 +86,7 @@ def _main(argv: Sequence[str] | None, came: list[int]) -> int:
         if _output_fails():
             _drop_output()
             what = f"the output cannot be written ({why})"
-        print(f"tachograph: {escape_terminal(what, 1000)}", file=sys.stderr)
+        print(f"tachograph: {_escaped(what, 1000)}", file=sys.stderr)
         return 2
 
 
