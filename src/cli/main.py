@@ -41,10 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _escaped(text: str, limit: int) -> str:
     """Return text of others, safe to show at a terminal and cut at `limit` characters."""
-    from ..runtime.formats.escape import (
-        escape_terminal,  # for errors only: `--help` loads nothing of the runtime
-    )
-
+    try:  # imported for errors only: `--help` loads nothing of the runtime
+        from ..runtime.formats.escape import escape_terminal
+    except OSError:  # as where no file can be opened any more
+        return ascii(text)[1:-1][:limit]
     return escape_terminal(text, limit)
 
 
@@ -58,6 +58,8 @@ def _main(argv: Sequence[str] | None, came: list[int]) -> int:
     except InputError as error:
         print(f"tachograph: {_escaped(str(error), 1000)}", file=sys.stderr)
         return 2
+    except OSError as error:  # of an import
+        return _system_refused(error)
     try:
         with _sigterm_as_ctrl_c(options.command, came):
             code: int = options.act(options)
@@ -81,13 +83,18 @@ def _main(argv: Sequence[str] | None, came: list[int]) -> int:
         _drop_output()  # its reader left: nothing more to say
         return 1
     except OSError as error:
-        why = error.strerror or type(error).__name__
-        what = f"{error.filename or 'the system refuses'}: {why}; check what is there and its permission"
-        if _output_fails():
-            _drop_output()
-            what = f"the output cannot be written ({why})"
-        print(f"tachograph: {_escaped(what, 1000)}", file=sys.stderr)
-        return 2
+        return _system_refused(error)
+
+
+def _system_refused(error: OSError) -> int:
+    """Print what the system refused and why; return the exit code."""
+    why = error.strerror or type(error).__name__
+    what = f"{error.filename or 'the system refuses'}: {why}; check what is there and its permission"
+    if _output_fails():
+        _drop_output()
+        what = f"the output cannot be written ({why})"
+    print(f"tachograph: {_escaped(what, 1000)}", file=sys.stderr)
+    return 2
 
 
 @contextlib.contextmanager

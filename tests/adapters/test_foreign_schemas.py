@@ -62,7 +62,7 @@ BROKEN: list[tuple[Any, dict[str, str], str]] = [
     ({"type": "object"}, {}, "must be an object schema with additionalProperties: false"),
     ({**OPEN, "additionalProperties": True}, {}, "must be an object schema with additionalProperties: false"),
     ({**OPEN, "$schema": "http://json-schema.org/draft-07/schema#"}, {}, "is not Draft 2020-12"),
-    ({**OPEN, "properties": {"x": {"default": object()}}}, {}, "no JSON"),
+    ({**OPEN, "properties": {"x": {"default": object()}}}, {}, "not JSON"),
 ]
 
 
