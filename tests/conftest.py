@@ -1,11 +1,16 @@
-"""The option `--sample`: perform the part of the tests that `dev/sample.py` chooses."""
+"""Settings of all tests: no time limit for Hypothesis examples, and the option `--sample`, see dev/sample.py."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 from dev.sample import choose
 from tests.support import ROOT
+
+# on a busy machine any example can take longer than the default limit of 200 ms
+settings.register_profile("no_deadline", deadline=None)
+settings.load_profile("no_deadline")
 
 # tests with the packages of others -> the code that stands between them and us
 _CODE = {"tests/providers/": "src/runtime/models/providers/", "tests/adapters/": "src/adapters/"}

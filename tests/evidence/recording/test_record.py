@@ -282,7 +282,10 @@ from pathlib import Path
 task = load_task("tasks/canonical/v1.yaml")
 agent, setting = build(task)
 print("ready", flush=True)
-record_run(agent, setting, Path(sys.argv[1]), listeners=[lambda notice: time.sleep(float(sys.argv[2]))])
+def pause(notice):
+    if not Path("hurry").exists():
+        time.sleep(float(sys.argv[2]))
+record_run(agent, setting, Path(sys.argv[1]), listeners=[pause])
 print("done", flush=True)
 """
 
@@ -345,12 +348,13 @@ def test_a_finish_that_was_cut_after_its_renames_is_put_right(project: Path) -> 
 
 
 def test_two_at_once_one_records_and_the_other_says_so(project: Path) -> None:
-    process = _start(project, "new", 0.05)
-    deadline = time.monotonic() + 10
+    process = _start(project, "new", 1.0)  # slow until told otherwise, so that it outlasts the other process
+    deadline = time.monotonic() + 30
     while not (project / "new.partial" / "state.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.005)
     line = one_line(cli("run", TASK, "--quiet", "--out", "new", cwd=project))
     assert "another process" in line
+    (project / "hurry").touch()
     assert process.communicate(timeout=30)[0] == "done\n" and process.returncode == 0
     assert _whole(project, "new") is not None and not (project / "new.partial").exists()
 
