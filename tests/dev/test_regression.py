@@ -114,7 +114,7 @@ def test_a_changed_gate_is_a_verdict(project: Path, tmp_path: Path) -> None:
 @NO_GIT
 def test_lesser_changes_are_counted_and_pass(project: Path, tmp_path: Path) -> None:
     code_place = code_with(
-        tmp_path, "runtime/policy/gate.py", 'f"argument {printable', 'f"the argument {printable'
+        tmp_path, "runtime/policy/gate.py", 'f"argument {quote_untrusted', 'f"the argument {quote_untrusted'
     )
     code, lines, err = regress(project, code=code_place)
     assert (code, lines, err) == (
