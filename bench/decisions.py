@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jsonschema import Draft202012Validator
 from measure import Case, Row, Turns, take_turns
 
 from tachograph import Call, Counters, Policy, Tool
@@ -124,10 +125,10 @@ def decide(which: Gate, name: str, counters: Counters) -> Case:
 
 
 def validate(which: Gate, name: str) -> Case:
-    """Validate with the validator that the tool keeps."""
-    validator = which.tools[name].input_validator
-    assert validator.first_mismatch(arguments(name, 0)) is None
-    return Case(validator.first_mismatch, lambda n: arguments(name, n))
+    """Validate with a kept validator of `jsonschema`, the reference of the field, whatever the gate uses."""
+    validator = Draft202012Validator(dict(which.tools[name].input_schema))
+    assert not list(validator.iter_errors(arguments(name, 0)))
+    return Case(lambda data: list(validator.iter_errors(data)), lambda n: arguments(name, n))
 
 
 def rows(*, quick: bool) -> list[Row]:

@@ -33,6 +33,7 @@ from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.schema.validator import SchemaValidator
 from tachograph.tracing.otlp_json import TraceWriter
 from tachograph.tracing.spans import Projector
+from tachograph.tracing.step_template import StepTemplates
 
 SHORT, LONG = 20, 220
 SPANS = 5
@@ -169,9 +170,9 @@ _WATCHED = {
     "ledger: the line encoded and chained": Watched(ledger.Ledger, "append"),
     "ledger: totals": Watched(ledger.Totals, "add"),
     "ledger: written and digested": Watched(writer._Digested, "write", only=_writes("state.jsonl")),
-    "trace: spans projected": Watched(Projector, "step"),
+    "trace: spans of the step, from a template": Watched(StepTemplates, "render"),
     "trace: written and digested": Watched(writer._Digested, "write", only=_writes("trace.json")),
-    "trace: spans encoded": Watched(TraceWriter, "add", less="trace: written and digested"),
+    "trace: passed to the file": Watched(TraceWriter, "add_text", less="trace: written and digested"),
     "report: its rows": Watched(Report, "step"),
 }
 
