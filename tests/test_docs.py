@@ -49,7 +49,7 @@ def test_the_wheel_lists_every_room() -> None:
 def test_every_decision_on_file_is_linked_and_numbered() -> None:
     files = sorted(path.name for path in (ROOT / "docs/adr").glob("*.md"))
     numbers = [int(name[:4]) for name in files]
-    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(set(numbers)) == len(numbers), "two decisions have one number"
     for name in files:
         text = (ROOT / "docs/adr" / name).read_text(encoding="utf-8")
         assert text.startswith(f"# {int(name[:4])}. ")

@@ -17,7 +17,14 @@ try:
     from types import FrameType
     from typing import Final
 
-    from ..fail.errors import ExpectationError, InputError, Interrupted, OutputError, Suspended
+    from ..fail.errors import (
+        ExpectationError,
+        InputError,
+        Interrupted,
+        OutputError,
+        StoppedBySignal,
+        Suspended,
+    )
     from .parser import parse
 except KeyboardInterrupt:  # before anything was begun
     sys.stderr.write("tachograph: interrupted\n")
@@ -75,7 +82,7 @@ def _main(argv: Sequence[str] | None, came: list[int]) -> int:
         return 128 + error.__cause__.signum if isinstance(error.__cause__, Interrupted) else 1
     except Suspended as error:
         print(f"tachograph: suspended: {_escaped(str(error), 1000)}", file=sys.stderr)
-        return 3
+        return 128 + error.signum if isinstance(error, StoppedBySignal) else 3
     except (InputError, OutputError) as error:
         print(f"tachograph: {_escaped(str(error), 1000)}", file=sys.stderr)
         return 2

@@ -15,7 +15,8 @@
     │   └── DeadlineExceeded      the run's time is over
     ├── ReplayError               a run that asks for something else than its record answers
     ├── Suspended                 a run that cannot go on by itself; its journal stays, `resume` goes on
-    │   └── EffectInDoubt         an effect may have taken place when the process ended
+    │   ├── EffectInDoubt         an effect may have taken place when the process ended
+    │   └── StoppedBySignal       a signal came, and the run is to go on later
     ├── ExpectationError          a run that missed what its task expects
     └── OutputError               a place to write to that cannot be used
 
@@ -104,10 +105,14 @@ class Cancelled(TachographError):
 
 
 class Interrupted(Cancelled):
-    """The run was cancelled by a signal; `signum` says which."""
+    """The run was cancelled by a signal; `signum` says which.
 
-    def __init__(self, signum: int) -> None:
+    `came` is False where foreign code raised KeyboardInterrupt and no signal came.
+    """
+
+    def __init__(self, signum: int, *, came: bool = True) -> None:
         self.signum = signum
+        self.came = came
         super().__init__(f"signal {signum}")
 
 
@@ -134,6 +139,14 @@ class EffectInDoubt(Suspended):
     def __init__(self, message: str, call: str, tool: str) -> None:
         self.call = call
         self.tool = tool
+        super().__init__(message)
+
+
+class StoppedBySignal(Suspended):
+    """A signal suspended a run that is kept in a journal; `signum` says which."""
+
+    def __init__(self, message: str, signum: int) -> None:
+        self.signum = signum
         super().__init__(message)
 
 

@@ -245,7 +245,7 @@ class Agent:
                 interrupts,
             )
             if durable_run is not None:
-                live = durable_run.around(live, self.gate, workspace)
+                live = durable_run.around(live, self.gate, workspace, interrupts)
             yield live if config.around is None else config.around(live)
 
     def redactor(self) -> Redactor:

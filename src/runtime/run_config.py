@@ -107,7 +107,8 @@ class RunConfig:
     question comes from a record, and was redacted then. `durable_run` writes down what happens as it happens. The
     run ends when `cancel` is set, or `deadline_s` seconds after its start. `rebased` tells of the inputs that
     the run began under, where it goes on under others. `approvals` says by which way a person was asked who
-    is not part of the task: `terminal` or `file`.
+    is not part of the task: `terminal` or `file`. `on_signal` says what a signal does to a run that is kept in a
+    journal: `suspend` or `cancel`; it ends any other.
     """
 
     question: str
@@ -127,3 +128,4 @@ class RunConfig:
     rebased: tuple[dict[str, Any], ...] = ()
     as_recorded: bool = False
     approvals: str | None = None
+    on_signal: str = "suspend"

@@ -35,7 +35,7 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "S16": ("fault:kill.resume", "fault:kill.resume.all"),
     "S17": ("fault:power.unsynced", "fault:power.tail"),
     # processes and signals
-    "P1": ("fault:signal.tool", "fault:error.signal", _SAMPLE + "test_a_signal_leaves_a_whole_record"),
+    "P1": ("fault:signal.tool", "fault:signal.write", _SAMPLE + "test_a_signal_suspends_or_ends_a_run"),
     "P2": ("fault:signal.twice", "fault:signal.wait", "fault:error.signal"),
     "P3": ("fault:output.closed", "fault:signal.hangup"),
     "P4": ("fault:signal.stop",),

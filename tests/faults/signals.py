@@ -1,4 +1,4 @@
-"""Signals: one ends a run with a whole record, a second one leaves at once."""
+"""Signals: one suspends a kept run and ends any other with a whole record, a second one leaves at once."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ def stopped(folder: Path, mode: str = "interrupted") -> None:
     assert (lines[-1]["terminal_reason"], lines[-1]["failure_mode"]) == ("cancelled", mode)
 
 
+def suspended(lab: Lab) -> None:
+    """A run was stopped, and is kept to go on from; its task was not held against what it expects."""
+    assert lab.scene.journal.exists() and not lab.scene.run.exists() and not lab.scene.rejected.exists()
+
+
 def quick(done: Done, code: int) -> None:
     assert done.code == code and "Traceback" not in done.err, done
     assert done.seconds < 60, done
@@ -33,14 +38,37 @@ def quick(done: Done, code: int) -> None:
 @fault("signal.tool", "a signal while a tool runs, kept in a journal or not")
 def signal_tool(lab: Lab) -> Iterator[str]:
     for number, code in CODES.items():
-        for durability in ("effect", "off"):
-            yield f"{signal.Signals(number).name}, {durability}"
+        for durability, *more in (("effect",), ("effect", "--on-signal", "cancel"), ("off",)):
+            yield f"{signal.Signals(number).name}, {durability} {' '.join(more)}"
             lab.scene.clear()
             lab.scene.hold.touch()
             send = [{"when": str(lab.scene.held), "signal": number}]
-            quick(lab.run(durability=durability, send=send), code)
+            done = lab.run(*more, durability=durability, send=send)
+            quick(done, code)
+            assert not lab.scene.deeds()
+            if durability == "effect" and not more:
+                assert f"go on with `tachograph resume {RUN}`" in done.said
+                suspended(lab)
+                lab.scene.hold.unlink()
+                assert converge(lab) == ["not-done tc_3_0"]
+                continue
             stopped(lab.scene.rejected)  # its task expected an answer
-            assert not lab.scene.partial.exists() and not lab.scene.deeds()
+            assert not lab.scene.partial.exists()
+
+
+@fault("signal.write", "SIGTERM at each write of a run that is kept, and gone on with")
+def signal_write(lab: Lab) -> Iterator[str]:
+    lab.scene.clear()
+    points = lab.points(lambda plan: lab.run(fault=plan), ops="write", under="runs")
+    for point in points:
+        yield f"at write {point.number}: {point.path}"
+        lab.scene.clear()
+        quick(lab.run(fault=Fault(point.number, "signal", signal.SIGTERM, "write", "runs")), 143)
+        if lab.scene.run.exists():
+            assert lab.scene.files() == lab.whole  # it was over by then
+            continue
+        suspended(lab)
+        assert converge(lab, str(point)) == [], "what a signal stopped before it was begun is not in doubt"
 
 
 @fault("signal.wait", "a signal while a live run waits before it tries again")
@@ -54,7 +82,7 @@ def signal_wait(lab: Lab) -> Iterator[str]:
             send = [{"when": str(waiting), "after_s": 0.1, "signal": number}]
             done = lab.do(code=f"{LIVE}\nmain('record')", send=send)
             assert done.seconds < 60 and done.code == (code if number == signal.SIGTERM else 1), done
-            stopped(lab.scene.root / "runs/live")
+            assert (lab.scene.root / "runs/live.partial/journal.jsonl").exists()
         finally:
             broken.unlink()
             waiting.unlink(missing_ok=True)
@@ -74,22 +102,26 @@ def signal_twice(lab: Lab) -> Iterator[str]:
             if not lab.scene.partial.exists():
                 assert lab.scene.run.exists()  # all was over by then
                 continue
-            done, _ = lab.go_on()
-            if done.code == 130:  # the first one was noted already
-                stopped(lab.scene.rejected)
-            else:
-                converge(lab)
+            suspended(lab)
+            converge(lab)
 
 
 @fault("signal.resume", "a signal while a resumed run goes on")
 def signal_resume(lab: Lab) -> Iterator[str]:
     for number in CODES:
-        yield signal.Signals(number).name
-        lab.scene.clear()
-        assert lab.run(fault=Fault(lab.middle)).code == -9
-        lab.scene.hold.touch()
-        quick(lab.resume(send=[{"when": str(lab.scene.held), "signal": number}]), CODES[number])
-        stopped(lab.scene.rejected)
+        for way in ("suspend", "cancel"):
+            yield f"{signal.Signals(number).name}, {way}"
+            lab.scene.clear()
+            assert lab.run(fault=Fault(lab.middle)).code == -9
+            lab.scene.hold.touch()
+            send = [{"when": str(lab.scene.held), "signal": number}]
+            quick(lab.resume("--on-signal", way, send=send), CODES[number])
+            if way == "cancel":
+                stopped(lab.scene.rejected)
+                continue
+            suspended(lab)
+            lab.scene.hold.unlink()
+            converge(lab)
 
 
 @fault("signal.stop", "SIGSTOP for a second, then SIGCONT")

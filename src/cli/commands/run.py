@@ -43,6 +43,11 @@ def add(commands: Any, verb: Verb) -> None:
         choices=("off", "step", "effect"),
         help="what is on the disk before the run goes on (default: off for a script, else effect)",
     )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with an unfinished run that is there, else begin one"
+    )
+    parser.add_argument("--discard", action="store_true", help="drop an unfinished run that is there")
+    _add_on_signal(parser)
     _live_options(
         parser,
         "ask a live model: anthropic:..., openai:..., ollama:...",
@@ -63,7 +68,16 @@ def add(commands: Any, verb: Verb) -> None:
         help="who is asked about calls that need a person, if not as before",
     )
     parser.add_argument("--rebase", action="store_true", help="go on although inputs changed; records both")
+    _add_on_signal(parser)
     _live_options(parser, "the live model, if not the one before", "where it answers")
+
+
+def _add_on_signal(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--on-signal",
+        choices=("suspend", "cancel"),
+        help="Ctrl-C and SIGTERM suspend a run that is kept in a journal (default), or end it",
+    )
 
 
 def _live_options(parser: argparse.ArgumentParser, model: str, where: str) -> None:
@@ -92,6 +106,7 @@ def _task_path(options: argparse.Namespace) -> tuple[Path, Path]:
 
 def run(options: argparse.Namespace) -> int:
     """Run a task, record it, and say how it ended."""
+    from ...evidence.files.folder import is_unfinished
     from ...evidence.recording import index
     from ...evidence.recording.record import check_replaceable, ending_ok, live_export, record_run
     from ...evidence.tasks.task import build, load_task
@@ -100,16 +115,23 @@ def run(options: argparse.Namespace) -> int:
     paint = painter(sys.stdout, options.no_color)
     progress = None if options.json or options.quiet else Progress(sys.stdout, paint)
     task = load_task(path, root=options.root)
-    model = _model(options, options.llm, progress)
     kind, name = task.kind_and_name
-    kind_of_run = "live" if model else path.resolve().parent.name
+    kind_of_run = "live" if options.llm is not None else path.resolve().parent.name
     out = Path(options.out if options.out is not None else near(home / "runs" / kind_of_run / path.stem))
     options.recorded = out
+    if options.resume and options.discard:
+        raise InputError("--resume and --discard are both given", remedy="say one")
+    if options.resume and is_unfinished(out):
+        return _go_on(options, out, task)
+    model = _model(options, options.llm, progress)
     agent, setting = build(task, model=model)
     if options.approve is not None:
         way = "terminal" if options.approve == "ask" else "file"
         approve = _approver(options, agent.policy, way)
         setting = replace(setting, approve=approve, approvals=way)
+    if options.timeout is not None:
+        setting = replace(setting, deadline_s=options.timeout)
+    setting = replace(setting, on_signal=options.on_signal or setting.on_signal)
     if progress is not None:
         progress.redact = agent.redactor().for_model_output()
     if model is not None and not options.replace:
@@ -121,13 +143,14 @@ def run(options: argparse.Namespace) -> int:
     with live_export(options.otlp, lambda line: print(f"tachograph: {line}", file=sys.stderr)) as extra:
         result = record_run(
             agent,
-            replace(setting, deadline_s=setting.deadline_s if options.timeout is None else options.timeout),
+            setting,
             out,
             root=task.root,
             listeners=[*([progress] if progress else []), *extra],
             expected=expected,
             rejected=rejected,
             durability=options.durability,
+            discard=options.discard,
         )
     index.update_for(home, out)
     good = ending_ok(result, expected)
@@ -135,6 +158,20 @@ def run(options: argparse.Namespace) -> int:
     if result.mode == "interrupted" and not good:
         return 128 + (result.signum or 2)
     return 0 if good else 1
+
+
+def _go_on(options: argparse.Namespace, out: Path, task: Any) -> int:
+    """Resume the unfinished run in the place of a task's run."""
+    from ...evidence.recording.resume import task_begun
+
+    begun = task_begun(out)
+    if begun is not None and begun != task.file:
+        raise InputError(
+            f"{escaped_path(out)}.partial is of another task, {escape_terminal(str(begun), 200)}",
+            remedy="name its task, another --out, or give --discard",
+        )
+    options.run, options.done, options.not_done, options.rebase = str(out), [], [], False
+    return resume(options)
 
 
 def _approver(options: argparse.Namespace, policy: Any, way: str | None) -> Any:
@@ -249,6 +286,7 @@ def resume(options: argparse.Namespace) -> int:
         open_model=again,
         listeners=listeners,
         approver=lambda policy, way: _approver(options, policy, way),
+        on_signal=options.on_signal,
     )
     place = out.with_name(out.name.removesuffix(".partial"))
     index.update_for(project_of(place, root), place)

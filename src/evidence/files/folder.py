@@ -33,10 +33,12 @@ class Folder:
         out: the folder that the run is to have.
         resume: continue an unfinished run, whose journal and private mounts stay; without it, an unfinished
             run there is refused.
+        discard: drop an unfinished run that is there.
     """
 
-    def __init__(self, out: Path, *, resume: bool = False) -> None:
+    def __init__(self, out: Path, *, resume: bool = False, discard: bool = False) -> None:
         self.shown = out
+        self._discard = discard
         self._resume = resume
         self.out = _absolute(out)
         self._partial = self.out.with_name(self.out.name + ".partial")
@@ -62,10 +64,11 @@ class Folder:
                     "run the task again, with `--durability effect` so that it can be resumed"
                 )
             self._lock = self._take_lock()
-            if not self._resume and ((self.partial / JOURNAL).exists() or self._is_finished()):
+            unfinished = (self.partial / JOURNAL).exists() or self._is_finished()
+            if unfinished and not self._resume and not self._discard:
                 raise OutputError(
                     f"{self.shown}: an unfinished run is there; go on with `tachograph resume {self.shown}`, "
-                    f"or remove {self.shown}.partial"
+                    f"or drop it: `tachograph run --discard`, or remove {self.shown}.partial"
                 )
             if not self.is_whole:
                 self._clear()
@@ -99,16 +102,7 @@ class Folder:
 
         A run without a journal may have its files here too, but may have missed what its task expects.
         """
-        if (self.partial / JOURNAL).exists():
-            return False
-        try:
-            manifest = manifests.read((self.partial / MANIFEST).read_bytes())
-            return manifest["environment"]["durability"] != "off" and all(
-                digest((self.partial / name).read_bytes()) == sha
-                for name, sha in manifest["artifacts"].items()
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return False
+        return not (self.partial / JOURNAL).exists() and _is_kept_and_whole(self.partial)
 
     def _refuse_foreign(self, folder: Path, shown: str, known: tuple[str, ...]) -> None:
         if folder.is_dir() and any(path.name not in known for path in folder.iterdir()):
@@ -200,6 +194,23 @@ class Folder:
             self.partial.rename(self.out)
             _sync(self.out.parent)
             shutil.rmtree(self._old, ignore_errors=True)
+
+
+def is_unfinished(out: Path) -> bool:
+    """Return whether a run was begun in the place of `out` that `resume` goes on with."""
+    partial = out.with_name(f"{out.name}.partial")
+    return (partial / JOURNAL).is_file() or _is_kept_and_whole(partial)
+
+
+def _is_kept_and_whole(partial: Path) -> bool:
+    """Return whether a folder holds the four files of a run that was kept in a journal."""
+    try:
+        manifest = manifests.read((partial / MANIFEST).read_bytes())
+        return manifest["environment"]["durability"] != "off" and all(
+            digest((partial / name).read_bytes()) == sha for name, sha in manifest["artifacts"].items()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def _drop_journal(folder: Path) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from signal import SIGINT
 from threading import Event
 from typing import Any
 
 from ...fail.catalog import ENDINGS
-from ...fail.errors import ExpectationError, InputError, Interrupted, OutputError, Suspended
+from ...fail.errors import ExpectationError, InputError, Interrupted, OutputError, StoppedBySignal, Suspended
 from ...runtime.agent import Agent
 from ...runtime.core.clock import Clock, stopwatch
 from ...runtime.core.lines import Line
@@ -25,13 +25,14 @@ from ...runtime.driver.ports import Approve, Listener
 from ...runtime.formats import canonical_json
 from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.durable_run import DurableRun
-from ...runtime.journal.journal import DURABILITY, JOURNAL, Journal
+from ...runtime.journal.journal import JOURNAL, Journal
 from ...runtime.run_config import RunConfig, RunResult, StepLines
 from ..files import manifest
 from ..files.folder import MOUNTS, Folder
 from ..files.manifest import MANIFEST, SEAL, STATE
 from ..files.writer import Writer
 from ..tasks.expect import differences
+from .durability import OFF, SUSPEND, durability_of, suspends
 
 
 def record(
@@ -49,10 +50,12 @@ def record(
     durability: str | None = None,
     cancel: Event | None = None,
     deadline_s: float | None = None,
+    on_signal: str = SUSPEND,
 ) -> RunResult:
     """Run `question` and write the four files of the run into the folder `out`.
 
-    Ctrl-C ends the run, leaves a complete record and is raised again. A run that dies is continued by `resume`.
+    A run that dies is continued by `resume`. Ctrl-C and SIGTERM suspend a run that is kept in a journal, so that
+    `resume` continues it too; they end any other run, with a complete record. Both are raised again.
 
     Args:
         agent: The agent.
@@ -67,9 +70,11 @@ def record(
         replace: Replace an earlier record in `out`. One of a stub model under the same run id, which can be
             executed again, is always replaced.
         durability: `off`, `step` or `effect`: what must be on the disk before the run continues. By default
-            `off` on a virtual clock, since such a run can be repeated, else `effect`.
+            `off` on a virtual clock for a run that can be repeated, else `effect`. A run that offers an external
+            tool, or may write to a folder of yours, cannot be repeated.
         cancel: Ends the run when it is set.
         deadline_s: Ends the run so many seconds after its start.
+        on_signal: `suspend` or `cancel`: whether a signal suspends a run that is kept in a journal, or ends it.
 
     Returns:
         How the run ended, with its steps.
@@ -77,6 +82,8 @@ def record(
     Raises:
         OutputError: `out` cannot be used.
         Suspended: The run cannot continue, but can be resumed.
+        KeyboardInterrupt: Ctrl-C came.
+        SystemExit: SIGTERM came.
 
     Example:
         >>> from tachograph import Agent, Policy, Stub, record
@@ -86,11 +93,16 @@ def record(
         ('final_answer', 'At the depot.')
     """
     config = agent.configure_run(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
-    config = dataclasses.replace(config, cancel=cancel, deadline_s=deadline_s)
+    config = dataclasses.replace(config, cancel=cancel, deadline_s=deadline_s, on_signal=on_signal)
     if not replace:
         check_replaceable(Path(out), config.run_id, "replace=True")
     with live_export(otlp) as extra:
-        result = record_run(agent, config, Path(out), listeners=(*listeners, *extra), durability=durability)
+        try:
+            result = record_run(
+                agent, config, Path(out), listeners=(*listeners, *extra), durability=durability
+            )
+        except StoppedBySignal as stopped:
+            raise exit_for(stopped.signum) from stopped
     if result.mode == "interrupted":
         raise exit_for(result.signum)
     return dataclasses.replace(result, steps=steps_in(Path(out)))
@@ -143,6 +155,7 @@ def record_run(
     expected: Mapping[str, Any] | None = None,
     rejected: Path | None = None,
     durability: str | None = None,
+    discard: bool = False,
 ) -> RunResult:
     """Execute a run and put its four files into `out`.
 
@@ -157,22 +170,22 @@ def record_run(
         expected: What a task expects; a run that misses it never replaces the one in place.
         rejected: Where such a run is kept, else in `OUT.partial/`.
         durability: As for `record`.
+        discard: Drop an unfinished run that is there.
 
     Raises:
         ExpectationError: The run misses `expected`; Interrupted is its cause if the run was interrupted.
-        Suspended: The disk is full, and the run can be resumed.
+        Suspended: The disk is full or a signal came, and the run can be resumed.
         OutputError: The files cannot be written.
     """
-    durable = durability or ("off" if config.clock.kind == "virtual" else "effect")
-    if durable not in DURABILITY:
-        raise InputError(f"durability {durable!r} is unknown", remedy=f"one of {', '.join(DURABILITY)}")
+    durable = durability_of(agent, config, durability)
+    keeps_on = suspends(config.on_signal)
     recorder = Recorder(root or out.parent, listeners, expected or {}, rejected, durable)
-    with Interrupts() as interrupts, Folder(out) as folder:
-        if durable == "off":
+    with Interrupts() as interrupts, Folder(out, discard=discard) as folder:
+        if durable == OFF:
             return recorder.make(agent, config, folder, interrupts)
         with contextlib.closing(Journal(folder.partial / JOURNAL, durable)) as journal:
             about = {**package(), "durability": durable}
-            durable_run = DurableRun(journal, folder.partial / MOUNTS, about, config.clock)
+            durable_run = DurableRun(journal, folder.partial / MOUNTS, about, config.clock, suspends=keeps_on)
             return recorder.make(
                 agent, dataclasses.replace(config, durable_run=durable_run), folder, interrupts
             )
@@ -224,6 +237,12 @@ class Recorder:
             raise
         except OSError as error:
             raise self._lost(error, folder, config) from error
+        except StoppedBySignal as stop:
+            raise StoppedBySignal(
+                f"{signal.Signals(stop.signum).name} stopped the run; "
+                f"go on with `tachograph resume {folder.shown}`",
+                stop.signum,
+            ) from None
         return result
 
     def _put(
@@ -236,7 +255,7 @@ class Recorder:
         (folder.partial / MANIFEST).write_bytes(manifest.render(complete))
         if missed:
             kept = folder.keep_as(self.rejected) if self.rejected is not None else folder.partial
-            cause = Interrupted(result.signum or SIGINT) if result.mode == "interrupted" else None
+            cause = Interrupted(result.signum or signal.SIGINT) if result.mode == "interrupted" else None
             raise ExpectationError(missed, str(kept)) from cause
         folder.finish()
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ...fail.errors import InputError, RecordError, ReplayError
+from ...fail.errors import InputError, RecordError, ReplayError, StoppedBySignal
 from ...runtime.agent import Agent
 from ...runtime.core.clock import Clock, SystemClock, VirtualClock
 from ...runtime.core.lines import Line
@@ -28,6 +28,7 @@ from ..files.folder import MOUNTS, Folder
 from ..files.json_diff import differences
 from ..files.manifest import STATE
 from ..tasks.task import load_task
+from .durability import SUSPEND, suspends
 from .record import Recorder, package, steps_in
 from .recorded import agent_of, project_of
 
@@ -49,6 +50,7 @@ def resume(
     listeners: Iterable[Listener] = (),
     approve: Approve | None = None,
     clock: Clock | None = None,
+    on_signal: str = SUSPEND,
 ) -> RunResult:
     """Resume a run that was recorded from code and died.
 
@@ -61,6 +63,7 @@ def resume(
         listeners: Get the events of the run.
         approve: Answers escalated calls.
         clock: The clock to continue with, if the run was started with one of its own.
+        on_signal: As for `record`.
 
     Returns:
         How the run ended.
@@ -96,9 +99,12 @@ def resume(
         config = agent.configure_run(
             run["question"], seed=run["seed"], run_id=run["run_id"], approve=approve, clock=own
         )
-        return agent, replace(config, as_recorded=True)
+        return agent, replace(config, as_recorded=True, on_signal=on_signal)
 
-    result = resumption.go(configure, listeners=listeners)
+    try:
+        result = resumption.go(configure, listeners=listeners)
+    except StoppedBySignal as stopped:
+        raise exit_for(stopped.signum) from stopped
     if result.mode == "interrupted":
         raise exit_for(result.signum)
     return result
@@ -113,6 +119,7 @@ def resume_folder(
     open_model: Callable[[Line], Model] | None = None,
     listeners: Iterable[Listener] = (),
     approver: Callable[[Policy, str | None], Approve | None] | None = None,
+    on_signal: str | None = None,
 ) -> RunResult:
     """Resume the run of a task that died.
 
@@ -125,6 +132,7 @@ def resume_folder(
         listeners: Get the events of the run.
         approver: Makes the function that answers escalated calls from the policy and the channel that the run
             was started with: `terminal`, `file`, or None for the answers in its task.
+        on_signal: As for `record`; by default as the task says.
     """
 
     def configure(run: Line) -> tuple[Agent, RunConfig]:
@@ -136,7 +144,7 @@ def resume_folder(
         approve = None if approver is None else approver(agent.policy, channel)
         if channel is not None:
             config = replace(config, approvals=channel, approve=approve)
-        return agent, config
+        return agent, replace(config, on_signal=on_signal or config.on_signal)
 
     return Resumption(out, resolutions, rebase).go(
         configure, listeners=listeners, expectation_of=lambda run: _expectation(out, run, root)
@@ -209,6 +217,7 @@ class Resumption:
                     before=journaled,
                     said=self._resolutions,
                     rebase=changed,
+                    suspends=suspends(config.on_signal),
                 )
                 expected, rejected = expectation_of(journaled.begin["run"])
                 recorder = Recorder(project_of(self._out, None), listeners, expected, rejected, durable)
@@ -258,6 +267,20 @@ class Resumption:
         replaced = earlier if changed else earlier[:-1]
         rebased = tuple({key: line[key] for key in ("policy", "tools", "task")} for line in replaced)
         return replace(config, rebased=rebased), bool(changed)
+
+
+def task_begun(out: Path) -> str | None:
+    """Return the task of the unfinished run in the place of `out`, None for one made from code.
+
+    Raises RecordError where its journal cannot be read.
+    """
+    partial = out.with_name(f"{out.name}.partial")
+    try:
+        journaled = read_journal((partial / JOURNAL).read_bytes(), str(partial / JOURNAL))
+        run = None if journaled is None else journaled.begin["run"]
+    except FileNotFoundError:  # the run is over, and is only to be put in place
+        run = json.loads((partial / STATE).read_bytes().split(b"\n", 1)[0])
+    return None if run is None or run["task"] is None else str(run["task"]["path"])
 
 
 def _result_in(folder: Path) -> RunResult:

@@ -235,7 +235,7 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
             task=task_entry,
             prepare=lambda workspace: _prepare(task, workspace),
         )
-        return agent, replace(live, deadline_s=data.get("deadline_s"))
+        return agent, _with_limits(live, data)
     times = data.get("clock", {})
     clock = VirtualClock(times.get("start", DEFAULT_START), times.get("costs_ms"))
     config = agent.configure_run(
@@ -248,7 +248,13 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
         prepare=lambda workspace: _prepare(task, workspace),
         inject=fault_injector(task.data.get("faults", ()), task.error, clock),
     )
-    return agent, replace(config, deadline_s=data.get("deadline_s"))
+    return agent, _with_limits(config, data)
+
+
+def _with_limits(config: RunConfig, data: Mapping[str, Any]) -> RunConfig:
+    """Return a configuration with what the task says of the run's end."""
+    on_signal = data.get("on_signal", config.on_signal)
+    return replace(config, deadline_s=data.get("deadline_s"), on_signal=on_signal)
 
 
 def _mount(task: Task, name: str, policy: Policy, policy_given: bool) -> Mount:

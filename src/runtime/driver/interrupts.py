@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
+from ...fail.errors import Interrupted
 from ..core.effects import (
     Outcome,
 )
@@ -74,6 +75,17 @@ class Interrupts:
         if self._pending:
             self._pending = self._open = False
             raise KeyboardInterrupt
+
+    def interrupted(self) -> Interrupted:
+        """Return the error for a KeyboardInterrupt; foreign code may raise one though no signal came."""
+        return Interrupted(self.signum or signal.SIGINT, came=self.signum is not None)
+
+    def stop_if_told(self) -> None:
+        """Raise Interrupted if an interrupt is kept, once."""
+        try:
+            self.raise_pending()
+        except KeyboardInterrupt:
+            raise self.interrupted() from None
 
     def around(self, foreign: Callable[[], Outcome]) -> Outcome:
         """Call foreign code, where an interrupt does not wait."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...fail.errors import Cancelled, InputError, Interrupted, InvalidModelOutput
+from ...fail.errors import Cancelled, InputError, InvalidModelOutput
 from ..core.clock import Clock
 from ..core.effects import (
     Answer,
@@ -70,7 +69,7 @@ class LiveExecutor:
         try:
             return self._interrupts.around(lambda: self._perform(effect, stamps))
         except KeyboardInterrupt:
-            raise Interrupted(self._interrupts.signum or signal.SIGINT) from None
+            raise self._interrupts.interrupted() from None
 
     def _perform(self, effect: Effect, stamps: Stamps) -> Outcome:
         if isinstance(effect, AskModel):

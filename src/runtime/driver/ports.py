@@ -20,6 +20,7 @@ from ..core.lines import Stamps as Stamps
 from ..policy.gate import Gate
 from ..workspace.tool_io import IO
 from ..workspace.workspace import Workspace
+from .interrupts import Interrupts
 
 
 class Executor(Protocol):
@@ -57,7 +58,7 @@ class DurabilityPort(Protocol):
     def prepared(self) -> None:
         """Note that the private mounts are set up."""
 
-    def around(self, live: Executor, gate: Gate, workspace: Workspace) -> Executor:
+    def around(self, live: Executor, gate: Gate, workspace: Workspace, interrupts: Interrupts) -> Executor:
         """Return the executor to use instead of `live`: it does not perform again what was performed before."""
 
     def on_outcome(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:

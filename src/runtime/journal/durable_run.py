@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ...fail.errors import Cancelled, EffectInDoubt, ReplayError
+from ...fail.errors import Cancelled, EffectInDoubt, Interrupted, ReplayError, StoppedBySignal
 from ..core.effects import AskHuman, AskModel, Effect, Invoke, Outcome
 from ..core.lines import RunLine
-from ..driver.interrupts import ForceQuit
+from ..driver.interrupts import ForceQuit, Interrupts
 from ..driver.ports import Executor, Stamps
 from ..policy.gate import Gate
 from ..resources.mount_path import parse_path
@@ -36,6 +36,7 @@ class DurableRun:
 
     `said` is what a person says of effects in doubt: call id -> `done` or `not_done`. `clock` is the run's,
     which stamps what the cassette answers. `rebase` says that it goes on under other inputs than before.
+    With `suspends` a signal stops the run before its next effect, so that it can be resumed; else it ends it.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class DurableRun:
         before: Journaled | None = None,
         said: dict[str, str] | None = None,
         rebase: bool = False,
+        suspends: bool = True,
     ) -> None:
         self.private: Path | None = private
         self.is_prepared = before is not None and before.is_prepared
@@ -69,6 +71,8 @@ class DurableRun:
         self._step = 0
         self._stamps: Stamps = {}
         self._told = 0
+        self._suspends = suspends
+        self._intent: Invoke | None = None  # the last that was written here
 
     @property
     def is_resumed(self) -> bool:
@@ -94,9 +98,9 @@ class DurableRun:
                 _sync(self.private.parent)
         self._journal.write({"type": "prepared"})
 
-    def around(self, live: Executor, gate: Gate, workspace: Workspace) -> Executor:
+    def around(self, live: Executor, gate: Gate, workspace: Workspace, interrupts: Interrupts) -> Executor:
         """Return the executor that journals what `live` performs."""
-        return JournaledExecutor(live, gate, workspace, self)
+        return JournaledExecutor(live, gate, workspace, self, interrupts)
 
     def on_outcome(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
         """Journal the outcome of an effect."""
@@ -169,6 +173,18 @@ class DurableRun:
                     os.sync()  # its name holds a secret, and is not known here
         self._written = {}
 
+    def stopped(self, stop: Interrupted) -> Exception:
+        """Return what an interrupt raises: it suspends the run, or ends it."""
+        if not self._suspends or not stop.came:
+            return stop
+        return StoppedBySignal("the run is suspended", stop.signum)
+
+    def withdraw(self, effect: Invoke) -> None:
+        """Say that an effect was not begun, if its intent was written."""
+        intent = self._intent
+        if intent is not None and (intent.step, intent.position) == (effect.step, effect.position):
+            self._journal.withdrawn(effect)
+
     def resolve_in_doubt(self, effect: Invoke, tool: Tool, probe: Callable[[], str]) -> Outcome | None:
         """Before an effect is performed: note the intent where it must not be repeated, settle a doubt."""
         if tool.effect == "pure" or tool.idempotent:
@@ -183,6 +199,7 @@ class DurableRun:
             self._doubt = None
         self._goes_beyond()
         self._journal.intent(effect, effect.call.id, tool.name)
+        self._intent = effect
         return None
 
 
@@ -212,8 +229,16 @@ def _sync(*places: Path) -> None:
 class JournaledExecutor:
     """The world of a kept run: the journal answers first."""
 
-    def __init__(self, live: Executor, gate: Gate, workspace: Workspace, durable_run: DurableRun) -> None:
+    def __init__(
+        self,
+        live: Executor,
+        gate: Gate,
+        workspace: Workspace,
+        durable_run: DurableRun,
+        interrupts: Interrupts,
+    ) -> None:
         self._live = live
+        self._interrupts = interrupts
         self._gate = gate
         self._workspace = workspace
         self._durable_run = durable_run
@@ -230,10 +255,23 @@ class JournaledExecutor:
             settled = self._durable_run.resolve_in_doubt(effect, tool, lambda: self._probe(effect, tool))
             if settled is not None:
                 return settled
-        outcome = self._live.perform(effect, stamps)
+        try:
+            self._stop_before(effect)
+            outcome = self._live.perform(effect, stamps)
+        except Interrupted as stop:
+            raise self._durable_run.stopped(stop) from None
         if outcome.writes:
             self._durable_run.wrote((path for path, _ in outcome.writes), self._workspace)
         return outcome
+
+    def _stop_before(self, effect: Effect) -> None:
+        """Stop where a signal came before an effect was begun, which leaves no doubt about it."""
+        try:
+            self._interrupts.stop_if_told()
+        except Interrupted:
+            if isinstance(effect, Invoke):
+                self._durable_run.withdraw(effect)
+            raise
 
     def _probe(self, effect: Invoke, tool: Tool) -> str:
         """Ask a tool whether an effect took place; whatever is no clear answer is `unknown`."""

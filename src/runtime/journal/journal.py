@@ -6,8 +6,9 @@ which is to say cut short or with zeros where the disk got nothing; it is cut of
 nothing was done that rests on it. A last line that is damaged in another way is refused like any other.
 
 Entries: `begin` (the run's ledger line, the package), `prepared` (the private mounts are set up), `intent` (an
-effect that must not be repeated is about to be performed), `outcome` (what came of an effect, with the stamps
-since the entry before), `rebased` (the run goes on under other inputs).
+effect that must not be repeated is about to be performed), `withdrawn` (a signal came before it was begun),
+`outcome` (what came of an effect, with the stamps since the entry before), `rebased` (the run goes on under other
+inputs).
 """
 
 from __future__ import annotations
@@ -99,6 +100,10 @@ class Journal:
         """Say that an effect is about to be performed that must not be performed twice."""
         entry = {"type": "intent", "step": effect.step, "at": effect.position, "call": call, "tool": tool}
         self.write(entry, sync=self.is_each)
+
+    def withdrawn(self, effect: Effect) -> None:
+        """Say that the effect of the last intent was not begun."""
+        self.write({"type": "withdrawn", "step": effect.step, "at": effect.position}, sync=self.is_each)
 
     def outcome(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps, before: Stamps) -> None:
         """Keep what came of an effect, with its new stamps, and those that an earlier step had `before`."""
@@ -268,6 +273,8 @@ def _take(found: Journaled | None, entry: Entry, name: str, number: int) -> Jour
         found.rebased.append(entry)
     elif kind == "intent":
         found.intent = entry
+    elif kind == "withdrawn":
+        found.intent = None
     elif kind == "outcome":
         _take_outcome(found, entry)
     else:
