@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from tachograph.evidence.files.manifest import STATE
-from tachograph.evidence.recording.index import UNSCRIPTED
 from tachograph.evidence.tasks.task import load_task
 from tachograph.fail.catalog import ENDINGS, MODES, Denied, Happening, classify, happenings
 from tachograph.fail.errors import InputError, RecordError
@@ -73,14 +72,14 @@ def _runs(root: Path, kind: str) -> list[tuple[str, str, list[Line]]]:
     for folder in sorted((root / "runs" / kind).glob("*/")):
         state = folder / STATE
         file = f"tasks/{kind}/{folder.name}.yaml"
-        if not state.is_file() or (kind in UNSCRIPTED and not (root / file).is_file()):
+        if not state.is_file():
             continue
         name = state.relative_to(root).as_posix()
         if not (root / file).is_file():
             raise RecordError(
-                f"its scenario {file} is gone",
+                f"there is no task {file}",
                 file=f"runs/{kind}/{folder.name}",
-                remedy="restore it or remove the run",
+                remedy="restore it, or move the run out of runs/",
             )
         task = load_task(root / file, root=root)
         lines = list(ledger.read(state.read_bytes(), name))

@@ -21,7 +21,6 @@ from tachograph.evidence.checking.check import runs_below
 from tachograph.evidence.checking.drift import counted
 from tachograph.evidence.files.manifest import TRACE
 from tachograph.evidence.recording import index
-from tachograph.evidence.recording.recorded import made_from_code
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.fail.errors import InputError, TachographError
 from tachograph.runtime.agent import Agent
@@ -63,7 +62,6 @@ def tree(root: Path) -> list[str]:
     out += [
         f"{docs.CAPABILITIES}: {name} is not in the table"
         for name in sorted({run.relative_to(root).as_posix() for run in runs_below(root)} - set(table))
-        if not made_from_code(root / name) and not _is_of_no_task(root, name)
     ]
     tasks = sorted((root / "tasks").glob("*/*.yaml"))
     if not tasks:
@@ -85,12 +83,6 @@ def tree(root: Path) -> list[str]:
         except InputError as error:
             out.append(str(error))
     return list(dict.fromkeys(out))
-
-
-def _is_of_no_task(root: Path, name: str) -> bool:
-    """Return whether a run is one that somebody made with a live model, of a task of another kind."""
-    _, kind, task = name.split("/")
-    return kind in index.UNSCRIPTED and not (root / "tasks" / kind / f"{task}.yaml").is_file()
 
 
 def capability_table(root: Path) -> dict[str, Counter[str]]:

@@ -223,7 +223,7 @@ def test_a_stale_run_is_named_by_the_pages(make: Make, project: Path) -> None:
     shutil.copytree(project / DENIED, project / f"runs/{KIND}/stale")
     code, _, complaint = make()
     assert code == 2 and complaint.startswith(
-        f"tachograph: runs/{KIND}/stale: its scenario tasks/{KIND}/stale.yaml is gone; "
+        f"tachograph: runs/{KIND}/stale: there is no task tasks/{KIND}/stale.yaml; "
     )
 
 

@@ -136,5 +136,5 @@ def test_what_the_table_says_comes_from_the_ledger_not_from_the_trace(project: P
     (project / CANONICAL_TRACE).unlink()
     assert docs.stale(project) == []
     (project / TASK).unlink()
-    with pytest.raises(InputError, match=f"its scenario {TASK} is gone"):
+    with pytest.raises(InputError, match=f"there is no task {TASK}"):
         docs.pages(project)

@@ -15,7 +15,7 @@ from tachograph.cli import main as command_line
 from tachograph.evidence.files import manifest as manifests
 from tachograph.evidence.recording import index
 from tachograph.runtime.formats import canonical_json
-from tests.support import ROOT
+from tests.support import ROOT, TASK
 
 FOLDERS = ("policy", "tools", "data", "tasks", "runs", "docs")
 # three runs that differ enough: an answer, a denial, retries
@@ -50,6 +50,21 @@ def copy_inputs(to: Path, keep: Iterable[str] | None = None) -> Path:
         index.update(to)
         docs.write(to)
     return to
+
+
+def live_task(project: Path, name: str = "v1", models: str = "*:*") -> str:
+    """Write a task for a live model, the canonical one without its script; return its path in the project."""
+    text = (ROOT / TASK).read_text(encoding="utf-8")
+    script = text[text.index("\nllm:\n") : text.index("\nexpected:\n")]
+    text = (
+        text[: text.index("\nexpected:\n")]
+        .replace(script, "")
+        .replace("id: canonical-v1", f"id: live-{name}")
+    )
+    place = f"tasks/live/{name}.yaml"
+    (project / place).parent.mkdir(parents=True, exist_ok=True)
+    (project / place).write_text(f'{text}\nlive:\n  models: ["{models}"]\n', encoding="utf-8")
+    return place
 
 
 def tachograph(

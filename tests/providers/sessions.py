@@ -74,11 +74,11 @@ class Project:
 
     @staticmethod
     def words(server: Server, provider: str, *more: str, name: str = "v1") -> tuple[str, ...]:
-        where = ("--base-url", server.base_url(provider), "--out", f"runs/live/{name}")
+        where = ("--base-url", server.base_url(provider), "--out", f"made/live/{name}")
         return ("run", TASK, "--llm", f"{provider}:some-model", *where, *more)
 
     def place(self, name: str = "v1") -> Path:
-        return self.folder / "runs/live" / name
+        return self.folder / "made/live" / name
 
     def lines(self, name: str = "v1") -> list[dict[str, Any]]:
         text = (self.place(name) / "state.jsonl").read_text(encoding="utf-8")
@@ -86,7 +86,7 @@ class Project:
 
     def proven(self, name: str = "v1") -> None:
         """The record stands on its own: replayed, checked and verified, nothing changed by that."""
-        place = f"runs/live/{name}"
+        place = f"made/live/{name}"
         before = {file: (self.folder / place / file).read_bytes() for file in FILES}
         for verb, word in (("replay", "identical"), ("check", "identical"), ("verify", "consistent")):
             said = self(verb, place)

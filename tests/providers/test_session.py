@@ -14,7 +14,7 @@ from tests.providers.protocols import Turn
 from tests.providers.servers import Server
 from tests.providers.sessions import ANSWER, SEARCH, Project, differing, watched
 from tests.providers.test_sdk_sessions import canonical_turns, essence
-from tests.support import CANONICAL, FILES, ROOT, environment
+from tests.support import CANONICAL, FILES, ROOT, TASK, environment
 
 project = sessions.project
 
@@ -88,7 +88,7 @@ def test_no_sdk_and_no_network_behind_a_record(project: Project, verb: str) -> N
     with Server([SEARCH, ANSWER]) as server:
         assert project.run(server, "openai").code == 0
     done = subprocess.run(
-        watched(verb, "runs/live/v1"),
+        watched(verb, "made/live/v1"),
         cwd=project.folder,
         env=environment({"PYTHONPATH": str(ROOT)}),
         capture_output=True,
@@ -140,6 +140,6 @@ def test_options_stand_in_the_record(project: Project) -> None:
 
 def test_nothing_is_written_where_nothing_can_be_asked(project: Project, tmp_path: Path) -> None:
     pytest.importorskip("openai")
-    said = project("run", "tasks/canonical/v1.yaml", "--llm", "openai:some-model")
+    said = project("run", TASK, "--llm", "openai:some-model", "--out", "made/live/v1")
     assert said.code == 2 and said.err.count("\n") == 1 and "OPENAI_API_KEY is not set" in said.err
-    assert not (project.folder / "runs").exists()
+    assert not (project.folder / "made").exists()

@@ -126,9 +126,9 @@ def test_a_careful_change_of_the_record(recorded: Project, what: str) -> None:
     change, said, checked = RECORD[what]
     edit_lines(recorded.place(), change, chain=True)
     for verb, text in (("replay", said), ("check", checked or said)):
-        found = recorded(verb, "runs/live/v1")
+        found = recorded(verb, "made/live/v1")
         assert found.code == 1 and text in found.out, found.out
-    assert recorded("verify", "runs/live/v1").code == 1
+    assert recorded("verify", "made/live/v1").code == 1
 
 
 @pytest.mark.parametrize("number", range(6))
@@ -139,7 +139,7 @@ def test_one_changed_byte_of_a_ledger_is_named_by_its_line(recorded: Project, nu
     lines[number] = lines[number][:at] + bytes([lines[number][at] ^ 1]) + lines[number][at + 1 :]
     state.write_bytes(b"\n".join(lines))
     for verb in ("replay", "check", "verify"):
-        found = recorded(verb, "runs/live/v1")
+        found = recorded(verb, "made/live/v1")
         assert found.code == 1
         # the line after it no longer follows; the last is held against what the run gives
         place = f"state.jsonl:{number + 2}: does not follow" if number < 5 else "state.jsonl"
@@ -193,49 +193,49 @@ def test_a_change_of_what_it_rests_on(recorded: Project, what: str) -> None:
     file, old, new, said = INPUTS[what]
     replaced(recorded.folder / file, old, new)
     for verb in ("replay", "check"):
-        found = recorded(verb, "runs/live/v1")
+        found = recorded(verb, "made/live/v1")
         assert found.code == 1 and said in found.out, found.out
         assert f"input moved: {file} " in found.out
 
 
 def test_a_tool_that_works_otherwise_is_seen_by_a_check_alone(recorded: Project) -> None:
     replaced(recorded.folder / "tools/read.py", 'io.read(args["path"])}', 'io.read(args["path"]).upper()}')
-    found = recorded("replay", "runs/live/v1")
+    found = recorded("replay", "made/live/v1")
     assert "input differs" not in found.out and "input moved: tools/read.py" in found.out
-    found = recorded("check", "runs/live/v1")
+    found = recorded("check", "made/live/v1")
     assert "input differs at step 2: the messages differ" in found.out
     assert "likely cause: tools/read.py moved" in found.out
 
 
 def test_a_moved_document_is_the_likely_cause(recorded: Project) -> None:
     replaced(recorded.folder / "data/corpus/v1/op-a4.md", "20 minutes", "21 minutes")
-    found = recorded("check", "runs/live/v1")
+    found = recorded("check", "made/live/v1")
     assert "likely cause: data/corpus/v1/op-a4.md moved" in found.out
     assert "input differs at step 2" in found.out
 
 
 def test_what_the_model_was_not_told_is_accepted_without_it(recorded: Project) -> None:
     replaced(recorded.folder / "policy/v1.yaml", "# The shipped", "# the shipped")
-    found = recorded("check", "runs/live/v1")
-    assert found.out.splitlines()[-1] == 'accept it: tachograph accept runs/live/v1 --reason "..."'
+    found = recorded("check", "made/live/v1")
+    assert found.out.splitlines()[-1] == 'accept it: tachograph accept made/live/v1 --reason "..."'
 
 
 def test_the_way_forward_is_to_ask_the_model_again(recorded: Project) -> None:
     replaced(recorded.folder / "data/corpus/v1/op-a4.md", "20 minutes", "21 minutes")
-    found = recorded("check", "runs/live/v1")
+    found = recorded("check", "made/live/v1")
     assert found.out.splitlines()[-1] == (
         "accept it: tachograph run tasks/canonical/v1.yaml --llm openai:some-model "
-        """--llm-option 'stop=["a b"]' --llm-option temperature=0 --out runs/live/v1 --replace"""
+        """--llm-option 'stop=["a b"]' --llm-option temperature=0 --out made/live/v1 --replace"""
     )
 
 
 def test_a_changed_record_has_no_command_that_accepts_it(recorded: Project) -> None:
     edit_lines(recorded.place(), lambda lines: lines[1]["llm_output"].update(text="sp"), chain=True)
-    assert recorded("check", "runs/live/v1").out.splitlines()[-1].startswith("nothing to accept")
+    assert recorded("check", "made/live/v1").out.splitlines()[-1].startswith("nothing to accept")
 
 
 def test_a_recording_of_an_older_schema_is_refused_with_a_way_forward(recorded: Project) -> None:
     edit_lines(recorded.place(), lambda lines: lines[0].update(schema="ledger/v0"), chain=True)
     for verb in ("replay", "check"):
-        found = recorded(verb, "runs/live/v1")
+        found = recorded(verb, "made/live/v1")
         assert found.code == 1 and "this version reads 'ledger/v1'" in found.out and "; " in found.out

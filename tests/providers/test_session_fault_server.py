@@ -55,7 +55,7 @@ def recorded(home: Path, provider: str, url: str, path: str) -> float:
     model = opened(provider, url + path, timeout_s=timeout_s / 2, total_s=total_s / 2)
     agent, setting = build(load_task(home / TASK, root=home), model=model)
     begun = time.monotonic()
-    record_run(agent, setting, home / "runs" / provider / path.strip("/").replace("/", "-"), root=home)
+    record_run(agent, setting, home / "made" / provider / path.strip("/").replace("/", "-"), root=home)
     return time.monotonic() - begun
 
 
@@ -99,7 +99,7 @@ def lines_of(folder: Path) -> list[Line]:
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("path", EXPECTED)
 def test_a_fault_in_a_whole_run(provider: str, path: str, runs: Runs, home: Path) -> None:
-    folder = home / "runs" / provider / path.strip("/").replace("/", "-")
+    folder = home / "made" / provider / path.strip("/").replace("/", "-")
     lines = lines_of(folder)
     step, end = lines[-2], lines[-1]
     mode, attempts = ENDS[expected(provider, path)]

@@ -67,10 +67,10 @@ STALLS: dict[str, Reply] = {"before a reply": Raw(b"", then="stall"), "in a repl
 def test_a_killed_run_goes_on(project: Project, provider: str, when: str) -> None:
     with Server([SEARCH, WRITE, STALLS[when]]) as server:
         killed(project, server, 3, *project.words(server, provider))
-    partial = project.folder / "runs/live/v1.partial"
+    partial = project.folder / "made/live/v1.partial"
     assert partial.is_dir() and not project.place().exists()
     with Server([READ, ANSWER]) as server:
-        said = project("resume", "runs/live/v1.partial", "--base-url", server.base_url(provider))
+        said = project("resume", "made/live/v1.partial", "--base-url", server.base_url(provider))
         assert said.code == 0, said
         bodies = [request.body for request in server.requests]
     assert said.err.startswith(f"tachograph: the model {provider}:some-model is asked at 127.0.0.1:")
@@ -94,7 +94,7 @@ def test_the_record_is_that_of_a_run_that_was_not_killed(project: Project) -> No
     with Server([SEARCH, WRITE, Raw(b"", then="stall")]) as server:
         killed(project, server, 3, *project.words(server, "openai"))
     with Server([READ, ANSWER]) as server:
-        assert project("resume", "runs/live/v1", "--base-url", server.base_url("openai")).code == 0
+        assert project("resume", "made/live/v1", "--base-url", server.base_url("openai")).code == 0
     with Server([SEARCH, WRITE, READ, ANSWER]) as server:
         assert project.run(server, "openai", name="whole").code == 0
     resumed, whole = project.lines(), project.lines("whole")
@@ -109,9 +109,9 @@ def test_it_can_die_again_and_again(project: Project) -> None:
         killed(project, server, 2, *project.words(server, "openai"))
     for reply in (WRITE, READ):
         with Server([reply, Raw(b"", then="stall")]) as server:
-            killed(project, server, 2, "resume", "runs/live/v1", "--base-url", server.base_url("openai"))
+            killed(project, server, 2, "resume", "made/live/v1", "--base-url", server.base_url("openai"))
     with Server([ANSWER]) as server:
-        assert project("resume", "runs/live/v1", "--base-url", server.base_url("openai")).code == 0
+        assert project("resume", "made/live/v1", "--base-url", server.base_url("openai")).code == 0
         assert len(server.requests) == 1
     assert len(project.lines()) == 6
     project.proven()
@@ -124,7 +124,7 @@ def test_what_was_asked_for_is_asked_for_again(project: Project) -> None:
         killed(project, server, 2, *project.words(server, "openai", *more))
         asked = server.requests[1].body
     with Server([ANSWER]) as server:
-        assert project("resume", "runs/live/v1", "--base-url", server.base_url("openai")).code == 0
+        assert project("resume", "made/live/v1", "--base-url", server.base_url("openai")).code == 0
         again = server.requests[0].body
     assert again["temperature"] == 0 and again["stop"] == ["x"]
     again.pop("stream", None), again.pop("stream_options", None)
@@ -140,7 +140,7 @@ def test_it_waits_where_the_server_is_still_away(project: Project) -> None:
     with Server([SEARCH, Raw(b"", then="stall")]) as server:
         killed(project, server, 2, *project.words(server, "openai"))
         where = server.base_url("openai")
-    said = project("resume", "runs/live/v1", "--base-url", where)
+    said = project("resume", "made/live/v1", "--base-url", where)
     assert said.code == 1 and project.lines()[-1]["failure_mode"] == "llm_failure"
     project.proven()
 
@@ -151,14 +151,14 @@ def test_no_key_is_in_the_journal_of_a_killed_run(project: Project, monkeypatch:
     monkeypatch.setenv("OPENAI_API_KEY", key)
     with Server([Turn(f"{key}", SEARCH.calls), Raw(b"", then="stall")]) as server:
         killed(project, server, 2, *project.words(server, "openai"))
-    kept = dict(sessions.everything_below(project.folder / "runs"))
+    kept = dict(sessions.everything_below(project.folder / "made"))
     assert any(name.endswith("journal.jsonl") for name in kept)
     assert not any(key.encode() in data for data in kept.values())
     other = "sk-proj-CANARYanother123456789abcdef"
     monkeypatch.setenv("OPENAI_API_KEY", other)
     with Server([Turn(f"{key} {other}")]) as server:
-        assert project("resume", "runs/live/v1", "--base-url", server.base_url("openai")).code == 0
-    kept = dict(sessions.everything_below(project.folder / "runs"))
+        assert project("resume", "made/live/v1", "--base-url", server.base_url("openai")).code == 0
+    kept = dict(sessions.everything_below(project.folder / "made"))
     assert not any(other.encode() in data for data in kept.values())
 
 

@@ -13,6 +13,7 @@ from tests.providers import sessions
 from tests.providers.protocols import Turn
 from tests.providers.servers import Reply, Server, Status
 from tests.providers.sessions import Project, everything_below
+from tests.support import TASK
 
 project = sessions.project
 
@@ -87,7 +88,7 @@ def recorded(project: Project, provider: str, monkeypatch: pytest.MonkeyPatch, *
 
     def snapped(reply: Reply) -> Any:
         def answer(_: dict[str, Any]) -> Reply:
-            kept.extend(everything_below(project.folder / "runs"))
+            kept.extend(everything_below(project.folder / "made"))
             return reply
 
         return answer
@@ -96,7 +97,7 @@ def recorded(project: Project, provider: str, monkeypatch: pytest.MonkeyPatch, *
         said = project.run(server, provider, *more)
         sent = [json.dumps(request.body) for request in server.requests]
     assert any(name.endswith(".partial/journal.jsonl") for name, _ in kept)
-    kept += everything_below(project.folder / "runs")
+    kept += everything_below(project.folder / "made")
     kept += everything_below(project.folder / ".tachograph")
     return said, kept, sent
 
@@ -154,7 +155,7 @@ def test_a_key_of_one_s_own_is_hidden_without_a_word_of_the_policy(
         assert project.run(server, provider).code == 0
         assert key in server.requests[0].headers["authorization"]
     assert project.lines()[-1]["final_answer"] == f"My key is <secret:{kind}:1>."
-    assert leaks(list(everything_below(project.folder / "runs")), key) == []
+    assert leaks(list(everything_below(project.folder / "made")), key) == []
     monkeypatch.delenv(name)
     project.proven()
 
@@ -193,8 +194,12 @@ def test_a_key_of_one_s_own_in_a_document(
     monkeypatch.delenv(name)
     project.proven()
     document.write_text(f"The key is {key}, and that is not all.", encoding="utf-8")
-    said = project("check", "runs/live/v1")
+    said = project("check", "made/live/v1")
     assert said.code == 1 and "input differs at step 2" in said.out
+
+
+def _live_run(provider: str, where: str) -> tuple[str, ...]:
+    return ("run", TASK, "--llm", f"{provider}:some-model", "--base-url", where, "--out", "made/live/v1")
 
 
 def test_a_key_in_an_address_is_not_shown(
@@ -203,20 +208,16 @@ def test_a_key_in_an_address_is_not_shown(
     """A place in the path is sent and shown nowhere; a query or a user is refused, and not shown either."""
     with Server([Status(404)]) as server:
         where = f"http://127.0.0.1:{server.port}/{SAID}"
-        said = project(
-            *("run", "tasks/canonical/v1.yaml", "--llm", f"{provider}:some-model", "--base-url", where)
-        )
+        said = project(*_live_run(provider, where))
         assert SAID in server.requests[0].path
     assert said.code == 1 and "CANARY" not in said.out + said.err
-    assert leaks(list(everything_below(project.folder / "runs")), SAID) == []
+    assert leaks(list(everything_below(project.folder / "made")), SAID) == []
     for where in (
         f"http://127.0.0.1:1/v1?key={SAID}",
         f"http://user:{SAID}@127.0.0.1:1/v1",
         f"ftp://{SAID}/",
     ):
-        said = project(
-            *("run", "tasks/canonical/v1.yaml", "--llm", f"{provider}:some-model", "--base-url", where)
-        )
+        said = project(*_live_run(provider, where))
         assert said.code == 2 and "CANARY" not in said.out + said.err
 
 
@@ -224,5 +225,5 @@ def test_the_search_would_find_one(project: Project, tmp_path: Path) -> None:
     pytest.importorskip("openai")
     with Server([Turn(f"My key is {SAID}.")]) as server:  # the policy names no kind, and it is no key of ours
         assert project.run(server, "openai").code == 0
-    found = leaks(list(everything_below(project.folder / "runs")), "none")
+    found = leaks(list(everything_below(project.folder / "made")), "none")
     assert any("state.jsonl" in line for line in found) and any("run_report.md" in line for line in found)

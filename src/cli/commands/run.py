@@ -32,7 +32,8 @@ def add(commands: Any, verb: Verb) -> None:
         "--approve",
         type=path_given,
         metavar="ask|FOLDER",
-        help="who is asked about calls that need a person: you, at the terminal, or by files in FOLDER",
+        help="who is asked about calls that need a person: you, at the terminal, or by files in FOLDER; "
+        "needs --out unless the task says people:",
     )
     parser.add_argument("--replace", action="store_true", help="replace a recorded run of a live model")
     parser.add_argument(
@@ -50,7 +51,7 @@ def add(commands: Any, verb: Verb) -> None:
     _add_on_signal(parser)
     _live_options(
         parser,
-        "ask a live model: anthropic:..., openai:..., ollama:...",
+        "ask a live model: anthropic:..., openai:..., ollama:...; needs --out unless the task says live:",
         "where the model answers, if not at its provider's",
     )
     parser = verb(commands, "resume", resume)
@@ -109,6 +110,7 @@ def run(options: argparse.Namespace) -> int:
     from ...evidence.files.folder import is_unfinished
     from ...evidence.recording import index
     from ...evidence.recording.record import check_replaceable, ending_ok, live_export, record_run
+    from ...evidence.tasks.place import expected_of, refuse_foreign
     from ...evidence.tasks.task import build, load_task
 
     path, home = _task_path(options)
@@ -116,11 +118,13 @@ def run(options: argparse.Namespace) -> int:
     progress = None if options.json or options.quiet else Progress(sys.stdout, paint)
     task = load_task(path, root=options.root)
     kind, name = task.kind_and_name
-    kind_of_run = "live" if options.llm is not None else path.resolve().parent.name
-    out = Path(options.out if options.out is not None else near(home / "runs" / kind_of_run / path.stem))
+    place = home / "runs" / path.resolve().parent.name / path.stem
+    out = Path(options.out if options.out is not None else near(place))
     options.recorded = out
     if options.resume and options.discard:
         raise InputError("--resume and --discard are both given", remedy="say one")
+    foreign = {"asks": options.approve is not None, "deadline": options.timeout is not None}
+    refuse_foreign(task, out, home, model=options.llm, **foreign)
     if options.resume and is_unfinished(out):
         return _go_on(options, out, task)
     model = _model(options, options.llm, progress)
@@ -136,9 +140,7 @@ def run(options: argparse.Namespace) -> int:
         progress.redact = agent.redactor().for_model_output()
     if model is not None and not options.replace:
         check_replaceable(out, setting.run_id, "--replace")
-    # what a task expects was written for its script, where it has one, and for its own answers
-    other = (model is not None and task.is_scripted) or options.approve is not None
-    expected = {} if other else task.expected
+    expected = expected_of(task, live=model is not None, people=options.approve is not None)
     rejected = Path(near(home / ".tachograph" / "rejected" / f"{kind}-{name}"))
     with live_export(options.otlp, lambda line: print(f"tachograph: {line}", file=sys.stderr)) as extra:
         result = record_run(

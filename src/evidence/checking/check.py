@@ -22,7 +22,6 @@ from ...runtime.formats.escape import escape_terminal
 from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.cassette import outcomes_of
 from ...runtime.run_config import RunConfig
-from ...tracing.spans import spans_of
 from ..files import manifest as manifests
 from ..files.json_diff import CLASSES
 from ..files.manifest import MANIFEST, STATE
@@ -34,13 +33,14 @@ from ..recording.index import read as read_index
 from ..recording.recorded import (
     Recorded,
     is_live,
-    made_from_code,
     open_record,
     project_of,
     relative_name,
+    run_line,
     task_of,
 )
 from ..tasks.expect import differences
+from ..tasks.place import expected_of, expected_of_run, owner_of, place_of
 from ..tasks.task import Task, build, load_task
 from .compare import BROKEN, Findings, compare_files, hold_against_itself, in_words
 from .verify import verify
@@ -63,32 +63,40 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
         KeyboardInterrupt: A person interrupted the run.
     """
     base = project_of(folder, root)
+    folder = owner_of(folder, base)
     name = relative_name(folder, base)
     findings = Findings(name)
-    if made_from_code(folder):
+    place, run = place_of(folder, base), run_line(folder)
+    if place is None and run is not None and run.get("task", "") is None:
         # without a task the run cannot be executed again, but its files can be compared with each other
         findings.lines = verify(folder, base)
         findings.tampered = bool(findings.lines)
         return findings
     try:
+        task = load_task(base / task_of(folder, base, name), root=base) if place is None else place.task()
+        if place is not None and run is not None:
+            findings.lines = place.problems(run, task)
+        if findings.lines:
+            findings.tampered = True
+            return findings
         if is_live(folder):
             recorded = open_record(folder, base)
             from . import replay  # imported here, since few runs are live
 
-            findings, committed = replay.checked(recorded), recorded.files
-            task_path, missed = _expected_of(recorded, findings)
+            findings = replay.checked(recorded, seed=None if place is None else task.seed)
+            committed = recorded.files
+            if place is not None:
+                findings.lines += place.recorded_problems(recorded.lines, task)
+            missed = _missed_by_live(task, recorded, findings)
         else:
-            task_path = task_of(folder, base, name)
             committed = run_files(folder, name)
-            task = load_task(base / task_path, root=base)
             agent, config = build(task)
-            config = _as_recorded(config, committed[STATE])
+            config = _as_recorded(config, committed[STATE], is_placed=place is not None)
             fresh, tally = derive(agent, config)
             if was_stopped(task, tally.modes):
                 raise KeyboardInterrupt
             compare_files(findings, committed, fresh, name)
-            # a task's expectations assume its own approvals
-            missed = differences(task.expected, tally) if config.approvals is None else []
+            missed = differences(expected_of(task, live=False, people=config.approvals is not None), tally)
     except (InputError, OutputError) as error:
         findings.judged = False
         findings.lines.append(str(error))
@@ -97,27 +105,17 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
             f"input moved: {escape_terminal(path)} {change}" for path, change in findings.moved.items()
         ]
         return findings
-    _add_missed(findings, missed, task_path)
+    _add_missed(findings, missed, task.file)
     if findings.lines:
         _conclude(findings, committed, base)
     return findings
 
 
-def _expected_of(recorded: Recorded, findings: Findings) -> tuple[str, list[str]]:
-    """Return the task's path and the expectations that a live run misses now.
-
-    The expectations of a task with a script assume that script, so a live model is not held to them.
-    """
-    task_path = task_of(recorded.folder, recorded.base, recorded.name)
-    task = load_task(recorded.base / task_path, root=recorded.base)
-    if task.is_scripted or findings.fresh is None:
-        return task_path, []
-    lines = _lines(findings.fresh[STATE])
-    tally = Tally()
-    for line in lines:
-        tally.line(line)
-    tally.spans(spans_of(lines))
-    return task_path, differences(task.expected, tally)
+def _missed_by_live(task: Task, recorded: Recorded, findings: Findings) -> list[str]:
+    """Return the expectations that a live run misses now."""
+    if findings.fresh is None:
+        return []
+    return differences(expected_of_run(task, recorded.run), Tally.of(_lines(findings.fresh[STATE])))
 
 
 def _add_missed(findings: Findings, missed: list[str], task_path: str) -> None:
@@ -173,15 +171,15 @@ def _made_by(manifest: bytes) -> str | None:
         return None
 
 
-def _as_recorded(config: RunConfig, state: bytes) -> RunConfig:
-    """Return `config` with the recorded deadline and the recorded answers of a person.
+def _as_recorded(config: RunConfig, state: bytes, *, is_placed: bool) -> RunConfig:
+    """Return `config` with the recorded answers of a person, and for a run that has no place with its deadline.
 
     Both were given beside the task when the run was recorded. A person is not asked again.
     """
     first = _lines(state[: state.find(b"\n") + 1])
     run = first[0] if first else {}
     deadline, approvals = run.get("deadline_ms"), run.get("approvals")
-    if config.deadline_s is None and type(deadline) is int:
+    if not is_placed and config.deadline_s is None and type(deadline) is int:
         config = replace(config, deadline_s=deadline / 1000)
     if isinstance(approvals, str):
         config = replace(config, approvals=approvals, approve=_recorded_answers(_lines(state)[1:-1]))

@@ -83,10 +83,17 @@ def replayed(folder: Path, *, root: Path | None = None) -> Findings:
     return findings
 
 
-def checked(recorded: Recorded) -> Findings:
-    """Check a live run as CI does: execute its tools; model, people and network answer from the record."""
+def checked(recorded: Recorded, *, seed: int | None = None) -> Findings:
+    """Check a live run as CI does: execute its tools; model, people and network answer from the record.
+
+    Args:
+        recorded: The run.
+        seed: The seed of the task that decides about the run; None to use the recorded one.
+    """
     findings = Findings(recorded.name)
     agent, config = revive(recorded)
+    if seed is not None:
+        config = replace(config, seed=seed)
     cassette = Cassette.of(recorded.lines[1:-1])
     clock = config.clock
     assert isinstance(clock, RecordedClock)

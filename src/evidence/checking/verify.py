@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ...fail.errors import RecordError
+from ...fail.errors import InputError, RecordError
 from ...runtime.core.effects import RunEnded, question_digest
 from ...runtime.core.outcome_codec import call_from_dict
 from ...runtime.formats import canonical_json
@@ -20,8 +20,11 @@ from ..files import manifest as manifests
 from ..files.json_diff import differences
 from ..files.manifest import MANIFEST, REPORT, STATE, TRACE
 from ..files.rebuild import rebuild, run_files
+from ..files.tally import Tally
 from ..recording.index import INDEX, disagreements
 from ..recording.index import read as read_index
+from ..tasks.expect import differences as missed_expectations
+from ..tasks.place import expected_of_run, place_of
 from .drift import shorten
 
 
@@ -49,7 +52,27 @@ def verify(folder: Path, root: Path) -> list[str]:
             out.append(
                 f"{name}/{file}:{_first_line(files[file], rebuilt[file])}: is not what the ledger gives"
             )
+    if rebuilt:
+        out += _place(folder, files[STATE], name, root)
     return out + _index(files[MANIFEST], name, root)
+
+
+def _place(folder: Path, state: bytes, name: str, root: Path) -> list[str]:
+    """Compare the record with the task that its place belongs to."""
+    place = place_of(folder, root)
+    if place is None or place.inner:
+        return []
+    try:
+        task = place.task()
+        lines = list(ledger.read(state, f"{name}/{STATE}"))
+        out = place.problems(lines[0], task)
+        if out:
+            return out
+        tally = Tally.of(lines)
+        missed = missed_expectations(expected_of_run(task, lines[0]), tally)
+        return place.recorded_problems(lines, task) + [f"{name}: expected: {line}" for line in missed]
+    except InputError as error:
+        return [str(error)]
 
 
 def _totals(state: bytes, name: str) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Self
 
 from ...runtime.core.lines import Line
-from ...tracing.spans import Span
+from ...tracing.spans import Span, spans_of
 
 
 class Tally:
@@ -17,6 +18,15 @@ class Tally:
         self.decisions: list[str] = []
         self.modes: list[str] = []
         self.span_counts: Counter[str] = Counter()
+
+    @classmethod
+    def of(cls, lines: list[Line]) -> Self:
+        """Return the tally of a whole ledger."""
+        tally = cls()
+        for line in lines:
+            tally.line(line)
+        tally.spans(spans_of(lines))
+        return tally
 
     def line(self, line: Line) -> None:
         """Count the next line of the ledger."""

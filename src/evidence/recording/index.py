@@ -17,10 +17,9 @@ from ...fail.errors import InputError
 from ...runtime.formats.canonical_json import digest
 from ..files import accepted
 from ..files.manifest import FILES, MANIFEST, SEAL
+from ..tasks.task import OTHER_SUFFIXES
 
 INDEX: Final = "runs/INDEX.json"
-# recorded runs whose names have no task file
-UNSCRIPTED: Final = ("live",)
 # files of runs/ itself
 ASIDE: Final = ("INDEX.json", "README.md", "ACCEPTED.jsonl")
 # suffixes of folders of runs that are being written or replaced
@@ -125,18 +124,16 @@ def problems(root: Path) -> list[str]:
     present = digests(root)
     tasks = {f"runs/{path.parent.name}/{path.stem}" for path in (root / "tasks").glob("*/*.yaml")}
     for name in sorted({*listed, *present, *tasks}):
-        from_code = name in present and _without_task(root / name / MANIFEST)
-        out += disagreements(name, listed.get(name), present.get(name), name in tasks, from_code)
-    return out + _strays(root) + accepted.problems(root)
+        out += disagreements(name, listed.get(name), present.get(name), name in tasks)
+    return out + _misnamed_tasks(root) + _strays(root) + accepted.problems(root)
 
 
-def _without_task(manifest: Path) -> bool:
-    """Return whether a manifest says that its run was made from code."""
-    try:
-        data = json.loads(manifest.read_bytes())
-        return isinstance(data, dict) and "task_id" in data and data["task_id"] is None
-    except (OSError, ValueError, RecursionError):
-        return False
+def _misnamed_tasks(root: Path) -> list[str]:
+    return [
+        f"{path.relative_to(root).as_posix()}: the name of a task ends in .yaml; rename it to {path.stem}.yaml"
+        for path in sorted((root / "tasks").glob("*/*"))
+        if path.suffix != ".yaml" and path.suffix.lower() in OTHER_SUFFIXES
+    ]
 
 
 def _read(path: Path) -> bytes:
@@ -157,9 +154,7 @@ def read(path: Path) -> dict[str, str] | None:
     return listed
 
 
-def disagreements(
-    name: str, listed: str | None, present: str | None, has_task: bool, from_code: bool = False
-) -> list[str]:
+def disagreements(name: str, listed: str | None, present: str | None, has_task: bool) -> list[str]:
     """Return one line for each thing wrong with one run.
 
     Args:
@@ -167,7 +162,6 @@ def disagreements(
         listed: Digest in the index.
         present: Digest of its manifest.
         has_task: Whether its task exists.
-        from_code: Whether it was made from code, and so needs no task.
     """
     task = "tasks" + name.removeprefix("runs") + ".yaml"
     if present is None and listed is None:
@@ -179,8 +173,8 @@ def disagreements(
         out.append(f"{name}: is not in the index; remove the folder or record it with `tachograph run`")
     elif listed != present:
         out.append(f"{name}/{MANIFEST}: is not the one in the index; restore it or record the run again")
-    if not has_task and name.split("/")[1] not in UNSCRIPTED and not from_code:
-        out.append(f"{name}: its scenario {task} is gone; restore it or remove the run")
+    if not has_task:
+        out.append(f"{name}: there is no task {task}; restore it, or move the run out of runs/")
     return out
 
 

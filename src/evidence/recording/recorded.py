@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from ...runtime.tools.loader import load_named
 from ...runtime.workspace.mounts import Host, Mount
 from ..files.manifest import MANIFEST, STATE
 from ..files.rebuild import run_files
+from ..tasks.place import place_of
 from ..tasks.task import build, load_task
 
 
@@ -173,11 +175,15 @@ def _question(recorded: str, current: str, redact: Redactor) -> str:
 def project_of(folder: Path, root: Path | None) -> Path:
     """Return the project that a run belongs to: `root` if it is given.
 
-    Else it is the project around the run, the one around the working directory, or the files shipped with the
-    package: the first that holds the run's task, or the first that exists.
+    A run below the `runs/` of the project around it belongs there. Else it is the project around the run, the one
+    around the working directory, or the files shipped with the package: the first that holds the run's task, or the
+    first that exists.
     """
     if root is not None:
         return root
+    nearest = project_root(Path(os.path.abspath(folder)))
+    if nearest is not None and place_of(folder, nearest) is not None:
+        return nearest
     around = [project_root(folder.resolve()), project_root(Path.cwd()), shipped(".")]
     candidates = [candidate for candidate in around if candidate is not None]
     for candidate in candidates:
@@ -189,18 +195,19 @@ def project_of(folder: Path, root: Path | None) -> Path:
 
 def made_from_code(folder: Path) -> bool:
     """Return whether the ledger in a folder is of a run without a task."""
-    line = _run_line(folder)
+    line = run_line(folder)
     return line is not None and line.get("task", "") is None
 
 
 def is_live(folder: Path) -> bool:
     """Return whether the ledger in a folder is of a run with a model other than a script."""
-    line = _run_line(folder)
+    line = run_line(folder)
     model = line.get("model") if line is not None else None
     return isinstance(model, dict) and model.get("execution_path") not in (None, "stub")
 
 
-def _run_line(folder: Path) -> Line | None:
+def run_line(folder: Path) -> Line | None:
+    """Return the first line of the ledger in a folder; None if it is none."""
     try:
         with (folder / STATE).open("rb") as file:
             line = json.loads(file.readline(1 << 20))

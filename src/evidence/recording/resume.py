@@ -27,6 +27,7 @@ from ...runtime.run_config import RunConfig, RunResult
 from ..files.folder import MOUNTS, Folder
 from ..files.json_diff import differences
 from ..files.manifest import STATE
+from ..tasks.place import expected_of_run
 from ..tasks.task import load_task
 from .durability import SUSPEND, suspends
 from .record import Recorder, package, steps_in
@@ -157,9 +158,8 @@ def _expectation(out: Path, run: Line, root: Path | None) -> Expectation:
         return {}, None
     base = _base(out, run, root)
     task = load_task(base / run["task"]["path"], root=base)
-    if (run["model"]["execution_path"] != "stub" and task.is_scripted) or "approvals" in run:
-        return {}, None  # a task's expectations assume its script and its answers
-    return task.expected, base / ".tachograph" / "rejected" / "-".join(task.kind_and_name)
+    expected = expected_of_run(task, run)
+    return expected, base / ".tachograph" / "rejected" / "-".join(task.kind_and_name) if expected else None
 
 
 def _base(out: Path, run: Line, root: Path | None) -> Path:

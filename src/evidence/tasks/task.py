@@ -40,6 +40,7 @@ from .faults import fault_injector
 
 _SCHEMA = Path(__file__).with_name("task.v1.schema.json")
 _MAX_BYTES = 8 << 20
+OTHER_SUFFIXES = (".yml", ".yaml")  # in any case; a task with such a name would have no run
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,21 @@ class Task:
         expected: Mapping[str, Any] = self.data.get("expected", {})
         return expected
 
+    @property
+    def live(self) -> Mapping[str, Any] | None:
+        """Which live models may answer in place of a script, and what such a run must meet; None if none may."""
+        return self.data.get("live")
+
+    @property
+    def people(self) -> Mapping[str, Any] | None:
+        """What a run must meet in which a person answers instead of `approvals`; None if nobody may."""
+        return self.data.get("people")
+
+    @property
+    def script_digest(self) -> str | None:
+        """The digest of the script as records state it; None without a script."""
+        return None if not self.is_scripted else str(_stub(self).identity["script_digest"])
+
     def error(self, pointer: str, message: str, remedy: str | None = None) -> TaskError:
         """Return a TaskError at the place of a JSON Pointer into the task."""
         line, column = self.document.at(pointer)
@@ -109,6 +125,12 @@ def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
         TaskError: The file is not a valid task; the error has file, line and column.
     """
     source = Path(path)
+    if source.suffix != ".yaml" and source.suffix.lower() in OTHER_SUFFIXES:
+        raise TaskError(
+            f"the name of a task ends in .yaml, not {source.suffix}",
+            file=str(path),
+            remedy=f"rename it to {source.stem}.yaml",
+        )
     try:
         text = read_plain(source, _MAX_BYTES)
     except NotPlain:
@@ -155,17 +177,9 @@ def _check_values(task: Task) -> None:
         epoch_ns(start)
     except ValueError:
         raise task.error("/clock/start", "is not a time in UTC", 'write "2026-01-01T00:00:00Z"') from None
-    expected = task.expected
-    for pointer, ending in [
-        ("/expected/ending", expected.get("ending")),
-        *((f"/expected/endings/{i}", ending) for i, ending in enumerate(expected.get("endings", ()))),
-    ]:
-        if ending is not None and ending not in ENDINGS:
-            raise task.error(
-                pointer,
-                f"{quote_literal(ending)} is not an ending",
-                did_you_mean(ending, ENDINGS) or f"one of {', '.join(ENDINGS)}",
-            )
+    _check_endings(task, task.expected, "/expected")
+    for key, part in (("live", task.live), ("people", task.people)):
+        _check_endings(task, (part or {}).get("expected", {}), f"/{key}/expected")
     turns = task.data["llm"]["stub"]["turns"] if "llm" in task.data else ()
     for i, turn in enumerate(turns):
         for j, call in enumerate(turn.get("calls", ())):
@@ -185,6 +199,17 @@ def _check_values(task: Task) -> None:
                 f"/setup/{i}/path",
                 f"mount {quote_literal(mount)} is a folder of the project",
                 "set up files in a private mount only, one that the task binds to no folder",
+            )
+
+
+def _check_endings(task: Task, expected: Mapping[str, Any], pointer: str) -> None:
+    endings = [(f"{pointer}/endings/{i}", ending) for i, ending in enumerate(expected.get("endings", ()))]
+    for place, ending in [(f"{pointer}/ending", expected.get("ending")), *endings]:
+        if ending is not None and ending not in ENDINGS:
+            raise task.error(
+                place,
+                f"{quote_literal(ending)} is not an ending",
+                did_you_mean(ending, ENDINGS) or f"one of {', '.join(ENDINGS)}",
             )
 
 

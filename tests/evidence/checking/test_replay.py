@@ -20,7 +20,7 @@ from tachograph.evidence.recording.recorded import RecordedModel, is_live
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.fail.errors import RecordError, ReplayError
 from tachograph.runtime.driver.live_executor import LiveExecutor
-from tests.evidence.project import FEW, all_runs, copy_inputs, edit_lines
+from tests.evidence.project import FEW, all_runs, copy_inputs, edit_lines, live_task
 from tests.evidence.project import tachograph as command
 from tests.support import ROOT, policy_data, tool
 
@@ -70,7 +70,7 @@ def live(tmp_path: Path) -> Path:
         _call("fetch", url="https://corpus.test/op-a1.md"),
         LLMOutput(final_answer="done", raw={"signed": "x"}),
     )
-    agent, setting = build(load_task(project / "tasks/canonical/v1.yaml", root=project), model=model)
+    agent, setting = build(load_task(project / live_task(project), root=project), model=model)
     record_run(agent, setting, project / "runs/live/v1", root=project)
     return project
 
@@ -98,13 +98,13 @@ def test_a_check_of_a_live_run_lets_tools_work_again(live: Path, monkeypatch: py
 
 
 def test_what_reached_the_network_comes_from_the_record(live: Path) -> None:
-    task = live / "tasks/canonical/v1.yaml"
+    task = live / "tasks/live/v1.yaml"
     text = task.read_text()
     task.write_text(text.replace("hosts:\n  corpus.test:\n    folder: data/corpus/v1\n", ""))
     found = examine(live / "runs/live/v1", root=live)
     # the fetch is not made again, so the run goes through; what moved is the task
     assert found.drift is not None and found.drift.kind in ("DIGEST-ONLY", "SHAPE"), found.lines
-    assert list(found.moved) == ["tasks/canonical/v1.yaml"]
+    assert list(found.moved) == ["tasks/live/v1.yaml"]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_what_reached_the_network_comes_from_the_record(live: Path) -> None:
             "21 minutes",
             "input differs at step 2: the messages differ",
         ),
-        ("tasks/canonical/v1.yaml", "What must", "What may", "input differs at step 1: the messages differ"),
+        ("tasks/live/v1.yaml", "What must", "What may", "input differs at step 1: the messages differ"),
     ],
     ids=["corpus", "question"],
 )

@@ -285,7 +285,7 @@ def test_a_task_outside_the_project_is_not_followed(run: Path, tmp_path: Path) -
     line = json.loads(first)
     line["task"]["path"] = str(tmp_path / "other.yaml")
     (run / "state.jsonl").write_bytes(canonical_json.encode(line).encode() + b"\n" + rest)
-    _drifted(run, "state.jsonl", "/task/path")
+    _drifted(run, CANONICAL, "is a run of /", f"here belongs one of {TASK}")
 
 
 # ---- the inputs ----------------------------------------------------------------------------------------

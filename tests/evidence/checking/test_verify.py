@@ -161,11 +161,10 @@ def test_as_json(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
 
 
 def _forge(project: Path, run: str) -> None:
-    """Turn the denial into an allow, and make every file of the run follow from that."""
+    """Change the reason of the denial, and make every file of the run follow from that."""
 
     def change(lines: Lines) -> None:
-        lines[1]["policy_decisions"][0]["decision"] = "allow"
-        lines[-1]["totals"]["denials"] = 0
+        lines[1]["policy_decisions"][0]["reason"] = "forged"
 
     edit_lines(project / run, change, chain=True)
     made = rebuild((project / run / "state.jsonl").read_bytes(), "state.jsonl")
@@ -196,8 +195,8 @@ def test_a_forgery_with_its_index_is_found_by_the_check_alone(
         "verify: 3 runs whole and consistent; nothing was run\n",
     )
     code, out = tachograph(project, capsys, monkeypatch, "check")
-    assert code == 1 and f"VERDICT  {DENIED}" in out
-    assert "step 1 /policy_decisions/0/decision: allow -> deny [VERDICT]" in out
+    assert code == 1 and f"TEXT  {DENIED}" in out
+    assert "step 1 /policy_decisions/0/reason: forged -> " in out
     assert "does not hold in itself" not in out
 
 

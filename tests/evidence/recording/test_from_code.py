@@ -1,8 +1,9 @@
-"""A run made from code has no task: it is verified, never called gone, and spoils no check of the others."""
+"""A run made from code without a task is verified; it has no place below `runs/`."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,31 +19,46 @@ from tests.support import cli, copy_project
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = copy_project(tmp_path_factory.mktemp("code") / "project")
-    record(Agent(Stub([{"answer": "so"}]), [], Policy.shipped()), "q", root / "runs/mine/first", run_id="a")
-    index.update(root)
+    _record(root / "mine/first")
     return root
 
 
-def test_it_is_verified_and_the_whole_holds(project: Path) -> None:
-    folder = project / "runs/mine/first"
+def _record(out: Path) -> None:
+    record(Agent(Stub([{"answer": "so"}]), [], Policy.shipped()), "q", out, run_id="a")
+
+
+def test_it_is_verified(project: Path) -> None:
+    folder = project / "mine/first"
     assert made_from_code(folder) and not made_from_code(project / "runs/canonical/v1")
     assert examine(folder, root=project).ok
-    done = cli("check", cwd=project)
-    assert done.returncode == 0 and "1 run made from code" in done.stdout, done.stdout
-    assert cli("verify", cwd=project).returncode == 0
-    assert not [line for line in smoke.tree(project) if "mine" in line]
-    alone = cli("check", "runs/mine/first", cwd=project)
+    alone = cli("check", "mine/first", cwd=project)
     assert alone.returncode == 0 and "no task to make it again from" in alone.stdout
 
 
+def test_below_runs_it_needs_a_task(project: Path) -> None:
+    folder = project / "runs/mine/first"
+    _record(folder)
+    index.update(project)
+    try:
+        said = "runs/mine/first: there is no task tasks/mine/first.yaml; "
+        for verb in ("check", "verify"):
+            for words in ([], ["runs/mine/first"]):
+                done = cli(verb, *words, cwd=project)
+                assert done.returncode == 1 and said in done.stdout, (verb, done.stdout)
+        assert any(line.startswith(said) for line in smoke.tree(project))
+    finally:
+        shutil.rmtree(folder.parent)
+        index.update(project)
+
+
 def test_a_change_in_it_is_found(project: Path) -> None:
-    state = project / "runs/mine/first/state.jsonl"
+    state = project / "mine/first/state.jsonl"
     before = state.read_bytes()
     state.write_bytes(before.replace(b'"so"', b'"no"', 1))
     try:
         found = examine(state.parent, root=project)
         assert not found.ok and any("state.jsonl" in line for line in found.lines)
-        assert cli("check", cwd=project).returncode == 1
+        assert cli("check", "mine/first", cwd=project).returncode == 1
     finally:
         state.write_bytes(before)
 

@@ -89,7 +89,7 @@ DAMAGES = {
     "a deleted run": _same(
         lambda p: shutil.rmtree(p / DENIED), f"{DENIED}: is in the index, but the run is gone; "
     ),
-    "a deleted scenario": _same(lambda p: (p / TASK).unlink(), f"{DENIED}: its scenario {TASK} is gone; "),
+    "a deleted scenario": _same(lambda p: (p / TASK).unlink(), f"{DENIED}: there is no task {TASK}; "),
     "a deleted line of the index": _same(_lost_line, f"{DENIED}: is not in the index; "),
     "a deleted run with its line": _same(_lost_run_and_line, f"{TASK}: has no recorded run; "),
     "a deleted index": _same(lambda p: (p / index.INDEX).unlink(), "runs/INDEX.json: is missing; "),

@@ -106,7 +106,8 @@ def test_a_moved_trace_is_another_one_and_says_so(capsys: pytest.CaptureFixture[
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for run in (CANONICAL, DENIED):
         shutil.copytree(ROOT / run, tmp_path / run)
-    (tmp_path / "policy").mkdir()
+    for inputs in ("policy", "tasks"):
+        shutil.copytree(ROOT / inputs, tmp_path / inputs)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -20,7 +20,7 @@ from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.runtime.formats import canonical_json
 from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
-from tests.evidence.project import DENIED, RETRIED, replaced
+from tests.evidence.project import DENIED, RETRIED, live_task, replaced
 from tests.review import accepting
 from tests.review.accepting import ACCEPTED, Say, edit, entries, stable
 from tests.review.drift_changes import CHANGES, GIVEN, MINUTES, OVERLAY, PAGE, POLICY, REMARK, RUNS, task_of
@@ -48,7 +48,7 @@ class Live:
 
 @pytest.fixture
 def live(project: Path) -> Path:
-    agent, setting = build(load_task(project / task_of(CANONICAL), root=project), model=Live())
+    agent, setting = build(load_task(project / live_task(project), root=project), model=Live())
     record_run(agent, setting, project / LIVE, root=project)
     index.update(project)
     return project
