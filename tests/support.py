@@ -85,7 +85,7 @@ def tool(
     name: str = "probe",
     run: Callable[[dict[str, Any], Any], Any] = lambda args, io: {"said": "ok"},
     *,
-    effect: str = "read",
+    effect: str = "network",
     idempotent: bool = True,
     transient: tuple[type[BaseException], ...] = (ConnectionError,),
     output: Mapping[str, Any] = OUTPUT,

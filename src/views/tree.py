@@ -105,12 +105,17 @@ def _call(step: Step, index: int, call: Call) -> Leaf:
     )
 
 
+def _fault(fault: Line) -> str:
+    beyond = f" ({fault['undeclared']} is beyond its effect kind)" if "undeclared" in fault else ""
+    return escape_terminal(f"  {fault['exception']}{beyond}")
+
+
 def _attempts(stamps: Line, prefix: str, attempts: list[Line]) -> list[Leaf]:
     out = []
     for entry in attempts:
         outcome = str(entry.get("outcome", "fault" if "fault" in entry else "ok"))
         look = "good" if outcome in ("success", "ok") else "warn"
-        fault = f"  {escape_terminal(str(entry['fault']['exception']))}" if "fault" in entry else ""
+        fault = _fault(entry["fault"]) if "fault" in entry else ""
         pieces = [
             (f"attempt {entry['attempt']}  ", "plain"),
             (escape_terminal(outcome), look),

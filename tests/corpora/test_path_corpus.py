@@ -25,6 +25,7 @@ from tachograph.runtime.core.redaction import Redactor
 from tachograph.runtime.models.types import read_call
 from tachograph.runtime.policy.gate import ALLOW, Counters, Gate
 from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.contract import USES
 from tachograph.runtime.tools.loader import collect
 from tachograph.runtime.workspace.mounts import Mount
 from tachograph.runtime.workspace.workspace import Workspace
@@ -59,7 +60,7 @@ def perform(
         return "denied", decision.reason
     if meanwhile is not None:
         meanwhile()
-    io = workspace.io(lambda check, _keep: GATE.decide_late(check), "key")
+    io = workspace.io(lambda check, _keep: GATE.decide_late(check), "key", USES["external"])
     try:
         text = io.read(path) if op == "read" else io.write(path, "x") or ""
     except OSError as error:

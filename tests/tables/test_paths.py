@@ -11,6 +11,7 @@ from tachograph.runtime.core.redaction import Redactor
 from tachograph.runtime.models.types import read_call
 from tachograph.runtime.policy.gate import ALLOW, Counters, Gate
 from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.contract import USES
 from tachograph.runtime.workspace.mounts import Mount
 from tachograph.runtime.workspace.workspace import Workspace
 from tests.support import policy_data, tool, tree
@@ -40,7 +41,7 @@ class World:
         """`denied` with the rule's consent, `missing`, or what was read or written."""
         call = read_call("tc_1_0", "probe", {"path" if access == "read" else "target": path}, Redactor([]))
         decision = GATE.decide(call, Counters())
-        io = self.workspace.io(lambda check, _keep: GATE.decide_late(check), "key")
+        io = self.workspace.io(lambda check, _keep: GATE.decide_late(check), "key", USES["external"])
         try:
             done = io.read(path) if access == "read" else io.write(path, WRITTEN)
         except PermissionError:

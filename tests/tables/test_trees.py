@@ -12,6 +12,7 @@ import pytest
 
 from tachograph.runtime.policy.gate import Decision, Gate
 from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.contract import USES
 from tachograph.runtime.workspace.mounts import Mount
 from tachograph.runtime.workspace.workspace import Workspace
 from tests.support import policy_data
@@ -31,7 +32,7 @@ def perform(workspace: Workspace, case: Case, path: str, meanwhile: Callable[[],
             meanwhile()
         return decision
 
-    io = workspace.io(late, "key")
+    io = workspace.io(late, "key", USES["external"])
     try:
         if case.access == "read":
             return io.read(path)
@@ -117,7 +118,7 @@ def test_a_listing_holds_the_plain_files_alone(tmp_path: Path) -> None:
     linked += [f"box/target/sub/{path.name}" for path in (root / "box/target/sub").glob("[!f]*.md")]
     for mode, expected in (("write", plain), ("read", plain + linked)):
         with Workspace({"box": Mount(root / "box", mode=mode)}) as workspace:
-            io = workspace.io(lambda check, _keep: GATE.decide_late(check), "key")
+            io = workspace.io(lambda check, _keep: GATE.decide_late(check), "key", USES["external"])
             assert io.list("box") == sorted(expected)
             for path in expected:
                 assert io.read(path) in (trees.OWN, trees.SECRET)

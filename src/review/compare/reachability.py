@@ -112,13 +112,12 @@ class ToolReach:
     @cached_property
     def follows_hosts(self) -> bool:
         """Whether it may follow redirects and connect to addresses, whatever its arguments name."""
-        return self.tool.effect == "network" or (bool(self.places("url")) and self.tool.effect != "pure")
+        return "get" in self.tool.uses or (bool(self.places("url")) and self.tool.effect != "pure")
 
     def touches(self, access: str) -> bool:
         """Return whether it may read, or write, paths that its arguments do not name."""
-        effects = ("write",) if access == "write" else ("read", "write")
         declared = self.places(f"path:{access}") or (access == "read" and self.places("path:write"))
-        return self.tool.effect in effects or (bool(declared) and self.tool.effect != "pure")
+        return access in self.tool.uses or (bool(declared) and self.tool.effect != "pure")
 
     def places(self, kind: str) -> list[Path]:
         """Return where its arguments hold resources of a kind."""

@@ -80,13 +80,15 @@ class Reply:
 class Fault:
     """An exception as the loop sees it: its class, and what our classification of it rests on.
 
-    `nothing_happened` is true where the failure proves that the effect did not take place.
+    `nothing_happened` is true where the failure proves that the effect did not take place. `undeclared` is the
+    method of `io` that the tool called although its effect kind does not cover it.
     """
 
     exception: str
     kind: FaultKind
     nothing_happened: bool = False
     retry_after_ms: int | None = None
+    undeclared: str | None = None
 
     def to_dict(self) -> FaultEntry:
         """Return this as a ledger entry."""
@@ -95,6 +97,8 @@ class Fault:
             out["nothing_happened"] = True
         if self.retry_after_ms is not None:
             out["retry_after_ms"] = self.retry_after_ms
+        if self.undeclared is not None:
+            out["undeclared"] = self.undeclared
         return out
 
 

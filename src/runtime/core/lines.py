@@ -110,6 +110,7 @@ class FaultEntry(TypedDict):
     kind: str
     nothing_happened: NotRequired[bool]
     retry_after_ms: NotRequired[int]
+    undeclared: NotRequired[str]
 
 
 class AttemptEntry(TypedDict):
@@ -147,6 +148,7 @@ class ErrorEntry(TypedDict, total=False):
     kind: str
     nothing_happened: bool
     retry_after_ms: int
+    undeclared: str
     problem: str | None
     pointer: str
     keyword: str

@@ -84,7 +84,11 @@ def stop_from_reason(word: str) -> Cancelled:
 def fault_from_dict(data: Mapping[str, Any]) -> Fault:
     """Return the fault that a record describes."""
     return Fault(
-        data["exception"], data["kind"], data.get("nothing_happened", False), data.get("retry_after_ms")
+        data["exception"],
+        data["kind"],
+        data.get("nothing_happened", False),
+        data.get("retry_after_ms"),
+        data.get("undeclared"),
     )
 
 

@@ -15,6 +15,7 @@ from ..core.effects import (
     AskModel,
     Effect,
     Fault,
+    FaultKind,
     Invoke,
     Outcome,
     Reply,
@@ -113,7 +114,7 @@ class LiveExecutor:
                 checks.append(shown)
             return decision
 
-        io = self._workspace.io(late, effect.key)
+        io = self._workspace.io(late, effect.key, tool.uses)
         fault = result = invalid = None
         try:
             returned = self._call(effect, io, lambda: self._run(tool, arguments, io))
@@ -131,6 +132,10 @@ class LiveExecutor:
         if io.denied:
             # whatever the tool made of the denial: it neither succeeds nor is it tried again
             fault = result = invalid = None
+        elif io.undeclared is not None:
+            # nor is what its effect kind does not cover, whatever the tool made of the refusal
+            result = invalid = None
+            fault = Fault(PermissionError.__name__, FaultKind.OTHER, undeclared=f"io.{io.undeclared}")
         return Outcome(
             result=result,
             fault=fault,

@@ -178,14 +178,15 @@ def check_uses(policy: Checked, tools: Iterable[Tool]) -> None:
     """
     there = list(tools)
     kinds = {resource.kind for tool in there for resource in tool.resources}
+    uses = {use for tool in there for use in tool.uses}
     effects = {tool.effect for tool in there}
-    if policy.data.get("url_allowlist") and "url" not in kinds and "network" not in effects:
+    if policy.data.get("url_allowlist") and "url" not in kinds and "get" not in uses:
         raise policy.error(
             "/url_allowlist",
             "these entries can decide no call, since no tool takes a URL or reaches the network",
             "allow such a tool or remove the entries",
         )
-    if policy.mounts and not ({"path:read", "path:write"} & kinds or {"read", "write"} & effects):
+    if policy.mounts and not ({"path:read", "path:write"} & kinds or {"read", "write", "external"} & effects):
         raise policy.error(
             "/sandbox/mounts",
             "these mounts can decide no call, since no tool takes a path, reads or writes",

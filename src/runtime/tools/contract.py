@@ -4,7 +4,7 @@ A tool is a plain module that imports nothing of ours:
 
 - `DESCRIPTION` str, for the model
 - `INPUT_SCHEMA`, `OUTPUT_SCHEMA` JSON Schema (Draft 2020-12) of objects with `additionalProperties: false`
-- `EFFECT` one of `pure`, `read`, `write`, `network`; `IDEMPOTENT` bool
+- `EFFECT` one of `pure`, `read`, `write`, `network`, `external`; `IDEMPOTENT` bool
 - `TRANSIENT` tuple of builtin exception types that are worth another attempt
 - `run(args: dict, io) -> dict`
 - optional: `TIMEOUT_S` seconds an attempt may take, `ISOLATE` True for a worker process of its own,
@@ -32,7 +32,15 @@ from ..schema.resource_places import Resource
 from ..schema.schema_errors import did_you_mean
 from ..schema.validator import SchemaValidator, place_of_schema_error
 
-EFFECTS: Final = ("pure", "read", "write", "network")
+# what a tool of each effect kind may use of its `io`; what it does beside `io` only `external` covers
+USES: Final[Mapping[str, frozenset[str]]] = {
+    "pure": frozenset(),
+    "read": frozenset({"read", "list"}),
+    "write": frozenset({"read", "list", "write"}),
+    "network": frozenset({"read", "list", "write", "get"}),
+    "external": frozenset({"read", "list", "write", "get"}),
+}
+EFFECTS: Final = tuple(USES)
 SHIPPED: Final = ("search", "fetch", "read", "write", "summarize")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
 
@@ -102,6 +110,16 @@ class Tool:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "resources", _check(self))
+
+    @property
+    def is_external(self) -> bool:
+        """Whether its effect is never performed again where a record stands."""
+        return self.effect == "external"
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """The methods of `io` that its effect kind covers."""
+        return USES[self.effect]
 
     @cached_property
     def schema_digest(self) -> str:

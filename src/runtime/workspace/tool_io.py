@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -68,19 +68,26 @@ class HttpResult:
 
 
 class IO:
-    """The files and network of one attempt. Raises builtins only; keeps denials, even if the tool hides them."""
+    """The files and network of one attempt. Raises builtins only; keeps denials, even if the tool hides them.
 
-    def __init__(self, folders: OpenFolders, late: Late, key: str) -> None:
+    `uses` names the methods that the tool's effect kind covers. A call of another raises PermissionError before
+    anything is looked at; `undeclared` is the first such method. Nothing more is done after that either.
+    """
+
+    def __init__(self, folders: OpenFolders, late: Late, key: str, uses: Collection[str]) -> None:
         self._folders = folders
+        self._uses = uses
         self._late = late
         self.idempotency_key = key
         self.checks: list[Check] = []
         self.reads: list[tuple[str, str]] = []
         self.writes: list[tuple[str, str]] = []
         self.denied = False
+        self.undeclared: str | None = None
 
     def read(self, path: str) -> str:
         """Return the text of a file `mount/...` (UTF-8, at most 8,000,000 bytes)."""
+        self._use("read")
         mount, parts = self._resolve(path, "read")
         try:
             data = read_file(self._folders.roots[mount], parts)
@@ -91,6 +98,7 @@ class IO:
 
     def write(self, path: str, text: str) -> None:
         """Replace a file `mount/...` as a whole; folders on the way are made."""
+        self._use("write")
         mount, parts = self._resolve(path, "write")
         data = text.encode("utf-8")
         if len(data) > MAX_FILE_BYTES:
@@ -108,6 +116,7 @@ class IO:
         What a read refuses is left out (links, special files, names that no path can have), and so are folders
         that cannot be listed.
         """
+        self._use("list")
         name, parts = self._resolve(f"{mount}/-" if isinstance(mount, str) else mount, "read")
         if parts != ("-",):
             raise ValueError("a listing takes the name of a mount")
@@ -122,6 +131,7 @@ class IO:
 
         All hops together have 30 seconds. A redirect without a Location is an answer.
         """
+        self._use("get")
         until = None
         for hop in range(MAX_HOPS + 1):
             target = self._allowed_target(url, hop)
@@ -137,6 +147,15 @@ class IO:
                 return HttpResult(status, headers, text, target.url)
             url = redirected(target, location)
         raise OSError("too many redirects")
+
+    # ---- what the effect kind covers ---------------------------------------------------------------------
+
+    def _use(self, method: str) -> None:
+        """Refuse a method that the tool's effect kind does not cover; keep the first one for the record."""
+        if method not in self._uses and self.undeclared is None:
+            self.undeclared = method
+        if self.undeclared is not None:
+            raise PermissionError("not covered by the tool's effect kind")
 
     # ---- decisions -------------------------------------------------------------------------------------
 

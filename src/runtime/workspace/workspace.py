@@ -9,7 +9,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from ...fail.errors import InputError
@@ -122,9 +122,9 @@ class Workspace:
         target = parse_path(path)
         make_link(self.open.roots[target.mount], target.parts, to)
 
-    def io(self, late: Late, key: str) -> IO:
-        """Return the `io` of one attempt. `late` decides facts that are only known while the tool runs."""
-        return IO(self.open, late, key)
+    def io(self, late: Late, key: str, uses: Collection[str]) -> IO:
+        """Return the `io` of one attempt, for the methods in `uses`; `late` decides what is known only then."""
+        return IO(self.open, late, key, uses)
 
 
 def check_hosts(hosts: Iterable[str]) -> None:

@@ -156,8 +156,8 @@ def test_a_tool_is_a_widening_with_arguments_to_try() -> None:
 
 
 @pytest.mark.parametrize(("access", "mode", "what"), [
-    ("read", "read", "read, search, write may read below more/"),
-    ("write", "write", "write may write below more/; read, search, write may read below more/"),
+    ("read", "read", "read, search, fetch, write may read below more/"),
+    ("write", "write", "write, fetch may write below more/; read, search, fetch, write may read below more/"),
 ])  # fmt: skip
 def test_a_mount_is_a_widening(access: str, mode: str, what: str) -> None:
     mounts = BASE["sandbox"]["mounts"]
@@ -168,7 +168,7 @@ def test_a_mount_is_a_widening(access: str, mode: str, what: str) -> None:
 
 def test_a_mount_for_writing_that_was_for_reading() -> None:
     change = there_and_back(data(), data(sandbox={"mounts": {"corpus": "write", "sandbox": "write"}}))
-    assert change.what == "write may write below corpus/"
+    assert change.what == "write, fetch may write below corpus/"
 
 
 def test_a_tool_whose_arguments_name_no_path_comes_upon_mounts_while_it_runs() -> None:
@@ -298,8 +298,8 @@ SAME: dict[str, tuple[Data, Data]] = {
         data(tool_registry={"allowed": ["read", "search"]}, url_allowlist=TWO),
     ),
     "mounts without a tool that reads": (
-        data(tool_registry={"allowed": ["fetch"]}),
-        data(tool_registry={"allowed": ["fetch"]}, sandbox={"mounts": {"n": "write"}}),
+        data(tool_registry={"allowed": ["summarize"]}),
+        data(tool_registry={"allowed": ["summarize"]}, sandbox={"mounts": {"n": "write"}}),
     ),
     "writing without a tool that writes": (
         data(tool_registry={"allowed": ["read"]}),

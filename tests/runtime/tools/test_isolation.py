@@ -32,6 +32,7 @@ from tachograph.runtime.loop.retry import fault_from_error
 from tachograph.runtime.policy.gate import Decision, Gate
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.tools import isolation as worker
+from tachograph.runtime.tools.contract import USES
 from tachograph.runtime.tools.deadline import deadline
 from tachograph.runtime.tools.isolation import WorkerDied, run_isolated
 from tachograph.runtime.workspace import tool_io
@@ -92,7 +93,7 @@ class Space(Workspace):
         self.box = root / "box"
 
     def out(self) -> IO:
-        return self.io(late, "key")
+        return self.io(late, "key", USES["network"])
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 
 from tachograph.runtime.policy.gate import Decision, Gate
 from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.contract import USES
 from tachograph.runtime.workspace.http import AddressRefused, Response, get
 from tachograph.runtime.workspace.tool_io import IO
 from tachograph.runtime.workspace.workspace import Workspace
@@ -177,7 +178,7 @@ def way_out(entries: list[str], networks: list[str]) -> IO:
     def late(check: dict[str, Any], _keep: bool) -> Decision:
         return gate.decide_late(check)
 
-    return Workspace({}).io(late, "key")
+    return Workspace({}).io(late, "key", USES["network"])
 
 
 def test_a_loopback_address_needs_its_network_named(serve: Serve) -> None:

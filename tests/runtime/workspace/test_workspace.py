@@ -24,7 +24,7 @@ from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
 from tachograph.runtime.policy.gate import ALLOW, DENY, Decision, Gate
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.resources.url import MAX_URL, Malformed
-from tachograph.runtime.tools.contract import Tool
+from tachograph.runtime.tools.contract import USES, Tool
 from tachograph.runtime.workspace import http, tool_io
 from tachograph.runtime.workspace.mounts import Host, Mount
 from tachograph.runtime.workspace.safe_open import MAX_DEPTH, MAX_FILE_BYTES
@@ -81,7 +81,7 @@ class World:
         )
 
     def io(self) -> IO:
-        return self.workspace.io(late, "key")
+        return self.workspace.io(late, "key", USES["external"])
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def test_a_second_name_is_refused_where_the_run_writes(world: World) -> None:
 def test_without_a_mode_a_second_name_is_refused(world: World) -> None:
     (world.corpus / "odd").hardlink_to(world.outside / "secret")
     with Workspace({"corpus": Mount(world.corpus)}) as workspace:
-        io = workspace.io(late, "key")
+        io = workspace.io(late, "key", USES["external"])
         assert "corpus/odd" not in io.list("corpus")
         denied(io, lambda: io.read("corpus/odd"), found="hard link")
 
@@ -307,7 +307,7 @@ def test_a_swap_between_decision_and_use_is_seen(world: World) -> None:
                 change()
             return decision
 
-        return world.workspace.io(late_and_change, "key")
+        return world.workspace.io(late_and_change, "key", USES["external"])
 
     def folder_becomes_link() -> None:
         (world.corpus / "sub").rename(world.corpus / "gone")
@@ -444,7 +444,7 @@ def test_a_private_mount_works_under_any_umask(tmp_path: Path) -> None:
                 workspace = stack.enter_context(Workspace({"desk": Mount(None)}, private=place))
                 folder = workspace._private[0] if place is None else place / "desk"
                 workspace.place("desk/a/b/x", "x")
-                workspace.io(late, "key").write("desk/a/y", "y")
+                workspace.io(late, "key", USES["external"]).write("desk/a/y", "y")
                 modes = {
                     path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))
                 }
@@ -457,7 +457,7 @@ def test_a_private_mount_works_under_any_umask(tmp_path: Path) -> None:
 @given(st.text())
 def test_text_is_written_as_it_is_or_not_at_all(text: str) -> None:
     with Workspace({"desk": Mount(None)}) as workspace:
-        io = workspace.io(late, "key")
+        io = workspace.io(late, "key", USES["external"])
         try:
             io.write("desk/x", text)
         except UnicodeEncodeError:
@@ -616,7 +616,7 @@ class Net:
         return [request.split(b" ")[1].decode() for request in self.server.requests]
 
     def io(self) -> IO:
-        return Workspace({}).io(lambda check, _keep: self.gate.decide_late(check), "key")
+        return Workspace({}).io(lambda check, _keep: self.gate.decide_late(check), "key", USES["network"])
 
 
 @pytest.fixture
@@ -681,7 +681,9 @@ def test_only_builtins_leave_io(net: Net) -> None:
 
 
 def test_a_run_that_reaches_no_host_asks_none(net: Net) -> None:
-    io = Workspace({}, offline=True).io(lambda check, _keep: net.gate.decide_late(check), "key")
+    io = Workspace({}, offline=True).io(
+        lambda check, _keep: net.gate.decide_late(check), "key", USES["network"]
+    )
     with pytest.raises(ConnectionRefusedError, match="no host"):
         io.get(f"{net.base}/")
     assert net.asked == []
@@ -779,7 +781,7 @@ def test_private_folders_and_descriptors_go_when_it_closes(world: World, tmp_pat
     before = _open_files()
     workspace = Workspace({"desk": Mount(None), "other": Mount(None)}, {"h": Host(world.site, "h")})
     with workspace:
-        workspace.io(late, "k").write("desk/a/b", "x")
+        workspace.io(late, "k", USES["external"]).write("desk/a/b", "x")
         folders = list(workspace._private)
         assert len(set(folders)) == 2 and all(stat.S_IMODE(f.stat().st_mode) == 0o700 for f in folders)
         (folders[0] / "link").symlink_to(world.outside)
@@ -832,7 +834,7 @@ def test_a_task_places_files_and_links(world: World) -> None:
     with Workspace({"desk": Mount(None)}) as workspace:
         workspace.place("desk/a/x.md", "é")
         workspace.place_link("desk/a/l", "../x")
-        io = workspace.io(late, "k")
+        io = workspace.io(late, "k", USES["external"])
         assert io.list("desk") == ["desk/a/x.md"] and io.read("desk/a/x.md") == "é"
         denied(io, lambda: io.read("desk/a/l"), found="link")
         for bad in ("desk/../x", "/etc/x"):
