@@ -49,15 +49,15 @@ def policy_check(options: argparse.Namespace) -> int:
     """Load policies and say what they hold."""
     from ...evidence.checking.drift import counted
     from ...runtime.policy.consistency import check_uses
-    from ...runtime.tools.loader import load_named
+    from ...runtime.tools.loader import load_named, names_in
 
     loaded = load_policies(options, options.files)
     folder = root_of(options) / "tools"
-    names = {path.stem for path in folder.glob("*.py")}
+    names = names_in(folder)
     for _, policy in loaded:
         if names:
             policy.check_tools(names)
-            check_uses(policy, [load_named(name, folder) for name in sorted(names)])
+            check_uses(policy, [load_named(name, folder) for name in names])
     if options.json:
         print(json.dumps({near(path): policy.version for path, policy in loaded}, sort_keys=True))
         return 0

@@ -16,7 +16,7 @@ from threading import Event
 from typing import Any
 
 from ...fail.catalog import ENDINGS
-from ...fail.errors import ExpectationError, InputError, Interrupted, OutputError, Suspended
+from ...fail.errors import ExpectationError, InputError, Interrupted, OutputError, Suspended, system_reason
 from ...runtime.agent import Agent
 from ...runtime.core.clock import Clock, stopwatch
 from ...runtime.core.lines import Line
@@ -241,7 +241,7 @@ class Recorder:
         folder.finish()
 
     def _lost(self, error: OSError, folder: Folder, config: RunConfig) -> Exception:
-        why = error.strerror or type(error).__name__
+        why = system_reason(error)
         if config.durable_run is not None:
             return Suspended(
                 f"{folder.shown}: cannot be written ({why}); make room and go on with "

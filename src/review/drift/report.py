@@ -158,7 +158,7 @@ class DriftReport:
         total: number of runs checked.
         runs: those that drifted, the gravest first.
         index: places where runs, tasks and index disagree.
-        secrets: places that hold what looks like a secret.
+        secrets: places that hold what looks like a secret, and files that could not be searched.
         option: `--root ...` for the commands that are offered, if it was given.
         blocked: why nothing at all can be accepted now.
         shifted: several runs in which only numbers of policy lines changed.

@@ -43,8 +43,7 @@ def closing(report: DriftReport, names: str, from_code: int, total: int) -> str:
     if report.index:
         wrong.append(f"runs, tasks and index disagree in {counted(len(report.index), 'place')}")
     if report.secrets:
-        holds = "holds" if len(report.secrets) == 1 else "hold"
-        wrong.append(f"{counted(len(report.secrets), 'place')} {holds} what looks like a secret")
+        wrong.append(f"{counted(len(report.secrets), 'place')} may hold a secret")
     if wrong:
         return f"check: {names} re-derived, but {' and '.join(wrong)}"
     if from_code == total:

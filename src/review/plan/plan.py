@@ -25,7 +25,7 @@ from ...fail.errors import InputError
 from ...runtime.formats.shipped_files import shipped
 from ...runtime.policy.policy import Policy
 from ...runtime.tools.contract import Tool
-from ...runtime.tools.loader import load_named
+from ...runtime.tools.loader import load_named, names_in
 from ..compare.policy_compare import compare_policies
 from .sources import Side
 
@@ -168,8 +168,7 @@ def tools_of(root: Path) -> dict[str, Tool]:
     """Return the project's tools by name; the shipped ones where it has none."""
     folder = root / "tools"
     folder = folder if folder.is_dir() else shipped("tools")
-    names = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
-    return {name: load_named(name, folder) for name in names}
+    return {name: load_named(name, folder) for name in names_in(folder) if not name.startswith("_")}
 
 
 def compare_sides(old: Side, new: Side, root: Path, again: str = "") -> Plan:

@@ -24,6 +24,7 @@ from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
 from ...runtime.resources.url import Malformed, parse_url
 from ...runtime.tools.contract import SHIPPED, Tool
+from ...runtime.tools.loader import names_in
 from ..compare.policy_compare import WIDENING, Change, compare_policies
 from ..queries.recorded_queries import Asked, Question, questions
 from ..queries.witness import RANK, Event, Witness, witnessed
@@ -124,7 +125,7 @@ def explain_decided_call(gate: Gate, call: Call, counters: Counters, root: Path)
     if decision is None or decision.decision == ALLOW:
         return None
     folder = root / "tools"
-    known = {path.stem for path in folder.glob("*.py")} if folder.is_dir() else set(SHIPPED)
+    known = names_in(folder) if folder.is_dir() else set(SHIPPED)
     tools = dict(gate.tools)
     if call.name in known:
         with contextlib.suppress(InputError):  # a tool that does not load is in no run

@@ -21,6 +21,7 @@ from ...runtime.policy.gate import Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.schema.schema_errors import DocumentValidator, did_you_mean, first_problem
 from ...runtime.tools.contract import Tool
+from ...runtime.tools.loader import names_in
 from .answers import ANSWERS, KINDS, USED, Found, answer, kind_of
 
 _SCHEMA = Path(__file__).with_name("policy_tests.v1.schema.json")
@@ -232,8 +233,7 @@ def results_of(suite: Suite, gate: Gate) -> Iterable[Result]:
 
 def project_tools(root: Path, names: Iterable[str]) -> dict[str, Tool]:
     """Return the tools of some names, and all that the project has."""
-    there = {path.stem for path in (root / "tools").glob("*.py")}
-    return tools_of(sorted({*names, *there}), root)
+    return tools_of(sorted({*names, *names_in(root / "tools")}), root)
 
 
 def run_suite(suite: Suite, root: Path) -> tuple[Policy, list[Result]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ...fail.errors import PolicyError
+from ...fail.errors import PolicyError, system_reason
 from ..formats import canonical_json
 from ..formats.json_pointer import escape_pointer
 from ..formats.read_file import NotPlain, read_plain
@@ -54,7 +54,7 @@ def _read(path: Path, name: str) -> bytes:
         raise PolicyError("no such policy file", file=str(path), remedy="name an existing file") from None
     except OSError as error:
         raise PolicyError(
-            f"cannot be read ({type(error).__name__})",
+            f"cannot be read ({system_reason(error)})",
             file=name,
             remedy="check the file's kind and permission",
         ) from None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...fail.errors import CorpusError
+from ...fail.errors import CorpusError, system_reason
 
 MAX_FILE_BYTES: Final = 8_000_000
 MAX_LISTED: Final = 100_000
@@ -57,7 +57,7 @@ def open_root(source: Path, name: str, *, reads_only: bool = False, private: boo
         )  # the dot asks for the right to pass, which O_PATH alone does not
     except (OSError, ValueError) as error:
         raise CorpusError(
-            f"the folder of {name} cannot be opened ({type(error).__name__})",
+            f"the folder of {name} cannot be opened ({system_reason(error)})",
             file=str(source),
             remedy="name an existing folder that can be read",
         ) from None
