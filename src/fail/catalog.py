@@ -12,7 +12,7 @@ from typing import Final
 
 
 class Rule(StrEnum):
-    """A rule of the gate, in the order in which they speak; GATE_ERROR is a failure of the gate itself."""
+    """A rule of the gate, in evaluation order; GATE_ERROR is a failure of the gate itself."""
 
     TOOL_REGISTRY = "tool_registry"
     URL_ALLOWLIST = "url_allowlist"
@@ -109,7 +109,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """An effect brought its outcome; `recovered` after failed attempts."""
+    """An effect succeeded; `recovered` says that attempts failed before."""
 
     recovered: bool = False
 
@@ -193,6 +193,6 @@ def happenings() -> tuple[Happening, ...]:
 def classify(happening: Happening, on_deny: str) -> Classification:
     """Return the mode and ending of a happening under a policy's `on_deny` (`terminate` or `inform`)."""
     if type(happening) is Succeeded and not happening.recovered:
-        return CONTINUE  # several times in every step: spared the look into the table, which says the same
+        return CONTINUE  # a fast path for what happens several times a step; the table holds the same answer
     mode, terminate, inform = _TABLE[happening]
     return Classification(mode, inform if on_deny == "inform" else terminate)

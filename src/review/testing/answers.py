@@ -130,7 +130,7 @@ def _of_step(counters: Counters, gate: Gate) -> Found:
         return found
     state = _state(gate)
     state.counters = counters
-    _, offered = state.notice()
+    _, offered = state.notice_and_tools()
     return Found(found.expect, found.at, {**found.more, "tools": bool(offered)})
 
 

@@ -90,7 +90,7 @@ def explain(gate: Gate, call: Call, counters: Counters) -> Explanation:
     for name, rule in gate.rules:
         place = gate.policy.at(_PLACES.get(name, ""))
         if over is not None:
-            rules.append(RuleVerdict(name, NOT_ASKED, f"{over} spoke first", place))
+            rules.append(RuleVerdict(name, NOT_ASKED, f"{over} decided first", place))
             continue
         try:
             found = rule(request)

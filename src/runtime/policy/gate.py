@@ -10,9 +10,12 @@ A call passes the rules in this order; the first that objects gives the answer:
     loop_budget      calls and result bytes are left
     approval         a tool that needs a person escalates
 
-A call that no rule objects to is allowed by the entry that grants its last resource, else by its tool's entry.
+A call that no rule objects to is allowed by the entry for its last path, else its last URL, else its tool.
 Rules judge resources (what a string *is*, by the tool's schema), not argument names. A failure inside the gate is
 a denial, `gate_error`. Step budgets, result sizes and facts met while a tool runs are decided by the same policy.
+
+A `Decision` names the rule, a one-line reason, the place in the policy and the facts it rests on. Each is recorded in
+the step's line (`policy_decisions`); `tachograph explain RUN` prints every rule's verdict, the report the denials.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from .usage import key_with_urls
 ALLOW: Final = DecisionKind.ALLOW
 DENY: Final = DecisionKind.DENY
 ESCALATE: Final = DecisionKind.ESCALATE
-UNBOUND: Final = "unbound mount"  # a late finding: the policy's mount has no folder in this run
+UNBOUND: Final = "unbound mount"  # reported while a tool runs: the policy's mount has no folder in this run
 
 
 def decide(call: Call, policy: Policy, counters: Counters, tools: Mapping[str, Tool]) -> Decision:
@@ -81,7 +84,7 @@ RuleCheck = Callable[[GateRequest], Decision | None]
 class Gate:
     """The rules of one policy over one set of tools, indexed once.
 
-    `rules` are the rules by name in the order in which they speak. A rule answers with a denial or an escalation, which
+    `rules` are the rules by name in evaluation order. A rule answers with a denial or an escalation, which
     ends the matter, with an allow that names what it grants, or with None where it has nothing to say
     against the call.
     """
