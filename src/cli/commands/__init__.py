@@ -18,7 +18,7 @@ COMMANDS = {
     "seal": ("check", "sign the four files of runs with an ed25519 key"),
     "replay": ("check", "make runs again from their own records: no model, no tools"),
     "accept": ("accept", "record drifted runs anew and keep why: never in CI"),
-    "ls": ("ls", "list recorded runs: name, ending, steps, model, when"),
+    "ls": ("ls", "list recorded runs: name, ending, failure mode, steps, model, when"),
     "show": ("show", "print a recorded run, or two beside each other"),
     "explain": ("show", "say why each call of a run was decided as it was"),
     "site": ("pages", "write recorded runs as a static site: an index, and a page each"),
