@@ -63,10 +63,10 @@ class Progress:
 
     def token(self, text: str) -> None:
         """Show a piece of a model's text: whole words only, since a secret may arrive in pieces."""
-        whole = _WORDS.match(self._unshown + text)
+        complete = _WORDS.match(self._unshown + text)
         self._unshown += text
-        if whole is not None and not _BEGUN.search(whole.group()):
-            self._show(whole.group())
+        if complete is not None and not _BEGUN.search(complete.group()):
+            self._show(complete.group())
 
     def _show(self, text: str) -> None:
         self._unshown = self._unshown[len(text) :]
@@ -106,9 +106,9 @@ class Progress:
             name = escape_terminal(event.call.name, 40)
             self._print(f"  call {name} {escape_terminal(arguments, self._width - len(name) - 8)}")
         why = "" if decision.decision == "allow" else f"  {escape_terminal(decision.reason, self._width)}"
-        said = self._paint(decision.decision.ljust(8), colour)
+        verdict = self._paint(decision.decision.ljust(8), colour)
         self._print(
-            f"       {said} {decision.rule_id}  {self._paint(escape_terminal(decision.at, 200), 'dim')}{why}"
+            f"       {verdict} {decision.rule_id}  {self._paint(escape_terminal(decision.at, 200), 'dim')}{why}"
         )
 
     def _performed(self, notice: RunEvent) -> None:
@@ -116,8 +116,9 @@ class Progress:
         assert outcome is not None
         if isinstance(item, Invoke | AskModel):
             if outcome.fault is not None:
-                what = "model" if isinstance(item, AskModel) else "attempt"
-                text = f"{what} {item.attempt}  {escape_terminal(outcome.fault.exception, 60)} ({outcome.fault.kind})"
+                subject = "model" if isinstance(item, AskModel) else "attempt"
+                exception = escape_terminal(outcome.fault.exception, 60)
+                text = f"{subject} {item.attempt}  {exception} ({outcome.fault.kind})"
                 self._print("       " + self._paint(text, "yellow"))
             elif isinstance(item, Invoke):
                 size = len(outcome.result.text.encode("utf-8")) if outcome.result is not None else 0

@@ -86,8 +86,8 @@ def _compared(left: Run, right: Run) -> Comparison:
     pairs = []
     for number in range(max(len(left.steps), len(right.steps))):
         one, other = (run.steps[number] if number < len(run.steps) else None for run in (left, right))
-        found = _differences("step", steps[0][number], steps[1][number]) if one and other else []
-        pairs.append(Pair(number + 1, one, other, found))
+        step_differences = _differences("step", steps[0][number], steps[1][number]) if one and other else []
+        pairs.append(Pair(number + 1, one, other, step_differences))
     # the set-up is compared apart, so that the first difference is one in what the runs did with it
     drift = compare([{"type": "run"}, *a[1:]], [{"type": "run"}, *b[1:]])
     return Comparison(left, right, drift, _differences("run", a[0], b[0]), pairs, timed)

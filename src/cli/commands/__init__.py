@@ -4,9 +4,7 @@ A module is imported when one of its commands is called. It has `add(commands, v
 commands; `verb(commands, name, act)` gives a parser with the options that all commands have.
 """
 
-EXIT_CODES = (
-    "exit codes: 0 as wanted, 1 another ending or drift, 2 bad input, 3 suspended, 130/143 ended by a signal"
-)
+EXIT_CODES = "exit codes: 0 as expected, 1 another ending or drift, 2 bad input, 3 suspended, 130/143 ended by a signal"
 # name -> the module that adds it, and what `--help` says of it; the second word is a command below `policy`
 COMMANDS = {
     "init": ("init", "lay out a project: policy, tool, tasks, recorded runs, CI, hook"),

@@ -32,11 +32,11 @@ def ls(options: argparse.Namespace) -> int:
     """List the recorded runs of the project or below a folder; exit code 1 where one cannot be read."""
     from ...views.site import runs_in
 
-    here = Path.cwd()
+    current = Path.cwd()
     if options.runs is not None:
         runs = Path(options.runs)
-    elif options.root is None and (here / "runs").is_dir():
-        runs = here / "runs"
+    elif options.root is None and (current / "runs").is_dir():
+        runs = current / "runs"
     else:
         runs = root_of(options, own=True) / "runs"
     rows = [_row(folder, runs) for folder in runs_in(runs)]

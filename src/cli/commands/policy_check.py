@@ -88,17 +88,19 @@ def policy_decide(options: argparse.Namespace) -> int:
     from ...runtime.policy.explain import explain
 
     ((_, policy),) = load_policies(options, [options.policy] if options.policy is not None else [])
-    asked = read_file(options.call, policy, root_of(options))
-    found, why = explain(*asked), None
+    request = read_file(options.call, policy, root_of(options))
+    explained, why = explain(*request), None
     reasons: list[str] = []
     paint = painter(sys.stdout, options.no_color)
-    if found.decision.decision != "allow":  # what explains a refusal takes long to import
+    if explained.decision.decision != "allow":  # what explains a refusal takes long to import
         from ...review.remedy.explain_denial import explain_decided_call, text_lines
 
-        why = explain_decided_call(*asked, root_of(options))
+        why = explain_decided_call(*request, root_of(options))
         reasons = [] if why is None else ["", *text_lines(why, paint)]
     if options.json:
-        print(json.dumps({**found.to_dict(), "why": None if why is None else why.to_dict()}, sort_keys=True))
+        print(
+            json.dumps({**explained.to_dict(), "why": None if why is None else why.to_dict()}, sort_keys=True)
+        )
     else:
-        print("\n".join([text_of(found, paint), *reasons]))
-    return 0 if found.decision.decision == "allow" else 1
+        print("\n".join([text_of(explained, paint), *reasons]))
+    return 0 if explained.decision.decision == "allow" else 1

@@ -57,8 +57,8 @@ def add(kinds: Any, verb: Verb) -> None:
         "old", type=path_given, metavar="OLD", help="policy file, or as git has it: HEAD:policy/v1.yaml"
     )
     parser.add_argument("new", type=path_given, metavar="NEW", help="policy file, or as git has it")
-    for name, what in (("--overlay", "NEW"), ("--old-overlay", "OLD")):
-        text = f"merge over {what}; may be repeated"
+    for name, side in (("--overlay", "NEW"), ("--old-overlay", "OLD")):
+        text = f"merge over {side}; may be repeated"
         parser.add_argument(name, action="append", default=[], type=path_given, metavar="FILE", help=text)
     text = "recorded runs to ask too: a run, or a folder such as runs/; may be repeated"
     parser.add_argument("--runs", action="append", default=[], type=path_given, metavar="DIR", help=text)

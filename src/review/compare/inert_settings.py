@@ -71,9 +71,9 @@ def _retry(old: Policy, new: Policy) -> list[Setting]:
            if before.max_retries and after.max_retries else {}),
     }  # fmt: skip
     return [
-        Setting(f"retry.{name}", was, now, new.at(f"/retry/{name}"))
-        for name, (was, now) in pairs.items()
-        if was != now
+        Setting(f"retry.{name}", old_value, new_value, new.at(f"/retry/{name}"))
+        for name, (old_value, new_value) in pairs.items()
+        if old_value != new_value
     ]
 
 

@@ -54,9 +54,9 @@ class Grants:
             if kinds == {"url"} and least <= MAX_URL:
                 yield from (text for target in self._targets() for text in url_texts(target, least))
             return
-        wanted = ("write",) if "path:write" in kinds else ("read", "write")
+        modes = ("write",) if "path:write" in kinds else ("read", "write")
         for mount in self.policies[0].mounts:
-            if all(policy.mounts.get(mount) in wanted for policy in self.policies):
+            if all(policy.mounts.get(mount) in modes for policy in self.policies):
                 yield from path_texts(mount, least)
 
     def _targets(self) -> Iterator[Target]:
@@ -143,8 +143,8 @@ class ToolReach:
     @cached_property
     def arguments(self) -> dict[str, Any] | None:
         """The simplest arguments found that no gate denies; such as fit the whole schema, if there are any."""
-        found = (self._search(with_texts(schema, texts), texts) for schema, texts in self._schemas)
-        return next((arguments for arguments in found if arguments is not None), None)
+        candidates = (self._search(with_texts(schema, texts), texts) for schema, texts in self._schemas)
+        return next((arguments for arguments in candidates if arguments is not None), None)
 
     @cached_property
     def _strict(self) -> bool:
@@ -176,14 +176,14 @@ class ToolReach:
         self,
         schema: CanonicalSchema | None,
         texts: TextsAt,
-        wanted: Callable[[dict[str, Any]], bool] = lambda _: True,
+        accepts: Callable[[dict[str, Any]], bool] = lambda _: True,
     ) -> dict[str, Any] | None:
         """Return arguments that a schema admits and no gate denies, if some are found."""
         if schema is None:
             return None
         generator = InstanceGenerator(text for known in texts.values() for text in known)
         for arguments in islice(generator.values(schema), _TRIED):
-            if isinstance(arguments, dict) and wanted(arguments) and self.permits(arguments):
+            if isinstance(arguments, dict) and accepts(arguments) and self.permits(arguments):
                 return arguments
         return None
 
@@ -258,7 +258,7 @@ class ToolReach:
         arguments = self._search(
             with_texts(beyond, texts),
             texts,
-            lambda found: not self.tool.input_validator.accepts(found),
+            lambda candidate: not self.tool.input_validator.accepts(candidate),
         )
         if arguments is not None:
             return Reachable.YES, arguments
@@ -279,9 +279,9 @@ class ToolReach:
         """
         answer = Reachable.NO
         for path in self.places(kind):
-            found = self._from_template(path, texts(0)) or self._search_naming(path, texts, key, key_of)
-            if found is not None:
-                return Reachable.YES, found
+            arguments = self._from_template(path, texts(0)) or self._search_naming(path, texts, key, key_of)
+            if arguments is not None:
+                return Reachable.YES, arguments
             if self._may_name(path, texts, key, key_of):
                 answer = Reachable.UNKNOWN
         return answer, None

@@ -89,8 +89,8 @@ def _lines(report: DriftReport, paint: Paint) -> Iterator[_Line]:
     if report.quiet:
         head = f"{paint('DIGEST-ONLY', 'yellow')}  {counted(len(report.quiet), 'run')}: "
         yield _Line(head + _names(report.quiet))
-    for word, found in (("index", report.index), ("secret", report.secrets)):
-        yield from (_Line(f"{paint(word, 'red')}  {escape_build_log(line)}") for line in found)
+    for word, problems in (("index", report.index), ("secret", report.secrets)):
+        yield from (_Line(f"{paint(word, 'red')}  {escape_build_log(line)}") for line in problems)
     if report.takes:
         yield _Line(report.takes)
     if report.accept:

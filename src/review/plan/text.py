@@ -36,7 +36,9 @@ def _texts(plan: Plan, most: int) -> Iterator[tuple[str, str, str]]:
         for change in changes[:most]:
             yield "", "", ""
             yield "", f"{kind}  {change.rule}  {change.at}", kind
-            yield from _below((change.what, f"such as {event_of(change.witness)}", sides_of(change.witness)))
+            yield from _below(
+                (change.description, f"such as {event_of(change.witness)}", sides_of(change.witness))
+            )
         yield from _more(len(changes) - most, kind)
     settings, undecided = plan.comparison.settings, plan.comparison.undecided
     yield from _section("settings that decide no call", list(map(setting_of, settings)), most, "setting")

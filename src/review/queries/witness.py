@@ -78,15 +78,15 @@ def decide_event(gate: Gate, event: Event, call: Call | None = None) -> Decision
     call = call or call_of(event)
     if event.used.get("repeats"):
         counters.repeats[gate.key_of(call)] = event.used["repeats"]
-    found = gate.decide(call, counters)
-    if found.decision == DENY:
-        return found
+    decision = gate.decide(call, counters)
+    if decision.decision == DENY:
+        return decision
     if event.late is not None:
         late = gate.decide_late(event.late)
-        found = late if RANK[late.decision] >= RANK[found.decision] else found
-    if found.decision != DENY and event.result_bytes is not None:
-        found = gate.decide_result(event.result_bytes, counters) or found
-    return found
+        decision = late if RANK[late.decision] >= RANK[decision.decision] else decision
+    if decision.decision != DENY and event.result_bytes is not None:
+        decision = gate.decide_result(event.result_bytes, counters) or decision
+    return decision
 
 
 def witnessed(old: Gate, new: Gate, event: Event) -> Witness:

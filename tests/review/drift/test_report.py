@@ -152,7 +152,7 @@ def test_how_many_runs_are_accepted_and_why_not_the_others(project: Path) -> Non
     found = reviewed(project)
     said = (
         "accept takes 1 run; 1 was changed by hand and is to be restored, 1 cannot be made again, "
-        "4 need their task mended first"
+        "4 need their task fixed first"
     )
     *_, before, last = lines(found, plain)
     assert (before, last) == (said, 'accept it: tachograph accept --all --reason "..."')
