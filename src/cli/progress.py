@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable
 from typing import Any, Final, TextIO
 
@@ -17,21 +16,18 @@ from .console import Paint, width_of
 
 def tell_model_errors(stream: TextIO) -> None:
     """Print what a live model's adapter says of a failure; its words are ours, and no record holds them."""
+    import logging  # slow to import, and a script raises nothing
+
+    class ModelErrors(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            error = record.exc_info[1] if record.exc_info else None
+            if isinstance(error, ModelError | TimeoutError) and str(error):
+                with contextlib.suppress(OSError, ValueError):
+                    print(f"tachograph: {escape_terminal(str(error), 400)}", file=stream, flush=True)
+
     logger = logging.getLogger("tachograph")
     logger.setLevel(logging.INFO)
-    logger.addHandler(_ModelErrors(stream))
-
-
-class _ModelErrors(logging.Handler):
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self._stream = stream
-
-    def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, ModelError | TimeoutError) and str(error):
-            with contextlib.suppress(OSError, ValueError):
-                print(f"tachograph: {escape_terminal(str(error), 400)}", file=self._stream, flush=True)
+    logger.addHandler(ModelErrors())
 
 
 # up to the last character that stands in no key

@@ -6,9 +6,10 @@ the table does not hold is a mistake of ours and raises KeyError.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from ..light_dataclasses import dataclass
 
 
 class Rule(StrEnum):

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +20,7 @@ from ..fail.errors import (
     ToolError,
     system_reason,
 )
+from ..light_dataclasses import replace
 from .core.clock import Clock, SystemClock, VirtualClock
 from .core.effects import RunEnded
 from .core.lines import LedgerLine, RunLine

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, cast, overload
 
 from ..fail.catalog import Ending
+from ..light_dataclasses import dataclass, field
 from .core.clock import Clock
 from .core.lines import DecisionEntry, StepLine, ToolResultEntry, UsageEntry
 from .driver.ports import Approve, DurabilityPort, Executor, Inject

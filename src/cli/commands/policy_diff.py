@@ -7,11 +7,11 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...fail.errors import InputError
+from ...light_dataclasses import replace
 from ..console import painter, width_of
 from .common import Verb, path_given, root_of
 

@@ -7,11 +7,11 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import InputError
+from ...light_dataclasses import replace
 from ...runtime.core.redaction import Redactor
 from ...runtime.formats.canonical_json import NotJson, freeze
 from ...runtime.formats.escape import escape_terminal

@@ -15,11 +15,11 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import OutputError, system_reason
+from ...light_dataclasses import dataclass, field
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ..files import manifest as manifests

@@ -13,12 +13,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import InputError, RecordError, ReplayError, system_reason
+from ...light_dataclasses import dataclass, replace
 from ...runtime.core.effects import Decided, Effect, Event, Invoke, Outcome, RunEnded
 from ...runtime.core.lines import Line, StepLine
 from ...runtime.driver.driver import drive

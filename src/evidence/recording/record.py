@@ -7,7 +7,6 @@ equals the one in place, volatile keys aside, leaves it untouched.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from signal import SIGINT
 from threading import Event
 from typing import Any
 
+from ... import light_dataclasses
 from ...fail.catalog import ENDINGS
 from ...fail.errors import ExpectationError, InputError, Interrupted, OutputError, Suspended, system_reason
 from ...runtime.agent import Agent
@@ -86,14 +86,14 @@ def record(
         ('final_answer', 'At the depot.')
     """
     config = agent.configure_run(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
-    config = dataclasses.replace(config, cancel=cancel, deadline_s=deadline_s)
+    config = light_dataclasses.replace(config, cancel=cancel, deadline_s=deadline_s)
     if not replace:
         check_replaceable(Path(out), config.run_id, "replace=True")
     with live_export(otlp) as extra:
         result = record_run(agent, config, Path(out), listeners=(*listeners, *extra), durability=durability)
     if result.mode == "interrupted":
         raise exit_for(result.signum)
-    return dataclasses.replace(result, steps=steps_in(Path(out)))
+    return light_dataclasses.replace(result, steps=steps_in(Path(out)))
 
 
 def steps_in(folder: Path) -> StepLines:
@@ -174,7 +174,7 @@ def record_run(
             about = {**package(), "durability": durable}
             durable_run = DurableRun(journal, folder.partial / MOUNTS, about, config.clock)
             return recorder.make(
-                agent, dataclasses.replace(config, durable_run=durable_run), folder, interrupts
+                agent, light_dataclasses.replace(config, durable_run=durable_run), folder, interrupts
             )
 
 
@@ -183,7 +183,7 @@ def package() -> Line:
     return {"digest": package_digest()}
 
 
-@dataclasses.dataclass(frozen=True)
+@light_dataclasses.dataclass(frozen=True)
 class Recorder:
     """Executes a run and writes its four files.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...fail.errors import InputError, RecordError, ReplayError
+from ...light_dataclasses import dataclass, replace
 from ...runtime.agent import Agent
 from ...runtime.core.lines import Line
 from ...runtime.core.redaction import Redactor

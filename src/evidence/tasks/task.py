@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ...fail.catalog import ENDINGS
 from ...fail.errors import CorpusError, InputError, TaskError, system_reason
+from ...light_dataclasses import dataclass, field, replace
 from ...runtime.agent import Agent
 from ...runtime.core.clock import DEFAULT_START, VirtualClock, epoch_ns
 from ...runtime.core.effects import Answer, AskHuman

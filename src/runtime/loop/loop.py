@@ -21,7 +21,6 @@ the line of each `StepEnded`, and an `end` line made from `RunEnded` (`journal/l
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 from typing import Any
 
 from ...fail.catalog import (
@@ -37,6 +36,7 @@ from ...fail.catalog import (
     Succeeded,
 )
 from ...fail.errors import Cancelled
+from ...light_dataclasses import replace
 from ..core.effects import AskModel, Call, Decided, Effect, Event, Fault, Outcome, Reply, RunEnded, StepEnded
 from ..core.lines import Phase
 from ..core.outcome_codec import stop_reason

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 
 from ...fail.catalog import Classification, Happening, classify
+from ...light_dataclasses import dataclass
 from ..core.effects import Call, Decision, Effect, Event, Outcome, RunEnded
 from ..models.types import History, ToolSpec
 from ..policy.gate import Counters, Gate

@@ -19,7 +19,6 @@ Every decision, attempt and result is recorded in the step's line (step_builder.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 
 from ...fail.catalog import (
     CONTINUE,
@@ -33,6 +32,7 @@ from ...fail.catalog import (
     Succeeded,
 )
 from ...fail.errors import Cancelled
+from ...light_dataclasses import replace
 from ..core.effects import (
     Answer,
     ApprovalAnswer,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, overload
 
+from ...light_dataclasses import dataclass
 from ..core.effects import Call, Reply
 from ..core.redaction import Redactor
 from ..formats import canonical_json

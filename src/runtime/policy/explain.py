@@ -5,9 +5,9 @@ The same rules in the same order as `Gate.decide`; what comes after the first ob
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ...light_dataclasses import dataclass, field
 from ..core.effects import Call
 from .gate import ALLOW, ESCALATE, Counters, Decision, Gate, GateRequest
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
 
+from ...light_dataclasses import dataclass, field
 from ..core.effects import Call
 from ..formats import canonical_json, json_pointer
 from ..resources.url import Malformed, parse_url

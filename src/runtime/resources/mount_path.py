@@ -7,11 +7,11 @@ The verdict is the same on every Python: no table of the interpreter's own versi
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 from unicodedata import ucd_3_2_0 as unicode_3_2
 
+from ...light_dataclasses import dataclass
 from ..formats.escape import quote_literal
 from ..formats.invisible_chars import CONTROL, ENCLOSING, INVISIBLE, JOINERS, PRIVATE
 from ..formats.lazy_pattern import lazy_pattern

@@ -9,10 +9,10 @@ import ipaddress
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
+from ...light_dataclasses import dataclass
 from ..formats.escape import quote_literal
 from ..formats.invisible_chars import CONTROL, INVISIBLE, JOINERS
 from ..formats.lazy_pattern import lazy_pattern

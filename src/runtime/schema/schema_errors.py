@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from ...light_dataclasses import dataclass
 from ..formats.canonical_json import encode
 from ..formats.escape import quote_literal
 from ..formats.json_pointer import escape_pointer, join, parse

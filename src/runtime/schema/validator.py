@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from ...light_dataclasses import dataclass
 from ..formats.canonical_json import encode
 from ..formats.json_pointer import join
 from .ecma_patterns import MAX_COMPILED, MIN_COMPILED, compiled_bytes, linear_pattern

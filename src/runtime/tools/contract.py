@@ -20,11 +20,11 @@ import builtins
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from ...fail.errors import ToolError
+from ...light_dataclasses import dataclass, field
 from ..formats import canonical_json
 from ..schema.dialect import check_input, check_output, shape, without_extensions
 from ..schema.number_limits import place_beyond, without_unreachable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 from collections.abc import Iterable
 from functools import lru_cache
@@ -88,6 +87,8 @@ def from_module(
     if not callable(run):
         raise ToolError("needs a function run(args, io)", file=label, remedy="see tools/README.md")
     if source is None:
+        import inspect  # slow to import, and a tool from a file has its source
+
         with contextlib.suppress(OSError, TypeError):
             source = inspect.getsource(module).encode("utf-8")
     origin = None

@@ -15,11 +15,11 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import h11
 
+from ...light_dataclasses import dataclass
 from ..resources.redirects import REDIRECTS
 
 if TYPE_CHECKING:

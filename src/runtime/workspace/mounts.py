@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...light_dataclasses import dataclass, field
 from .safe_open import (
     Root,
 )

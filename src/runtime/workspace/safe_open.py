@@ -10,11 +10,11 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ...fail.errors import CorpusError, system_reason
+from ...light_dataclasses import dataclass
 
 MAX_FILE_BYTES: Final = 8_000_000
 MAX_LISTED: Final = 100_000

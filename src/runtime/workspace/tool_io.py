@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
+from ...light_dataclasses import dataclass
 from ..formats.canonical_json import digest
 from ..formats.lazy_pattern import lazy_pattern
 from ..policy.gate import ALLOW, UNBOUND, Decision
