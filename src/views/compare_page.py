@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..evidence.checking.drift import Divergence, Drift, class_of, compare
 from ..evidence.files.json_diff import differences
 from ..pages.render import render
+from ..runtime.core.lines import Line
 from .model import Run, Step, of_known_shape
 from .page import HELPERS, ending_of, numbers_of
 
-Line = Mapping[str, Any]
 Difference = tuple[str, Any, Any, str]  # pointer, left, right, class
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..pages.wording import count, duration, json_text
+from ..runtime.core.lines import Line
 from .model import Step
-
-Line = dict[str, Any]
 
 
 def model_facts(step: Step) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from ...fail.errors import InputError, OutputError
 from ...runtime.formats.escape import escape_terminal
 from ..console import painter, width_of
-from .common import Verb, load_policies, near, path_given, run_folders, why_of, write_file
+from .common import Verb, add_files, load_policies, near, path_given, run_folders, why_of, write_file
 from .policy_diff import add_jobs, over_runs
 
 _ALL = "folders of runs; runs/ may be left out (default: all below it)"
@@ -54,14 +54,7 @@ def add(commands: Any, verb: Verb) -> None:
         metavar="FILE",
         help="say what this policy would have decided, up to the first difference",
     )
-    parser.add_argument(
-        "--overlay",
-        action="append",
-        default=[],
-        type=path_given,
-        metavar="FILE",
-        help="merge over that policy",
-    )
+    add_files(parser, "--overlay", "merge over that policy")
     parser.add_argument("runs", nargs="*", type=path_given, metavar="RUN", help=_ALL)
     add_jobs(parser)
 
@@ -227,6 +220,7 @@ def _other_policy(options: argparse.Namespace, root: Path, folders: Sequence[Pat
     """Say what another policy would have decided in each run, up to where it parts from the record."""
     from ...evidence.checking.drift import counted
     from ...evidence.queries.counterfactual import under
+    from ...review.plan.text import difference_words
 
     ((_, policy),) = load_policies(options, [options.policy])
     counted_too = ("otherwise", lambda item: not item.is_same)
@@ -239,29 +233,16 @@ def _other_policy(options: argparse.Namespace, root: Path, folders: Sequence[Pat
     paint = painter(sys.stdout, options.no_color)
     for item in results:
         if item.flip is None:
-            same = f"{counted(item.same, 'decision')} the same" + (
-                f"; then the run goes on otherwise: {item.why}" if item.why else ""
-            )
+            words = f"{counted(item.same, 'decision')} the same"
+            words += f"; then the run takes another way: {item.why}" if item.why else ""
             if item.undecided:
-                same = f"nothing can be told: {item.undecided}"
-            word = paint("same", "green") if item.is_same else paint("open", "yellow")
-            print(f"{word}  {escape_terminal(item.run, 200)}  {escape_terminal(same, 400)}")
+                words = f"nothing can be told: {item.undecided}"
+            state = paint("same", "green") if item.is_same else paint("open", "yellow")
+            print(f"{state}  {escape_terminal(item.run, 200)}  {escape_terminal(words, 400)}")
             continue
-        flip = item.flip
-        before, after = (
-            "no objection" if side is None else f"{side['decision']} {side['rule_id']} ({side['at']})"
-            for side in (flip.before, flip.after)
-        )
-        print(f"{paint(flip.kind, 'yellow')}  {escape_terminal(item.run, 200)}")
-        print(
-            f"  step {flip.step} {escape_terminal(flip.tool or 'budget', 64)}: "
-            f"{escape_terminal(before, 200)} -> {escape_terminal(after, 200)}"
-        )
-        known = "; what the call would have brought is not known" if flip.kind == "widening" else ""
-        print(
-            f"  {counted(item.same, 'decision')} before it {'is' if item.same == 1 else 'are'} the same, "
-            f"{item.behind} behind it {'is' if item.behind == 1 else 'are'} hypothetical{known}"
-        )
+        print(f"{paint(item.flip.kind, 'yellow')}  {escape_terminal(item.run, 200)}")
+        for words in difference_words(item):
+            print(f"  {escape_terminal(words, 500)}")
     flips = sum(item.flip is not None for item in results)
     print(
         f"replay: {flips} of {counted(len(results), 'run')} would have gone another way under {policy.version}"

@@ -34,6 +34,12 @@ def path_given(text: str) -> str:
     return text
 
 
+def add_files(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    """Add an option that names a file and may be repeated, such as `--overlay`."""
+    parser.add_argument(name, action="append", default=[], type=path_given, metavar="FILE", help=text)
+
+
+OVERLAY_HELP: Final = "merge over it; may be repeated"
 RUN_HELP: Final = "folder of a run; runs/ may be left out"
 
 

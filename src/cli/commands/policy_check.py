@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from ..console import painter
-from .common import Verb, escaped_path, load_policies, near, path_given, root_of
+from .common import OVERLAY_HELP, Verb, add_files, escaped_path, load_policies, near, path_given, root_of
 
 
 def add(kinds: Any, verb: Verb) -> None:
@@ -24,25 +24,14 @@ def add(kinds: Any, verb: Verb) -> None:
     parser.add_argument(
         "--policy", type=path_given, metavar="FILE", help="policy file (default: policy/v1.yaml)"
     )
-    _overlays(parser)
+    add_files(parser, "--overlay", OVERLAY_HELP)
 
 
 def _files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", nargs="*", type=path_given, metavar="FILE", help="policy file (default: policy/v1.yaml)"
     )
-    _overlays(parser)
-
-
-def _overlays(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--overlay",
-        action="append",
-        default=[],
-        type=path_given,
-        metavar="FILE",
-        help="merge over it; may be repeated",
-    )
+    add_files(parser, "--overlay", OVERLAY_HELP)
 
 
 def policy_check(options: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ...fail.errors import InputError
 from ...light_dataclasses import replace
 from ..console import painter, width_of
-from .common import Verb, path_given, root_of
+from .common import Verb, add_files, path_given, root_of
 
 Result = TypeVar("Result")
 
@@ -58,8 +58,7 @@ def add(kinds: Any, verb: Verb) -> None:
     )
     parser.add_argument("new", type=path_given, metavar="NEW", help="policy file, or as git has it")
     for name, side in (("--overlay", "NEW"), ("--old-overlay", "OLD")):
-        text = f"merge over {side}; may be repeated"
-        parser.add_argument(name, action="append", default=[], type=path_given, metavar="FILE", help=text)
+        add_files(parser, name, f"merge over {side}; may be repeated")
     text = "recorded runs to ask too: a run, or a folder such as runs/; may be repeated"
     parser.add_argument("--runs", action="append", default=[], type=path_given, metavar="DIR", help=text)
     parser.add_argument("--markdown", action="store_true", help="print a comment for a pull request")

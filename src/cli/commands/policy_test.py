@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...fail.errors import InputError
 from ...runtime.formats.escape import escape_terminal
 from ..console import Paint, painter, width_of
-from .common import Verb, path_given, root_of, write_file
+from .common import OVERLAY_HELP, Verb, add_files, path_given, root_of, write_file
 from .policy_diff import add_jobs
 
 if TYPE_CHECKING:
@@ -22,24 +22,10 @@ if TYPE_CHECKING:
 def add(kinds: Any, verb: Verb) -> None:
     """Add the commands of this module, which stand below `policy`."""
     parser = verb(kinds, "policy test", policy_test)
-    parser.add_argument(
-        "files",
-        nargs="*",
-        type=path_given,
-        metavar="FILE",
-        help="policy tests (default: policy/tests/*.yaml)",
-    )
-    _policy(parser)
+    _tests_and_policy(parser)
     parser.add_argument("--junit", type=path_given, metavar="FILE", help="write the results as JUnit XML too")
     parser = verb(kinds, "policy coverage", policy_coverage)
-    parser.add_argument(
-        "files",
-        nargs="*",
-        type=path_given,
-        metavar="FILE",
-        help="policy tests (default: policy/tests/*.yaml)",
-    )
-    _policy(parser)
+    _tests_and_policy(parser)
     parser.add_argument(
         "--runs",
         type=path_given,
@@ -52,21 +38,12 @@ def add(kinds: Any, verb: Verb) -> None:
     add_jobs(parser)
 
 
-def _policy(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--policy",
-        type=path_given,
-        metavar="FILE",
-        help="in place of the policy file that the tests name",
-    )
-    parser.add_argument(
-        "--overlay",
-        action="append",
-        default=[],
-        type=path_given,
-        metavar="FILE",
-        help="merge over it; may be repeated",
-    )
+def _tests_and_policy(parser: argparse.ArgumentParser) -> None:
+    text = "policy tests (default: policy/tests/*.yaml)"
+    parser.add_argument("files", nargs="*", type=path_given, metavar="FILE", help=text)
+    text = "in place of the policy file that the tests name"
+    parser.add_argument("--policy", type=path_given, metavar="FILE", help=text)
+    add_files(parser, "--overlay", OVERLAY_HELP)
 
 
 def _percent(text: str) -> float:

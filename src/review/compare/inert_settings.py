@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from ...runtime.core.lines import Line
 from ...runtime.loop.retry import Schedule
 from ...runtime.policy.policy import Policy
 
@@ -19,15 +20,9 @@ class Setting:
     at: str
     note: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Line:
         """Return the setting as JSON data."""
-        return {
-            "name": self.name,
-            "before": self.before,
-            "after": self.after,
-            "at": self.at,
-            "note": self.note,
-        }
+        return asdict(self)
 
 
 def changed_settings(old: Policy, new: Policy, *, asks: bool) -> tuple[Setting, ...]:

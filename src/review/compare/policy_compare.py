@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ...evidence.queries.flips import NEEDS_APPROVAL as NEEDS_APPROVAL
 from ...evidence.queries.flips import TIGHTENING as TIGHTENING
 from ...evidence.queries.flips import WIDENING as WIDENING
+from ...runtime.core.lines import Line
 from ...runtime.policy.gate import Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.tools.contract import Tool
@@ -37,7 +37,7 @@ class Change:
     at: str
     witness: Witness
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Line:
         """Return the change as JSON data."""
         return {
             "kind": self.kind,
@@ -66,7 +66,7 @@ class Comparison:
         """Whether NEW allows anything that OLD does not."""
         return any(change.kind == WIDENING for change in self.changes)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Line:
         """Return the comparison as JSON data."""
         return {
             "equal": self.equal,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Final
 
 from ...runtime.policy.gate import Counters, Gate
 from ...runtime.resources.mount_path import parse_path
 from ...runtime.resources.url import Malformed, Target, parse_url
-from ..queries.address_ranges import AddressSet
-from ..queries.witness import RANK, Event, Witness, witnessed
+from ..queries.address_ranges import AddressSet, is_address
+from ..queries.witness import RANK, Arguments, Event, Witness, witnessed
 from .reachability import Grants, Reachable, ToolReach, path_texts, target_of, targets_of, url_texts
 
 _NAMED: Final = 4  # tools that a line names
@@ -39,7 +38,7 @@ class Widenings:
         self.old, self.new, self.widening = old, new, widening
         self.stricter, self.looser = (old, new) if widening else (new, old)
         self.undecided: list[str] = []
-        self._first_events: dict[Target, tuple[dict[str, Any] | None, dict[str, Any]]] = {}
+        self._first_events: dict[Target, tuple[Arguments | None, Arguments]] = {}
         grants = Grants([self.looser.policy])
         self.tools = [
             ToolReach(self.looser.tools[name], [self.looser], grants)
@@ -132,7 +131,7 @@ class Widenings:
         others = self._callable(others, "url_allowlist")
         for i, target in opened:
             spellings = partial(url_texts, target)
-            arguments: dict[str, dict[str, Any]] = {}
+            arguments: dict[str, Arguments] = {}
             for tool in [*others, *following[:1]]:
                 # a tool that follows hosts can be redirected there, whatever its arguments may name
                 thorough = tool in others
@@ -179,7 +178,7 @@ class Widenings:
         connecting = self._callable((t for t in self.tools if t.follows_hosts), "private_networks", "url")
         if not connecting:
             return
-        named = [target for target in targets if not _is_address(target.host)]
+        named = [target for target in targets if not is_address(target.host)]
         examples: dict[int, tuple[str, Target]] = {}
         if named:
             known = (t for t in named if self.stricter.policy.allowlist.match(t) is not None)
@@ -256,7 +255,7 @@ class Widenings:
         """Yield the arguments beyond the limits of schemas, where only the shape of arguments is checked."""
         if self.looser.policy.strict_arguments or not self.stricter.policy.strict_arguments:
             return
-        examples: list[tuple[str, dict[str, Any]]] = []
+        examples: list[tuple[str, Arguments]] = []
         for tool in self.tools:
             answer, arguments = tool.beyond_limits
             if arguments is not None:
@@ -342,7 +341,7 @@ class Widenings:
         return Grants([self.stricter.policy, self.looser.policy])
 
 
-def _hop(tool: ToolReach, target: Target, hop: int | None = None) -> dict[str, Any]:
+def _hop(tool: ToolReach, target: Target, hop: int | None = None) -> Arguments:
     """Return the fact that a tool meets a target: as a redirect if its arguments name another one."""
     if hop is None:
         hop = 1 if tool.places("url") else 0
@@ -354,11 +353,3 @@ def _mount_of(text: str) -> str | None:
         return parse_path(text).mount
     except Malformed:
         return None
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...evidence.checking.cause import causes_of
 from ...evidence.checking.check import by_gravity
@@ -24,12 +24,12 @@ from ...evidence.files.folder import Folder, SignalsBlocked
 from ...evidence.files.manifest import FILES, MANIFEST
 from ...evidence.recording import index
 from ...fail.errors import InputError, OutputError
+from ...runtime.core.lines import Line
 from ...runtime.formats.canonical_json import digest
 from ...runtime.formats.escape import escape_terminal
 from .report import QUIET
 
 MAX_REASON: Final = 2000
-Line = dict[str, Any]
 
 
 @dataclass(frozen=True)

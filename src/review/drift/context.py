@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from ...evidence.checking.compare import Findings
 from ...evidence.checking.drift import Divergence, counted
+from ...runtime.core.lines import Line
 from ...runtime.formats.json_pointer import parse
 
 _AT: Final = re.compile(r"([A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)*):([0-9]{1,7})")
 _MAX_POLICY: Final = 1 << 20
-Line = dict[str, Any]
 
 
 def facts_of(findings: Findings, item: Divergence, root: Path) -> list[tuple[str, str]]:

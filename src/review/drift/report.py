@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...evidence.checking.cause import Cause, causes, in_words
 from ...evidence.checking.check import by_gravity
@@ -20,6 +20,7 @@ from ...evidence.checking.drift import Divergence, counted
 from ...evidence.files import accepted
 from ...evidence.files.json_diff import CLASSES
 from ...evidence.files.manifest import STATE
+from ...runtime.core.lines import Line
 from .context import facts_of, policy_line
 from .excerpt import Row, excerpt
 
@@ -33,7 +34,6 @@ _NOT_ACCEPTED: Final = {
     "task": ("needs its task fixed first", "need their task fixed first"),
     "model": ("needs its model again", "need their model again"),
 }
-Line = dict[str, Any]
 
 
 @dataclass(frozen=True)

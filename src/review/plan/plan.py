@@ -22,6 +22,7 @@ from ...evidence.queries.flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WID
 from ...evidence.recording.index import UNFINISHED, cannot_be_read, folders_in
 from ...evidence.recording.recorded import relative_name
 from ...fail.errors import InputError
+from ...runtime.core.lines import Line
 from ...runtime.formats.shipped_files import shipped
 from ...runtime.policy.policy import Policy
 from ...runtime.tools.contract import Tool
@@ -32,7 +33,6 @@ from .sources import Side
 if TYPE_CHECKING:
     from ..compare.policy_compare import Comparison
 
-Line = dict[str, Any]
 
 CANNOT_TELL: Final = "cannot tell"
 NOT_UNDER: Final = "not under this policy"

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ...evidence.files.manifest import STATE
 from ...evidence.recording.recorded import Recorded
 from ...runtime.core.effects import Call
+from ...runtime.core.lines import Line
 from ...runtime.core.outcome_codec import call_from_dict
 from ...runtime.journal import ledger
 from ...runtime.journal.ledger import text_of
@@ -16,8 +17,6 @@ from ...runtime.policy.gate import Decision, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
 from ...runtime.tools.contract import Tool
-
-Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

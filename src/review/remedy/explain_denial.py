@@ -16,6 +16,7 @@ from ...evidence.queries.decide import tools_of
 from ...evidence.queries.explain import Explained
 from ...fail.errors import InputError
 from ...runtime.core.effects import Call
+from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal, truncate
 from ...runtime.formats.json_pointer import escape_pointer, put
@@ -31,7 +32,6 @@ from ..queries.witness import RANK, Event, Witness, witnessed
 from .minimal_edit import MinimalEdit, find_minimal_edit
 
 Paint = Callable[[str, str], str]
-Line = dict[str, Any]
 
 _MAX_TRIES: Final = 60  # events tried for a witness; each asks two gates
 _MAX_SHOWN: Final = 200  # characters of a witness in a line

@@ -19,6 +19,7 @@ from ...runtime.policy.gate import ALLOW, ESCALATE, Decision, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.resources.url import Allowlist, Malformed, Target, parse_entry, parse_url
 from ...runtime.tools.contract import Tool
+from ..queries.address_ranges import is_address
 from ..queries.recorded_queries import GateQuestion
 from .edits import ADD, REMOVE, REPLACE, Edit, apply, edit
 
@@ -145,17 +146,9 @@ def _remark(policy: Policy, plan: EditPlan) -> str | None:
             return f"a run has mount {name} for reading only where it binds a folder to it"
     for entry in plan.urls:
         host = parse_entry(entry).host
-        if _is_address(host) and not policy.networks.allows(host):
+        if is_address(host) and not policy.networks.allows(host):
             return f"a run takes an entry for {host} only where private_networks holds that address"
     return None
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 # ---- one refusal, one addition to the plan ------------------------------------------------------------

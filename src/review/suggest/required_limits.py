@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ...runtime.core.lines import Line
 from ..queries.recorded_queries import GateQuestion, RecordedQuestion
-
-Line = Mapping[str, Any]
 
 COUNTED: Final = ("loop_budget", "cycle_detection")  # rules that count
 

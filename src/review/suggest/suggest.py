@@ -9,12 +9,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...evidence.queries.counterfactual import under
 from ...evidence.queries.flips import WIDENING, Counterfactual
 from ...evidence.recording.recorded import Recorded, open_record, revive
 from ...fail.errors import InputError
+from ...runtime.core.lines import Line
 from ...runtime.policy.gate import ALLOW, ESCALATE, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.tools.contract import Tool
@@ -23,8 +24,6 @@ from ..remedy.edits import Edit, apply
 from ..remedy.minimal_edit import EditPlan, find_minimal_edit
 from .policy_writer import policy_text
 from .requirements import RequirementCollector, Requirements, with_extra_calls
-
-Line = dict[str, Any]
 
 _DRAFT: Final = "draft.yaml"
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from ...evidence.queries.decide import call_of, counters_of
 from ...fail.catalog import ApprovalRefused, Denied, classify
 from ...runtime.core.effects import Fault, FaultKind, Outcome, Wait
+from ...runtime.core.lines import Line
 from ...runtime.core.redaction import Redactor
 from ...runtime.loop.attempts import with_retries
 from ...runtime.loop.retry import Schedule
@@ -64,7 +65,7 @@ class Answer:
     at: str
     more: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Line:
         """Return the answer as JSON data."""
         return {"expect": self.expect, "at": self.at, **self.more}
 

@@ -19,6 +19,7 @@ from ...evidence.queries.counterfactual import under
 from ...evidence.recording.index import UNFINISHED
 from ...evidence.recording.recorded import open_record, relative_name
 from ...fail.errors import InputError, PolicyError
+from ...runtime.core.lines import Line
 from ...runtime.formats.canonical_json import digest
 from ...runtime.formats.shipped_files import relative_to_root
 from ...runtime.policy.gate import Gate
@@ -32,7 +33,6 @@ from .observed import Observed
 from .policy_tests import Suite, load_suite, project_tools, results_of
 from .probe_questions import Probes, of_witness
 
-Line = Mapping[str, Any]
 Tell = Callable[[int, int], object]
 
 NOTICED: Final = "noticed"

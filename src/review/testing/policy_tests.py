@@ -12,6 +12,7 @@ from typing import Any, Final
 from ...evidence.queries.decide import tools_of
 from ...fail.catalog import RULES
 from ...fail.errors import InputError
+from ...runtime.core.lines import Line
 from ...runtime.formats.escape import escape_terminal, quote_literal
 from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.formats.shipped_files import relative_to_root
@@ -72,7 +73,7 @@ class Result:
         got = {key: actual.get(key) for key in ("expect", "rule", *keys)}
         return f"expected {_words(expected)}, got {_words(got)} ({escape_terminal(self.answer.at)})"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Line:
         """Return the result as JSON data."""
         return {
             "name": self.case.name,
