@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...fail.errors import InputError
-from ...light_dataclasses import replace
 from ..console import painter, width_of
 from .common import Verb, add_files, path_given, root_of
 
@@ -67,6 +66,8 @@ def add(kinds: Any, verb: Verb) -> None:
 
 def policy_diff(options: argparse.Namespace) -> int:
     """Say what a change of policy does: 0 if nothing is widened, 1 if something is or that cannot be told."""
+    from dataclasses import replace  # here, since commands that make no plan start without it
+
     from ...evidence.checking.workers import Ticker
     from ...review.plan.markdown import markdown_of
     from ...review.plan.plan import ask_runs, compare_sides, runs_in
