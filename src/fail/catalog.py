@@ -117,7 +117,7 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class ResultLost:
-    """A tool did its work, but its result was lost when the process ended."""
+    """A tool did its work, but its result was lost when the process ended; `recovered` as in `Succeeded`."""
 
     recovered: bool = False
 
@@ -144,7 +144,7 @@ class GaveUp:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The run was told to stop."""
+    """The run was told to stop; `reason` says by what."""
 
     reason: StopReason
 

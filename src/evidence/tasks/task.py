@@ -150,9 +150,9 @@ def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
 
 def _id_remedy(source: Path) -> str:
     """Return what to write as the id of a task file: `KIND-NAME` for `tasks/KIND/NAME.yaml`."""
-    wanted = f"{source.resolve().parent.name}-{source.stem}"
-    fits = re.match(_validator().schema["properties"]["id"]["pattern"], wanted)
-    return f"write {wanted}" if fits else "write lower-case letters, digits and '_', such as canonical-v1"
+    expected = f"{source.resolve().parent.name}-{source.stem}"
+    fits = re.match(_validator().schema["properties"]["id"]["pattern"], expected)
+    return f"write {expected}" if fits else "write lower-case letters, digits and '_', such as canonical-v1"
 
 
 @lru_cache(maxsize=1)

@@ -176,9 +176,9 @@ def check_uses(policy: Checked, tools: Iterable[Tool]) -> None:
 
     A tool that the registry shuts out counts: an overlay that takes a tool away stays a policy.
     """
-    there = list(tools)
-    kinds = {resource.kind for tool in there for resource in tool.resources}
-    effects = {tool.effect for tool in there}
+    tools = list(tools)
+    kinds = {resource.kind for tool in tools for resource in tool.resources}
+    effects = {tool.effect for tool in tools}
     if policy.data.get("url_allowlist") and "url" not in kinds and "network" not in effects:
         raise policy.error(
             "/url_allowlist",

@@ -215,12 +215,12 @@ class Gate:
                 if not isinstance(value, str):
                     continue  # of the wrong type: arg_schema's
                 if kind == "url":
-                    found = self._url(value, {"pointer": pointer})
+                    decision = self._url(value, {"pointer": pointer})
                 else:
-                    found = self._path(value, resource.kind.partition(":")[2], {"pointer": pointer})
-                if found.decision == DENY:
-                    return found
-                grant = found
+                    decision = self._path(value, resource.kind.partition(":")[2], {"pointer": pointer})
+                if decision.decision == DENY:
+                    return decision
+                grant = decision
         return grant
 
     def _url(self, text: str, facts: dict[str, Any]) -> Decision:
@@ -328,27 +328,27 @@ class Gate:
 
     def _late_url(self, check: Mapping[str, Any]) -> Decision:
         facts = {key: check[key] for key in ("hop", "address") if key in check}
-        found = self._url(check["target"], {**facts, "target": check["target"]})
-        if found.decision == DENY or "address" not in check or self.policy.networks.allows(check["address"]):
-            return found
+        match = self._url(check["target"], {**facts, "target": check["target"]})
+        if match.decision == DENY or "address" not in check or self.policy.networks.allows(check["address"]):
+            return match
         # the address itself is for the record, not for the model
-        reason = f"{quote_untrusted(found.facts['host'])} resolves to an address that is not public"
+        reason = f"{quote_untrusted(match.facts['host'])} resolves to an address that is not public"
         place = self.policy.at("/private_networks")
-        return Decision(DENY, Rule.URL_ALLOWLIST, reason, place, found.facts)
+        return Decision(DENY, Rule.URL_ALLOWLIST, reason, place, match.facts)
 
     def _late_path(self, check: Mapping[str, Any]) -> Decision:
         access = check["access"]
         if access not in ("read", "write"):
             raise ValueError("unknown access")
-        found = self._path(check["path"], access, {"path": check["path"]})
-        if found.decision == DENY or "found" not in check:
-            return found
+        decision = self._path(check["path"], access, {"path": check["path"]})
+        if decision.decision == DENY or "found" not in check:
+            return decision
         kind = check["found"]
         if kind == UNBOUND:
-            reason = f"mount {quote_untrusted(found.facts['mount'])} is not part of this run"
+            reason = f"mount {quote_untrusted(decision.facts['mount'])} is not part of this run"
         else:
             reason = f"on the way stands a {kind}, which the sandbox does not follow"
-        return Decision(DENY, Rule.SANDBOX_PATH, reason, found.at, {**found.facts, "found": kind})
+        return Decision(DENY, Rule.SANDBOX_PATH, reason, decision.at, {**decision.facts, "found": kind})
 
     def _over_budget(self, name: str, used: int, limit: int) -> Decision:
         reason = f"{name} is used up: {used} of {limit}"

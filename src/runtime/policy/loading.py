@@ -81,8 +81,14 @@ def _refuse_empty(part: dict[str, Any], marks: dict[str, tuple[str, int, int]], 
     for pointer, value in [("", part), *((f"/{escape_pointer(key)}", item) for key, item in part.items())]:
         if value == {}:
             _, line, column = marks.get(pointer, (name, 1, 1))
-            what = "an empty section changes nothing" if pointer else "an empty overlay changes nothing"
-            raise PolicyError(what, file=name, line=line, column=column, remedy="fill it or remove it")
+            part_name = "section" if pointer else "overlay"
+            raise PolicyError(
+                f"an empty {part_name} changes nothing",
+                file=name,
+                line=line,
+                column=column,
+                remedy="fill it or remove it",
+            )
 
 
 def _merge(

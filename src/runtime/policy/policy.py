@@ -137,8 +137,8 @@ class Policy:
 
     def section(self, name: str) -> dict[str, Any]:
         """Return a section of the policy, empty if it is absent."""
-        found = self.data.get(name, {})
-        return found if isinstance(found, dict) else {}
+        section = self.data.get(name, {})
+        return section if isinstance(section, dict) else {}
 
     @cached_property
     def allowed(self) -> dict[str, int]:

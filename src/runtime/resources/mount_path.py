@@ -38,7 +38,12 @@ _TEMPORARY = lazy_pattern(r"\.tachograph-[0-9]+-[0-9]+\.tmp")
 
 @dataclass(frozen=True, slots=True)
 class MountPath:
-    """A file below a mount: the mount's name and at least one part."""
+    """A file below a mount.
+
+    Attributes:
+        mount: The mount's name.
+        parts: The names below it, at least one.
+    """
 
     mount: str
     parts: tuple[str, ...]

@@ -28,7 +28,12 @@ _NAMES_OF_TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A place in the arguments that holds a resource: `path` of property names, `*` for any key or item."""
+    """A place in the arguments that holds a resource.
+
+    Attributes:
+        path: Property names from the top; `*` for any key or item.
+        kind: `url`, `path:read` or `path:write`.
+    """
 
     path: tuple[str, ...]
     kind: str

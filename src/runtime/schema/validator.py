@@ -22,7 +22,13 @@ MAX_PATTERN_WORK: Final = MIN_COMPILED << 22
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Where data does not fit a schema: JSON Pointer, schema keyword, the keyword's limit if it is short."""
+    """Where data does not fit a schema.
+
+    Attributes:
+        pointer: JSON Pointer into the data.
+        keyword: The keyword of the schema that it breaks.
+        limit: That keyword's value, if it is short.
+    """
 
     pointer: str
     keyword: str

@@ -39,9 +39,15 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a worker makes a tool's module from: its source, and its names in this process.
+    """What a worker makes a tool's module from.
 
-    `package` is None for a module that no import made; `run` is what the tool runs here.
+    Attributes:
+        source: The source of the module.
+        module: The module's name in this process.
+        label: What messages call it.
+        file: The path of its file, None if it has none.
+        package: The package that it imports from, None for a module that no import made.
+        run: What the tool runs in this process.
     """
 
     source: bytes

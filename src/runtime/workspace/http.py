@@ -48,7 +48,13 @@ Resolver = Callable[[str, int], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A complete answer: header names in lower case, values as sent, repeats joined by ", "; body decoded."""
+    """A complete answer.
+
+    Attributes:
+        status: The status code.
+        headers: Names in lower case -> values as sent, repeats joined by ", ".
+        body: The body, decoded.
+    """
 
     status: int
     headers: dict[str, str]

@@ -37,9 +37,14 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """An open folder, with its owner and file system. Whoever opened it closes `fd`.
+    """An open folder. Whoever opened it closes `fd`.
 
-    `reads_only` says that the run writes nothing there, `private` that the folder is its own.
+    Attributes:
+        fd: Its descriptor.
+        device: Its file system.
+        owner: The user who owns it.
+        reads_only: Whether the run writes nothing there.
+        private: Whether the folder is the run's own.
     """
 
     fd: int

@@ -59,7 +59,14 @@ Late = Callable[[Check, bool], Decision]
 
 @dataclass(frozen=True, slots=True)
 class HttpResult:
-    """What `io.get` returns. `headers` have lower-case names, `url` is the one that answered."""
+    """What `io.get` returns.
+
+    Attributes:
+        status: The status code.
+        headers: Names in lower case -> values.
+        text: The body.
+        url: The URL that answered, after redirects.
+    """
 
     status: int
     headers: dict[str, str]
