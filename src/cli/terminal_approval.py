@@ -25,7 +25,7 @@ _HELP: Final = "y allows this one call, n refuses it, a shows all of its argumen
 class Terminal:
     """Asks at the terminal, for as long as the policy says. To be given as `approve` to a run.
 
-    Raises InputError where standard input is no terminal: what is piped in is no person's word.
+    Raises InputError where standard input is not a terminal: what is piped in is not a person's answer.
     """
 
     def __init__(

@@ -197,7 +197,7 @@ def _model(options: argparse.Namespace, spec: str | None, progress: Progress | N
 
 
 def _option(text: str) -> tuple[str, Any]:
-    """`KEY=JSON`; what is no JSON is taken as text."""
+    """Read `KEY=JSON`; a value that is not JSON is taken as text."""
     key, mark, value = text.partition("=")
     if not key or not mark:
         raise InputError(

@@ -78,7 +78,7 @@ def questions_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[R
     `tools` tell when two calls are the same call.
     """
     used = Counters()
-    gate = Gate(_NOTHING, tools)  # a call's identity is no matter of a policy
+    gate = Gate(_NOTHING, tools)  # a call's identity does not depend on a policy
     for line in steps:
         entries = {entry["position"]: entry for entry in line["policy_decisions"]}
         index = line["step_index"]

@@ -38,7 +38,7 @@ Tell = Callable[[int, int], object]
 NOTICED: Final = "noticed"
 UNGUARDED: Final = "unguarded"
 EQUIVALENT: Final = "equivalent"  # it alters nothing
-INVALID: Final = "invalid"  # it is no policy
+INVALID: Final = "invalid"  # it is not a policy
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,21 +16,13 @@ from tachograph.evidence.files.json_diff import CLASSES
 from tachograph.evidence.files.rebuild import rebuild
 from tachograph.evidence.recording import index
 from tachograph.runtime.policy.gate import Gate
-from tests.evidence.project import DENIED, RETRIED, copy_inputs, edit_lines, replaced, tachograph
+from tests.evidence.project import DENIED, RETRIED, edit_lines, replaced, tachograph
+from tests.review import accepting
 from tests.review.drift_changes import CHANGES, GIVEN, MINUTES, OTHER, PAGE, POLICY, REMARK, RUNS, task_of
 from tests.support import CANONICAL, cli, copy_project
 
+project, shipped = accepting.project, accepting.shipped
 GOLDEN = Path(__file__).with_name("golden.txt")
-
-
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_inputs(tmp_path_factory.mktemp("drift") / "project", RUNS)
-
-
-@pytest.fixture
-def project(shipped: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(shipped, tmp_path / "project"))
 
 
 def golden() -> dict[str, str]:

@@ -259,7 +259,7 @@ def test_what_git_does_not_have_is_one_line(
     words = ["policy", "diff", old, SHIPPED] if said else ["policy", "diff", "--", "-x:y", SHIPPED]
     assert cli.main(words) == 2
     out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and (said or "is no commit") in err, err
+    assert out == "" and err.count("\n") == 1 and (said or "is not a commit") in err, err
     assert not (repository / "x").exists()
 
 
