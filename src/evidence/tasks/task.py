@@ -130,7 +130,15 @@ def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
             file=str(path),
             remedy="move it into a project or give --root",
         )
-    name = relative_to_root(source, base)
+    return _parsed(source, base, relative_to_root(source, base), text)
+
+
+@lru_cache(maxsize=16)
+def _parsed(source: Path, base: Path, name: str, text: bytes) -> Task:
+    """Return the task in the bytes of a file. Raises TaskError.
+
+    Cached, since many runs of one check may come from the same task.
+    """
     try:
         document = load_yaml(text, name, max_bytes=_MAX_BYTES)
     except YamlError as error:
