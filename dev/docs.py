@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Final
 
 from tachograph.evidence.files.manifest import STATE
@@ -102,11 +103,17 @@ def _with_lines(text: str) -> str:
     if not begin or not end:
         return text
     rows = ["| line or entry | key | JSON | holds |", "|---|---|---|---|"]
+    values = []
     for name, schema in ledger_schema()["$defs"].items():
         required = schema.get("required", ())
         for key, part in schema.get("properties", {}).items():
             mark = "" if key in required else "?"
-            rows.append(f"| `{name}` | `{key}`{mark} | {_json_kind(part)} | {part.get('description', '')} |")
+            kind = _json_kind(part)
+            if len(kind) > 28:
+                values.append(_item(f"`{name}`, `{key}`: {kind}"))
+                kind = "string, see below"
+            rows.append(f"| `{name}` | `{key}`{mark} | {kind} | {part.get('description', '')} |")
+    rows += ["", "The values of the longer sets:", "", *values]
     return f"{before}{begin}\n" + "\n".join(rows) + f"\n\n{end}{after}"
 
 
@@ -128,14 +135,12 @@ def _json_kind(part: dict[str, Any]) -> str:
 
 
 def _capabilities(root: Path) -> str:
-    rows = ["| capability | run | trace signature |", "|---|---|---|"]
+    rows = []
     for kind in KINDS:
         for name, title, lines in _runs(root, kind):
             counts = Counter(span.name for span in spans_of(lines))
             signature = ", ".join(f"{counts[span]} {span}" for span in SPANS if counts[span])
-            rows.append(
-                f"| {escape_markdown(title)} | [`runs/{kind}/{name}`](../runs/{kind}/{name}) | {signature} |"
-            )
+            rows.append(_item(f"{escape_markdown(title)}:", f"[`{name}`](../runs/{kind}/{name})", signature))
     head = [
         "# Capabilities",
         "",
@@ -146,8 +151,18 @@ def _capabilities(root: Path) -> str:
     return "\n".join([*head, *rows, ""])
 
 
-def _link(kind: str, name: str) -> str:
-    return f"[`{name}`](../runs/{kind}/{name}/run_report.md)"
+def _item(*texts: str) -> str:
+    """Return texts as one entry of a list; each begins on a line of its own, none over 120 characters long."""
+    lines = [
+        line for text in texts for line in wrap(text, 116, break_long_words=False, break_on_hyphens=False)
+    ]
+    return "- " + "\n  ".join(lines)
+
+
+def _run(kind: str, name: str, title: str, *texts: str) -> str:
+    """Return the entry of a recorded run: what happens, what its record shows, its report."""
+    report = f"([report](../runs/{kind}/{name}/run_report.md))."
+    return _item(f"`{name}`: {escape_markdown(title)}.", *texts, report)
 
 
 def _gates(root: Path) -> str:
@@ -159,19 +174,15 @@ def _gates(root: Path) -> str:
         answers = [d["approval"]["answer"] for d in decisions if "approval" in d]
         if answers:
             shown = "; ".join(filter(None, [shown, *(f"a person said {answer}" for answer in answers)]))
-        rows.append(
-            f"| {_link('policy_gates', name)} | {escape_markdown(title)} | {shown or 'allow'} | {_end(lines)} |"
-        )
+        rows.append(_run("policy_gates", name, title, f"{shown or 'allow'}; ends as {_end(lines)}"))
     return "\n".join(
         [
             "# Policy gates",
             "",
-            "Each row is a recorded run under `runs/policy_gates/`, made by the task of the same name in",
+            "Each entry is a recorded run under `runs/policy_gates/`, made by the task of the same name in",
             "`tasks/policy_gates/` with the real tools, under the shipped policy or an overlay of it. Written by",
             "`make evidence-build`; make them with `make policy-gates`, prove them with `make policy-gates-check`.",
             "",
-            "| run | the model tries | the record shows | ends |",
-            "|---|---|---|---|",
             *rows,
             "",
             "Read them from the structure: a denied call has a `policy_check` span with `agent.policy.decision` =",
@@ -188,17 +199,15 @@ def _end(lines: list[Line]) -> str:
 
 
 def _failure_modes(root: Path) -> str:
-    by_mode: dict[str, list[str]] = {}
+    runs_of: Counter[str] = Counter()
     rows = []
     for name, title, lines in _runs(root, "failure_modes"):
         modes = [line["failure_mode"] for line in lines[1:-1] if line["failure_mode"]]
-        for mode in modes:
-            by_mode.setdefault(mode, []).append(_link("failure_modes", name))
+        runs_of.update(set(modes))
         outcomes = [a["outcome"] for line in lines[1:-1] for r in line["tool_results"] for a in r["attempts"]]
-        rows.append(
-            f"| {_link('failure_modes', name)} | {escape_markdown(title)} | {', '.join(f'`{m}`' for m in modes)} "
-            f"| {', '.join(outcomes) or 'none'} | {_end(lines)} |"
-        )
+        shown = f"modes {', '.join(f'`{mode}`' for mode in modes) or 'none'}; ends as {_end(lines)}"
+        attempts = f"attempts of tools: {', '.join(outcomes) or 'none'}"
+        rows.append(_run("failure_modes", name, title, shown, attempts))
     return "\n".join(
         [
             "# Failure modes",
@@ -206,12 +215,9 @@ def _failure_modes(root: Path) -> str:
             "Every failure is classified in one place, `src/fail/catalog.py`, and carries its mode as `failure_mode`",
             "in the ledger and `agent.failure_mode` on the step's span. Written by `make evidence-build`.",
             "",
-            "| mode | means | recorded in |",
-            "|---|---|---|",
-            *(
-                f"| `{mode}` | {text} | {', '.join(by_mode.get(mode, [])) or 'no run'} |"
-                for mode, text in MODES.items()
-            ),
+            "| mode | means | runs below |",
+            "|---|---|---:|",
+            *(f"| `{mode}` | {text} | {runs_of[mode]} |" for mode, text in MODES.items()),
             "",
             *_what_follows(),
             "## The recorded runs",
@@ -219,8 +225,6 @@ def _failure_modes(root: Path) -> str:
             "Made with the real tools and faults injected by the task file: `make failure-modes`, and proved:",
             "`make failure-modes-check`.",
             "",
-            "| run | what happens | modes | attempts of tools | ends |",
-            "|---|---|---|---|---|",
             *rows,
             "",
         ]

@@ -1,6 +1,6 @@
 """Quick looks at the whole project: does what is said agree with what is there?
 
-`tree`: capability table, policy, tasks, runs and index. `traces`: every `trace.json` against the OTLP definitions
+`tree`: page of capabilities, policy, tasks, runs and index. `traces`: every `trace.json` against the OTLP definitions
 and the span tree. `tools`: each tool driven through an agent with a good and a bad call. Each returns one
 line for each problem, and each has something to say when its subject is empty.
 """
@@ -42,26 +42,26 @@ SAMPLES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
 
 
 def tree(root: Path) -> list[str]:
-    """Hold capability table, policy, tasks, runs and index against each other."""
+    """Hold the page of capabilities, policy, tasks, runs and index against each other."""
     out = index.problems(root)
     try:
         out += docs.stale(root)
     except InputError as error:
         out.append(str(error))
-    table = capability_table(root)
-    if not table:
-        out.append(f"{docs.CAPABILITIES}: the table is empty")
-    for folder, wanted in table.items():
+    listed = listed_capabilities(root)
+    if not listed:
+        out.append(f"{docs.CAPABILITIES}: lists no run")
+    for folder, wanted in listed.items():
         try:
             found = span_counts(root / folder)
         except (OSError, ValueError, KeyError, IndexError, TypeError, RecursionError):
             out.append(f"{docs.CAPABILITIES}: names {folder}, where there is no trace")
             continue
         if found != wanted:
-            out.append(f"{docs.CAPABILITIES}: {folder} has other spans than the table says")
+            out.append(f"{docs.CAPABILITIES}: {folder} has other spans than it says")
     out += [
-        f"{docs.CAPABILITIES}: {name} is not in the table"
-        for name in sorted({run.relative_to(root).as_posix() for run in runs_below(root)} - set(table))
+        f"{docs.CAPABILITIES}: {name} is not listed"
+        for name in sorted({run.relative_to(root).as_posix() for run in runs_below(root)} - set(listed))
     ]
     tasks = sorted((root / "tasks").glob("*/*.yaml"))
     if not tasks:
@@ -85,17 +85,15 @@ def tree(root: Path) -> list[str]:
     return list(dict.fromkeys(out))
 
 
-def capability_table(root: Path) -> dict[str, Counter[str]]:
-    """Return run folder -> span counts, as the capability table says."""
+def listed_capabilities(root: Path) -> dict[str, Counter[str]]:
+    """Return run folder -> span counts, as the page of capabilities says."""
     try:
         text = (root / docs.CAPABILITIES).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return {}
     out = {}
-    for line in text.splitlines():
-        found = re.match(r"\|[^|]*\| \[`(runs/[^`]+)`\]\([^)]*\) \|([^|]*)\|$", line)
-        if found:
-            out[found[1]] = Counter({name: int(n) for n, name in re.findall(r"(\d+) (\w+)", found[2])})
+    for folder, signature in re.findall(r"^  \[`\w+`\]\(\.\./(runs/[^)]+)\)\n  (.*)$", text, re.M):
+        out[folder] = Counter({name: int(n) for n, name in re.findall(r"(\d+) (\w+)", signature)})
     return out
 
 

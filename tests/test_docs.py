@@ -94,12 +94,20 @@ def test_decisions_are_listed_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [tachograph.record, tachograph.replay, tachograph.resume, tachograph.Tool]
+    "documented",
+    [
+        tachograph.Agent,
+        tachograph.Policy,
+        tachograph.Tool,
+        tachograph.record,
+        tachograph.replay,
+        tachograph.resume,
+    ],
 )
 def test_the_example_in_a_docstring_runs(
-    function: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    documented: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (example,) = doctest.DocTestFinder(recurse=False).find(function, globs={})
+    (example,) = doctest.DocTestFinder(recurse=False).find(documented, globs={})
     assert example.examples
     assert doctest.DocTestRunner().run(example).failed == 0

@@ -35,18 +35,18 @@ def span_counts(run: Path) -> Counter[str]:
 
 def test_the_piece_of_a_report_stands_in_the_report() -> None:
     path, piece = re.search(r"<!-- report: (\S+) -->\n(.*?)<!-- /report -->", README, re.S).groups()
-    report = (ROOT / path).read_text(encoding="utf-8").replace("](../../../", "](").splitlines()
+    # without its links the table of the README is narrow enough
+    report = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", (ROOT / path).read_text(encoding="utf-8")).splitlines()
     lines = [line.removeprefix("> ").removeprefix(">") for line in piece.splitlines()]
     assert len(lines) > 4
     for line in lines:
         assert line in report, line
 
 
-def test_the_capability_table_agrees_with_the_runs() -> None:
-    table = rows((ROOT / "docs/capabilities.md").read_text(encoding="utf-8"))
+def test_the_page_of_capabilities_agrees_with_the_runs() -> None:
+    page = (ROOT / "docs/capabilities.md").read_text(encoding="utf-8")
     listed = set()
-    for _, run, signature in table:
-        folder = re.search(r"\]\(\.\./(runs/[^)]+)\)", run).group(1)
+    for folder, signature in re.findall(r"\]\(\.\./(runs/[^)]+)\)\n  (.*)\n", page):
         listed.add(folder)
         wanted = Counter({name: int(count) for count, name in re.findall(r"(\d+) (\w+)", signature)})
         assert wanted == span_counts(ROOT / folder), folder

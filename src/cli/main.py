@@ -96,11 +96,11 @@ def _main(argv: Sequence[str] | None, came: list[int]) -> int:
 def _system_refused(error: OSError) -> int:
     """Print what the system refused and why; return the exit code."""
     why = error.strerror or type(error).__name__
-    what = f"{error.filename or 'the system refuses'}: {why}; check what is there and its permission"
+    message = f"{error.filename or 'the system refuses'}: {why}; check what is there and its permission"
     if _output_fails():
         _drop_output()
-        what = f"the output cannot be written ({why})"
-    print(f"tachograph: {_escaped(what, 1000)}", file=sys.stderr)
+        message = f"the output cannot be written ({why})"
+    print(f"tachograph: {_escaped(message, 1000)}", file=sys.stderr)
     return 2
 
 

@@ -103,13 +103,24 @@ def _meant(word: str, known: Sequence[str], prefix: str = "") -> str:
     return f"did you mean `{prefix}{close[0]}`?" if close else ""
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Leaves room for the name of each command beside its help."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        # before Python 3.13 argparse measures the names of commands without their own indentation
+        for command in self._iter_indented_subactions(action):
+            name = self._format_action_invocation(command)
+            self._action_max_length = max(self._action_max_length, self._current_indent + len(name))
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are of this project, and whose help needs no further module to know its width."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(
-            **options, formatter_class=partial(argparse.HelpFormatter, width=_width(), max_help_position=28)
-        )
+        # a width that is given keeps argparse from importing shutil to ask for it
+        formatter = partial(_HelpFormatter, width=_width(), max_help_position=28)
+        super().__init__(**options, formatter_class=formatter)
 
     def error(self, message: str) -> NoReturn:
         raise InputError(message, remedy=f"`{self.prog} --help` says what it takes")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable
 from typing import Any, Final, TextIO
 
@@ -17,21 +16,18 @@ from .console import Paint, width_of
 
 def tell_model_errors(stream: TextIO) -> None:
     """Print what a live model's adapter says of a failure; its words are ours, and no record holds them."""
+    import logging  # slow to import, and a script raises nothing
+
+    class ModelErrors(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            error = record.exc_info[1] if record.exc_info else None
+            if isinstance(error, ModelError | TimeoutError) and str(error):
+                with contextlib.suppress(OSError, ValueError):
+                    print(f"tachograph: {escape_terminal(str(error), 400)}", file=stream, flush=True)
+
     logger = logging.getLogger("tachograph")
     logger.setLevel(logging.INFO)
-    logger.addHandler(_ModelErrors(stream))
-
-
-class _ModelErrors(logging.Handler):
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self._stream = stream
-
-    def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, ModelError | TimeoutError) and str(error):
-            with contextlib.suppress(OSError, ValueError):
-                print(f"tachograph: {escape_terminal(str(error), 400)}", file=self._stream, flush=True)
+    logger.addHandler(ModelErrors())
 
 
 # up to the last character that stands in no key
@@ -63,10 +59,10 @@ class Progress:
 
     def token(self, text: str) -> None:
         """Show a piece of a model's text: whole words only, since a secret may arrive in pieces."""
-        whole = _WORDS.match(self._unshown + text)
+        complete = _WORDS.match(self._unshown + text)
         self._unshown += text
-        if whole is not None and not _BEGUN.search(whole.group()):
-            self._show(whole.group())
+        if complete is not None and not _BEGUN.search(complete.group()):
+            self._show(complete.group())
 
     def _show(self, text: str) -> None:
         self._unshown = self._unshown[len(text) :]
@@ -106,9 +102,9 @@ class Progress:
             name = escape_terminal(event.call.name, 40)
             self._print(f"  call {name} {escape_terminal(arguments, self._width - len(name) - 8)}")
         why = "" if decision.decision == "allow" else f"  {escape_terminal(decision.reason, self._width)}"
-        said = self._paint(decision.decision.ljust(8), colour)
+        verdict = self._paint(decision.decision.ljust(8), colour)
         self._print(
-            f"       {said} {decision.rule_id}  {self._paint(escape_terminal(decision.at, 200), 'dim')}{why}"
+            f"       {verdict} {decision.rule_id}  {self._paint(escape_terminal(decision.at, 200), 'dim')}{why}"
         )
 
     def _performed(self, notice: RunEvent) -> None:
@@ -116,8 +112,9 @@ class Progress:
         assert outcome is not None
         if isinstance(item, Invoke | AskModel):
             if outcome.fault is not None:
-                what = "model" if isinstance(item, AskModel) else "attempt"
-                text = f"{what} {item.attempt}  {escape_terminal(outcome.fault.exception, 60)} ({outcome.fault.kind})"
+                subject = "model" if isinstance(item, AskModel) else "attempt"
+                exception = escape_terminal(outcome.fault.exception, 60)
+                text = f"{subject} {item.attempt}  {exception} ({outcome.fault.kind})"
                 self._print("       " + self._paint(text, "yellow"))
             elif isinstance(item, Invoke):
                 size = len(outcome.result.text.encode("utf-8")) if outcome.result is not None else 0

@@ -25,7 +25,7 @@ _HELP: Final = "y allows this one call, n refuses it, a shows all of its argumen
 class Terminal:
     """Asks at the terminal, for as long as the policy says. To be given as `approve` to a run.
 
-    Raises InputError where standard input is no terminal: what is piped in is no person's word.
+    Raises InputError where standard input is not a terminal: what is piped in is not a person's answer.
     """
 
     def __init__(
@@ -39,49 +39,51 @@ class Terminal:
         self._policy = policy
         self._paint = paint
 
-    def __call__(self, asked: AskHuman) -> Answer | None:
+    def __call__(self, request: AskHuman) -> Answer | None:
         """Ask the person at the terminal; None if nobody answers in time."""
         self._drop_typed()
-        until = stopwatch() + asked.timeout_s
-        lines = list(self._arguments(asked))
+        until = stopwatch() + request.timeout_s
+        lines = list(self._arguments(request))
         hidden = max(len(lines) - _SHOWN, 0)
-        self._print("", *self._head(asked), *lines[:_SHOWN])
+        self._print("", *self._head(request), *lines[:_SHOWN])
         if hidden:
             self._print(f"    ... {hidden} more lines")
         while True:
-            said = self._line("allow this call? y, n, a (all of it), ? > ", until)
-            if said is None:
-                what = "no answer in time" if stopwatch() >= until else "no answer was given"
-                self._print(f"{what}: the call is refused")
+            typed = self._line("allow this call? y, n, a (all of it), ? > ", until)
+            if typed is None:
+                reason = "no answer in time" if stopwatch() >= until else "no answer was given"
+                self._print(f"{reason}: the call is refused")
                 return None
-            word = said.strip().lower()
+            word = typed.strip().lower()
             if word in ("a", "all"):
                 hidden = 0
                 self._print(*lines)
             elif word in ("n", "no", "deny"):
-                return Answer("deny", "terminal", self._why(until), asked.digest)
+                return Answer("deny", "terminal", self._why(until), request.digest)
             elif word not in ("y", "yes", "allow"):
                 self._print(_HELP)
             elif hidden:
                 self._print("not all of it was shown: a shows the rest, then y allows it")
             else:
-                return Answer("allow", "terminal", self._why(until), asked.digest)
+                return Answer("allow", "terminal", self._why(until), request.digest)
 
-    def _head(self, asked: AskHuman) -> Iterator[str]:
+    def _head(self, request: AskHuman) -> Iterator[str]:
         wide = width_of(self._out)
-        yield self._paint(f"approval  step {asked.step}, call {asked.index}, {asked.timeout_s} s", "yellow")
-        yield f"  because   {escape_terminal(asked.reason, wide - 12)}"
-        yield f"  policy    {escape_terminal(asked.at, wide - 12)}"
-        line = policy_line(self._policy, asked.at)
+        yield self._paint(
+            f"approval  step {request.step}, call {request.index}, {request.timeout_s} s", "yellow"
+        )
+        yield f"  because   {escape_terminal(request.reason, wide - 12)}"
+        yield f"  policy    {escape_terminal(request.at, wide - 12)}"
+        line = policy_line(self._policy, request.at)
         if line is not None:
             yield f"            {escape_terminal(line.strip(), wide - 12)}"
-        yield f"  question  {asked.digest[:16]} (this call under policy {asked.policy})"
-        yield f"  tool      {escape_terminal(asked.call.name, wide - 12)}"
+        yield f"  question  {request.digest[:16]} (this call under policy {request.policy})"
+        yield f"  tool      {escape_terminal(request.call.name, wide - 12)}"
         yield "  arguments"
 
-    def _arguments(self, asked: AskHuman) -> Iterator[str]:
+    def _arguments(self, request: AskHuman) -> Iterator[str]:
         """Every argument, one line of JSON after another, wrapped and never cut."""
-        value = None if asked.call.arguments is None else asked.call.arguments.value()
+        value = None if request.call.arguments is None else request.call.arguments.value()
         wide = width_of(self._out) - 4
         for line in json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True).split("\n"):
             for part in textwrap.wrap(

@@ -6,13 +6,14 @@ the table does not hold is a mistake of ours and raises KeyError.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from ..light_dataclasses import dataclass
+
 
 class Rule(StrEnum):
-    """A rule of the gate, in the order in which they speak; GATE_ERROR is a failure of the gate itself."""
+    """A rule of the gate, in evaluation order; GATE_ERROR is a failure of the gate itself."""
 
     TOOL_REGISTRY = "tool_registry"
     URL_ALLOWLIST = "url_allowlist"
@@ -109,14 +110,14 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """An effect brought its outcome; `recovered` after failed attempts."""
+    """An effect succeeded; `recovered` says that attempts failed before."""
 
     recovered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ResultLost:
-    """A tool did its work, but its result was lost when the process ended."""
+    """A tool did its work, but its result was lost when the process ended; `recovered` as in `Succeeded`."""
 
     recovered: bool = False
 
@@ -143,7 +144,7 @@ class GaveUp:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The run was told to stop."""
+    """The run was told to stop; `reason` says by what."""
 
     reason: StopReason
 
@@ -193,6 +194,6 @@ def happenings() -> tuple[Happening, ...]:
 def classify(happening: Happening, on_deny: str) -> Classification:
     """Return the mode and ending of a happening under a policy's `on_deny` (`terminate` or `inform`)."""
     if type(happening) is Succeeded and not happening.recovered:
-        return CONTINUE  # several times in every step: spared the look into the table, which says the same
+        return CONTINUE  # a fast path for what happens several times a step; the table holds the same answer
     mode, terminate, inform = _TABLE[happening]
     return Classification(mode, inform if on_deny == "inform" else terminate)

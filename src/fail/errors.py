@@ -161,3 +161,11 @@ class ExpectationError(TachographError):
 
 class OutputError(TachographError):
     """A folder to write to cannot be used; the message names it and says what to do."""
+
+
+def system_reason(error: BaseException) -> str:
+    """Return the system's words for an error, such as `Permission denied`, or else the name of its type.
+
+    For messages to people only: the words depend on the platform, so no record holds them.
+    """
+    return getattr(error, "strerror", None) or type(error).__name__

@@ -28,9 +28,9 @@ def count(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} " + (noun if number == 1 else plural or f"{noun}s")
 
 
-def percent(part: int, whole: int) -> str:
+def percent(part: int, total: int) -> str:
     """Return the share of `part` in `whole`, as `40 %` or `< 1 %`."""
-    share = 100 * part / whole
+    share = 100 * part / total
     return f"{share:.0f} %" if share >= 1 or part == 0 else "< 1 %"
 
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +18,9 @@ from ..fail.errors import (
     OutputError,
     PolicyError,
     ToolError,
+    system_reason,
 )
+from ..light_dataclasses import replace
 from .core.clock import Clock, SystemClock, VirtualClock
 from .core.effects import RunEnded
 from .core.lines import LedgerLine, RunLine
@@ -52,11 +53,24 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 class Agent:
     """A model, tools and a policy. Holds no state between runs.
 
-    `llm` is any `Callable[[LLMInput], LLMOutput]`. `tools` are `Tool`s, tool modules, or names of the shipped
-    ones. `mounts` binds the policy's mounts to folders; a `write` mount that is not bound is a fresh private
-    folder. `hosts` maps host names to folders that answer in their place. `known_tools` names tools that are not
-    part of this agent but may stand in its policy, beside the shipped ones. Raises InputError where policy,
-    tools, mounts and hosts do not fit together.
+    Args:
+        llm: Any `Callable[[LLMInput], LLMOutput]`.
+        tools: `Tool`s, tool modules, or names of the shipped tools.
+        policy: The rules that each call is decided by.
+        mounts: The folders that the policy's mounts stand for. A `write` mount without one is a fresh private
+            folder.
+        hosts: Folders that answer in place of a host, by the host's name.
+        known_tools: Tools that this agent does not have and that its policy may name, beside the shipped ones.
+
+    Raises:
+        InputError: Policy, tools, mounts and hosts do not fit together.
+
+    Example:
+        >>> from tachograph import Agent, Policy, Stub
+        >>> agent = Agent(Stub([{"answer": "At the depot."}]), ["search"], Policy.shipped())
+        >>> result = agent.run("Where may a driver sleep?")
+        >>> result.ok, result.answer, len(result.steps)
+        (True, 'At the depot.', 1)
     """
 
     def __init__(
@@ -70,7 +84,7 @@ class Agent:
         known_tools: Iterable[str] = (),
     ) -> None:
         if not callable(llm):
-            raise InputError("llm is no callable", remedy="give a Callable[[LLMInput], LLMOutput]")
+            raise InputError("llm must be callable", remedy="give a Callable[[LLMInput], LLMOutput]")
         if isinstance(tools, str | Tool | ModuleType):
             raise ToolError("tools is a single tool", remedy="give a list of tools")
         if not isinstance(policy, Policy):
@@ -140,13 +154,11 @@ class Agent:
     ) -> RunConfig:
         """Return the configuration of one run, with defaults filled in. Raises InputError for invalid values."""
         if run_id is not None and not _RUN_ID.fullmatch(run_id if isinstance(run_id, str) else ""):
-            raise InputError(
-                "run_id is no name of a run", remedy="give up to 80 letters, digits, '.', '_' and '-'"
-            )
+            raise InputError("run_id is invalid", remedy="give up to 80 letters, digits, '.', '_' and '-'")
         if type(seed) is not int:
-            raise InputError("seed is no int", remedy="give a whole number")
+            raise InputError("seed must be an int", remedy="give a whole number")
         if approve is not None and not callable(approve):
-            raise InputError("approve is no callable", remedy="give a function that gets an AskHuman")
+            raise InputError("approve must be callable", remedy="give a function that gets an AskHuman")
         if clock is None:
             clock = VirtualClock() if self.identity["execution_path"] == "stub" else SystemClock()
         return RunConfig(
@@ -319,7 +331,7 @@ def _text(question: str) -> str:
     try:
         question.encode("utf-8")
     except (AttributeError, UnicodeEncodeError):
-        raise InputError("the question is no text", remedy="give a str without lone surrogates") from None
+        raise InputError("the question must be text", remedy="give a str without lone surrogates") from None
     return question
 
 
@@ -350,7 +362,7 @@ def _writing(path: str | os.PathLike[str] | None) -> Iterator[Callable[[dict[str
         file = open(path, "xb", buffering=0)  # noqa: SIM115 - closed below; a line is in the file once it is put
     except OSError as error:
         raise OutputError(
-            f"{os.fspath(path)}: the ledger cannot be created ({type(error).__name__}); name a new file"
+            f"{os.fspath(path)}: the ledger cannot be created ({system_reason(error)}); name a new file"
         ) from None
 
     def put(_line: dict[str, Any], text: str) -> None:
@@ -360,7 +372,7 @@ def _writing(path: str | os.PathLike[str] | None) -> Iterator[Callable[[dict[str
                 data = data[file.write(data) :]
         except OSError as error:
             raise OutputError(
-                f"{os.fspath(path)}: the ledger cannot be written ({type(error).__name__}); make room"
+                f"{os.fspath(path)}: the ledger cannot be written ({system_reason(error)}); make room"
             ) from error
 
     with file:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, cast, overload
 
 from ..fail.catalog import Ending
+from ..light_dataclasses import dataclass, field
 from .core.clock import Clock
 from .core.lines import DecisionEntry, StepLine, ToolResultEntry, UsageEntry
 from .driver.ports import Approve, DurabilityPort, Executor, Inject
@@ -80,9 +80,15 @@ class StepLines(Sequence[StepView]):
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a run ended: `ending` is a terminal reason, `answer` the final answer or None.
+    """How a run ended.
 
-    `mode` is the failure mode of the last step, `signum` the signal that interrupted the run; each may be None.
+    Attributes:
+        ending: The terminal reason, an `Ending`.
+        answer: The final answer, None if there is none.
+        steps: The steps of the run, in order.
+        run_id: The name of the run.
+        mode: The failure mode of the last step, None if it has none.
+        signum: The signal that interrupted the run, None if none did.
     """
 
     ending: str
@@ -102,13 +108,25 @@ class RunResult:
 class RunConfig:
     """What a single run adds to an agent.
 
-    With `world`, effects are performed by that alone: no mount and no host is opened. `around` wraps the live
-    world; `offline` keeps it from reaching any host that no folder answers for. `as_recorded` says that the
-    question comes from a record, and was redacted then. `durable_run` writes down what happens as it happens. The
-    run ends when `cancel` is set, or `deadline_s` seconds after its start. `rebased` tells of the inputs that
-    the run began under, where it goes on under others. `approvals` says by which way a person was asked who
-    is not part of the task: `terminal` or `file`. `on_signal` says what a signal does to a run that is kept in a
-    journal: `suspend` or `cancel`; it ends any other.
+    Attributes:
+        question: What the model is asked.
+        run_id: The name of the run.
+        seed: The seed of the jitter of waits.
+        clock: Where the run's stamps come from.
+        approve: Answers escalated calls; without it they are denied.
+        task: The task's id, path and digest, None for a run that is made from code.
+        prepare: Puts the task's files into the workspace before the first step.
+        inject: Replaces the outcomes of effects by the task's faults.
+        executor: Performs all effects; then no mount and no host is opened.
+        around: Wraps the executor that is used without `executor`.
+        offline: Whether hosts that no folder answers for are out of reach.
+        durable_run: Writes down each effect before and after it happens.
+        cancel: Ends the run when it is set.
+        deadline_s: Ends the run so many seconds after its start.
+        rebased: The inputs that the run started with, if it is resumed under changed ones.
+        as_recorded: Whether the question comes from a record, and was redacted before.
+        approvals: How a person outside the task is asked: `terminal` or `file`.
+        on_signal: What a signal does to a run that is kept in a journal: `suspend` or `cancel`; it ends any other.
     """
 
     question: str

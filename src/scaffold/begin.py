@@ -96,17 +96,17 @@ def _relative(path: Path, base: Path) -> str:
 @contextlib.contextmanager
 def _staged(folder: Path) -> Iterator[Path]:
     """Yield a folder inside the project to prepare everything in; folders we created are removed on failure."""
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    created = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with staging_directory(folder, ".tachograph-init-") as stage:
             yield stage
-        made = []
+        created = []
     except OSError as error:
         raise _unwritable(folder, error) from error
     finally:
         with SignalsBlocked():
-            for place in made:
+            for place in created:
                 with contextlib.suppress(OSError):
                     place.rmdir()
 
@@ -118,7 +118,7 @@ def _put(path: Path, text: bytes) -> None:
 
 def _record(stage: Path) -> list[tuple[str, str]]:
     """Record every task of the new project, and check what was recorded."""
-    found = []
+    recorded = []
     for path in sorted((stage / "tasks").glob("*/*.yaml")):
         task = load_task(path, root=stage)
         agent, setting = build(task)
@@ -129,20 +129,20 @@ def _record(stage: Path) -> list[tuple[str, str]]:
             if isinstance(error.__cause__, Interrupted):  # by a signal: no task of ours is
                 raise KeyboardInterrupt from None
             raise
-        found.append((name, str(task.data["title"])))
+        recorded.append((name, str(task.data["title"])))
     index.update(stage)
-    for name, _ in found:
+    for name, _ in recorded:
         wrong = examine(stage / name, root=stage).lines
         if wrong:
             raise OutputError(f"{name}: {wrong[0]}; this is a fault of tachograph's")
-    return found
+    return recorded
 
 
 def _move(stage: Path, folder: Path, top: Path) -> None:
     """Every staged file to its place, never over one that is there; all or none."""
     at_top = {item.place for item in ITEMS if item.at_top}
     done: list[Path] = []
-    made: list[Path] = []
+    folders: list[Path] = []
     try:
         for source in sorted(path for path in stage.rglob("*") if path.is_file()):
             place = source.relative_to(stage).as_posix()
@@ -152,7 +152,7 @@ def _move(stage: Path, folder: Path, top: Path) -> None:
             for parent in reversed(target.parents):
                 if not parent.exists():
                     parent.mkdir()
-                    made.append(parent)
+                    folders.append(parent)
             try:
                 os.link(source, target)
             except FileExistsError:
@@ -164,7 +164,7 @@ def _move(stage: Path, folder: Path, top: Path) -> None:
     except BaseException:
         for path in reversed(done):
             path.unlink(missing_ok=True)
-        for path in reversed(made):
+        for path in reversed(folders):
             with contextlib.suppress(OSError):
                 path.rmdir()
         raise

@@ -170,9 +170,9 @@ def _decided(decision: Line, call: Line | None) -> dict[str, Value]:
     return _values(proposed, outcome)
 
 
-def _values(asked: str | None, answer: str | None) -> dict[str, Value]:
+def _values(request: str | None, answer: str | None) -> dict[str, Value]:
     values: dict[str, Value] = {}
-    for name, text in (("input", asked), ("output", answer)):
+    for name, text in (("input", request), ("output", answer)):
         if text is not None:
             values |= {f"{name}.value": _cut(text), f"{name}.mime_type": _TEXT}
     return values

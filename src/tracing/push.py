@@ -74,7 +74,10 @@ class Sender:
         self._target = target(endpoint, protocol, known=PROTOCOLS, credentials="a header (--header)")
         self.shown = self._target.shown
         if not 0 < timeout_s <= 86_400:
-            raise InputError("the time-out is no time", remedy="give seconds, such as 30")
+            raise InputError(
+                "the timeout must be above 0 and at most 86400 seconds",
+                remedy="give a number such as 30",
+            )
         self.protocol = GRPC if self._target.grpc else protocol or HTTP
         self._headers = _checked(headers, self._target.grpc)
         self._timeout_s = timeout_s
@@ -155,7 +158,8 @@ def _checked(headers: Headers, grpc: bool) -> list[tuple[str, str]]:
             raise InputError(f"the header {name[:40]!r} cannot be set", remedy="write --header NAME=VALUE")
         if not _VALUE.fullmatch(value):
             raise InputError(
-                f"the value of the header {name[:40]!r} is no plain text", remedy="write --header NAME=VALUE"
+                f"the value of the header {name[:40]!r} is not printable ASCII",
+                remedy="write --header NAME=VALUE",
             )
         checked.append((name.lower() if grpc else name, value))
     return checked

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import re
 from json.encoder import encode_basestring as _quote
 from typing import Any, Final, NamedTuple
 
@@ -128,8 +127,10 @@ class StepTemplates:
         ]
         spans = self._projector.step(marked)
         text = ",\n".join(map(span_text, spans))
-        pieces = re.split("(" + "|".join(map(re.escape, marks)) + ")", text)
-        order = tuple(marks.index(piece) for piece in pieces[1::2])
+        for number, mark in enumerate(marks):  # JSON text has no NUL
+            text = text.replace(mark, f"\0{number}\0")
+        pieces = text.split("\0")
+        order = tuple(map(int, pieces[1::2]))
         template = _Template(
             "%s".join(piece.replace("%", "%%") for piece in pieces[::2]), order, tuple(s.name for s in spans)
         )

@@ -47,11 +47,11 @@ def lanes(run: Run) -> list[Lane]:
     total = max(run.duration, 1)
     spent = lane_totals(run.steps)
     draw = _exact if len(run.steps) <= EXACT else _shares
-    found = []
+    drawn = []
     for lane in filter(spent.get, LANES.values()):
         pieces = [(start, end) for step in run.steps for name, start, end in step.pieces if name == lane]
-        found.append(Lane(lane, _WHO[lane], spent[lane], draw(pieces, total)))
-    return found
+        drawn.append(Lane(lane, _WHO[lane], spent[lane], draw(pieces, total)))
+    return drawn
 
 
 def _exact(pieces: Sequence[tuple[int, int]], total: int) -> str:
@@ -91,7 +91,7 @@ def tree_of(run: Run) -> list[Row]:
     begin = run.steps[0].begin if run.steps else 0
     root = Row("agent_run", str(run.end["terminal_reason"]), 0, begin, run.duration, "step", False)
     below = [
-        Row(row.name, row.what, row.depth + 1, row.start, row.end, row.lane, row.bad)
+        Row(row.name, row.detail, row.depth + 1, row.start, row.end, row.lane, row.bad)
         for step in run.steps
         for row in step.rows
     ]
@@ -124,13 +124,13 @@ def outline_shapes(rows: Sequence[Row], begin: int, end: int) -> dict[str, str]:
 
 def budgets(run: Run) -> list[Budget]:
     """Return each budget: used of allowed, and how it was used up over the steps."""
-    found = []
+    drawn = []
     for number, (name, allowed) in enumerate(limits_of(run)):
         used = [step.used[number] for step in run.steps]
         last = used[-1] if used else 0
         words = f"{last:,} of {allowed:,}" + (f" ({percent(last, allowed)})" if allowed else "")
-        found.append(Budget(name, words, last >= allowed, len(used), _curve(_thinned(used), allowed)))
-    return found
+        drawn.append(Budget(name, words, last >= allowed, len(used), _curve(_thinned(used), allowed)))
+    return drawn
 
 
 def _thinned(used: Sequence[int]) -> Sequence[int]:

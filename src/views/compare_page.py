@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..evidence.checking.drift import Divergence, Drift, class_of, compare
 from ..evidence.files.json_diff import differences
 from ..pages.render import render
+from ..runtime.core.lines import Line
 from .model import Run, Step, of_known_shape
 from .page import HELPERS, ending_of, numbers_of
 
-Line = Mapping[str, Any]
 Difference = tuple[str, Any, Any, str]  # pointer, left, right, class
 
 
@@ -86,8 +85,8 @@ def _compared(left: Run, right: Run) -> Comparison:
     pairs = []
     for number in range(max(len(left.steps), len(right.steps))):
         one, other = (run.steps[number] if number < len(run.steps) else None for run in (left, right))
-        found = _differences("step", steps[0][number], steps[1][number]) if one and other else []
-        pairs.append(Pair(number + 1, one, other, found))
+        step_differences = _differences("step", steps[0][number], steps[1][number]) if one and other else []
+        pairs.append(Pair(number + 1, one, other, step_differences))
     # the set-up is compared apart, so that the first difference is one in what the runs did with it
     drift = compare([{"type": "run"}, *a[1:]], [{"type": "run"}, *b[1:]])
     return Comparison(left, right, drift, _differences("run", a[0], b[0]), pairs, timed)

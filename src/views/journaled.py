@@ -22,22 +22,22 @@ def lines_of_journal(data: bytes, file: str, name: str) -> tuple[list[Line], lis
 
     `file` names the journal, `name` the run.
     """
-    found = read_journal(data, file)
-    if found is None:
+    journal = read_journal(data, file)
+    if journal is None:
         raise RecordError("holds nothing: the run died before it began", file=file, remedy="run it again")
-    left = []
-    if found.torn:
-        left.append(f"{found.torn} bytes at the journal's end are an incomplete entry")
-    if found.intent is not None:
-        left.append(
-            f"call {found.intent['call']} of {found.intent['tool']} is in doubt: it began, and nobody knows its end"
+    unfinished = []
+    if journal.torn:
+        unfinished.append(f"{journal.torn} bytes at the journal's end are an incomplete entry")
+    if journal.intent is not None:
+        unfinished.append(
+            f"call {journal.intent['call']} of {journal.intent['tool']} is in doubt: it began, and nobody knows its end"
         )
-    left.append(f"go on with `tachograph resume {name.removesuffix('.partial')}`")
-    lines = [found.begin["run"]]
-    for index, step in sorted(found.steps.items()):
+    unfinished.append(f"go on with `tachograph resume {name.removesuffix('.partial')}`")
+    lines = [journal.begin["run"]]
+    for index, step in sorted(journal.steps.items()):
         outcomes = {at: _plain(outcome_to_dict(outcome)) for at, outcome in step.outcomes.items()}
         lines.append(_step(index, step.input, outcomes))
-    return lines, left
+    return lines, unfinished
 
 
 def _plain(outcome: Line) -> Line:
@@ -46,18 +46,18 @@ def _plain(outcome: Line) -> Line:
     return plain
 
 
-def _step(index: int, asked: Mapping[str, Any] | None, outcomes: dict[str, Line]) -> Line:
+def _step(index: int, llm_input: Mapping[str, Any] | None, outcomes: dict[str, Line]) -> Line:
     model = [outcome for at, outcome in outcomes.items() if at.startswith("m.")]
     reply = next((outcome["reply"] for outcome in model if "reply" in outcome), None)
     calls = reply["calls"] if reply is not None else []
     usage = (reply["usage"] if reply is not None else None) or (0, 0)
-    said = None if reply is None else {key: value for key, value in reply.items() if key != "calls"}
+    llm_output = None if reply is None else {key: value for key, value in reply.items() if key != "calls"}
     return {
         "type": "step",
         "step_index": index,
-        "llm_input": asked,
+        "llm_input": llm_input,
         "llm_attempts": [_attempt(number, outcome) for number, outcome in enumerate(model, start=1)],
-        "llm_output": said,
+        "llm_output": llm_output,
         "intended_tool_calls": calls,
         "policy_decisions": [],
         "tool_results": [_result(number, call, outcomes) for number, call in enumerate(calls)],

@@ -49,7 +49,7 @@ class Row:
     """A line of the tree of spans: a span, or a wait or a person's time between two of them."""
 
     name: str
-    what: str
+    detail: str
     depth: int
     start: int
     end: int
@@ -166,8 +166,8 @@ class Run:
         for index, file in enumerate(self.policy):
             if file.path == path and number.isascii() and number.isdecimal():
                 line = int(number)
-                there = file.lines is not None and 0 < line <= len(file.lines)
-                return index, line, file.lines[line - 1] if there and file.lines is not None else None
+                is_known = file.lines is not None and 0 < line <= len(file.lines)
+                return index, line, file.lines[line - 1] if is_known and file.lines is not None else None
         return None
 
 
@@ -211,13 +211,13 @@ def _run(name: str, lines: list[Line], digest: str, left: list[str], base: Path)
     end = lines[-1] if lines[-1]["type"] == "end" else None
     tree = _Tree(run)
     totals = ledger.Totals()
-    asked = 0
+    iterations = 0
     steps = []
     for line in lines[1 : None if end is None else -1]:
         totals.add(line)
-        asked += bool(line["llm_attempts"])
+        iterations += bool(line["llm_attempts"])
         tokens = totals.input_tokens + totals.output_tokens
-        steps.append(_step(line, tree, (asked, tokens, totals.tool_calls, totals.result_bytes)))
+        steps.append(_step(line, tree, (iterations, tokens, totals.tool_calls, totals.result_bytes)))
     files = [_policy_file(item, base) for item in run["policy"]["files"]]
     return Run(name, lines, steps, end, files, digest, left)
 
@@ -287,7 +287,7 @@ class _Tree:
         return out
 
     def _walk(self, key: str, row: Row, depth: int, below: Line | Any, out: list[Row]) -> None:
-        out.append(Row(row.name, row.what, depth, row.start, row.end, row.lane, row.bad))
+        out.append(Row(row.name, row.detail, depth, row.start, row.end, row.lane, row.bad))
         for _, child, inner in sorted(below.get(key, ()), key=lambda item: item[:2]):
             self._walk(child, inner, depth + 1, below, out)
 
@@ -301,24 +301,27 @@ class _Tree:
     def _between(at: str, line: Line, start: int, end: int) -> Row:
         if at[0] == "w":
             return Row("wait", "", 0, start, end, "wait", False)
-        said = [d["approval"]["answer"] for d in line["policy_decisions"] if "approval" in d]
-        return Row("person", said[0] if len(said) == 1 else "", 0, start, end, "person", False)
+        answers = [d["approval"]["answer"] for d in line["policy_decisions"] if "approval" in d]
+        return Row("person", answers[0] if len(answers) == 1 else "", 0, start, end, "person", False)
 
     def _row(self, span: Span) -> Row:
-        given = span.attributes
-        what, bad, lane = "", span.error_type is not None, "step"
+        attributes = span.attributes
+        detail, bad, lane = "", span.error_type is not None, "step"
         if span.name == "agent_step":
-            what = str(given["agent.step_index"])
+            detail = str(attributes["agent.step_index"])
         elif span.name == "llm_call":
-            what, lane = str(given["gen_ai.request.model"]), "model"
+            detail, lane = str(attributes["gen_ai.request.model"]), "model"
         elif span.name == "policy_check":
-            what, lane = f"{given['agent.policy.decision']}, {given['agent.policy.rule_id']}", "gate"
-            bad = given["agent.policy.decision"] == "deny"
+            detail, lane = (
+                f"{attributes['agent.policy.decision']}, {attributes['agent.policy.rule_id']}",
+                "gate",
+            )
+            bad = attributes["agent.policy.decision"] == "deny"
         elif span.name == "tool_call":
-            what, lane = str(given["agent.tool_name"]), "tool"
+            detail, lane = str(attributes["agent.tool_name"]), "tool"
         elif span.name == "retry_attempt":
-            what, lane = f"{given['agent.retry.attempt']}, {given['agent.retry.outcome']}", "tool"
-        return Row(span.name, what, 0, span.start_ns - self._zero, span.end_ns - self._zero, lane, bad)
+            detail, lane = f"{attributes['agent.retry.attempt']}, {attributes['agent.retry.outcome']}", "tool"
+        return Row(span.name, detail, 0, span.start_ns - self._zero, span.end_ns - self._zero, lane, bad)
 
 
 def _policy_file(item: Line, base: Path) -> PolicyFile:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..fail.catalog import ENDINGS, MODES
 from ..pages.render import render
 from ..pages.wording import duration
+from ..runtime.core.lines import Line
 from .charts import bars, budgets, lanes, outline_shapes, tree_of
 from .model import PolicyFile, Run, of_known_shape
 from .steps import error_words, model_facts, touched
-
-Line = dict[str, Any]
 
 OPEN: Final = 12  # steps; with more, all of them are folded at first
 GROUP: Final = 40  # steps; where scripts run, those after the first group are parsed when the page is shown

@@ -58,17 +58,17 @@ def runs_in(folder: Path) -> list[Path]:
         raise InputError(
             "there is no such folder", file=str(folder), remedy="name a folder of runs such as runs"
         )
-    found = []
+    folders = []
     for place, below, files in os.walk(folder, onerror=raise_unreadable):
         if STATE in files or JOURNAL in files:
             path = Path(place)
             below.clear()
-            # what a finish under way has put aside, and a recording without a journal, are no runs yet
+            # what a finish under way has put aside, and a recording without a journal, are not runs yet
             if path.suffix not in UNFINISHED or JOURNAL in files:
-                found.append(path)
-    if not found:
+                folders.append(path)
+    if not folders:
         raise InputError("holds no recorded run", file=str(folder), remedy="record one with `tachograph run`")
-    return sorted(found)
+    return sorted(folders)
 
 
 def write_site(
@@ -87,13 +87,13 @@ def write_site(
         with _locked(place):
             _refuse_foreign(place, out)
         with staging_directory(place.parent, f".{place.name}-new-") as fresh:
-            made = _write(runs, folders, fresh, root, tell)
+            site = _write(runs, folders, fresh, root, tell)
             with _locked(place):
                 _refuse_foreign(place, out)  # what came meanwhile
                 _swap_in(fresh, place)
     except OSError as error:
         raise _unwritable(out, error) from error
-    return made
+    return site
 
 
 def _write(
@@ -140,19 +140,19 @@ def _place(out: Path) -> Path:
     try:
         place = out.resolve()
     except (OSError, RuntimeError, ValueError) as error:
-        raise OutputError(f"{out}: is no usable path ({type(error).__name__}); name a folder") from None
+        raise OutputError(f"{out}: is not a usable path ({type(error).__name__}); name a folder") from None
     if not place.name:
-        raise OutputError(f"{out}: is no place for a site; name a folder")
+        raise OutputError(f"{out}: cannot be a site; name a folder")
     return place
 
 
 def _files(folder: Path) -> list[str]:
     """Return every file and link below a folder, sorted; links are not followed."""
-    found = []
+    paths = []
     for place, below, files in os.walk(folder):
         links = [name for name in below if os.path.islink(os.path.join(place, name))]
-        found += [Path(place, name).relative_to(folder).as_posix() for name in (*files, *links)]
-    return sorted(found)
+        paths += [Path(place, name).relative_to(folder).as_posix() for name in (*files, *links)]
+    return sorted(paths)
 
 
 def _refuse_foreign(place: Path, out: Path) -> None:
@@ -160,19 +160,19 @@ def _refuse_foreign(place: Path, out: Path) -> None:
     if not os.path.lexists(place):
         return
     if not place.is_dir():
-        raise OutputError(f"{out}: is no folder; name another place for the site")
-    there = _files(place)
-    if not there:
+        raise OutputError(f"{out}: is not a folder; name another place for the site")
+    paths = _files(place)
+    if not paths:
         return
     listed = _listed(place)
     if listed is None:
-        raise OutputError(f"{out}: holds files that are no site's; name an empty folder")
-    for path in there:
+        raise OutputError(f"{out}: holds files that no site wrote; name an empty folder")
+    for path in paths:
         if path == SITE:
             continue
         if path not in listed or os.path.islink(place / path):
             raise OutputError(
-                f"{out}: holds a file that is no site's: {escape_terminal(path)[:200]}; move it away"
+                f"{out}: holds a file that no site wrote: {escape_terminal(path)[:200]}; move it away"
             )
         if hashlib.sha256((place / path).read_bytes()).hexdigest() != listed[path]:
             raise OutputError(f"{out}: {escape_terminal(path)[:200]} was changed by hand; move it away")
@@ -196,7 +196,7 @@ def _locked(place: Path) -> Iterator[None]:
     with SignalsBlocked(), directory_lock(place.parent):
         for old in staging_folders(place.parent, f".{place.name}-old-"):
             if old.is_symlink() or not old.is_dir() or (_files(old) and _listed(old) is None):
-                continue  # none of ours
+                continue  # not ours
             if _files(old) and not os.path.lexists(place):
                 old.rename(place)
             else:

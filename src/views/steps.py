@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..pages.wording import count, duration, json_text
+from ..runtime.core.lines import Line
 from .model import Step
-
-Line = dict[str, Any]
 
 
 def model_facts(step: Step) -> list[str]:
     """Return what is known about the model's reply: messages, tokens, finish reason, time."""
     line = step.line
-    said, usage, asked = line["llm_output"], line["usage"], line["llm_input"]
+    output, usage, request = line["llm_output"], line["usage"], line["llm_input"]
     facts = []
-    if asked is not None:
-        facts.append(f"asked with {count(asked['messages'], 'message')}")
-    if said is not None:
+    if request is not None:
+        facts.append(f"asked with {count(request['messages'], 'message')}")
+    if output is not None:
         guess = " (estimated)" if usage["estimated"] else ""
         facts.append(f"{usage['input_tokens']:,} tokens in, {usage['output_tokens']:,} out{guess}")
-        if said["finish_reason"]:
-            facts.append(f"finished with {said['finish_reason']}")
+        if output["finish_reason"]:
+            facts.append(f"finished with {output['finish_reason']}")
     if step.pieces:
         facts.append(f"{duration(step.end - step.begin)} from {duration(step.begin)}")
     return facts

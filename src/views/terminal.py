@@ -47,7 +47,7 @@ def print_two(left: Run, right: Run, drift: Drift, stream: TextIO, *, no_color: 
         mark, after = "", False
         if first is not None:
             mark, after = (">" if number + 1 == first else ""), number + 1 > first
-        sides = [_side(found[number : number + 1], after) for found in pair]
+        sides = [_side(column[number : number + 1], after) for column in pair]
         grid.add_row(Text(mark, style="bold red"), *sides)
     grid.add_row("", Group(*_ending(left)), Group(*_ending(right)))
     console.print(grid)
@@ -72,19 +72,19 @@ def _head(run: Run) -> Iterator[RenderableType]:
 
 
 def _tree(run: Run, wide: int) -> Table:
-    whole = max(run.duration, 1)
+    duration = max(run.duration, 1)
     grid = Table.grid(expand=True, padding=(0, 1))
     grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     grid.add_column(width=wide, no_wrap=True)
     grid.add_column(width=9, justify="right", no_wrap=True)
     for guides, leaf in flat(leaves(run)):
-        grid.add_row(_label(guides, leaf), _bar(leaf, whole, wide), _took(leaf))
+        grid.add_row(_label(guides, leaf), _bar(leaf, duration, wide), _took(leaf))
     return grid
 
 
-def _side(found: list[Leaf], after: bool) -> RenderableType:
+def _side(steps: list[Leaf], after: bool) -> RenderableType:
     out = []
-    for guides, leaf in flat(found):
+    for guides, leaf in flat(steps):
         text = _label(guides[3:], leaf)
         if after:
             text.stylize("dim")
@@ -97,11 +97,11 @@ def _label(guides: str, leaf: Leaf) -> Text:
     return Text.assemble((guides, "dim"), *pieces, no_wrap=True, overflow="ellipsis")
 
 
-def _bar(leaf: Leaf, whole: int, wide: int) -> Text:
+def _bar(leaf: Leaf, duration: int, wide: int) -> Text:
     if leaf.times is None:
         return Text("")
-    begin = min(leaf.times[0] * wide // whole, wide - 1)
-    end = max(-(-leaf.times[1] * wide // whole), begin + 1)
+    begin = min(leaf.times[0] * wide // duration, wide - 1)
+    end = max(-(-leaf.times[1] * wide // duration), begin + 1)
     return Text.assemble(
         (_REST * begin, "dim"), (_FULL * (end - begin), "cyan"), (_REST * (wide - end), "dim")
     )

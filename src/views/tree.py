@@ -33,10 +33,10 @@ def leaves(run: Run) -> list[Leaf]:
     return [_step(step) for step in run.steps]
 
 
-def flat(found: list[Leaf], guides: str = "") -> Iterator[tuple[str, Leaf]]:
+def flat(siblings: list[Leaf], guides: str = "") -> Iterator[tuple[str, Leaf]]:
     """Yield (branches drawn before it, leaf) for every line from top to bottom."""
-    for number, leaf in enumerate(found):
-        last = number == len(found) - 1
+    for number, leaf in enumerate(siblings):
+        last = number == len(siblings) - 1
         yield guides + ("└─ " if last else "├─ "), leaf
         yield from flat(leaf.below, guides + ("   " if last else "│  "))
 
@@ -76,12 +76,12 @@ def _step(step: Step) -> Leaf:
 
 
 def _model(step: Step) -> Leaf:
-    line, said = step.line, step.line["llm_output"]
+    line, output = step.line, step.line["llm_output"]
     stamps = line["stamps"]
     own = [pair for at, pair in stamps.items() if at.startswith(("m.", "wm."))]
-    text = "" if said is None else said["text"] or said["final_answer"] or ""
-    what = "model" if said is None or not said["final_answer"] else "answer"
-    pieces = [(f"{what}  ", "strong"), (_short(text), "plain")]
+    text = "" if output is None else output["text"] or output["final_answer"] or ""
+    label = "model" if output is None or not output["final_answer"] else "answer"
+    pieces = [(f"{label}  ", "strong"), (_short(text), "plain")]
     tried = line["llm_attempts"]
     below = _attempts(stamps, "m", tried) if len(tried) > 1 or "fault" in tried[-1] else []
     return Leaf(pieces, _span(own), below)
@@ -129,25 +129,25 @@ def _attempts(stamps: Line, prefix: str, attempts: list[Line]) -> list[Leaf]:
 
 
 def _decision(decision: Line) -> list[Piece]:
-    said = decision["decision"]
+    answer = decision["decision"]
     late = "while it ran: " if decision["phase"] == "execution" else ""
     pieces = [
         (late, "dim"),
-        (said, _LOOKS.get(said, "warn")),
+        (answer, _LOOKS.get(answer, "warn")),
         (f"  {escape_terminal(decision['rule_id'])}", "plain"),
     ]
     pieces.append((f"  {escape_terminal(decision['at'])}", "dim"))
-    if said != "allow":
+    if answer != "allow":
         pieces.append((f"  {escape_terminal(decision['reason'])}", "plain"))
     return pieces
 
 
-def _person(said: Line) -> list[Piece]:
-    look = _LOOKS.get(said["answer"], "warn")
-    why = ": ".join(_short(text) for text in (said["by"], said["why"]) if text)
+def _person(approval: Line) -> list[Piece]:
+    look = _LOOKS.get(approval["answer"], "warn")
+    why = ": ".join(_short(text) for text in (approval["by"], approval["why"]) if text)
     return [
         ("a person said ", "plain"),
-        (escape_terminal(said["answer"]), look),
+        (escape_terminal(approval["answer"]), look),
         (f"  {why}" if why else "", "dim"),
     ]
 

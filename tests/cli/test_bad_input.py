@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import io
+import json
 import os
 import shutil
 import signal
@@ -95,8 +96,8 @@ def _without_rights() -> tuple[str, ...]:
     return ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 
 
-def _refused(project: Path, *words: str) -> str:
-    done = subprocess.run(
+def _without_permission(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [*_without_rights(), sys.executable, "-m", "tachograph", *words],
         cwd=project,
         env=environment({"PYTHONPATH": str(ROOT)}),
@@ -105,6 +106,10 @@ def _refused(project: Path, *words: str) -> str:
         timeout=60,
         check=False,
     )
+
+
+def _refused(project: Path, *words: str) -> str:
+    done = _without_permission(project, *words)
     assert done.stdout == ""
     line = one_line(done)
     assert "Permission denied" in line and "; " in line and "the output" not in line
@@ -141,7 +146,6 @@ def test_runs_that_cannot_be_seen_are_not_passed_over(words: tuple[str, ...], pr
         (RUN, ("show", RUN)),
         (RUN, ("policy", "diff", "policy/v1.yaml", "policy/v1.yaml", "--runs", "runs")),
         ("runs/INDEX.json", ("check",)),
-        ("runs/ACCEPTED.jsonl", ("check",)),
     ],
     ids=str,
 )
@@ -152,6 +156,35 @@ def test_what_cannot_be_read_is_named(place: str, words: tuple[str, ...], projec
         assert place in _refused(project, *words)
     finally:
         (project / place).chmod(0o755)
+
+
+@pytest.mark.parametrize("name, is_of_a_run", [(f"{RUN}/state.jsonl", True), ("runs/ACCEPTED.jsonl", False)])
+def test_check_goes_on_past_a_file_that_cannot_be_read(name: str, is_of_a_run: bool, project: Path) -> None:
+    (project / name).touch()
+    (project / name).chmod(0)
+    try:
+        done = _without_permission(project, "check", "--json")
+    finally:
+        (project / name).chmod(0o644)
+    assert (done.returncode, done.stderr) == (1, "")
+    report = json.loads(done.stdout)
+    assert report["runs"] > 1
+    unread = [f"{name}: cannot be read (Permission denied); check its permission"]
+    unsearched = [f"{name}: cannot be searched for secrets (Permission denied); check its permission"]
+    assert report["drifted"] == ({RUN: unread} if is_of_a_run else {})
+    assert report["index"] == (unsearched if is_of_a_run else unread + unsearched)
+
+
+@pytest.mark.parametrize(
+    "words", [("policy", "check", "policy/v1.yaml"), ("run", "tasks/canonical/v1.yaml")], ids=" ".join
+)
+def test_tools_that_cannot_be_listed_are_not_taken_for_none(words: tuple[str, ...], project: Path) -> None:
+    (project / "tools").chmod(0)
+    try:
+        line = _refused(project, *words)
+    finally:
+        (project / "tools").chmod(0o755)
+    assert "tools: cannot be read (Permission denied); check the permission of the folder" in line
 
 
 def test_a_folder_that_cannot_be_listed_is_no_empty_one(

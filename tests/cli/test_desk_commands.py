@@ -26,16 +26,26 @@ def test_ls_lists_each_run(say: Say, project: Path) -> None:
     code, out, _ = say("ls", "--json")
     rows = {row["run"]: row for row in json.loads(out)}
     assert code == 0 and rows.keys() == {*FEW, GIVEN, "canonical/v2"}
-    told = {key: rows[NAME][key] for key in ("ending", "steps", "model", "when", "folder", "problem")}
+    told = {key: rows[NAME][key] for key in ("ending", "mode", "steps", "model", "when", "folder", "problem")}
     assert told == {
-        "ending": "final_answer", "steps": 5, "model": "stub/script", "when": None, "folder": RUN, "problem": None
+        "ending": "final_answer", "mode": None, "steps": 5, "model": "stub/script", "when": None, "folder": RUN,
+        "problem": None,
     }  # fmt: skip
     assert rows["canonical/v2"]["ending"] == "unfinished"
     code, out, _ = say("ls")
     head, *lines = out.splitlines()
-    assert code == 0 and head.split() == ["run", "ending", "steps", "model", "when"]
+    assert code == 0 and head.split() == ["run", "ending", "mode", "steps", "model", "when"]
     assert [line.split()[0] for line in lines] == list(rows)
     assert lines[list(rows).index(NAME)].split() == [NAME, "final_answer", "5", "stub/script"]
+
+
+def test_ls_lists_the_runs_of_a_folder(say: Say, project: Path) -> None:
+    shutil.copytree(project / RUN, project / "my-runs/first")
+    code, out, _ = say("ls", "my-runs")
+    assert code == 0 and [line.split()[0] for line in out.splitlines()] == ["run", "first"]
+    code, out, _ = say("ls", "my-runs/first")
+    assert code == 0 and [line.split()[0] for line in out.splitlines()] == ["run", "first"]
+    assert say("ls", "nowhere")[0] == 2
 
 
 def test_show_names_an_unfinished_run_as_ls_does(say: Say, project: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tachograph.cli.commands.common import write_file, write_new
 from tachograph.fail.errors import OutputError
 
-OURS: Final[dict[str, Any]] = {"ours": b"our", "what": "note of ours"}
+OURS: Final[dict[str, Any]] = {"ours": b"our", "kind": "note of ours"}
 
 
 def test_a_file_is_whole_and_has_the_usual_permissions(tmp_path: Path) -> None:

@@ -45,13 +45,9 @@ def test_the_committed_pages_are_what_catalog_and_runs_give() -> None:
     assert docs.stale(ROOT) == []
 
 
-def test_every_run_has_its_row() -> None:
-    for kind, page, title in (
-        ("policy_gates", docs.GATES, "# Policy gates"),
-        ("failure_modes", docs.MODES_PAGE, "## The recorded runs"),
-    ):
-        listed = [re.match(r"\[`(\w+)`\]", row[0]) for row in rows((ROOT / page).read_text(), title)]
-        names = [found[1] for found in listed if found]
+def test_every_run_is_listed() -> None:
+    for kind, page in (("policy_gates", docs.GATES), ("failure_modes", docs.MODES_PAGE)):
+        names = re.findall(r"^- `(\w+)`: ", (ROOT / page).read_text(), re.M)
         assert names == [run.name for run in all_runs() if run.parent.name == kind]
     assert set(docs.pages(ROOT)) == {
         docs.GATES,
@@ -65,7 +61,7 @@ def test_every_run_has_its_row() -> None:
 def test_the_pages_repeat_the_catalog() -> None:
     text = (ROOT / docs.MODES_PAGE).read_text()
     assert [row[0].strip("`") for row in rows(text, "# Failure modes")] == list(MODES)
-    assert not [row for row in rows(text, "# Failure modes") if row[2] == "no run"]
+    assert not [row for row in rows(text, "# Failure modes") if row[2] == "0"]
     assert [row[0].strip("`") for row in rows(text, "## Endings")] == list(ENDINGS)
     happened = rows(text, "## What happens, and what follows")
     # a repeated denial has one row, whatever the rule
@@ -77,6 +73,12 @@ def test_the_pages_repeat_the_catalog() -> None:
         assert row[1] == (f"`{terminate.mode}`" if terminate.mode else "none")
         for said, found in zip(row[2:], (terminate, inform), strict=True):
             assert said == f"`{found.ending}`" if found.ending else "goes on" in said
+
+
+def test_no_line_is_wider_than_a_page() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        wide = [line for line in page.read_text(encoding="utf-8").splitlines() if len(line) > 120]
+        assert wide == [], page.name
 
 
 def test_links_lead_somewhere() -> None:
@@ -112,8 +114,7 @@ def test_a_title_forges_nothing(project: Path) -> None:
     replaced(task, "Arguments of the wrong shape", "a | b <b> [x](http://x) `c` **d** # e")
     docs.write(project)
     for page in (docs.GATES, docs.CAPABILITIES):
-        (line,) = [line for line in (project / page).read_text().splitlines() if "pg5_arg_schema" in line]
-        assert line.count(" | ") == (3 if page == docs.GATES else 2)
+        (line,) = [line for line in (project / page).read_text().splitlines() if "http" in line]
         assert "<b>" not in line and "](http" not in line and "**d" not in line
 
 

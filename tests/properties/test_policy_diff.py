@@ -162,9 +162,9 @@ def test_what_is_told_is_what_the_gates_do(pair: tuple[Data, Data]) -> None:
     truth = both(old, new)
     for kind, found in truth.items():
         changes = [c for c in comparison.changes if (c.kind == WIDENING) == (kind == WIDENING)]
-        assert bool(changes) == found.any, (kind, [c.what for c in changes], found.alone)
+        assert bool(changes) == found.any, (kind, [c.description for c in changes], found.alone)
         for rule, name, place in found.alone:
-            said = [c.what for c in changes if c.rule == rule and place in (None, c.at)]
+            said = [c.description for c in changes if c.rule == rule and place in (None, c.at)]
             assert said, (kind, rule, name, place)
             # a limit is told once, not for every tool
             assert rule in ("loop_budget", "cycle_detection") or any(f"{name}" in what for what in said), said

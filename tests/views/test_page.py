@@ -167,7 +167,8 @@ def test_a_policy_outside_the_project_is_not_opened(tmp_path: Path) -> None:
 
 def test_spans_nest_and_waits_lie_between_attempts() -> None:
     rows = [
-        (row.depth, f"{row.name} {row.what}") for row in _run("failure_modes/tool_call_failure").steps[0].rows
+        (row.depth, f"{row.name} {row.detail}")
+        for row in _run("failure_modes/tool_call_failure").steps[0].rows
     ]
     assert rows == [
         (0, "agent_step 1"),
@@ -180,7 +181,7 @@ def test_spans_nest_and_waits_lie_between_attempts() -> None:
         (2, "wait "),
         (2, "retry_attempt 3, success"),
     ]
-    late = [(row.depth, row.what) for row in _run("policy_gates/pg1_redirect_off_allowlist").steps[0].rows]
+    late = [(row.depth, row.detail) for row in _run("policy_gates/pg1_redirect_off_allowlist").steps[0].rows]
     assert late[-1] == (3, "deny, url_allowlist")
     people = [row.name for row in _run("policy_gates/approval_given").steps[0].rows]
     assert people[2:4] == ["policy_check", "person"]

@@ -95,12 +95,12 @@ def test_a_run_that_is_gone_leaves_no_page(runs: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "what"),
     [
-        (lambda out: (out / "notes.txt").write_text("mine"), "no site's: notes.txt"),
-        (lambda out: (out / "runs/notes.txt").write_text("mine"), "no site's: runs/notes.txt"),
+        (lambda out: (out / "notes.txt").write_text("mine"), "no site wrote: notes.txt"),
+        (lambda out: (out / "runs/notes.txt").write_text("mine"), "no site wrote: runs/notes.txt"),
         (lambda out: (out / "index.html").write_text("mine"), "index.html was changed by hand"),
-        (lambda out: (out / "tachograph-site.json").write_text("[]"), "holds files that are no site's"),
-        (lambda out: (out / "tachograph-site.json").unlink(), "holds files that are no site's"),
-        (lambda out: (out / "link").symlink_to(out.parent), "no site's: link"),
+        (lambda out: (out / "tachograph-site.json").write_text("[]"), "holds files that no site wrote"),
+        (lambda out: (out / "tachograph-site.json").unlink(), "holds files that no site wrote"),
+        (lambda out: (out / "link").symlink_to(out.parent), "no site wrote: link"),
     ],
 )
 def test_what_is_no_site_stays(runs: Path, tmp_path: Path, spoil: Any, what: str) -> None:
@@ -117,9 +117,9 @@ def test_other_places_are_refused(runs: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "a").write_text("a")
-    with pytest.raises(OutputError, match="no site's"):
+    with pytest.raises(OutputError, match="no site wrote"):
         write_site(runs, mine)
-    with pytest.raises(OutputError, match="no folder"):
+    with pytest.raises(OutputError, match="not a folder"):
         write_site(runs, mine / "a")
     with pytest.raises(OutputError, match="cannot be written to"):
         write_site(runs, mine / "a" / "b")

@@ -4,9 +4,7 @@ A module is imported when one of its commands is called. It has `add(commands, v
 commands; `verb(commands, name, act)` gives a parser with the options that all commands have.
 """
 
-EXIT_CODES = (
-    "exit codes: 0 as wanted, 1 another ending or drift, 2 bad input, 3 suspended, 130/143 ended by a signal"
-)
+EXIT_CODES = "exit codes: 0 as expected, 1 another ending or drift, 2 bad input, 3 suspended, 130/143 ended by a signal"
 # name -> the module that adds it, and what `--help` says of it; the second word is a command below `policy`
 COMMANDS = {
     "init": ("init", "lay out a project: policy, tool, tasks, recorded runs, CI, hook"),
@@ -18,7 +16,7 @@ COMMANDS = {
     "seal": ("check", "sign the four files of runs with an ed25519 key"),
     "replay": ("check", "make runs again from their own records: no model, no tools"),
     "accept": ("accept", "record drifted runs anew and keep why: never in CI"),
-    "ls": ("ls", "list recorded runs: name, ending, steps, model, when"),
+    "ls": ("ls", "list recorded runs: name, ending, failure mode, steps, model, when"),
     "show": ("show", "print a recorded run, or two beside each other"),
     "explain": ("show", "say why each call of a run was decided as it was"),
     "site": ("pages", "write recorded runs as a static site: an index, and a page each"),

@@ -69,9 +69,9 @@ def _sorted(
         begun = stopwatch()
         return examine(folder, root=root), stopwatch() - begun
 
-    found = over_runs(options, timed, folders, "accept", ("drifted", lambda item: not item[0].ok))
+    results = over_runs(options, timed, folders, "accept", ("drifted", lambda item: not item[0].ok))
     changes, left = [], {}
-    for folder, (item, seconds) in zip(folders, found, strict=True):
+    for folder, (item, seconds) in zip(folders, results, strict=True):
         why = refusal(item, folder, root)
         if why is None:
             changes.append(change(item, folder, root, reason, seconds))
@@ -98,7 +98,7 @@ def _do(options: argparse.Namespace, root: Path, changes: list[Any], left: dict[
     if options.json:
         document = {
             "accepted": added,
-            "recorded": sorted(one.found.run for one in changes),
+            "recorded": sorted(one.findings.run for one in changes),
             "left": left,
             "seals_dropped": seals,
         }

@@ -22,11 +22,11 @@ def add(commands: Any, verb: Verb) -> None:
         metavar="FILE",
         help="a question, below the folder of run --approve FOLDER",
     )
-    said = parser.add_mutually_exclusive_group()
-    said.add_argument(
+    answers = parser.add_mutually_exclusive_group()
+    answers.add_argument(
         "--allow", dest="answer", action="store_const", const="allow", help="allow this one call"
     )
-    said.add_argument("--deny", dest="answer", action="store_const", const="deny", help="refuse it")
+    answers.add_argument("--deny", dest="answer", action="store_const", const="deny", help="refuse it")
     parser.add_argument("--by", metavar="NAME", help="who answers; stands in the record")
     parser.add_argument("--why", metavar="TEXT", help="the reason; stands in the record")
 
@@ -50,9 +50,11 @@ def approve(options: argparse.Namespace) -> int:
     print("arguments")
     for line in json.dumps(data.get("arguments"), indent=2, ensure_ascii=True, sort_keys=True).split("\n"):
         print(f"  {line}")
-    said = data.get("answer")
-    colour = {"allow": "green", "deny": "red"}.get(str(said), "yellow")
-    print(f"answer    {paint(escape_terminal(str(said or 'none yet: give --allow or --deny'), 80), colour)}")
+    answer = data.get("answer")
+    colour = {"allow": "green", "deny": "red"}.get(str(answer), "yellow")
+    print(
+        f"answer    {paint(escape_terminal(str(answer or 'none yet: give --allow or --deny'), 80), colour)}"
+    )
     for key in ("by", "why"):
         if data.get(key) is not None:
             print(f"{key:<10}{escape_terminal(str(data[key]), 400)}")

@@ -15,7 +15,7 @@ from typing import Any, Final
 from ...fail.errors import InputError, OutputError
 from ...runtime.formats.escape import escape_terminal
 from ..console import painter, width_of
-from .common import Verb, load_policies, near, path_given, run_folders, why_of, write_file
+from .common import Verb, add_files, load_policies, near, path_given, run_folders, why_of, write_file
 from .policy_diff import add_jobs, over_runs
 
 _ALL = "folders of runs; runs/ may be left out (default: all below it)"
@@ -54,14 +54,7 @@ def add(commands: Any, verb: Verb) -> None:
         metavar="FILE",
         help="say what this policy would have decided, up to the first difference",
     )
-    parser.add_argument(
-        "--overlay",
-        action="append",
-        default=[],
-        type=path_given,
-        metavar="FILE",
-        help="merge over that policy",
-    )
+    add_files(parser, "--overlay", "merge over that policy")
     parser.add_argument("runs", nargs="*", type=path_given, metavar="RUN", help=_ALL)
     add_jobs(parser)
 
@@ -91,17 +84,17 @@ def _checked(options: argparse.Namespace) -> int:
     if options.json and options.github:
         raise InputError("--json and --github both want standard output", remedy="choose one of them")
     root, folders = run_folders(options)
-    whole = not options.runs and (root / "policy").is_dir()
+    is_whole_project = not options.runs and (root / "policy").is_dir()
     given_root = Path(options.root) if options.root is not None else None
     counted_too = ("drifted", lambda item: not item.ok)
-    found = over_runs(options, partial(examine, root=given_root), folders, "check", counted_too)
-    index, secrets = (problems(root), leaks([root / "runs"], root)) if whole else ([], [])
-    report = drift_report(found, root, index=index, secrets=secrets, given_root=options.root)
+    findings = over_runs(options, partial(examine, root=given_root), folders, "check", counted_too)
+    index, secrets = (problems(root), leaks([root / "runs"], root)) if is_whole_project else ([], [])
+    report = drift_report(findings, root, index=index, secrets=secrets, given_root=options.root)
     if options.html is not None:
         from ...pages.render import MARK
         from ...review.drift.page import drift_page
 
-        write_file(Path(options.html), drift_page(report), ours=MARK.encode(), what="page of ours")
+        write_file(Path(options.html), drift_page(report), ours=MARK.encode(), kind="page of ours")
     if options.json:
         print(json.dumps(report.to_dict(), sort_keys=True))
     else:
@@ -166,16 +159,16 @@ def verify(options: argparse.Namespace) -> int:
         return [*verify_run(folder, root), *check_seal(folder, key, root)]
 
     wrong = over_runs(options, held, folders, "verify", ("with problems", bool))
-    found = dict(zip((str(near(folder)) for folder in folders), wrong, strict=True))
-    lines = [line for run in found.values() for line in run]
+    by_run = dict(zip((str(near(folder)) for folder in folders), wrong, strict=True))
+    lines = [line for run in by_run.values() for line in run]
     if not options.runs and (root / "policy").is_dir():
         lines += [line for line in problems(root) if line not in lines]
     if options.json:
-        print(json.dumps({"runs": len(found), "problems": lines}, sort_keys=True))
+        print(json.dumps({"runs": len(by_run), "problems": lines}, sort_keys=True))
         return 1 if lines else 0
     for line in lines:
         print(escape_terminal(line, 400))
-    names = escape_terminal(next(iter(found)), 400) if len(found) == 1 else f"{len(found)} runs"
+    names = escape_terminal(next(iter(by_run)), 400) if len(by_run) == 1 else f"{len(by_run)} runs"
     print(
         f"verify: {counted(len(lines), 'problem')}"
         if lines
@@ -206,10 +199,10 @@ def replay(options: argparse.Namespace) -> int:
     if options.policy is not None:
         return _other_policy(options, root, folders)
     counted_too = ("differ", lambda item: not item.ok)
-    found = over_runs(options, partial(replayed, root=root), folders, "replay", counted_too)
-    bad = [item for item in found if not item.ok]
+    results = over_runs(options, partial(replayed, root=root), folders, "replay", counted_too)
+    bad = [item for item in results if not item.ok]
     if options.json:
-        data = {"runs": len(found), "differ": {item.run: item.lines for item in bad}}
+        data = {"runs": len(results), "differ": {item.run: item.lines for item in bad}}
         print(json.dumps(data, sort_keys=True))
         return 1 if bad else 0
     paint = painter(sys.stdout, options.no_color)
@@ -218,7 +211,7 @@ def replay(options: argparse.Namespace) -> int:
         for line in item.lines:
             print(f"  {escape_terminal(line, 400)}")
     if not bad:
-        names = escape_terminal(found[0].run, 400) if len(found) == 1 else f"{len(found)} runs"
+        names = escape_terminal(results[0].run, 400) if len(results) == 1 else f"{len(results)} runs"
         print(f"replay: {names} answered from the record alone, all files identical")
     return 1 if bad else 0
 
@@ -227,43 +220,31 @@ def _other_policy(options: argparse.Namespace, root: Path, folders: Sequence[Pat
     """Say what another policy would have decided in each run, up to where it parts from the record."""
     from ...evidence.checking.drift import counted
     from ...evidence.queries.counterfactual import under
+    from ...review.plan.text import difference_words
 
     ((_, policy),) = load_policies(options, [options.policy])
     counted_too = ("otherwise", lambda item: not item.is_same)
-    found = over_runs(
+    results = over_runs(
         options, lambda folder: under(folder, policy, root=root), folders, "replay", counted_too
     )
     if options.json:
-        print(json.dumps([item.to_dict() for item in found], sort_keys=True))
-        return 0 if all(item.is_same for item in found) else 1
+        print(json.dumps([item.to_dict() for item in results], sort_keys=True))
+        return 0 if all(item.is_same for item in results) else 1
     paint = painter(sys.stdout, options.no_color)
-    for item in found:
+    for item in results:
         if item.flip is None:
-            same = f"{counted(item.same, 'decision')} the same" + (
-                f"; then the run goes on otherwise: {item.why}" if item.why else ""
-            )
+            words = f"{counted(item.same, 'decision')} the same"
+            words += f"; then the run takes another way: {item.why}" if item.why else ""
             if item.undecided:
-                same = f"nothing can be told: {item.undecided}"
-            word = paint("same", "green") if item.is_same else paint("open", "yellow")
-            print(f"{word}  {escape_terminal(item.run, 200)}  {escape_terminal(same, 400)}")
+                words = f"nothing can be told: {item.undecided}"
+            state = paint("same", "green") if item.is_same else paint("open", "yellow")
+            print(f"{state}  {escape_terminal(item.run, 200)}  {escape_terminal(words, 400)}")
             continue
-        flip = item.flip
-        before, after = (
-            "no objection" if side is None else f"{side['decision']} {side['rule_id']} ({side['at']})"
-            for side in (flip.before, flip.after)
-        )
-        print(f"{paint(flip.kind, 'yellow')}  {escape_terminal(item.run, 200)}")
-        print(
-            f"  step {flip.step} {escape_terminal(flip.tool or 'budget', 64)}: "
-            f"{escape_terminal(before, 200)} -> {escape_terminal(after, 200)}"
-        )
-        known = "; what the call would have brought is not known" if flip.kind == "widening" else ""
-        print(
-            f"  {counted(item.same, 'decision')} before it {'is' if item.same == 1 else 'are'} the same, "
-            f"{item.behind} behind it {'is' if item.behind == 1 else 'are'} hypothetical{known}"
-        )
-    flips = sum(item.flip is not None for item in found)
+        print(f"{paint(item.flip.kind, 'yellow')}  {escape_terminal(item.run, 200)}")
+        for words in difference_words(item):
+            print(f"  {escape_terminal(words, 500)}")
+    flips = sum(item.flip is not None for item in results)
     print(
-        f"replay: {flips} of {counted(len(found), 'run')} would have gone another way under {policy.version}"
+        f"replay: {flips} of {counted(len(results), 'run')} would have gone another way under {policy.version}"
     )
-    return 0 if all(item.is_same for item in found) else 1
+    return 0 if all(item.is_same for item in results) else 1

@@ -34,6 +34,12 @@ def path_given(text: str) -> str:
     return text
 
 
+def add_files(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    """Add an option that names a file and may be repeated, such as `--overlay`."""
+    parser.add_argument(name, action="append", default=[], type=path_given, metavar="FILE", help=text)
+
+
+OVERLAY_HELP: Final = "merge over it; may be repeated"
 RUN_HELP: Final = "folder of a run; runs/ may be left out"
 
 
@@ -62,13 +68,13 @@ def root_of(options: argparse.Namespace, *, own: bool = False) -> Path:
         if not (root / "policy").is_dir():
             raise InputError("holds no policy/ folder", file=options.root, remedy="give the project's root")
         return root
-    found = project_root(Path.cwd())
-    if found is None and own:
+    nearest = project_root(Path.cwd())
+    if nearest is None and own:
         raise InputError(
             "this is not a project: neither this folder nor one above it holds policy/",
             remedy="go to one, or give --root DIR",
         )
-    return found or shipped(".")
+    return nearest or shipped(".")
 
 
 def escaped_path(path: Path) -> str:
@@ -99,9 +105,9 @@ def run_folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
     from ...evidence.checking.check import runs_below
     from ...evidence.files.manifest import FILES
 
-    here = Path.cwd()
-    if options.root is None and not in_project() and (here / "runs").is_dir():
-        root = here
+    current = Path.cwd()
+    if options.root is None and not in_project() and (current / "runs").is_dir():
+        root = current
     else:
         root = root_of(options, own=not options.runs)
     options.runs = [str(run_named(options, name)) for name in options.runs]
@@ -130,8 +136,8 @@ def run_named(options: argparse.Namespace, name: str) -> Path:
     """
     from ...runtime.formats.shipped_files import project_root
 
-    here = Path.cwd()
-    roots = [Path(), project_root(here)] if options.root is None else [Path(options.root)]
+    current = Path.cwd()
+    roots = [Path(), project_root(current)] if options.root is None else [Path(options.root)]
     for place in [Path(), *(root / part for root in roots if root is not None for part in ("", "runs"))]:
         if name and any(os.path.isdir(f"{place / name}{end}") for end in ("", ".partial", ".old")):
             return place / name
@@ -147,7 +153,7 @@ def load_policies(options: argparse.Namespace, files: Sequence[str]) -> list[Any
     return [(path, Policy.load(path, options.overlay, root=root)) for path in paths]
 
 
-def write_file(place: Path, text: str, *, ours: bytes, what: str) -> None:
+def write_file(place: Path, text: str, *, ours: bytes, kind: str) -> None:
     """Write what a person asked for: a file whole at once, a device or a pipe as it comes.
 
     A file that is there is replaced where it is empty or holds `ours` in its first 400 bytes; `what` names
@@ -161,9 +167,9 @@ def write_file(place: Path, text: str, *, ours: bytes, what: str) -> None:
                 with target.open("wb") as stream:
                     stream.write(data)
                 return
-            there = read_plain(target, _HEAD)[:_HEAD]
-            if there and ours not in there:
-                raise OutputError(f"{place}: already exists and is not a {what}; name a new file")
+            head = read_plain(target, _HEAD)[:_HEAD]
+            if head and ours not in head:
+                raise OutputError(f"{place}: already exists and is not a {kind}; name a new file")
         with _beside(target, data) as fresh:
             fresh.replace(target)
     except (OSError, ValueError, RuntimeError) as error:

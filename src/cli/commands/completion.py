@@ -88,9 +88,9 @@ def _next(before: Sequence[str], last: str) -> Iterable[str]:
     options = {text: action for action in actions for text in action.option_strings}
     if last.startswith("-"):
         return options
-    asked = options.get(before[-1])
-    if asked is not None and asked.nargs != 0:
-        return map(str, asked.choices or ())
+    option = options.get(before[-1])
+    if option is not None and option.nargs != 0:
+        return map(str, option.choices or ())
     arguments = [action for action in actions if not action.option_strings]
     if any(action.metavar == "RUN" for action in arguments):
         return _runs()

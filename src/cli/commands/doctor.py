@@ -86,16 +86,18 @@ def _packages() -> Iterator[Finding]:
         remedy = f"pip install '{text}'" if problem else ""
         yield Finding(text, "broken" if problem else "ok", problem or version, remedy)
     for extra, texts in sorted(extras.items()):
-        found = [_installed(text) for text in texts]
-        problems = "; ".join(f"{text}: {why}" for text, (_, why) in zip(texts, found, strict=True) if why)
-        there = ", ".join(f"{_name(text)} {version}" for text, (version, _) in zip(texts, found, strict=True))
+        installed = [_installed(text) for text in texts]
+        problems = "; ".join(f"{text}: {why}" for text, (_, why) in zip(texts, installed, strict=True) if why)
+        versions = ", ".join(
+            f"{_name(text)} {version}" for text, (version, _) in zip(texts, installed, strict=True)
+        )
         remedy = f"pip install 'tachograph[{extra}]'" if problems else ""
-        yield Finding(f"extra {extra}", "missing" if problems else "ok", problems or there, remedy)
+        yield Finding(f"extra {extra}", "missing" if problems else "ok", problems or versions, remedy)
 
 
 def _name(requirement: str) -> str:
-    found = re.match(r"[\w.-]+", requirement)
-    return found[0] if found else requirement
+    match = re.match(r"[\w.-]+", requirement)
+    return match[0] if match else requirement
 
 
 def _installed(requirement: str) -> tuple[str, str]:
@@ -113,8 +115,8 @@ def _installed(requirement: str) -> tuple[str, str]:
 
 
 def _numbers(version: str) -> list[int]:
-    found = re.match(r"\d+(?:\.\d+)*", version)
-    numbers = [int(part) for part in found[0].split(".")] if found else []
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    numbers = [int(part) for part in match[0].split(".")] if match else []
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return numbers

@@ -31,17 +31,17 @@ def init(options: argparse.Namespace) -> int:
     begun = begin(folder, __version__)
     if options.json:
         kinds = {"created": begun.created, "kept": begun.kept, "runs": begun.runs}
-        data = {kind: [place for place, _ in found] for kind, found in kinds.items()}
+        data = {kind: [place for place, _ in places] for kind, places in kinds.items()}
         print(json.dumps({"folder": str(folder), **data}, sort_keys=True))
         return 0
     paint = painter(sys.stdout, options.no_color)
     wide = max(len(place) for place, _ in (*begun.created, *begun.kept, *begun.runs))
-    for word, colour, found in (
+    for word, colour, places in (
         ("created", "green", begun.created),
         ("recorded", "green", begun.runs),
         ("kept", "yellow", begun.kept),
     ):
-        for place, words in found:
+        for place, words in places:
             print(
                 f"{paint(f'{word:<9}', colour)} {escape_terminal(f'{place:<{wide}}', 200)}  "
                 f"{escape_terminal(words, 200)}"

@@ -11,23 +11,35 @@ from typing import Any
 from ...fail.errors import InputError, RecordError
 from ...runtime.formats.escape import escape_terminal
 from ..console import painter
-from .common import Verb, near, root_of
+from .common import Verb, near, path_given, root_of
 
-_HEADS = ("run", "ending", "steps", "model", "when")
+_HEADS = ("run", "ending", "mode", "steps", "model", "when")
 
 
 def add(commands: Any, verb: Verb) -> None:
     """Add the command ls."""
-    verb(commands, "ls", ls)
+    parser = verb(commands, "ls", ls)
+    parser.add_argument(
+        "runs",
+        nargs="?",
+        type=path_given,
+        metavar="FOLDER",
+        help="folder with runs below it (the project's runs/)",
+    )
 
 
 def ls(options: argparse.Namespace) -> int:
-    """List the project's recorded runs; exit code 1 where one cannot be read."""
+    """List the recorded runs of the project or below a folder; exit code 1 where one cannot be read."""
     from ...views.site import runs_in
 
-    here = Path.cwd()
-    root = here if options.root is None and (here / "runs").is_dir() else root_of(options, own=True)
-    rows = [_row(folder, root / "runs") for folder in runs_in(root / "runs")]
+    current = Path.cwd()
+    if options.runs is not None:
+        runs = Path(options.runs)
+    elif options.root is None and (current / "runs").is_dir():
+        runs = current / "runs"
+    else:
+        runs = root_of(options, own=True) / "runs"
+    rows = [_row(folder, runs) for folder in runs_in(runs)]
     if options.json:
         print(json.dumps(rows, sort_keys=True))
     else:
@@ -39,17 +51,17 @@ def _row(folder: Path, runs: Path) -> dict[str, Any]:
     """Return what stands in the list of one run; `problem` says why it cannot be read, else None."""
     from ...runtime.journal.ledger import read
 
-    name = folder.relative_to(runs).as_posix()
+    name = folder.name if folder == runs else folder.relative_to(runs).as_posix()
     row: dict[str, Any] = {"run": name, "folder": near(folder), **dict.fromkeys(_HEADS[1:]), "problem": None}
     if folder.suffix == ".partial":
         return {**row, "run": name.removesuffix(".partial"), "ending": "unfinished"}
     try:
         first, *_, last = read((folder / "state.jsonl").read_bytes(), row["folder"])
         start = first["clock"]["start"] if first["clock"]["kind"] == "system" else None
-        mode = last["failure_mode"]
         return {
             **row,
-            "ending": last["terminal_reason"] if mode is None else mode,
+            "ending": last["terminal_reason"],
+            "mode": last["failure_mode"],
             "steps": last["totals"]["steps"],
             "model": f"{first['model']['provider']}/{first['model']['name']}",
             "when": start,
@@ -68,7 +80,7 @@ def _print_table(rows: list[dict[str, Any]], no_color: bool) -> None:
     lines: list[tuple[str, ...]] = [_HEADS]
     for row in rows:
         when = (row["when"] or "")[:19].replace("T", " ")
-        texts = [row["run"], row["ending"], row["steps"], row["model"], when]
+        texts = [row["run"], row["ending"], row["mode"], row["steps"], row["model"], when]
         lines.append(tuple(escape_terminal("" if text is None else str(text), 60) for text in texts))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for number, line in enumerate(lines):

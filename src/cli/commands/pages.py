@@ -33,15 +33,15 @@ def site(options: argparse.Namespace) -> int:
     root = Path(options.root) if options.root is not None else None
     stream = None if options.json else sys.stderr
     with Ticker(stream, "site", len(runs_in(runs)), "unreadable", lambda entry: bool(entry.why)) as ticker:
-        made = write_site(runs, Path(options.out), root=root, tell=ticker)
+        written = write_site(runs, Path(options.out), root=root, tell=ticker)
     if options.json:
-        data = {"out": options.out, "pages": made.pages, "unreadable": made.unreadable}
+        data = {"out": options.out, "pages": written.pages, "unreadable": written.unreadable}
         print(json.dumps(data, sort_keys=True))
-        return 1 if made.unreadable else 0
-    for why in made.unreadable.values():
+        return 1 if written.unreadable else 0
+    for why in written.unreadable.values():
         print(f"unreadable  {escape_terminal(why, 400)}")
-    print(f"site      {escaped_path(Path(options.out))}/index.html over {len(made.pages)} runs")
-    return 1 if made.unreadable else 0
+    print(f"site      {escaped_path(Path(options.out))}/index.html over {len(written.pages)} runs")
+    return 1 if written.unreadable else 0
 
 
 def show_page(options: argparse.Namespace, runs: Sequence[Path]) -> int:
@@ -52,12 +52,12 @@ def show_page(options: argparse.Namespace, runs: Sequence[Path]) -> int:
     from ...views.page import run_page
 
     root = Path(options.root) if options.root is not None else None
-    found = [run_of(folder, root) for folder in runs]
-    both = compared(*found) if len(found) == 2 else None
-    page = run_page(found[0]) if both is None else compare_page(both)
-    write_file(Path(options.html), page, ours=MARK.encode(), what="page of ours")
+    loaded = [run_of(folder, root) for folder in runs]
+    both = compared(*loaded) if len(loaded) == 2 else None
+    page = run_page(loaded[0]) if both is None else compare_page(both)
+    write_file(Path(options.html), page, ours=MARK.encode(), kind="page of ours")
     if options.json:
-        print(json.dumps({"html": options.html, "runs": [run.name for run in found]}, sort_keys=True))
+        print(json.dumps({"html": options.html, "runs": [run.name for run in loaded]}, sort_keys=True))
     else:
         print(f"page      {escaped_path(Path(options.html))}")
     return 0 if both is None or both.first is None else 1

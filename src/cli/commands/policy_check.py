@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from ..console import painter
-from .common import Verb, escaped_path, load_policies, near, path_given, root_of
+from .common import OVERLAY_HELP, Verb, add_files, escaped_path, load_policies, near, path_given, root_of
 
 
 def add(kinds: Any, verb: Verb) -> None:
@@ -24,40 +24,29 @@ def add(kinds: Any, verb: Verb) -> None:
     parser.add_argument(
         "--policy", type=path_given, metavar="FILE", help="policy file (default: policy/v1.yaml)"
     )
-    _overlays(parser)
+    add_files(parser, "--overlay", OVERLAY_HELP)
 
 
 def _files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", nargs="*", type=path_given, metavar="FILE", help="policy file (default: policy/v1.yaml)"
     )
-    _overlays(parser)
-
-
-def _overlays(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--overlay",
-        action="append",
-        default=[],
-        type=path_given,
-        metavar="FILE",
-        help="merge over it; may be repeated",
-    )
+    add_files(parser, "--overlay", OVERLAY_HELP)
 
 
 def policy_check(options: argparse.Namespace) -> int:
     """Load policies and say what they hold."""
     from ...evidence.checking.drift import counted
     from ...runtime.policy.consistency import check_uses
-    from ...runtime.tools.loader import load_named
+    from ...runtime.tools.loader import load_named, names_in
 
     loaded = load_policies(options, options.files)
     folder = root_of(options) / "tools"
-    names = {path.stem for path in folder.glob("*.py")}
+    names = names_in(folder)
     for _, policy in loaded:
         if names:
             policy.check_tools(names)
-            check_uses(policy, [load_named(name, folder) for name in sorted(names)])
+            check_uses(policy, [load_named(name, folder) for name in names])
     if options.json:
         print(json.dumps({near(path): policy.version for path, policy in loaded}, sort_keys=True))
         return 0
@@ -88,17 +77,19 @@ def policy_decide(options: argparse.Namespace) -> int:
     from ...runtime.policy.explain import explain
 
     ((_, policy),) = load_policies(options, [options.policy] if options.policy is not None else [])
-    asked = read_file(options.call, policy, root_of(options))
-    found, why = explain(*asked), None
+    request = read_file(options.call, policy, root_of(options))
+    explained, why = explain(*request), None
     reasons: list[str] = []
     paint = painter(sys.stdout, options.no_color)
-    if found.decision.decision != "allow":  # what explains a refusal takes long to import
+    if explained.decision.decision != "allow":  # what explains a refusal takes long to import
         from ...review.remedy.explain_denial import explain_decided_call, text_lines
 
-        why = explain_decided_call(*asked, root_of(options))
+        why = explain_decided_call(*request, root_of(options))
         reasons = [] if why is None else ["", *text_lines(why, paint)]
     if options.json:
-        print(json.dumps({**found.to_dict(), "why": None if why is None else why.to_dict()}, sort_keys=True))
+        print(
+            json.dumps({**explained.to_dict(), "why": None if why is None else why.to_dict()}, sort_keys=True)
+        )
     else:
-        print("\n".join([text_of(found, paint), *reasons]))
-    return 0 if found.decision.decision == "allow" else 1
+        print("\n".join([text_of(explained, paint), *reasons]))
+    return 0 if explained.decision.decision == "allow" else 1

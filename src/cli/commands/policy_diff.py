@@ -7,13 +7,12 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...fail.errors import InputError
 from ..console import painter, width_of
-from .common import Verb, path_given, root_of
+from .common import Verb, add_files, path_given, root_of
 
 Result = TypeVar("Result")
 
@@ -57,9 +56,8 @@ def add(kinds: Any, verb: Verb) -> None:
         "old", type=path_given, metavar="OLD", help="policy file, or as git has it: HEAD:policy/v1.yaml"
     )
     parser.add_argument("new", type=path_given, metavar="NEW", help="policy file, or as git has it")
-    for name, what in (("--overlay", "NEW"), ("--old-overlay", "OLD")):
-        text = f"merge over {what}; may be repeated"
-        parser.add_argument(name, action="append", default=[], type=path_given, metavar="FILE", help=text)
+    for name, side in (("--overlay", "NEW"), ("--old-overlay", "OLD")):
+        add_files(parser, name, f"merge over {side}; may be repeated")
     text = "recorded runs to ask too: a run, or a folder such as runs/; may be repeated"
     parser.add_argument("--runs", action="append", default=[], type=path_given, metavar="DIR", help=text)
     parser.add_argument("--markdown", action="store_true", help="print a comment for a pull request")
@@ -68,6 +66,8 @@ def add(kinds: Any, verb: Verb) -> None:
 
 def policy_diff(options: argparse.Namespace) -> int:
     """Say what a change of policy does: 0 if nothing is widened, 1 if something is or that cannot be told."""
+    from dataclasses import replace  # here, since commands that make no plan start without it
+
     from ...evidence.checking.workers import Ticker
     from ...review.plan.markdown import markdown_of
     from ...review.plan.plan import ask_runs, compare_sides, runs_in

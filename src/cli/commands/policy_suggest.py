@@ -41,18 +41,18 @@ def policy_suggest(options: argparse.Namespace) -> int:
     if options.policy is not None:
         base = root_of(options)
         policy = Policy.load(options.policy, root=base)
-        found = suggest_edits(run, policy, root=root)
-        text = _edits(found, Path(options.policy), policy)
+        suggestion = suggest_edits(run, policy, root=root)
+        text = _edits(suggestion, Path(options.policy), policy)
     else:
-        found = suggest(run, root=root)
-        text = found.text
+        suggestion = suggest(run, root=root)
+        text = suggestion.text
     if out is not None:
         write_new(out, text)
     if options.json:
-        print(json.dumps({**found.to_dict(), "text": text}, sort_keys=True))
+        print(json.dumps({**suggestion.to_dict(), "text": text}, sort_keys=True))
     elif out is None:
         print(text, end="")
-    return 0 if found.proof.is_complete else 1
+    return 0 if suggestion.proof.is_complete else 1
 
 
 def _new_file(options: argparse.Namespace) -> Path | None:
@@ -73,24 +73,31 @@ def _new_file(options: argparse.Namespace) -> Path | None:
     return out
 
 
-def _edits(found: Suggestion, file: Path, policy: Policy) -> str:
+def _edits(suggestion: Suggestion, file: Path, policy: Policy) -> str:
     """Return the edits as a diff of the file, explained in lines that patch programs skip."""
     from ...review.remedy.edits import apply
     from ...review.suggest.policy_writer import comment_lines
     from ...review.suggest.text_edits import diff, edited_text
     from ...runtime.formats.escape import escape_terminal
 
-    edits = found.edits or ()
-    said = [f"run: {found.run_id} ({found.run})", *found.proof.sentences(), *found.notes]
-    said += [f"for {text}" for text in found.widened]
-    said += [f"cannot be allowed: step {step} {what}: {why}" for step, _, what, why in found.proof.refused]
+    edits = suggestion.edits or ()
+    paragraphs = [
+        f"run: {suggestion.run_id} ({suggestion.run})",
+        *suggestion.proof.sentences(),
+        *suggestion.notes,
+    ]
+    paragraphs += [f"for {text}" for text in suggestion.widened]
+    paragraphs += [
+        f"cannot be allowed: step {step} {subject}: {why}"
+        for step, _, subject, why in suggestion.proof.refused
+    ]
     if not edits:
-        said.append(f"no edit {'is needed' if found.proof.is_complete else 'changes that'}")
+        paragraphs.append(f"no edit {'is needed' if suggestion.proof.is_complete else 'changes that'}")
     before = file.read_text(encoding="utf-8")
     after = edited_text(before, edits, apply(policy, edits).data)
     if after is None:
-        said += [f"edit: {item.text}" for item in edits]
+        paragraphs += [f"edit: {item.text}" for item in edits]
         if importlib.util.find_spec("ruamel") is None:
-            said.append("to see a diff of the file, run: pip install 'tachograph[desk]'")
-    head = "".join(f"{line}\n" for line in comment_lines(said))
+            paragraphs.append("to see a diff of the file, run: pip install 'tachograph[desk]'")
+    head = "".join(f"{line}\n" for line in comment_lines(paragraphs))
     return head if after is None else head + diff(before, after, escape_terminal(policy.files[0][0]))

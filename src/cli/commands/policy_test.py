@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...fail.errors import InputError
 from ...runtime.formats.escape import escape_terminal
 from ..console import Paint, painter, width_of
-from .common import Verb, path_given, root_of, write_file
+from .common import OVERLAY_HELP, Verb, add_files, path_given, root_of, write_file
 from .policy_diff import add_jobs
 
 if TYPE_CHECKING:
@@ -22,24 +22,10 @@ if TYPE_CHECKING:
 def add(kinds: Any, verb: Verb) -> None:
     """Add the commands of this module, which stand below `policy`."""
     parser = verb(kinds, "policy test", policy_test)
-    parser.add_argument(
-        "files",
-        nargs="*",
-        type=path_given,
-        metavar="FILE",
-        help="policy tests (default: policy/tests/*.yaml)",
-    )
-    _policy(parser)
+    _tests_and_policy(parser)
     parser.add_argument("--junit", type=path_given, metavar="FILE", help="write the results as JUnit XML too")
     parser = verb(kinds, "policy coverage", policy_coverage)
-    parser.add_argument(
-        "files",
-        nargs="*",
-        type=path_given,
-        metavar="FILE",
-        help="policy tests (default: policy/tests/*.yaml)",
-    )
-    _policy(parser)
+    _tests_and_policy(parser)
     parser.add_argument(
         "--runs",
         type=path_given,
@@ -52,21 +38,12 @@ def add(kinds: Any, verb: Verb) -> None:
     add_jobs(parser)
 
 
-def _policy(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--policy",
-        type=path_given,
-        metavar="FILE",
-        help="in place of the policy file that the tests name",
-    )
-    parser.add_argument(
-        "--overlay",
-        action="append",
-        default=[],
-        type=path_given,
-        metavar="FILE",
-        help="merge over it; may be repeated",
-    )
+def _tests_and_policy(parser: argparse.ArgumentParser) -> None:
+    text = "policy tests (default: policy/tests/*.yaml)"
+    parser.add_argument("files", nargs="*", type=path_given, metavar="FILE", help=text)
+    text = "in place of the policy file that the tests name"
+    parser.add_argument("--policy", type=path_given, metavar="FILE", help=text)
+    add_files(parser, "--overlay", OVERLAY_HELP)
 
 
 def _percent(text: str) -> float:
@@ -103,9 +80,9 @@ def policy_test(options: argparse.Namespace) -> int:
     failed = sum(not result.ok for result in results)
     if options.junit is not None:
         document = junit([(suite.file, some) for suite, _, some in ran])
-        write_file(Path(options.junit), document, ours=HEAD.encode(), what="report of ours")
+        write_file(Path(options.junit), document, ours=HEAD.encode(), kind="report of ours")
     if options.json:
-        told = [
+        documents = [
             {
                 "file": suite.file,
                 "policy": {"version": policy.version, "files": [path for path, _ in policy.files]},
@@ -113,7 +90,7 @@ def policy_test(options: argparse.Namespace) -> int:
             }
             for suite, policy, some in ran
         ]
-        print(json.dumps({"failed": failed, "files": told, "tests": len(results)}, sort_keys=True))
+        print(json.dumps({"failed": failed, "files": documents, "tests": len(results)}, sort_keys=True))
         return 1 if failed else 0
     paint = painter(sys.stdout, options.no_color)
     wide = width_of(sys.stdout) - 8 if sys.stdout.isatty() else 400
@@ -138,7 +115,7 @@ def policy_coverage(options: argparse.Namespace) -> int:
         raise InputError("there is no such folder", file=options.runs, remedy="name a folder of runs")
     refuse_unreadable(runs)  # what is not seen notices nothing, and is not said to
     progress = _Progress()
-    found = cover(
+    coverage = cover(
         root,
         _test_files(options, root),
         runs,
@@ -149,32 +126,31 @@ def policy_coverage(options: argparse.Namespace) -> int:
     )
     progress.clear()
     if options.json:
-        print(json.dumps(found.to_dict(), sort_keys=True))
+        print(json.dumps(coverage.to_dict(), sort_keys=True))
     else:
-        _tell_coverage(found, painter(sys.stdout, options.no_color))
-    return 0 if found.percent >= options.min else 1
+        _tell_coverage(coverage, painter(sys.stdout, options.no_color))
+    return 0 if coverage.percent >= options.min else 1
 
 
-def _tell_coverage(found: Coverage, paint: Paint) -> None:
+def _tell_coverage(coverage: Coverage, paint: Paint) -> None:
     from ...review.testing.coverage import EQUIVALENT, INVALID, UNGUARDED, as_yaml
 
-    for run, why in found.aside:
+    for run, why in coverage.aside:
         print(escape_terminal(f"not counted: {run}: {why}", 400), file=sys.stderr)
-    for verdict in found.of(UNGUARDED):
-        print(
-            f"{paint('unguarded', 'red')}  {escape_terminal(f'{verdict.file}:{verdict.line}  {verdict.what}', 400)}"
-        )
+    for verdict in coverage.of(UNGUARDED):
+        change = escape_terminal(f"{verdict.file}:{verdict.line}  {verdict.description}", 400)
+        print(f"{paint('unguarded', 'red')}  {change}")
         if verdict.suggestion is None:
             print("    # no single question shows it")
             continue
         print(f"    # policy: {escape_terminal(json.dumps(verdict.policy), 400)}")
         for line in as_yaml(verdict.suggestion):
             print(f"    {escape_terminal(line, 4000)}")
-    none, broken = len(found.of(EQUIVALENT)), len(found.of(INVALID))
+    none, broken = len(coverage.of(EQUIVALENT)), len(coverage.of(INVALID))
     print(f"not counted: {none} changes alter nothing, {broken} give no policy")
     print(
-        f"coverage: {found.noticed} of {found.counted} changes are noticed ({int(found.percent)} %) "
-        f"by {found.tests} tests and {found.runs} runs"
+        f"coverage: {coverage.noticed} of {coverage.counted} changes are noticed ({int(coverage.percent)} %) "
+        f"by {coverage.tests} tests and {coverage.runs} runs"
     )
 
 

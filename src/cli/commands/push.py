@@ -121,17 +121,17 @@ def _sum_up(options: argparse.Namespace, sent: list[dict[str, Any]], sender: Any
 @contextmanager
 def _progress(total: int, as_json: bool) -> Iterator[Any]:
     """Show a counter on standard error: at a terminal only, where no other output shows progress."""
-    wanted = sys.stderr.isatty() and total > 2 and (as_json or not sys.stdout.isatty())
+    is_shown = sys.stderr.isatty() and total > 2 and (as_json or not sys.stdout.isatty())
     done = 0
 
     def step() -> None:
         nonlocal done
         done += 1
-        if wanted:
+        if is_shown:
             print(f"\rpush: step {done} of {total}", end="", file=sys.stderr, flush=True)
 
     try:
         yield step
     finally:
-        if wanted:
+        if is_shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

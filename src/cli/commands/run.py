@@ -7,11 +7,11 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import InputError
+from ...light_dataclasses import replace
 from ...runtime.core.redaction import Redactor
 from ...runtime.formats.canonical_json import NotJson, freeze
 from ...runtime.formats.escape import escape_terminal
@@ -58,9 +58,9 @@ def add(commands: Any, verb: Verb) -> None:
     parser.add_argument(
         "run", type=path_given, metavar="RUN", help="folder of the run, with or without runs/ and .partial"
     )
-    for word, said in (("--done", "has taken place"), ("--not-done", "has not taken place")):
+    for word, text in (("--done", "has taken place"), ("--not-done", "has not taken place")):
         parser.add_argument(
-            word, action="append", default=[], metavar="CALL", help=f"the call in doubt {said}"
+            word, action="append", default=[], metavar="CALL", help=f"the call in doubt {text}"
         )
     parser.add_argument(
         "--approve",
@@ -190,8 +190,8 @@ def _approver(options: argparse.Namespace, policy: Any, way: str | None) -> Any:
     if options.approve in (None, "ask"):
         return Terminal(policy, painter(sys.stderr, options.no_color))
 
-    def tell(path: Path, asked: Any) -> None:
-        words = f"a person is asked in {escape_terminal(str(path), 400)} (for {asked.timeout_s} s)"
+    def tell(path: Path, question: Any) -> None:
+        words = f"a person is asked in {escape_terminal(str(path), 400)} (for {question.timeout_s} s)"
         print(f"tachograph: {words}; answer with `tachograph approve`", file=sys.stderr, flush=True)
 
     return ByFile(options.approve, tell=tell)
@@ -236,7 +236,7 @@ def _model(options: argparse.Namespace, spec: str | None, progress: Progress | N
 
 
 def _option(text: str) -> tuple[str, Any]:
-    """`KEY=JSON`; what is no JSON is taken as text."""
+    """Read `KEY=JSON`; a value that is not JSON is taken as text."""
     key, mark, value = text.partition("=")
     if not key or not mark:
         raise InputError(

@@ -97,11 +97,11 @@ def explain(options: argparse.Namespace) -> int:
     from ...review.remedy.explain_denial import add_explanations
 
     paint = painter(sys.stdout, options.no_color)
-    found = explain_run(run_named(options, options.run), root=_root(options))
-    add_explanations(found, options.step, paint)
+    explained = explain_run(run_named(options, options.run), root=_root(options))
+    add_explanations(explained, options.step, paint)
     if options.json:
-        print(json.dumps(as_data(found, options.step), sort_keys=True))
+        print(json.dumps(as_data(explained, options.step), sort_keys=True))
     else:
         width = width_of(sys.stdout) if sys.stdout.isatty() else None
-        print(as_text(found, options.step, paint, width))
+        print(as_text(explained, options.step, paint, width))
     return 0

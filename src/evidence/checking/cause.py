@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from ...light_dataclasses import dataclass
 from ...runtime.core.lines import Line
 from ...runtime.formats.escape import escape_terminal
 from ..files.json_diff import CLASSES

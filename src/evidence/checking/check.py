@@ -10,10 +10,10 @@ import contextlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ...fail.errors import Cancelled, InputError, OutputError
+from ...light_dataclasses import replace
 from ...runtime.core.effects import Answer, AskHuman, Outcome
 from ...runtime.core.lines import Line
 from ...runtime.driver.ports import Approve

@@ -11,10 +11,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from typing import Any, Final
 
+from ...light_dataclasses import dataclass, field
 from ...runtime.core.lines import Line
 from ...runtime.formats.escape import escape_terminal, truncate
 from ..files.json_diff import ABSENT, CLASSES, differences

@@ -10,11 +10,11 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from ...fail.errors import InputError, OutputError, ReplayError
+from ...light_dataclasses import replace
 from ...runtime.agent import Agent
 from ...runtime.core.effects import Effect, Invoke, Outcome
 from ...runtime.core.lines import Line

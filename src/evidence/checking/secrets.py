@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from ...fail.errors import system_reason
 from ...runtime.core.redaction import PATTERNS
 from ...runtime.formats.lazy_pattern import lazy_pattern
 from ..recording.recorded import relative_name
@@ -30,17 +31,25 @@ _BLOCK: Final = lazy_pattern(r"[A-Za-z0-9+/]{40}")
 
 
 def leaks(places: Iterable[Path], root: Path) -> list[str]:
-    """Return one line for each secret in files, or in the files below folders; no line shows the secret."""
+    """Return one line for each secret in files, or in the files below folders; no line shows the secret.
+
+    A file that cannot be read gets a line too, since it may hold one.
+    """
     files = list(_files(places))
     by_file = each(partial(_leaks_in, root=root), files, jobs=None if len(files) >= _MANY else 1)
     return [line for lines in by_file for line in lines]
 
 
 def _leaks_in(file: Path, root: Path) -> list[str]:
+    name = relative_name(file, root)
+    try:
+        text = file.read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        return [f"{name}: cannot be searched for secrets ({system_reason(error)}); check its permission"]
     return [
-        f"{relative_name(file, root)}: line {line} holds what looks like a secret ({kind}); revoke it, take "
+        f"{name}: line {line} holds what looks like a secret ({kind}); revoke it, take "
         "it out of where it came from, or name its kind in the policy's redact, and record the run again"
-        for line, kind in secrets_in(file.read_bytes().decode("utf-8", "replace"))
+        for line, kind in secrets_in(text)
     ]
 
 

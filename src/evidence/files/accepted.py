@@ -15,11 +15,11 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ...fail.errors import OutputError
+from ...fail.errors import OutputError, system_reason
+from ...light_dataclasses import dataclass, field
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ..files import manifest as manifests
@@ -120,7 +120,7 @@ def history(root: Path) -> History:
     except FileNotFoundError:
         return accepted
     except OSError as error:
-        accepted.wrong.append(f"{ACCEPTED}: cannot be read ({type(error).__name__}); check its permission")
+        accepted.wrong.append(f"{ACCEPTED}: cannot be read ({system_reason(error)}); check its permission")
         return accepted
     *lines, rest = text.split(b"\n")
     for number, line in enumerate(lines, start=1):
@@ -197,5 +197,5 @@ def append(root: Path, entries: Sequence[Line]) -> None:
             os.close(fd)
     except OSError as error:
         raise OutputError(
-            f"{ACCEPTED}: cannot be written to ({type(error).__name__}); make room, then add these lines: {text!r}"
+            f"{ACCEPTED}: cannot be written to ({system_reason(error)}); make room, then add these lines: {text!r}"
         ) from error

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Self
 
-from ...fail.errors import OutputError
+from ...fail.errors import OutputError, system_reason
 from ...runtime.formats.canonical_json import digest
 from ...runtime.journal.journal import JOURNAL
 from . import manifest as manifests
@@ -54,7 +54,7 @@ class Folder:
             for path in self._made:
                 _sync(path.parent)  # a new folder is an entry in the one above
             if self.out.exists() and not self.out.is_dir():
-                raise OutputError(f"{self.shown}: is no folder; name another place for the run")
+                raise OutputError(f"{self.shown}: is not a folder; name another place for the run")
             self._refuse_foreign(self.out, f"{self.shown}", (*manifests.FILES, manifests.SEAL))
             self._refuse_foreign(self.partial, f"{self.shown}.partial", (*manifests.FILES, JOURNAL, MOUNTS))
             self._tidy()
@@ -75,7 +75,7 @@ class Folder:
         except OSError as error:
             self._leave(keep=self._resume)  # its journal is all there is of an unfinished run
             raise OutputError(
-                f"{self.shown}: cannot be written to ({type(error).__name__}); check the folder and its permission"
+                f"{self.shown}: cannot be written to ({system_reason(error)}); check the folder and its permission"
             ) from error
         except OutputError:
             self._leave(keep=True)
@@ -106,7 +106,9 @@ class Folder:
 
     def _refuse_foreign(self, folder: Path, shown: str, known: tuple[str, ...]) -> None:
         if folder.is_dir() and any(path.name not in known for path in folder.iterdir()):
-            raise OutputError(f"{shown}: holds files that are no run's; name a new folder or clear it")
+            raise OutputError(
+                f"{shown}: holds files that do not belong to a run; name a new folder or clear it"
+            )
 
     def _tidy(self) -> None:
         """Complete a finish that was cut off between its two renames, or after them."""
@@ -223,9 +225,9 @@ def _absolute(out: Path) -> Path:
     try:
         place = out.resolve()
     except (OSError, RuntimeError, ValueError) as error:
-        raise OutputError(f"{out}: is no usable path ({type(error).__name__}); name a folder") from None
+        raise OutputError(f"{out}: is not a usable path ({system_reason(error)}); name a folder") from None
     if not place.name:
-        raise OutputError(f"{out}: is no place for a run; name a folder")
+        raise OutputError(f"{out}: cannot be the folder of a run; name a folder")
     return place
 
 
@@ -289,7 +291,7 @@ def staging_directory(parent: Path, prefix: str) -> Iterator[Path]:
 
 def _clear_stale(parent: Path, prefix: str) -> None:
     for stage in staging_folders(parent, prefix):
-        with contextlib.suppress(OSError):  # its process lives, or it is no folder: not ours to remove
+        with contextlib.suppress(OSError):  # its process lives, or it is not a folder: not ours to remove
             lock = _locked(stage)
             shutil.rmtree(stage, ignore_errors=True)
             os.close(lock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...fail.errors import RecordError
+from ...fail.errors import RecordError, system_reason
 from ...runtime.formats import canonical_json
 from ...runtime.journal import ledger
 from ...tracing.otlp_json import document
@@ -23,21 +23,24 @@ def run_files(folder: Path, name: str) -> dict[str, bytes]:
         present = sorted(folder.iterdir())
     except OSError as error:
         raise RecordError(
-            f"cannot be read ({type(error).__name__})", file=name, remedy="check its permission"
+            f"cannot be read ({system_reason(error)})", file=name, remedy="check its permission"
         ) from None
     for path in present:
         if path.name not in (*FILES, SEAL):
             raise RecordError(
-                f"holds a file that is no run's: {path.name[:80]!r}", file=name, remedy="remove it"
+                f"holds a file that does not belong to a run: {path.name[:80]!r}",
+                file=name,
+                remedy="remove it",
             )
     for file in FILES:
         try:
             out[file] = (folder / file).read_bytes()
         except OSError as error:
+            is_missing = isinstance(error, FileNotFoundError)
             raise RecordError(
-                f"cannot be read ({type(error).__name__})",
+                f"cannot be read ({system_reason(error)})",
                 file=f"{name}/{file}",
-                remedy="record the run again",
+                remedy="record the run again" if is_missing else "check its permission",
             ) from None
     return out
 

@@ -7,7 +7,6 @@ terminal sequence.
 from __future__ import annotations
 
 import re
-import shlex
 from typing import Any, Final
 
 from ...fail.catalog import ENDINGS
@@ -193,6 +192,8 @@ class Report:
         elif model["execution_path"] != "stub":
             again = "A live model said this: `tachograph replay` makes the run again from its own record."
         else:
+            import shlex
+
             command = code_span(f"tachograph run {shlex.quote(task['path'])}", 400)
             again = f"Reproduce it with {command}, prove it with `tachograph check`."
         return [

@@ -23,6 +23,8 @@ from .tally import Tally
 
 # bytes; an unfinished run's files are thrown away, so nothing is gained by writing often
 _BUFFER: Final = 1 << 16
+# steps of a run before a template of their spans is made: it costs as much as it saves in some twelve steps
+_BEFORE_TEMPLATE: Final = 10
 
 
 class _Digested:
@@ -96,7 +98,7 @@ class Writer:
 
     def _step(self, line: Line) -> None:
         assert self._projector is not None and self._templates is not None
-        rendered = self._templates.render(line)
+        rendered = self._templates.render(line) if line["step_index"] > _BEFORE_TEMPLATE else None
         if rendered is None:
             self._spans(self._projector.step(line))
         else:

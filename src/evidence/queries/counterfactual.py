@@ -13,12 +13,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from ...fail.errors import InputError, RecordError, ReplayError
+from ...fail.errors import InputError, RecordError, ReplayError, system_reason
+from ...light_dataclasses import dataclass, replace
 from ...runtime.core.effects import Decided, Effect, Event, Invoke, Outcome, RunEnded
 from ...runtime.core.lines import Line, StepLine
 from ...runtime.driver.driver import drive
@@ -108,7 +108,7 @@ def _open(folder: Path, root: Path | None) -> _Record:
         text = (folder / STATE).read_bytes()
     except OSError as error:
         remedy = "name the folder of one run, such as runs/canonical/v1"
-        raise RecordError(f"cannot be read ({type(error).__name__})", file=place, remedy=remedy) from None
+        raise RecordError(f"cannot be read ({system_reason(error)})", file=place, remedy=remedy) from None
     return _Record(name, base, list(ledger.read(text, place)))
 
 

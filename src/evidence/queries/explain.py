@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ...fail.errors import InputError, RecordError, ReplayError
+from ...light_dataclasses import dataclass, field, replace
 from ...runtime.core.lines import Line
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from ...light_dataclasses import dataclass
 from ...runtime.core.lines import Line
 
 WIDENING: Final = "widening"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from ...fail.errors import RecordError
+from ...fail.errors import RecordError, system_reason
 from ...runtime.core.clock import MS
 from ...runtime.core.lines import Line
 from ...runtime.core.outcome_codec import outcome_to_dict
@@ -33,7 +33,7 @@ def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
         data = (folder / STATE).read_bytes()
     except OSError as error:
         raise RecordError(
-            f"cannot be read ({error.strerror or type(error).__name__})",
+            f"cannot be read ({system_reason(error)})",
             file=name,
             remedy="name the folder of a recorded run",
         ) from None

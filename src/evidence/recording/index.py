@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from ...fail.errors import InputError
+from ...fail.errors import InputError, system_reason
 from ...runtime.formats.canonical_json import digest
 from ..files import accepted
 from ..files.manifest import FILES, MANIFEST, SEAL
@@ -28,7 +28,7 @@ UNFINISHED: Final = (".partial", ".old")
 
 def cannot_be_read(error: OSError) -> InputError:
     """Return the error for a folder or file of runs that cannot be read."""
-    why = error.strerror or type(error).__name__
+    why = system_reason(error)
     return InputError(f"cannot be read ({why})", file=str(error.filename), remedy="check its permission")
 
 

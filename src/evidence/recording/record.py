@@ -7,7 +7,6 @@ equals the one in place, volatile keys aside, leaves it untouched.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,8 +14,17 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from ... import light_dataclasses
 from ...fail.catalog import ENDINGS
-from ...fail.errors import ExpectationError, InputError, Interrupted, OutputError, StoppedBySignal, Suspended
+from ...fail.errors import (
+    ExpectationError,
+    InputError,
+    Interrupted,
+    OutputError,
+    StoppedBySignal,
+    Suspended,
+    system_reason,
+)
 from ...runtime.agent import Agent
 from ...runtime.core.clock import Clock, stopwatch
 from ...runtime.core.lines import Line
@@ -93,7 +101,7 @@ def record(
         ('final_answer', 'At the depot.')
     """
     config = agent.configure_run(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
-    config = dataclasses.replace(config, cancel=cancel, deadline_s=deadline_s, on_signal=on_signal)
+    config = light_dataclasses.replace(config, cancel=cancel, deadline_s=deadline_s, on_signal=on_signal)
     if not replace:
         check_replaceable(Path(out), config.run_id, "replace=True")
     with live_export(otlp) as extra:
@@ -105,7 +113,7 @@ def record(
             raise exit_for(stopped.signum) from stopped
     if result.mode == "interrupted":
         raise exit_for(result.signum)
-    return dataclasses.replace(result, steps=steps_in(Path(out)))
+    return light_dataclasses.replace(result, steps=steps_in(Path(out)))
 
 
 def steps_in(folder: Path) -> StepLines:
@@ -187,7 +195,7 @@ def record_run(
             about = {**package(), "durability": durable}
             durable_run = DurableRun(journal, folder.partial / MOUNTS, about, config.clock, suspends=keeps_on)
             return recorder.make(
-                agent, dataclasses.replace(config, durable_run=durable_run), folder, interrupts
+                agent, light_dataclasses.replace(config, durable_run=durable_run), folder, interrupts
             )
 
 
@@ -196,7 +204,7 @@ def package() -> Line:
     return {"digest": package_digest()}
 
 
-@dataclasses.dataclass(frozen=True)
+@light_dataclasses.dataclass(frozen=True)
 class Recorder:
     """Executes a run and writes its four files.
 
@@ -260,7 +268,7 @@ class Recorder:
         folder.finish()
 
     def _lost(self, error: OSError, folder: Folder, config: RunConfig) -> Exception:
-        why = error.strerror or type(error).__name__
+        why = system_reason(error)
         if config.durable_run is not None:
             return Suspended(
                 f"{folder.shown}: cannot be written ({why}); make room and go on with "

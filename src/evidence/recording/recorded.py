@@ -6,10 +6,10 @@ import contextlib
 import json
 import os
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...fail.errors import InputError, RecordError, ReplayError
+from ...light_dataclasses import dataclass, replace
 from ...runtime.agent import Agent
 from ...runtime.core.lines import Line
 from ...runtime.core.redaction import Redactor

@@ -7,11 +7,11 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import InputError, RecordError, ReplayError, StoppedBySignal
+from ...light_dataclasses import replace
 from ...runtime.agent import Agent
 from ...runtime.core.clock import Clock, SystemClock, VirtualClock
 from ...runtime.core.lines import Line

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...fail.errors import RecordError
+from ...light_dataclasses import dataclass
 from ...runtime.core.lines import Line
 from ...runtime.journal import ledger
 from ...tracing.content import moved, with_content

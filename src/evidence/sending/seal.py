@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from ...fail.errors import InputError, OutputError, RecordError
+from ...fail.errors import InputError, OutputError, RecordError, system_reason
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import read_plain
@@ -78,7 +78,7 @@ def check_seal(folder: Path, key: Path | None, root: Path) -> list[str]:
             [] if key is None else [f"{name}: has no seal; make one with `tachograph seal {name} --key FILE`"]
         )
     except OSError as error:
-        return [f"{name}/{SEAL}: cannot be read ({type(error).__name__})"]
+        return [f"{name}/{SEAL}: cannot be read ({system_reason(error)})"]
     try:
         data = json.loads(text)
         payload = base64.b64decode(data["payload"], validate=True)

@@ -7,14 +7,15 @@ relative to it and must stay inside; recorded paths are relative to it too, with
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ...fail.catalog import ENDINGS
-from ...fail.errors import CorpusError, InputError, TaskError
+from ...fail.errors import CorpusError, InputError, TaskError, system_reason
+from ...light_dataclasses import dataclass, field, replace
 from ...runtime.agent import Agent
 from ...runtime.core.clock import DEFAULT_START, VirtualClock, epoch_ns
 from ...runtime.core.effects import Answer, AskHuman
@@ -33,7 +34,7 @@ from ...runtime.resources.mount_path import parse_path
 from ...runtime.resources.url import Malformed
 from ...runtime.run_config import RunConfig
 from ...runtime.schema.schema_errors import DocumentValidator, did_you_mean, first_problem
-from ...runtime.tools.loader import load_named
+from ...runtime.tools.loader import load_named, names_in
 from ...runtime.workspace.mounts import Host, Mount
 from ...runtime.workspace.workspace import Workspace
 from .faults import fault_injector
@@ -139,7 +140,7 @@ def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
         problem = (
             "no such task file"
             if isinstance(error, FileNotFoundError)
-            else f"unreadable ({type(error).__name__})"
+            else f"cannot be read ({system_reason(error)})"
         )
         raise TaskError(
             problem, file=str(path), remedy="name a file such as tasks/canonical/v1.yaml"
@@ -151,7 +152,15 @@ def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
             file=str(path),
             remedy="move it into a project or give --root",
         )
-    name = relative_to_root(source, base)
+    return _parsed(source, base, relative_to_root(source, base), text)
+
+
+@lru_cache(maxsize=16)
+def _parsed(source: Path, base: Path, name: str, text: bytes) -> Task:
+    """Return the task in the bytes of a file. Raises TaskError.
+
+    Cached, since many runs of one check may come from the same task.
+    """
     try:
         document = load_yaml(text, name, max_bytes=_MAX_BYTES)
     except YamlError as error:
@@ -159,10 +168,21 @@ def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
     mismatch = first_problem(_validator(), document.data, "the task", document.place)
     if mismatch is not None:
         line, column = document.place(mismatch.pointer, mismatch.of_value)
-        raise TaskError(mismatch.message, file=name, line=line, column=column, remedy=mismatch.remedy)
+        message, remedy = mismatch.message, mismatch.remedy
+        if mismatch.pointer == "/id" and isinstance(document.data["id"], str):
+            message = f"id must be KIND-NAME, not {quote_literal(document.data['id'])}"
+            remedy = _id_remedy(source)
+        raise TaskError(message, file=name, line=line, column=column, remedy=remedy)
     task = Task(base, name, canonical_json.digest(text), document.data, document)
     _check_values(task)
     return task
+
+
+def _id_remedy(source: Path) -> str:
+    """Return what to write as the id of a task file: `KIND-NAME` for `tasks/KIND/NAME.yaml`."""
+    expected = f"{source.resolve().parent.name}-{source.stem}"
+    fits = re.match(_validator().schema["properties"]["id"]["pattern"], expected)
+    return f"write {expected}" if fits else "write lower-case letters, digits and '_', such as canonical-v1"
 
 
 @lru_cache(maxsize=1)
@@ -229,6 +249,7 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
     policy_given = policy is not None
     policy = policy or _policy(task)
     folder = task.root / "tools"
+    names = set(names_in(folder, label="tools"))
     tools = []
     for i, name in enumerate(data["tools"]):
         try:
@@ -237,7 +258,6 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
             if error.file == "tools":
                 raise task.error(f"/tools/{i}", error.message, error.remedy) from None
             raise
-    names = {path.stem for path in folder.glob("*.py")} if folder.is_dir() else set()
     policy.check_tools(names | set(data["tools"]))
     mounts = {name: _mount(task, name, policy, policy_given) for name in data.get("mounts", {})}
     hosts = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from ...runtime.core.lines import Line
 from ...runtime.loop.retry import Schedule
 from ...runtime.policy.policy import Policy
 
@@ -19,15 +20,9 @@ class Setting:
     at: str
     note: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Line:
         """Return the setting as JSON data."""
-        return {
-            "name": self.name,
-            "before": self.before,
-            "after": self.after,
-            "at": self.at,
-            "note": self.note,
-        }
+        return asdict(self)
 
 
 def changed_settings(old: Policy, new: Policy, *, asks: bool) -> tuple[Setting, ...]:
@@ -71,9 +66,9 @@ def _retry(old: Policy, new: Policy) -> list[Setting]:
            if before.max_retries and after.max_retries else {}),
     }  # fmt: skip
     return [
-        Setting(f"retry.{name}", was, now, new.at(f"/retry/{name}"))
-        for name, (was, now) in pairs.items()
-        if was != now
+        Setting(f"retry.{name}", old_value, new_value, new.at(f"/retry/{name}"))
+        for name, (old_value, new_value) in pairs.items()
+        if old_value != new_value
     ]
 
 

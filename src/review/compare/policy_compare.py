@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ...evidence.queries.flips import NEEDS_APPROVAL as NEEDS_APPROVAL
 from ...evidence.queries.flips import TIGHTENING as TIGHTENING
 from ...evidence.queries.flips import WIDENING as WIDENING
+from ...runtime.core.lines import Line
 from ...runtime.policy.gate import Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.tools.contract import Tool
@@ -27,22 +27,22 @@ from .widenings import Widening, Widenings
 class Change:
     """An entry of a policy that brings a change, with an event that shows it.
 
-    `kind` is WIDENING, TIGHTENING or NEEDS_APPROVAL, `rule` the rule whose entry it is, `what` one line. `at` is
+    `kind` is WIDENING, TIGHTENING or NEEDS_APPROVAL, `rule` the rule whose entry it is, `description` one line. `at` is
     `file:line`: in NEW for a widening and for an approval, in OLD for what NEW takes away.
     """
 
     kind: str
     rule: str
-    what: str
+    description: str
     at: str
     witness: Witness
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Line:
         """Return the change as JSON data."""
         return {
             "kind": self.kind,
             "rule": self.rule,
-            "what": self.what,
+            "what": self.description,
             "at": self.at,
             "witness": self.witness.to_dict(),
         }
@@ -66,7 +66,7 @@ class Comparison:
         """Whether NEW allows anything that OLD does not."""
         return any(change.kind == WIDENING for change in self.changes)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Line:
         """Return the comparison as JSON data."""
         return {
             "equal": self.equal,
@@ -84,13 +84,13 @@ def compare_policies(old: Policy, new: Policy, tools: Mapping[str, Tool]) -> Com
     before, after = Gate(old, tools), Gate(new, tools)
     wider = Widenings(before, after, widening=True)
     narrower = Widenings(before, after, widening=False)
-    changes = [_change(found, WIDENING) for found in wider.all()]
-    for found in narrower.all():
-        approval = (found.witness.before["decision"], found.witness.after["decision"]) == (
+    changes = [_change(difference, WIDENING) for difference in wider.all()]
+    for difference in narrower.all():
+        approval = (difference.witness.before["decision"], difference.witness.after["decision"]) == (
             "allow",
             "escalate",
         )
-        changes.append(_change(found, NEEDS_APPROVAL if approval else TIGHTENING))
+        changes.append(_change(difference, NEEDS_APPROVAL if approval else TIGHTENING))
     asks = wider.asks_under_both()
     return Comparison(
         tuple(changes),
@@ -99,5 +99,5 @@ def compare_policies(old: Policy, new: Policy, tools: Mapping[str, Tool]) -> Com
     )
 
 
-def _change(found: Widening, kind: str) -> Change:
-    return Change(kind, found.rule, found.what, found.at, found.witness)
+def _change(widening: Widening, kind: str) -> Change:
+    return Change(kind, widening.rule, widening.description, widening.at, widening.witness)

@@ -21,6 +21,7 @@ from ...runtime.resources.mount_path import MAX_PART_BYTES, MAX_PATH_BYTES
 from ...runtime.resources.url import MAX_URL, Target, parse_entry
 from ...runtime.schema.dialect import shape
 from ...runtime.tools.contract import Tool
+from ..queries.witness import Arguments
 from .pattern_samples import pattern_samples
 from .schema_algebra import Path, Schema, at_path, both, canonical, is_empty, judge, less, nodes_at
 from .schema_instances import InstanceGenerator
@@ -54,9 +55,9 @@ class Grants:
             if kinds == {"url"} and least <= MAX_URL:
                 yield from (text for target in self._targets() for text in url_texts(target, least))
             return
-        wanted = ("write",) if "path:write" in kinds else ("read", "write")
+        modes = ("write",) if "path:write" in kinds else ("read", "write")
         for mount in self.policies[0].mounts:
-            if all(policy.mounts.get(mount) in wanted for policy in self.policies):
+            if all(policy.mounts.get(mount) in modes for policy in self.policies):
                 yield from path_texts(mount, least)
 
     def _targets(self) -> Iterator[Target]:
@@ -140,10 +141,10 @@ class ToolReach:
         return Reachable.NO if is_empty(self._limited(self._widest)) else Reachable.UNKNOWN
 
     @cached_property
-    def arguments(self) -> dict[str, Any] | None:
+    def arguments(self) -> Arguments | None:
         """The simplest arguments found that no gate denies; such as fit the whole schema, if there are any."""
-        found = (self._search(with_texts(schema, texts), texts) for schema, texts in self._schemas)
-        return next((arguments for arguments in found if arguments is not None), None)
+        candidates = (self._search(with_texts(schema, texts), texts) for schema, texts in self._schemas)
+        return next((arguments for arguments in candidates if arguments is not None), None)
 
     @cached_property
     def _strict(self) -> bool:
@@ -166,7 +167,7 @@ class ToolReach:
             (s, {path: self._fitting(s, path, self._offers(path)) for path in self._kinds}) for s in schemas
         ]
 
-    def permits(self, arguments: dict[str, Any]) -> bool:
+    def permits(self, arguments: Arguments) -> bool:
         """Return whether no gate denies a first call with these arguments."""
         call = Call("tc_1_0", self.tool.name, freeze(arguments))
         return all(gate.decide(call, Counters()).decision != DENY for gate in self.gates)
@@ -175,14 +176,14 @@ class ToolReach:
         self,
         schema: CanonicalSchema | None,
         texts: TextsAt,
-        wanted: Callable[[dict[str, Any]], bool] = lambda _: True,
-    ) -> dict[str, Any] | None:
+        accepts: Callable[[Arguments], bool] = lambda _: True,
+    ) -> Arguments | None:
         """Return arguments that a schema admits and no gate denies, if some are found."""
         if schema is None:
             return None
         generator = InstanceGenerator(text for known in texts.values() for text in known)
         for arguments in islice(generator.values(schema), _TRIED):
-            if isinstance(arguments, dict) and wanted(arguments) and self.permits(arguments):
+            if isinstance(arguments, dict) and accepts(arguments) and self.permits(arguments):
                 return arguments
         return None
 
@@ -248,7 +249,7 @@ class ToolReach:
     # ---- beyond the limits of its schema ---------------------------------------------------------------
 
     @cached_property
-    def beyond_limits(self) -> tuple[Reachable, dict[str, Any] | None]:
+    def beyond_limits(self) -> tuple[Reachable, Arguments | None]:
         """Whether there are arguments that no gate denies and that fit only the schema's shape; and such."""
         if self.callable == Reachable.NO:
             return Reachable.NO, None
@@ -257,7 +258,7 @@ class ToolReach:
         arguments = self._search(
             with_texts(beyond, texts),
             texts,
-            lambda found: not self.tool.input_validator.accepts(found),
+            lambda candidate: not self.tool.input_validator.accepts(candidate),
         )
         if arguments is not None:
             return Reachable.YES, arguments
@@ -267,7 +268,7 @@ class ToolReach:
 
     def naming(
         self, kind: str, texts: Texts, key: Hashable, key_of: KeyOf
-    ) -> tuple[Reachable, dict[str, Any] | None]:
+    ) -> tuple[Reachable, Arguments | None]:
         """Return whether arguments can name a certain resource, and such arguments.
 
         Args:
@@ -278,14 +279,14 @@ class ToolReach:
         """
         answer = Reachable.NO
         for path in self.places(kind):
-            found = self._from_template(path, texts(0)) or self._search_naming(path, texts, key, key_of)
-            if found is not None:
-                return Reachable.YES, found
+            arguments = self._from_template(path, texts(0)) or self._search_naming(path, texts, key, key_of)
+            if arguments is not None:
+                return Reachable.YES, arguments
             if self._may_name(path, texts, key, key_of):
                 answer = Reachable.UNKNOWN
         return answer, None
 
-    def _from_template(self, path: Path, texts: list[str]) -> dict[str, Any] | None:
+    def _from_template(self, path: Path, texts: list[str]) -> Arguments | None:
         """Return the arguments found before for another text, with this one in its place."""
         if path not in self._templates:
             return None
@@ -294,13 +295,13 @@ class ToolReach:
         put(arguments, pointer, texts[0])
         return arguments if self.permits(arguments) else None
 
-    def _search_naming(self, path: Path, texts: Texts, key: Hashable, key_of: KeyOf) -> dict[str, Any] | None:
+    def _search_naming(self, path: Path, texts: Texts, key: Hashable, key_of: KeyOf) -> Arguments | None:
         lengths, patterns = self._facets(path)
         tried = [text for text in self._listed(path) if key_of(text) == key]
         tried += [*(text for length in lengths for text in texts(length)), *_sampled(patterns, texts(0))]
         tried = [text for text in tried if key_of(text) == key]
 
-        def pointers(arguments: dict[str, Any]) -> Iterator[str]:
+        def pointers(arguments: Arguments) -> Iterator[str]:
             held = (pair for r in self.tool.resources if r.path == path for pair in r.find(arguments))
             return (pointer for pointer, text in held if key_of(text) == key)
 

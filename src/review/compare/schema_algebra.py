@@ -73,14 +73,14 @@ def less(one: CanonicalSchema | None, other: CanonicalSchema | None) -> Canonica
 @lru_cache(maxsize=256)
 def _is_wide(schema: CanonicalSchema) -> bool:
     """Return whether an object has so many properties that subtracting the schema takes seconds."""
-    found: list[Any] = [schema.to_json_schema()]
-    for part in found:  # grows on the way
+    pending: list[Any] = [schema.to_json_schema()]
+    for part in pending:  # grows on the way
         if isinstance(part, dict):
             if len(part.get("properties", ())) > _MAX_PROPERTIES:
                 return True
-            found += part.values()
+            pending += part.values()
         elif isinstance(part, list):
-            found += part
+            pending += part
     return False
 
 

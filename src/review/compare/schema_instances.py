@@ -14,6 +14,7 @@ from jsonschema_rs import CanonicalSchema
 from jsonschema_rs import canonical as forms
 
 from ...runtime.formats.canonical_json import MAX_SAFE_INTEGER
+from ..queries.witness import Arguments
 from .pattern_samples import pattern_samples
 from .schema_algebra import both, judge, less
 
@@ -77,7 +78,7 @@ class InstanceGenerator:
             else:
                 yield from ([*held, *[item] * left] for item in items)
 
-    def _objects(self, view: forms.ObjectView) -> Iterator[dict[str, Any]]:
+    def _objects(self, view: forms.ObjectView) -> Iterator[Arguments]:
         free = list(dict.fromkeys(self._names(view)))
         names = [*view.required, *(name for name in free if name not in view.required)]
         names = names[: max(len(view.required), view.min_properties or 0, len(view.violations))]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Final
 
 from ...runtime.policy.gate import Counters, Gate
 from ...runtime.resources.mount_path import parse_path
 from ...runtime.resources.url import Malformed, Target, parse_url
-from ..queries.address_ranges import AddressSet
-from ..queries.witness import RANK, Event, Witness, witnessed
+from ..queries.address_ranges import AddressSet, is_address
+from ..queries.witness import RANK, Arguments, Event, Witness, witnessed
 from .reachability import Grants, Reachable, ToolReach, path_texts, target_of, targets_of, url_texts
 
 _NAMED: Final = 4  # tools that a line names
@@ -24,7 +23,7 @@ class Widening:
     """An entry of a policy, with an event that it decides more permissively than the other policy does."""
 
     rule: str
-    what: str
+    description: str
     at: str
     witness: Witness
 
@@ -39,7 +38,7 @@ class Widenings:
         self.old, self.new, self.widening = old, new, widening
         self.stricter, self.looser = (old, new) if widening else (new, old)
         self.undecided: list[str] = []
-        self._first_events: dict[Target, tuple[dict[str, Any] | None, dict[str, Any]]] = {}
+        self._first_events: dict[Target, tuple[Arguments | None, Arguments]] = {}
         grants = Grants([self.looser.policy])
         self.tools = [
             ToolReach(self.looser.tools[name], [self.looser], grants)
@@ -72,7 +71,7 @@ class Widenings:
     # ---- helpers ---------------------------------------------------------------------------------------
 
     def _widening(
-        self, rule: str, what: str, pointer: str, event: Event, gate: Gate | None = None
+        self, rule: str, description: str, pointer: str, event: Event, gate: Gate | None = None
     ) -> Widening:
         """Return a widening whose event both gates have been asked about."""
         witness = witnessed(self.old, self.new, event)
@@ -81,30 +80,32 @@ class Widenings:
             stricter, looser = looser, stricter
         if RANK[looser["decision"]] >= RANK[stricter["decision"]]:
             raise RuntimeError(f"no witness of a change of {rule}: {witness.to_dict()}")
-        return Widening(rule, what, (gate or self.looser).policy.at(pointer), witness)
+        return Widening(rule, description, (gate or self.looser).policy.at(pointer), witness)
 
-    def _sentence(self, names: Sequence[str], what: str) -> str:
+    def _sentence(self, names: Sequence[str], predicate: str) -> str:
         """Return `a and b may ...`, or `may no longer ...`."""
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        return f"{', '.join(names[:_NAMED])}{more} may {'' if self.widening else 'no longer '}{what}"
+        return f"{', '.join(names[:_NAMED])}{more} may {'' if self.widening else 'no longer '}{predicate}"
 
     def _callable(self, tools: Iterable[ToolReach], about: str, kind: str = "") -> list[ToolReach]:
         """Return the tools that can be called; note those of which that cannot be told."""
-        found = []
+        callable_tools = []
         for tool in tools:
             if tool.callable == Reachable.YES:
-                found.append(tool)
+                callable_tools.append(tool)
             elif tool.callable == Reachable.UNKNOWN:
                 self._note_undecided(tool.name, about)
         # the best example of an entry is a tool that both policies allow, and whose arguments name the resource
         known = self.stricter.policy.allowed
-        return sorted(found, key=lambda tool: (tool.name not in known, bool(kind) and not tool.places(kind)))
+        return sorted(
+            callable_tools, key=lambda tool: (tool.name not in known, bool(kind) and not tool.places(kind))
+        )
 
     def _note_undecided(self, name: str, about: str) -> None:
-        side, what = ("NEW", "gives it") if self.widening else ("OLD", "takes from it")
+        side, verb = ("NEW", "gives it") if self.widening else ("OLD", "takes from it")
         self.undecided.append(
             f"{name}: no arguments were found that fit its schema and that {side} does not deny, "
-            f"so what {about} {what} is not known"
+            f"so what {about} {verb} is not known"
         )
 
     # ---- the rules -------------------------------------------------------------------------------------
@@ -114,8 +115,8 @@ class Widenings:
         for tool in self._callable(added, "tool_registry"):
             asks = " with a person's approval" if tool.name in self.looser.policy.approval_for else ""
             pointer = f"/tool_registry/allowed/{self.looser.policy.allowed[tool.name]}"
-            what = self._sentence([tool.name], f"be called{asks}")
-            yield self._widening("tool_registry", what, pointer, Event(tool.name, tool.arguments))
+            description = self._sentence([tool.name], f"be called{asks}")
+            yield self._widening("tool_registry", description, pointer, Event(tool.name, tool.arguments))
 
     def _urls(self) -> Iterator[Widening]:
         allowed = self.stricter.policy.allowlist
@@ -130,13 +131,13 @@ class Widenings:
         others = self._callable(others, "url_allowlist")
         for i, target in opened:
             spellings = partial(url_texts, target)
-            arguments: dict[str, dict[str, Any]] = {}
+            arguments: dict[str, Arguments] = {}
             for tool in [*others, *following[:1]]:
                 # a tool that follows hosts can be redirected there, whatever its arguments may name
                 thorough = tool in others
-                answer, found = tool.naming("url", spellings, i, self._new_entry_of)
-                if found is not None:
-                    arguments[tool.name] = found
+                answer, example = tool.naming("url", spellings, i, self._new_entry_of)
+                if example is not None:
+                    arguments[tool.name] = example
                 elif answer == Reachable.UNKNOWN and thorough:
                     self._note_undecided(tool.name, "url_allowlist")
             names = [tool.name for tool in following]
@@ -146,8 +147,8 @@ class Widenings:
                     event = Event(names[0], arguments[names[0]])
                 else:
                     event = Event(names[0], following[0].arguments, late=_hop(following[0], target))
-                what = self._sentence(names, f"reach {target.url}")
-                yield self._widening("url_allowlist", what, f"/url_allowlist/{i}", event)
+                description = self._sentence(names, f"reach {target.url}")
+                yield self._widening("url_allowlist", description, f"/url_allowlist/{i}", event)
 
     def _new_entry_of(self, text: str) -> int | None:
         """Return the looser policy's entry that allows a text, if the stricter one has none."""
@@ -177,7 +178,7 @@ class Widenings:
         connecting = self._callable((t for t in self.tools if t.follows_hosts), "private_networks", "url")
         if not connecting:
             return
-        named = [target for target in targets if not _is_address(target.host)]
+        named = [target for target in targets if not is_address(target.host)]
         examples: dict[int, tuple[str, Target]] = {}
         if named:
             known = (t for t in named if self.stricter.policy.allowlist.match(t) is not None)
@@ -191,17 +192,17 @@ class Widenings:
                     examples.setdefault(entry, (target.host, target))
         for i, (address, target) in sorted(examples.items(), key=lambda item: item[0]):
             event = self._address_event(connecting[0], target, address)
-            what = f"connect to addresses in {mine[i]}, such as {address}"
-            what = self._sentence([tool.name for tool in connecting], what)
-            yield self._widening("url_allowlist", what, f"/private_networks/{i}", event)
+            description = f"connect to addresses in {mine[i]}, such as {address}"
+            description = self._sentence([tool.name for tool in connecting], description)
+            yield self._widening("url_allowlist", description, f"/private_networks/{i}", event)
 
     def _address_event(self, tool: ToolReach, target: Target, address: str) -> Event:
         if target not in self._first_events:
             entry = self.looser.policy.allowlist.match(target)
             spellings = partial(url_texts, target)
-            _, found = tool.naming("url", spellings, entry, self._entry_of)
-            late = _hop(tool, target) if found is None else _hop(tool, target, 0)
-            self._first_events[target] = (tool.arguments if found is None else found, late)
+            _, example = tool.naming("url", spellings, entry, self._entry_of)
+            late = _hop(tool, target) if example is None else _hop(tool, target, 0)
+            self._first_events[target] = (tool.arguments if example is None else example, late)
         arguments, late = self._first_events[target]
         return Event(tool.name, arguments, late={**late, "address": address})
 
@@ -254,21 +255,21 @@ class Widenings:
         """Yield the arguments beyond the limits of schemas, where only the shape of arguments is checked."""
         if self.looser.policy.strict_arguments or not self.stricter.policy.strict_arguments:
             return
-        found: list[tuple[str, dict[str, Any]]] = []
+        examples: list[tuple[str, Arguments]] = []
         for tool in self.tools:
             answer, arguments = tool.beyond_limits
             if arguments is not None:
-                found.append((tool.name, arguments))
+                examples.append((tool.name, arguments))
             elif answer == Reachable.UNKNOWN:
                 self.undecided.append(
                     f"{tool.name}: no arguments were found that break a limit of its schema and nothing else; "
                     "what arg_schema_enforcement does to it is not known"
                 )
-        if found:
-            found.sort(key=lambda pair: pair[0] not in self.stricter.policy.allowed)
-            what = "be called with values beyond the limits of their schemas"
-            what = self._sentence([name for name, _ in found], what)
-            yield self._widening("arg_schema", what, "/arg_schema_enforcement", Event(*found[0]))
+        if examples:
+            examples.sort(key=lambda pair: pair[0] not in self.stricter.policy.allowed)
+            description = "be called with values beyond the limits of their schemas"
+            description = self._sentence([name for name, _ in examples], description)
+            yield self._widening("arg_schema", description, "/arg_schema_enforcement", Event(*examples[0]))
 
     def _limits(self) -> Iterator[Widening]:
         mine, others = self.looser.policy.limits, self.stricter.policy.limits
@@ -294,9 +295,9 @@ class Widenings:
             yield self._limit(name, event)
         if repeatable:
             used = {"tool_calls": fewer, "result_bytes": 2 * fewer, "repeats": fewer}
-            what = self._value_change("max_repeats", repeats, fewer)
+            description = self._value_change("max_repeats", repeats, fewer)
             event = Event(shown.name, shown.arguments, used=used)
-            yield self._widening("cycle_detection", what, "/cycle_detection/max_repeats", event)
+            yield self._widening("cycle_detection", description, "/cycle_detection/max_repeats", event)
 
     def _limit(self, name: str, event: Event) -> Widening:
         limits = (gate.policy.limits[name] for gate in (self.looser, self.stricter))
@@ -309,10 +310,10 @@ class Widenings:
     def _any_tool(self, about: str) -> ToolReach | None:
         """Return a tool that can be called; one that both policies allow, if there is one."""
         known = sorted(self.tools, key=lambda tool: tool.name not in self.stricter.policy.allowed)
-        found = next((tool for tool in known if tool.callable == Reachable.YES), None)
-        if found is None:
+        example = next((tool for tool in known if tool.callable == Reachable.YES), None)
+        if example is None:
             self._callable(known, about)  # notes the tools of which that cannot be told
-        return found
+        return example
 
     def _approvals(self) -> Iterator[Widening]:
         mine, others = self.looser.policy.approval_for, self.stricter.policy.approval_for
@@ -326,10 +327,10 @@ class Widenings:
                 continue
             pointer = "/approval/required_for"
             if self.widening:
-                what = f"{name} is called without a person's approval"
+                description = f"{name} is called without a person's approval"
             else:
-                what, pointer = f"{name} needs a person's approval", f"{pointer}/{others[name]}"
-            yield self._widening("approval", what, pointer, Event(name, both.arguments), self.new)
+                description, pointer = f"{name} needs a person's approval", f"{pointer}/{others[name]}"
+            yield self._widening("approval", description, pointer, Event(name, both.arguments), self.new)
 
     def _under_both(self, name: str) -> ToolReach:
         """Return a tool with the arguments that neither policy denies."""
@@ -340,7 +341,7 @@ class Widenings:
         return Grants([self.stricter.policy, self.looser.policy])
 
 
-def _hop(tool: ToolReach, target: Target, hop: int | None = None) -> dict[str, Any]:
+def _hop(tool: ToolReach, target: Target, hop: int | None = None) -> Arguments:
     """Return the fact that a tool meets a target: as a redirect if its arguments name another one."""
     if hop is None:
         hop = 1 if tool.places("url") else 0
@@ -352,11 +353,3 @@ def _mount_of(text: str) -> str | None:
         return parse_path(text).mount
     except Malformed:
         return None
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

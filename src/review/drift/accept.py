@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...evidence.checking.cause import causes_of
 from ...evidence.checking.check import by_gravity
@@ -24,12 +24,12 @@ from ...evidence.files.folder import Folder, SignalsBlocked
 from ...evidence.files.manifest import FILES, MANIFEST
 from ...evidence.recording import index
 from ...fail.errors import InputError, OutputError
+from ...runtime.core.lines import Line
 from ...runtime.formats.canonical_json import digest
 from ...runtime.formats.escape import escape_terminal
 from .report import QUIET
 
 MAX_REASON: Final = 2000
-Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Change:
     """One run to be accepted: its folder, the findings of a check, its line in `runs/ACCEPTED.jsonl`."""
 
     folder: Path
-    found: Findings
+    findings: Findings
     entry: Line
     seconds: float
 
@@ -56,72 +56,72 @@ def reason_of(text: str | None) -> str:
     return reason
 
 
-def refusal(found: Findings, folder: Path, root: Path) -> str | None:
+def refusal(findings: Findings, folder: Path, root: Path) -> str | None:
     """Return why a run is not accepted, with what to do; None where it is."""
-    parts = Path(found.run).parts
-    inside = len(parts) == 3 and parts[0] == "runs" and folder.resolve() == (root / found.run).resolve()
-    if found.ok:
+    parts = Path(findings.run).parts
+    inside = len(parts) == 3 and parts[0] == "runs" and folder.resolve() == (root / findings.run).resolve()
+    if findings.ok:
         return "does not drift, so there is nothing to accept"
-    if found.tampered:
-        return "was changed by hand, which is no drift; restore it"
-    if not found.judged:
-        return f"cannot be made again: {found.lines[0]}"
-    if found.missed:
-        return f"misses what its task expects ({found.missed[0]}); mend the task first"
-    if found.fresh is None:
+    if findings.tampered:
+        return "was changed by hand, which is not drift; restore it"
+    if not findings.judged:
+        return f"cannot be made again: {findings.lines[0]}"
+    if findings.missed:
+        return f"misses what its task expects ({findings.missed[0]}); fix the task first"
+    if findings.fresh is None:
         return (
-            f"needs its model again; record it with `{found.accept}`"
-            if found.accept
+            f"needs its model again; record it with `{findings.accept}`"
+            if findings.accept
             else "cannot be made again"
         )
     if not inside:
-        return "is no run below runs/ of this project; record it again with `tachograph run`"
+        return "is not a run below runs/ of this project; record it again with `tachograph run`"
     return None
 
 
-def change(found: Findings, folder: Path, root: Path, reason: str, seconds: float) -> Change:
+def change(findings: Findings, folder: Path, root: Path, reason: str, seconds: float) -> Change:
     """Return what accepting a run would change; `refusal` must have returned None for it."""
-    assert found.fresh is not None
-    first = found.drift.first if found.drift is not None else None
+    assert findings.fresh is not None
+    first = findings.drift.first if findings.drift is not None else None
     entry = {
-        "cause": causes_of(found),
-        "class": found.kind,
-        "classes": dict(found.drift.counts) if found.drift is not None else {},
+        "cause": causes_of(findings),
+        "class": findings.kind,
+        "classes": dict(findings.drift.counts) if findings.drift is not None else {},
         "first": first.to_dict() if first is not None else None,
         "inputs": [
             {"path": path, "before": before, "after": after}
-            for path, (before, after) in found.digests.items()
+            for path, (before, after) in findings.digests.items()
         ],
         "manifest": {
             "before": accepted.digest_of((folder / MANIFEST).read_bytes()),
-            "after": digest(found.fresh[MANIFEST]),
+            "after": digest(findings.fresh[MANIFEST]),
         },
         "reason": reason,
-        "run": found.run,
+        "run": findings.run,
         "schema": accepted.SCHEMA,
     }
-    return Change(folder, found, entry, seconds)
+    return Change(folder, findings, entry, seconds)
 
 
 def preview(changes: Sequence[Change]) -> list[str]:
     """Return lines that announce what will be accepted: how many verdicts change, in which runs; then each run."""
-    verdicts = {one.found.run: one.entry["classes"].get("VERDICT", 0) for one in changes}
+    verdicts = {one.findings.run: one.entry["classes"].get("VERDICT", 0) for one in changes}
     moved = {run: count for run, count in sorted(verdicts.items()) if count}
-    said = "no verdict changes"
+    summary = "no verdict changes"
     if moved:
         where = ", ".join(f"{escape_terminal(run)} ({count})" for run, count in moved.items())
         total = sum(moved.values())
-        said = (
+        summary = (
             f"{counted(total, 'verdict')} change{'s' * (total == 1)} in {counted(len(moved), 'run')}: {where}"
         )
-    lines = [f"accept: {counted(len(changes), 'run')} will be recorded anew; {said}"]
-    ordered = by_gravity([one.found for one in changes])
-    for found in ordered:
-        if found.kind != QUIET and found.drift is not None and found.drift.first is not None:
-            lines.append(f"{found.kind}  {escape_terminal(found.run)}  {found.drift.first}")
-        elif found.kind != QUIET:
-            lines.append(f"{found.kind}  {escape_terminal(found.run)}")
-    quiet = [escape_terminal(found.run) for found in ordered if found.kind == QUIET]
+    lines = [f"accept: {counted(len(changes), 'run')} will be recorded anew; {summary}"]
+    ordered = by_gravity([one.findings for one in changes])
+    for findings in ordered:
+        if findings.kind != QUIET and findings.drift is not None and findings.drift.first is not None:
+            lines.append(f"{findings.kind}  {escape_terminal(findings.run)}  {findings.drift.first}")
+        elif findings.kind != QUIET:
+            lines.append(f"{findings.kind}  {escape_terminal(findings.run)}")
+    quiet = [escape_terminal(findings.run) for findings in ordered if findings.kind == QUIET]
     if quiet:
         lines.append(f"{QUIET}  {counted(len(quiet), 'run')}: {' '.join(quiet)}")
     return lines
@@ -147,10 +147,10 @@ def accept(root: Path, changes: Sequence[Change]) -> list[Line]:
                 done.append(one)
         except OSError as error:
             raise OutputError(
-                f"{escape_terminal(one.found.run)}: cannot be put in place ({type(error).__name__}); accept again"
+                f"{escape_terminal(one.findings.run)}: cannot be put in place ({type(error).__name__}); accept again"
             ) from error
         finally:
-            added = [one.entry for one in done if one.found.run in entries]
+            added = [one.entry for one in done if one.findings.run in entries]
             if done:
                 index.update(root)
                 accepted.append(root, added)
@@ -169,16 +169,16 @@ def needs_line(root: Path, changes: Sequence[Change]) -> set[str]:
 
     Raises InputError where `runs/ACCEPTED.jsonl` does not hold.
     """
-    said = accepted.history(root)
-    if said.wrong:
-        raise InputError(said.wrong[0])
+    history = accepted.history(root)
+    if history.wrong:
+        raise InputError(history.wrong[0])
     new = set()
     for one in changes:
-        run, pair = one.found.run, one.entry["manifest"]
-        _, before, after = said.stands.get(run, (0, "", ""))
+        run, pair = one.findings.run, one.entry["manifest"]
+        _, before, after = history.stands.get(run, (0, "", ""))
         if (before, after) == (pair["before"], pair["after"]):
             continue
-        line = said.left.get(run, {}).get(pair["before"])
+        line = history.left.get(run, {}).get(pair["before"])
         if line is not None:
             raise InputError(
                 f"{run} stands as before that line, which said that it was accepted as another",
@@ -194,10 +194,10 @@ def _written(stack: contextlib.ExitStack, one: Change, root: Path) -> Folder:
     """Write the four files of a run to its partial folder, which is removed again unless it is finished."""
     folder = stack.enter_context(Folder(one.folder))
     folder.discard()
-    made = one.found.fresh
-    assert made is not None
-    whole = {**json.loads(made[MANIFEST]), **manifest.volatile(root, one.seconds)}
-    files = {**made, MANIFEST: manifest.render(whole)}
+    fresh = one.findings.fresh
+    assert fresh is not None
+    full_manifest = {**json.loads(fresh[MANIFEST]), **manifest.volatile(root, one.seconds)}
+    files = {**fresh, MANIFEST: manifest.render(full_manifest)}
     try:
         for name in FILES:
             with (folder.partial / name).open("xb") as file:
@@ -207,7 +207,7 @@ def _written(stack: contextlib.ExitStack, one: Change, root: Path) -> Folder:
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise OutputError(
-            f"{escape_terminal(one.found.run)}: cannot be written down ({why}); make room"
+            f"{escape_terminal(one.findings.run)}: cannot be written down ({why}); make room"
         ) from error
     return folder
 
@@ -216,4 +216,4 @@ def sealed(changes: Sequence[Change]) -> Iterator[str]:
     """Yield the runs that have a seal, which is for their old files."""
     for one in changes:
         if (one.folder / manifest.SEAL).exists():
-            yield one.found.run
+            yield one.findings.run

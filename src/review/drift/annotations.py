@@ -22,12 +22,12 @@ _ROWS: Final = 100  # runs in a summary, which a forge drops as a whole if it is
 
 def commands(report: DriftReport, prefix: str = "") -> list[str]:
     """Return the lines for the runner; `prefix` leads from the repository's root to the project, with a slash."""
-    found = list(_commands(report, prefix))
-    if len(found) <= MOST:
-        return found
-    rest = len(found) - MOST + 1
+    annotations = list(_commands(report, prefix))
+    if len(annotations) <= MOST:
+        return annotations
+    rest = len(annotations) - MOST + 1
     more = f"{rest} more findings stand in the log and the summary of this step"
-    return [*found[: MOST - 1], _command(f"and {rest} more", more)]
+    return [*annotations[: MOST - 1], _command(f"and {rest} more", more)]
 
 
 def _commands(report: DriftReport, prefix: str) -> Iterator[str]:

@@ -9,28 +9,28 @@ from typing import Any, Final
 
 from ...evidence.checking.compare import Findings
 from ...evidence.checking.drift import Divergence, counted
+from ...runtime.core.lines import Line
 from ...runtime.formats.json_pointer import parse
 
 _AT: Final = re.compile(r"([A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)*):([0-9]{1,7})")
 _MAX_POLICY: Final = 1 << 20
-Line = dict[str, Any]
 
 
-def facts_of(found: Findings, item: Divergence, root: Path) -> list[tuple[str, str]]:
+def facts_of(findings: Findings, item: Divergence, root: Path) -> list[tuple[str, str]]:
     """Return (name, text) pairs on the step: the call, its decision, the policy lines, or what the model said."""
-    then, now = item.sides
-    here = now if isinstance(now, dict) else then
-    if not isinstance(here, dict) or here.get("type") != "step":
+    before, after = item.sides
+    step = after if isinstance(after, dict) else before
+    if not isinstance(step, dict) or step.get("type") != "step":
         return []
-    number = _call_number(item, then, now)
-    calls = [_call(side, number) for side in (then, now)]
-    decisions = [_decision(side, number) for side in (then, now)]
-    facts = [("call", _then_and_now(*calls))] if any(calls) else [("model", _reply(here))]
+    number = _call_number(item, before, after)
+    calls = [_call(side, number) for side in (before, after)]
+    decisions = [_decision(side, number) for side in (before, after)]
+    facts = [("call", _before_and_after(*calls))] if any(calls) else [("model", _reply(step))]
     if any(decisions):
-        facts.append(("decision", _then_and_now(*map(_decision_words, decisions))))
+        facts.append(("decision", _before_and_after(*map(_decision_words, decisions))))
     for side, decision in (("then", decisions[0]), ("now", decisions[1])):
         at = decision.get("at") if decision else None
-        text = policy_line(found, root, at, known=side == "now")
+        text = policy_line(findings, root, at, known=side == "now")
         if text is not None:
             facts.append((f"policy {side}", f"{at}  {text}"))
     if len(facts) > 3 and facts[-1][1] == facts[-2][1]:
@@ -38,7 +38,7 @@ def facts_of(found: Findings, item: Divergence, root: Path) -> list[tuple[str, s
     return facts
 
 
-def _call_number(item: Divergence, then: Any, now: Any) -> int | None:
+def _call_number(item: Divergence, before: Any, after: Any) -> int | None:
     """Return which call of its step a difference is about."""
     parts = parse(item.pointer)
     at = int(parts[1]) if len(parts) > 1 and parts[1].isdecimal() else None
@@ -46,7 +46,7 @@ def _call_number(item: Divergence, then: Any, now: Any) -> int | None:
         return None
     if parts[0] != "policy_decisions":
         return at
-    for side in (now, then):
+    for side in (after, before):
         ids = [call.get("id") for call in _list(side, "intended_tool_calls")]
         decisions = _list(side, "policy_decisions")
         name = decisions[at].get("id") if at < len(decisions) else None
@@ -90,8 +90,8 @@ def _decision_words(decision: Line | None) -> str | None:
     return f"{decision.get('decision')} by {decision.get('rule_id')} ({decision.get('at')})"
 
 
-def _then_and_now(then: str | None, now: str | None) -> str:
-    return str(now) if then == now else f"{then or 'none'} -> {now or 'none'}"
+def _before_and_after(before: str | None, after: str | None) -> str:
+    return str(after) if before == after else f"{before or 'none'} -> {after or 'none'}"
 
 
 def _reply(step: Line) -> str:
@@ -107,10 +107,14 @@ def _reply(step: Line) -> str:
     )
 
 
-def policy_line(found: Findings, root: Path, at: Any, *, known: bool) -> str | None:
+def policy_line(findings: Findings, root: Path, at: Any, *, known: bool) -> str | None:
     """Return the text of a policy line as it is now; None where it changed since `at` was recorded, or is gone."""
     match = _AT.fullmatch(at) if isinstance(at, str) else None
-    if match is None or found.roles.get(match[1]) != "policy" or (not known and match[1] in found.moved):
+    if (
+        match is None
+        or findings.roles.get(match[1]) != "policy"
+        or (not known and match[1] in findings.moved)
+    ):
         return None
     path = root / match[1]
     try:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...evidence.checking.cause import Cause, causes, in_words
 from ...evidence.checking.check import by_gravity
@@ -20,20 +20,20 @@ from ...evidence.checking.drift import Divergence, counted
 from ...evidence.files import accepted
 from ...evidence.files.json_diff import CLASSES
 from ...evidence.files.manifest import STATE
+from ...runtime.core.lines import Line
 from .context import facts_of, policy_line
 from .excerpt import Row, excerpt
 
 QUIET: Final = "DIGEST-ONLY"
-NOTHING_TO_ACCEPT: Final = "nothing to accept: mend the files named above"
+NOTHING_TO_ACCEPT: Final = "nothing to accept: fix the files named above"
 LINES_ONLY: Final = "in which only the lines of the policy have other numbers"
 # why a run is not accepted: of one run, of several
 _NOT_ACCEPTED: Final = {
     "hand": ("was changed by hand and is to be restored", "were changed by hand and are to be restored"),
     "again": ("cannot be made again", "cannot be made again"),
-    "task": ("needs its task mended first", "need their task mended first"),
+    "task": ("needs its task fixed first", "need their task fixed first"),
     "model": ("needs its model again", "need their model again"),
 }
-Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -77,20 +77,20 @@ class DifferenceContext:
 
 @dataclass(frozen=True)
 class MovedLine:
-    """A policy line whose number changed: `file:line` then and now, and its text today where that is known."""
+    """A policy line whose number changed: `file:line` before and after, and its text today where that is known."""
 
-    then: str
-    now: str
+    before: str
+    after: str
     text: str | None
 
     @property
     def words(self) -> str:
         """The change on one line: `policy/v1.yaml:7 -> :6`."""
-        return f"{self.then} -> :{self.now.rpartition(':')[2]}"
+        return f"{self.before} -> :{self.after.rpartition(':')[2]}"
 
     def to_dict(self) -> Line:
         """Return it as plain data."""
-        return {"then": self.then, "now": self.now, "text": self.text}
+        return {"then": self.before, "now": self.after, "text": self.text}
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class DriftReport:
         total: number of runs checked.
         runs: those that drifted, the gravest first.
         index: places where runs, tasks and index disagree.
-        secrets: places that hold what looks like a secret.
+        secrets: places that hold what looks like a secret, and files that could not be searched.
         option: `--root ...` for the commands that are offered, if it was given.
         blocked: why nothing at all can be accepted now.
         shifted: several runs in which only numbers of policy lines changed.
@@ -233,7 +233,7 @@ class DriftReport:
     def moved_lines(self) -> tuple[MovedLine, ...]:
         """The policy lines that have other numbers in `shifted`, each once, in their order."""
         every = {line: None for run in self.shifted for line in run.moved_lines}
-        return tuple(sorted(every, key=lambda line: _order(line.then)))
+        return tuple(sorted(every, key=lambda line: _order(line.before)))
 
     def to_dict(self) -> Line:
         """Return it as plain data."""
@@ -280,42 +280,45 @@ def drift_report(
 
 
 def _drifted_run(
-    found: Findings, root: Path, every: Sequence[Cause], option: str, blocked: str | None
+    findings: Findings, root: Path, every: Sequence[Cause], option: str, blocked: str | None
 ) -> DriftedRun:
-    drift = found.drift
+    drift = findings.drift
     summaries = drift.summary_lines(STATE) if drift is not None else []
     first, gravest = (drift.first, drift.grave) if drift is not None else (None, None)
-    accept = found.accept if blocked is None else None
-    moved = drift.shifts if drift is not None and found.kind == "TEXT" and not found.broken else ()
+    accept = findings.accept if blocked is None else None
+    moved = drift.shifts if drift is not None and findings.kind == "TEXT" and not findings.broken else ()
     return DriftedRun(
-        found.run,
-        found.kind,
-        tuple(cause.source for cause in every if found.run in cause.runs),
-        _context(found, first, summaries[0], root) if first is not None else None,
-        _context(found, gravest, summaries[-1], root) if gravest is not None else None,
+        findings.run,
+        findings.kind,
+        tuple(cause.source for cause in every if findings.run in cause.runs),
+        _context(findings, first, summaries[0], root) if first is not None else None,
+        _context(findings, gravest, summaries[-1], root) if gravest is not None else None,
         drift.behind if drift is not None else Counter(),
-        tuple(found.lines),
-        tuple(line for line in found.lines if line not in summaries),
-        found.tampered or (found.kind == BROKEN and found.judged and not found.missed),
-        found.judged,
+        tuple(findings.lines),
+        tuple(line for line in findings.lines if line not in summaries),
+        findings.tampered or (findings.kind == BROKEN and findings.judged and not findings.missed),
+        findings.judged,
         f"{accept}{option}" if accept is not None and _is_accept(accept) else accept,
-        tuple(MovedLine(then, now, policy_line(found, root, now, known=True)) for then, now in moved),
-        _not_accepted(found),
+        tuple(
+            MovedLine(before, after, policy_line(findings, root, after, known=True))
+            for before, after in moved
+        ),
+        _not_accepted(findings),
     )
 
 
-def _not_accepted(found: Findings) -> str | None:
+def _not_accepted(findings: Findings) -> str | None:
     """Return why `tachograph accept` does not take a run, in the order in which it asks; None where it does."""
-    if found.accept is not None and _is_accept(found.accept):
+    if findings.accept is not None and _is_accept(findings.accept):
         return None
-    if found.tampered:
+    if findings.tampered:
         return "hand"
-    if not found.judged:
+    if not findings.judged:
         return "again"
-    return "task" if found.missed else "model"
+    return "task" if findings.missed else "model"
 
 
-def _context(found: Findings, item: Divergence, summary: str, root: Path) -> DifferenceContext:
+def _context(findings: Findings, item: Divergence, summary: str, root: Path) -> DifferenceContext:
     side = item.to_dict()
     return DifferenceContext(
         item.line,
@@ -326,5 +329,5 @@ def _context(found: Findings, item: Divergence, summary: str, root: Path) -> Dif
         side["before"],
         side["after"],
         tuple(excerpt(item.before, item.after)),
-        tuple(facts_of(found, item, root)),
+        tuple(facts_of(findings, item, root)),
     )

@@ -43,8 +43,7 @@ def closing(report: DriftReport, names: str, from_code: int, total: int) -> str:
     if report.index:
         wrong.append(f"runs, tasks and index disagree in {counted(len(report.index), 'place')}")
     if report.secrets:
-        holds = "holds" if len(report.secrets) == 1 else "hold"
-        wrong.append(f"{counted(len(report.secrets), 'place')} {holds} what looks like a secret")
+        wrong.append(f"{counted(len(report.secrets), 'place')} may hold a secret")
     if wrong:
         return f"check: {names} re-derived, but {' and '.join(wrong)}"
     if from_code == total:
@@ -90,8 +89,8 @@ def _lines(report: DriftReport, paint: Paint) -> Iterator[_Line]:
     if report.quiet:
         head = f"{paint('DIGEST-ONLY', 'yellow')}  {counted(len(report.quiet), 'run')}: "
         yield _Line(head + _names(report.quiet))
-    for word, found in (("index", report.index), ("secret", report.secrets)):
-        yield from (_Line(f"{paint(word, 'red')}  {escape_build_log(line)}") for line in found)
+    for word, problems in (("index", report.index), ("secret", report.secrets)):
+        yield from (_Line(f"{paint(word, 'red')}  {escape_build_log(line)}") for line in problems)
     if report.takes:
         yield _Line(report.takes)
     if report.accept:

@@ -67,7 +67,7 @@ def _changes(changes: Sequence[Any], rows: int) -> Iterator[str]:
         changes,
         rows,
         lambda change: (
-            f"| {code_span(change.rule)} {code_span(change.at)} | {escape_markdown(change.what, _CALL)} "
+            f"| {code_span(change.rule)} {code_span(change.at)} | {escape_markdown(change.description, _CALL)} "
             f"| {code_span(event_of(change.witness), _CALL)} "
             f"| {_side(change.witness.before)} | {_side(change.witness.after)} |"
         ),

@@ -22,17 +22,17 @@ from ...evidence.queries.flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WID
 from ...evidence.recording.index import UNFINISHED, cannot_be_read, folders_in
 from ...evidence.recording.recorded import relative_name
 from ...fail.errors import InputError
+from ...runtime.core.lines import Line
 from ...runtime.formats.shipped_files import shipped
 from ...runtime.policy.policy import Policy
 from ...runtime.tools.contract import Tool
-from ...runtime.tools.loader import load_named
+from ...runtime.tools.loader import load_named, names_in
 from ..compare.policy_compare import compare_policies
 from .sources import Side
 
 if TYPE_CHECKING:
     from ..compare.policy_compare import Comparison
 
-Line = dict[str, Any]
 
 CANNOT_TELL: Final = "cannot tell"
 NOT_UNDER: Final = "not under this policy"
@@ -113,8 +113,8 @@ class Plan:
     @property
     def verdict(self) -> str:
         """One line: what the policies alone show, then the recorded runs."""
-        found = Counter(change.kind for change in self.comparison.changes)
-        parts = [_counted(found[kind], kind) for kind in KINDS if found[kind]]
+        counts = Counter(change.kind for change in self.comparison.changes)
+        parts = [_counted(counts[kind], kind) for kind in KINDS if counts[kind]]
         if self.comparison.settings:
             parts.append(counted(len(self.comparison.settings), "other setting"))
         if self.comparison.undecided:
@@ -125,16 +125,16 @@ class Plan:
     def _of_runs(self) -> str:
         if self.runs is None:
             return ""
-        asked = len(self.runs) - len(self.by_group[NOT_UNDER])
-        if not asked:
+        judged = len(self.runs) - len(self.by_group[NOT_UNDER])
+        if not judged:
             return "; no recorded run stands on the old policy"
-        verb = "decides" if 1 in (asked, self.otherwise) else "decide"
-        said = [f"{self.otherwise} of {counted(asked, 'recorded run')} {verb} otherwise"]
+        verb = "decides" if 1 in (judged, self.otherwise) else "decide"
+        clauses = [f"{self.otherwise} of {counted(judged, 'recorded run')} {verb} otherwise"]
         if self.by_group[CANNOT_TELL]:
-            said.append(f"{len(self.by_group[CANNOT_TELL])} cannot be told")
+            clauses.append(f"{len(self.by_group[CANNOT_TELL])} cannot be told")
         if self.by_group[NOT_UNDER]:
-            said.append(f"{len(self.by_group[NOT_UNDER])} not under this policy")
-        return "; " + ", ".join(said)
+            clauses.append(f"{len(self.by_group[NOT_UNDER])} not under this policy")
+        return "; " + ", ".join(clauses)
 
     @property
     def closing(self) -> str | None:
@@ -168,8 +168,7 @@ def tools_of(root: Path) -> dict[str, Tool]:
     """Return the project's tools by name; the shipped ones where it has none."""
     folder = root / "tools"
     folder = folder if folder.is_dir() else shipped("tools")
-    names = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
-    return {name: load_named(name, folder) for name in names}
+    return {name: load_named(name, folder) for name in names_in(folder) if not name.startswith("_")}
 
 
 def compare_sides(old: Side, new: Side, root: Path, again: str = "") -> Plan:
@@ -189,7 +188,7 @@ def runs_in(places: Iterable[Path]) -> list[Path]:
 
     Raises InputError where a place holds no run or cannot be read.
     """
-    found: list[Path] = []
+    folders: list[Path] = []
     for place in places:
         if not place.is_dir():
             raise InputError("there is no such folder", file=str(place), remedy="name one such as runs/")
@@ -198,8 +197,8 @@ def runs_in(places: Iterable[Path]) -> list[Path]:
         runs = [path for path in below if path.suffix not in UNFINISHED and _is_run(path)]
         if not runs:
             raise InputError("holds no recorded run", file=str(place), remedy="name one such as runs/")
-        found += [path for path in runs if path not in found]
-    return found
+        folders += [path for path in runs if path not in folders]
+    return folders
 
 
 def _is_run(folder: Path) -> bool:
@@ -237,10 +236,10 @@ def ask_runs(
         if both is None:
             return RunChange(relative_name(folder, root), NOT_UNDER)
         if isinstance(both, str):
-            found = Counterfactual(relative_name(folder, root), None, "", undecided=both)
+            result = Counterfactual(relative_name(folder, root), None, "", undecided=both)
         else:
-            found = against(folder, *both, root=root)
-        return RunChange(found.run, group_of(found), found)
+            result = against(folder, *both, root=root)
+        return RunChange(result.run, group_of(result), result)
 
     return each(ask, folders, tell=tell, jobs=jobs)
 

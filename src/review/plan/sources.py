@@ -113,7 +113,7 @@ class Sources(AbstractContextManager["Sources"]):
             shown = recorded
         path = base / shown
         if posixpath.isabs(shown) or ".." in shown.split("/"):
-            raise InputError("is no usable name of a policy", file=name, remedy=_EXAMPLE)
+            raise InputError("is not a usable name of a policy", file=name, remedy=_EXAMPLE)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text)
@@ -144,7 +144,7 @@ def _digest(path: Path) -> str | None:
 
 def _git(root: Path, name: str, *words: str) -> bytes:
     if name.startswith("-"):
-        raise InputError("is no commit", file=name, remedy=_EXAMPLE)
+        raise InputError("is not a commit", file=name, remedy=_EXAMPLE)
     command = ["git", "-C", str(root), *words]
     try:
         done = subprocess.run(command, capture_output=True, timeout=60, check=False)  # noqa: S603 - fixed words

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...evidence.checking.drift import counted
-from ...evidence.queries.flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING
+from ...evidence.queries.flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING, Counterfactual
 from ...evidence.queries.wrap import fold
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_build_log, truncate
@@ -36,7 +36,9 @@ def _texts(plan: Plan, most: int) -> Iterator[tuple[str, str, str]]:
         for change in changes[:most]:
             yield "", "", ""
             yield "", f"{kind}  {change.rule}  {change.at}", kind
-            yield from _below((change.what, f"such as {event_of(change.witness)}", sides_of(change.witness)))
+            yield from _below(
+                (change.description, f"such as {event_of(change.witness)}", sides_of(change.witness))
+            )
         yield from _more(len(changes) - most, kind)
     settings, undecided = plan.comparison.settings, plan.comparison.undecided
     yield from _section("settings that decide no call", list(map(setting_of, settings)), most, "setting")
@@ -85,19 +87,21 @@ def _runs(plan: Plan, most: int) -> Iterator[tuple[str, str, str]]:
 
 def words_of(run: RunChange) -> Iterator[str]:
     """Yield what there is to say about a run that is not the same: where it differs, what is hypothetical after."""
-    result = run.result
-    if result is None:
-        return
-    if result.undecided is not None:
-        yield result.undecided
-        return
+    if run.result is not None and run.result.undecided is not None:
+        yield run.result.undecided
+    elif run.result is not None:
+        yield from difference_words(run.result)
+
+
+def difference_words(result: Counterfactual) -> Iterator[str]:
+    """Yield where a run differs first under another policy, and how many decisions stand before and after that."""
     flip = result.flip
     if flip is not None:
         yield f"{place_of(flip)}: {side_of(flip.before)} -> {side_of(flip.after)}"
     else:
         yield str(result.why)
     text = f"{_decisions(result.same)} the same before it, {_decisions(result.behind)} hypothetical behind it"
-    has_call = run.group == WIDENING and flip is not None and flip.tool is not None
+    has_call = flip is not None and flip.kind == WIDENING and flip.tool is not None
     yield text + ("; what the call would have brought is not known" if has_call else "")
 
 

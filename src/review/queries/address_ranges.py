@@ -22,6 +22,15 @@ _FORMS: Final = {
 _OWN: Final = (0, 1)  # "any" and loopback look like carriers, and carry nothing
 
 
+def is_address(host: str) -> bool:
+    """Return whether a host is a literal address and not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _range(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> Range:
     return int(network.network_address), int(network.broadcast_address)
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ...evidence.files.manifest import STATE
 from ...evidence.recording.recorded import Recorded
 from ...runtime.core.effects import Call
+from ...runtime.core.lines import Line
 from ...runtime.core.outcome_codec import call_from_dict
 from ...runtime.journal import ledger
 from ...runtime.journal.ledger import text_of
@@ -17,11 +18,9 @@ from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
 from ...runtime.tools.contract import Tool
 
-Line = Mapping[str, Any]
-
 
 @dataclass(frozen=True)
-class Question:
+class GateQuestion:
     """What a gate may be asked: a call, a step, a fact met while a tool ran, or the size of a result.
 
     A call has `call` and `counters`, a fact `check`, a result `size` and `counters`, a step `counters` alone.
@@ -43,7 +42,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordedQuestion:
     """A question in a run: where, about which call, and the recorded answer (None if nothing was recorded).
 
     `call` is set for facts and results too, whose question holds none.
@@ -51,7 +50,7 @@ class Asked:
 
     step: int
     position: str
-    question: Question
+    question: GateQuestion
     call: Call | None
     entry: Line | None
 
@@ -65,36 +64,36 @@ class Asked:
         )
 
 
-def questions(recorded: Recorded, tools: Mapping[str, Tool]) -> list[Asked]:
+def questions(recorded: Recorded, tools: Mapping[str, Tool]) -> list[RecordedQuestion]:
     """Return every question of a recorded run. Raises RecordError if its lines have another shape."""
     try:
-        return list(asked_in(recorded.lines[1:-1], tools))
+        return list(questions_in(recorded.lines[1:-1], tools))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
 
 
-def asked_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[Asked]:
+def questions_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[RecordedQuestion]:
     """Yield every question of a run in the order it was asked, from its step lines.
 
     `tools` tell when two calls are the same call.
     """
     used = Counters()
-    gate = Gate(_NOTHING, tools)  # a call's identity is no matter of a policy
+    gate = Gate(_NOTHING, tools)  # a call's identity does not depend on a policy
     for line in steps:
         entries = {entry["position"]: entry for entry in line["policy_decisions"]}
         index = line["step_index"]
-        yield Asked(index, "d", Question(counters=_now(used)), None, entries.get("d"))
+        yield RecordedQuestion(index, "d", GateQuestion(counters=_now(used)), None, entries.get("d"))
         if line["llm_input"] is None:
             continue
         used.iterations += 1
         used.tokens += line["usage"]["input_tokens"] + line["usage"]["output_tokens"]
-        for number, (said, result) in enumerate(
+        for number, (call, result) in enumerate(
             zip(line["intended_tool_calls"], line["tool_results"], strict=True)
         ):
             entry = entries.get(f"d{number}")
             if entry is not None:
                 yield from _of_call(
-                    Asked(index, f"d{number}", Question(), call_from_dict(said), entry),
+                    RecordedQuestion(index, f"d{number}", GateQuestion(), call_from_dict(call), entry),
                     result,
                     entries,
                     used,
@@ -103,13 +102,13 @@ def asked_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[Asked
 
 
 def _of_call(
-    asked: Asked, result: Line, entries: Mapping[str, Line], used: Counters, gate: Gate
-) -> Iterator[Asked]:
+    asked: RecordedQuestion, result: Line, entries: Mapping[str, Line], used: Counters, gate: Gate
+) -> Iterator[RecordedQuestion]:
     """Yield the questions of one call: its proposal, the facts met while it ran, its result."""
     call = asked.call
     assert call is not None
     key = gate.key_of(call)
-    yield Asked(asked.step, asked.position, Question(call, _now(used, key)), call, asked.entry)
+    yield RecordedQuestion(asked.step, asked.position, GateQuestion(call, _now(used, key)), call, asked.entry)
     number = asked.position[1:]
     if not result["attempts"]:
         return
@@ -118,7 +117,9 @@ def _of_call(
         for i, check in enumerate(attempt.get("checks", ())):
             position = f"i{number}.{attempt['attempt']}.c{i}"
             if position in entries:
-                yield Asked(asked.step, position, Question(check=check), call, entries[position])
+                yield RecordedQuestion(
+                    asked.step, position, GateQuestion(check=check), call, entries[position]
+                )
     last = result["attempts"][-1]
     done = result["status"] == "ok" and "unseen" not in last
     size = _size(result["result"]) if done else last.get("returned_bytes")
@@ -126,8 +127,8 @@ def _of_call(
         size = _size(last["returned"])
     if size is not None:
         position = f"d{number}.r"
-        yield Asked(
-            asked.step, position, Question(counters=_now(used), size=size), call, entries.get(position)
+        yield RecordedQuestion(
+            asked.step, position, GateQuestion(counters=_now(used), size=size), call, entries.get(position)
         )
     if done:
         used.result_bytes += _size(result["result"])

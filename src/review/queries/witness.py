@@ -7,14 +7,16 @@ of the result. Its decision is the strictest of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from ...fail.catalog import Rule
 from ...runtime.core.effects import Call
+from ...runtime.core.lines import Line
 from ...runtime.formats.canonical_json import freeze
 from ...runtime.policy.gate import ALLOW, DENY, ESCALATE, Counters, Decision, Gate
 
+Arguments = dict[str, Any]
 RANK: Final = {ALLOW: 0, ESCALATE: 1, DENY: 2}
 _COUNTS: Final = ("iterations", "tokens", "tool_calls", "result_bytes")
 
@@ -24,9 +26,9 @@ class Event:
     """What a gate is asked. `tool` None is a step; `used` has `repeats` besides the counters' own names."""
 
     tool: str | None = None
-    arguments: dict[str, Any] | None = None
+    arguments: Arguments | None = None
     used: Mapping[str, int] = field(default_factory=dict)
-    late: dict[str, Any] | None = None
+    late: Line | None = None
     result_bytes: int | None = None
 
 
@@ -39,24 +41,16 @@ class Witness:
     """
 
     tool: str | None
-    arguments: dict[str, Any] | None
+    arguments: Arguments | None
     used: dict[str, int]
-    late: dict[str, Any] | None
+    late: Line | None
     result_bytes: int | None
-    before: dict[str, Any]
-    after: dict[str, Any]
+    before: Line
+    after: Line
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Line:
         """Return the witness as JSON data."""
-        return {
-            "tool": self.tool,
-            "arguments": self.arguments,
-            "used": dict(self.used),
-            "late": self.late,
-            "result_bytes": self.result_bytes,
-            "before": self.before,
-            "after": self.after,
-        }
+        return asdict(self)
 
 
 def call_of(event: Event) -> Call:
@@ -78,15 +72,15 @@ def decide_event(gate: Gate, event: Event, call: Call | None = None) -> Decision
     call = call or call_of(event)
     if event.used.get("repeats"):
         counters.repeats[gate.key_of(call)] = event.used["repeats"]
-    found = gate.decide(call, counters)
-    if found.decision == DENY:
-        return found
+    decision = gate.decide(call, counters)
+    if decision.decision == DENY:
+        return decision
     if event.late is not None:
         late = gate.decide_late(event.late)
-        found = late if RANK[late.decision] >= RANK[found.decision] else found
-    if found.decision != DENY and event.result_bytes is not None:
-        found = gate.decide_result(event.result_bytes, counters) or found
-    return found
+        decision = late if RANK[late.decision] >= RANK[decision.decision] else decision
+    if decision.decision != DENY and event.result_bytes is not None:
+        decision = gate.decide_result(event.result_bytes, counters) or decision
+    return decision
 
 
 def witnessed(old: Gate, new: Gate, event: Event) -> Witness:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from ...runtime.core.lines import Line
 from ...runtime.formats.json_pointer import parse
 from ...runtime.policy.policy import Policy
 
@@ -41,7 +42,7 @@ class Edit:
     at: str
     text: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Line:
         """Return the edit as JSON data."""
         return asdict(self)
 

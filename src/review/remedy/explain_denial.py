@@ -16,6 +16,7 @@ from ...evidence.queries.decide import tools_of
 from ...evidence.queries.explain import Explained
 from ...fail.errors import InputError
 from ...runtime.core.effects import Call
+from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal, truncate
 from ...runtime.formats.json_pointer import escape_pointer, put
@@ -24,13 +25,13 @@ from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
 from ...runtime.resources.url import Malformed, parse_url
 from ...runtime.tools.contract import SHIPPED, Tool
+from ...runtime.tools.loader import names_in
 from ..compare.policy_compare import WIDENING, Change, compare_policies
-from ..queries.recorded_queries import Asked, Question, questions
+from ..queries.recorded_queries import GateQuestion, RecordedQuestion, questions
 from ..queries.witness import RANK, Event, Witness, witnessed
 from .minimal_edit import MinimalEdit, find_minimal_edit
 
 Paint = Callable[[str, str], str]
-Line = dict[str, Any]
 
 _MAX_TRIES: Final = 60  # events tried for a witness; each asks two gates
 _MAX_SHOWN: Final = 200  # characters of a witness in a line
@@ -44,13 +45,13 @@ class OpenedAccess:
 
     Attributes:
         rule: The rule that allows it.
-        what: It in words.
+        description: It in words.
         at: `file:line` in the policy.
         witness: An example other than what was refused, None where there is none.
     """
 
     rule: str
-    what: str
+    description: str
     at: str
     witness: Witness | None
 
@@ -58,7 +59,7 @@ class OpenedAccess:
         """Return it as JSON data."""
         return {
             "rule": self.rule,
-            "what": self.what,
+            "what": self.description,
             "at": self.at,
             "witness": None if self.witness is None else self.witness.to_dict(),
         }
@@ -90,7 +91,7 @@ class DenialExplanation:
 
 
 def explain_denial(
-    policy: Policy, tools: Mapping[str, Tool], question: Question, call: Call | None = None
+    policy: Policy, tools: Mapping[str, Tool], question: GateQuestion, call: Call | None = None
 ) -> DenialExplanation:
     """Return the minimal edits of `policy` that allow what it refuses, and what they allow besides.
 
@@ -107,7 +108,7 @@ def explain_denial(
     event = _event(question, call)
     gates = (Gate(policy, tools), Gate(minimal.edited, tools))
     opens = tuple(
-        OpenedAccess(change.rule, change.what, change.at, _other_witness(change, event, gates, tools))
+        OpenedAccess(change.rule, change.description, change.at, _other_witness(change, event, gates, tools))
         for change in compared.changes
         if change.kind == WIDENING
     )
@@ -119,12 +120,12 @@ def explain_decided_call(gate: Gate, call: Call, counters: Counters, root: Path)
 
     Tools of the project at `root` may be allowed too, though the gate does not have them.
     """
-    question = Question(call, counters)
+    question = GateQuestion(call, counters)
     decision = question.put(gate)
     if decision is None or decision.decision == ALLOW:
         return None
     folder = root / "tools"
-    known = {path.stem for path in folder.glob("*.py")} if folder.is_dir() else set(SHIPPED)
+    known = names_in(folder) if folder.is_dir() else set(SHIPPED)
     tools = dict(gate.tools)
     if call.name in known:
         with contextlib.suppress(InputError):  # a tool that does not load is in no run
@@ -135,7 +136,7 @@ def explain_decided_call(gate: Gate, call: Call, counters: Counters, root: Path)
 # ---- other calls that an edit allows ---------------------------------------------------------------------------
 
 
-def _event(question: Question, call: Call | None) -> Event:
+def _event(question: GateQuestion, call: Call | None) -> Event:
     """Return what was refused as an event."""
     call = question.call or call
     used = question.counters
@@ -177,12 +178,12 @@ def _is_other(rule: str, witness: Witness, event: Event, tools: Mapping[str, Too
 def _resources_of(rule: str, event: Event | Witness, tools: Mapping[str, Tool]) -> set[str]:
     """Return the URLs or paths that an event is about, and the address that it met."""
     late = event.late or {}
-    found = {str(late[key]) for key in ("target", "path", "address") if key in late}
+    resources = {str(late[key]) for key in ("target", "path", "address") if key in late}
     tool = tools.get(event.tool) if event.tool is not None else None
     for resource in tool.resources if tool is not None else ():
         if resource.kind.startswith(_KIND_OF_RULE[rule]):
-            found |= {str(text) for _, text in resource.find(event.arguments)}
-    return found
+            resources |= {str(text) for _, text in resource.find(event.arguments)}
+    return resources
 
 
 def _nearby_events(event: Event, tools: Mapping[str, Tool]) -> Iterator[Event]:
@@ -242,7 +243,7 @@ def _other_paths(text: str) -> list[str]:
 
 
 def explain_run_denials(
-    policy: Policy, tools: Mapping[str, Tool], questions: Iterable[Asked]
+    policy: Policy, tools: Mapping[str, Tool], questions: Iterable[RecordedQuestion]
 ) -> dict[tuple[int, str], DenialExplanation]:
     """Return what would allow each refusal of a run, by step and position; escalations are among them."""
     explanations: dict[tuple[int, str], DenialExplanation] = {}
@@ -288,7 +289,7 @@ def text_lines(explanation: DenialExplanation, paint: Paint) -> list[str]:
         out.append(f"       note: {escape_terminal(best.remark)}")
     for item in explanation.opens:
         shown = "nothing but what was refused" if item.witness is None else _witness_line(item.witness)
-        out.append(f"that opens: {escape_terminal(item.what)}")
+        out.append(f"that opens: {escape_terminal(item.description)}")
         out.append(f"    such as: {escape_terminal(shown)}")
     out += [f"    unknown: {escape_terminal(word)}" for word in explanation.undecided]
     return out
@@ -297,15 +298,15 @@ def text_lines(explanation: DenialExplanation, paint: Paint) -> list[str]:
 def _witness_line(witness: Witness) -> str:
     """Return a witness in one line: what would be asked, and how the answer changes."""
     if witness.tool is None:
-        what = "a step"
+        text = "a step"
     else:
         arguments = json.dumps(witness.arguments, sort_keys=True, ensure_ascii=False)
-        what = f"{witness.tool} {truncate(arguments, _MAX_SHOWN)}"
+        text = f"{witness.tool} {truncate(arguments, _MAX_SHOWN)}"
     if witness.late is not None:
-        met = {key: value for key, value in sorted(witness.late.items()) if key != "rule"}
-        what += f" meeting {truncate(json.dumps(met, ensure_ascii=False), _MAX_SHOWN)}"
+        fact = {key: value for key, value in sorted(witness.late.items()) if key != "rule"}
+        text += f" meeting {truncate(json.dumps(fact, ensure_ascii=False), _MAX_SHOWN)}"
     if witness.result_bytes is not None:
-        what += f" with a result of {counted(witness.result_bytes, 'byte')}"
+        text += f" with a result of {counted(witness.result_bytes, 'byte')}"
     if witness.used:
-        what += " after " + ", ".join(f"{count} {name}" for name, count in sorted(witness.used.items()))
-    return f"{what}: {witness.before['decision']} -> {witness.after['decision']}"
+        text += " after " + ", ".join(f"{count} {name}" for name, count in sorted(witness.used.items()))
+    return f"{text}: {witness.before['decision']} -> {witness.after['decision']}"

@@ -19,7 +19,8 @@ from ...runtime.policy.gate import ALLOW, ESCALATE, Decision, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.resources.url import Allowlist, Malformed, Target, parse_entry, parse_url
 from ...runtime.tools.contract import Tool
-from ..queries.recorded_queries import Question
+from ..queries.address_ranges import is_address
+from ..queries.recorded_queries import GateQuestion
 from .edits import ADD, REMOVE, REPLACE, Edit, apply, edit
 
 MAX_EDITS: Final = 32  # a call that takes more needs another policy, not an edit
@@ -83,19 +84,20 @@ class EditPlan:
 
     def edits(self, policy: Policy) -> list[Edit]:
         """Return the plan as edits of a policy, in the order of its sections."""
-        found = [
+        edits = [
             edit(policy, f"/tool_registry/denied/{policy.denied[n]}", REMOVE) for n in self.tools_to_undeny
         ]
-        found += [edit(policy, "/tool_registry/allowed/-", ADD, name) for name in self.tools]
-        found += _url_edits(policy, self.urls)
-        found += [edit(policy, "/private_networks/-", ADD, network) for network in self.networks]
+        edits += [edit(policy, "/tool_registry/allowed/-", ADD, name) for name in self.tools]
+        edits += _url_edits(policy, self.urls)
+        edits += [edit(policy, "/private_networks/-", ADD, network) for network in self.networks]
         for pointer, value in self.scalars.items():
-            found.append(edit(policy, pointer, REPLACE if _contains(policy, pointer) else ADD, value))
-        asked = policy.approval_for
-        found += [
-            edit(policy, f"/approval/required_for/{asked[name]}", REMOVE) for name in self.tools_to_unapprove
+            edits.append(edit(policy, pointer, REPLACE if _contains(policy, pointer) else ADD, value))
+        approvals = policy.approval_for
+        edits += [
+            edit(policy, f"/approval/required_for/{approvals[name]}", REMOVE)
+            for name in self.tools_to_unapprove
         ]
-        return found
+        return edits
 
 
 def _contains(policy: Policy, pointer: str) -> bool:
@@ -107,7 +109,7 @@ def _contains(policy: Policy, pointer: str) -> bool:
 
 
 def find_minimal_edit(
-    policy: Policy, tools: Mapping[str, Tool], question: Question, *, allow_escalation: bool = False
+    policy: Policy, tools: Mapping[str, Tool], question: GateQuestion, *, allow_escalation: bool = False
 ) -> MinimalEdit:
     """Return the minimal edits under which a gate allows what is asked.
 
@@ -144,24 +146,16 @@ def _remark(policy: Policy, plan: EditPlan) -> str | None:
             return f"a run has mount {name} for reading only where it binds a folder to it"
     for entry in plan.urls:
         host = parse_entry(entry).host
-        if _is_address(host) and not policy.networks.allows(host):
+        if is_address(host) and not policy.networks.allows(host):
             return f"a run takes an entry for {host} only where private_networks holds that address"
     return None
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 # ---- one refusal, one addition to the plan ------------------------------------------------------------
 
 
 def _plan_for(
-    decision: Decision, question: Question, policy: Policy, tools: Mapping[str, Tool], plan: EditPlan
+    decision: Decision, question: GateQuestion, policy: Policy, tools: Mapping[str, Tool], plan: EditPlan
 ) -> None:
     """Add to the plan what a refusal of `policy` calls for. Raises _NoEditHelps."""
     facts = decision.facts
@@ -182,7 +176,7 @@ def _plan_for(
     elif decision.rule_id == "approval" and question.call is not None:
         plan.tools_to_unapprove.append(question.call.name)
     else:
-        raise _NoEditHelps("the gate itself failed, which no policy mends")
+        raise _NoEditHelps("the gate itself failed, which no policy fixes")
 
 
 def _plan_limit(pointer: str, value: int, plan: EditPlan) -> None:
@@ -191,7 +185,7 @@ def _plan_limit(pointer: str, value: int, plan: EditPlan) -> None:
     plan.scalars[pointer] = value
 
 
-def _plan_registry(question: Question, policy: Policy, tools: Mapping[str, Tool], plan: EditPlan) -> None:
+def _plan_registry(question: GateQuestion, policy: Policy, tools: Mapping[str, Tool], plan: EditPlan) -> None:
     name = question.call.name if question.call is not None else None
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _NoEditHelps("no policy can hold that name of a tool")
@@ -203,7 +197,7 @@ def _plan_registry(question: Question, policy: Policy, tools: Mapping[str, Tool]
         plan.tools.append(name)
 
 
-def _plan_url(facts: Mapping[str, Any], question: Question, policy: Policy, plan: EditPlan) -> None:
+def _plan_url(facts: Mapping[str, Any], question: GateQuestion, policy: Policy, plan: EditPlan) -> None:
     if "malformed" in facts:
         raise _NoEditHelps("no policy accepts such a URL: what two programs may read differently is refused")
     target = parse_url(_resource(facts, question, "target"))
@@ -214,7 +208,7 @@ def _plan_url(facts: Mapping[str, Any], question: Question, policy: Policy, plan
         plan.networks.append(_network(str(address), policy, plan))
 
 
-def _resource(facts: Mapping[str, Any], question: Question, key: str) -> str:
+def _resource(facts: Mapping[str, Any], question: GateQuestion, key: str) -> str:
     """Return the URL or path that was refused, from the late fact or the call's arguments."""
     if question.check is not None:
         return str(question.check[key])
@@ -247,7 +241,7 @@ def _network(address: str, policy: Policy, plan: EditPlan) -> str:
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
-        raise _NoEditHelps("what was met is no plain address, and no policy allows that") from None
+        raise _NoEditHelps("the address is not a plain one, and no policy allows that") from None
     embedded = [parsed]
     if isinstance(parsed, ipaddress.IPv6Address) and (parsed in _TRANSLATED or parsed.ipv4_mapped):
         embedded = [ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF)]
@@ -268,7 +262,7 @@ def _plan_mount(facts: Mapping[str, Any], policy: Policy, plan: EditPlan) -> Non
 
 
 def _plan_schema(
-    decision: Decision, question: Question, policy: Policy, tools: Mapping[str, Tool], plan: EditPlan
+    decision: Decision, question: GateQuestion, policy: Policy, tools: Mapping[str, Tool], plan: EditPlan
 ) -> None:
     call = question.call
     assert call is not None
@@ -286,15 +280,15 @@ def _plan_schema(
 def _url_edits(policy: Policy, urls: Sequence[str]) -> list[Edit]:
     """Return the edits that add entries; one that a new entry covers is replaced, as a policy may not contain both."""
     held = list(policy.data.get("url_allowlist", ()))
-    found: list[Edit] = []
+    edits: list[Edit] = []
     for url in uncovered(urls):
         covered = [i for i, entry in enumerate(held) if _covers(url, entry)]
         if not covered:
-            found.append(edit(policy, "/url_allowlist/-", ADD, url))
+            edits.append(edit(policy, "/url_allowlist/-", ADD, url))
             continue
-        found.append(edit(policy, f"/url_allowlist/{covered[0]}", REPLACE, url))
-        found += [edit(policy, f"/url_allowlist/{i}", REMOVE) for i in covered[1:]]
-    return found
+        edits.append(edit(policy, f"/url_allowlist/{covered[0]}", REPLACE, url))
+        edits += [edit(policy, f"/url_allowlist/{i}", REMOVE) for i in covered[1:]]
+    return edits
 
 
 def uncovered(urls: Iterable[str]) -> list[str]:

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..queries.recorded_queries import Asked, Question
-
-Line = Mapping[str, Any]
+from ...runtime.core.lines import Line
+from ..queries.recorded_queries import GateQuestion, RecordedQuestion
 
 COUNTED: Final = ("loop_budget", "cycle_detection")  # rules that count
 
@@ -26,10 +25,10 @@ class Usage:
     tool_calls: int = 0
     result_bytes: int = 0
     repeats: int = 1
-    refused: list[Asked] = field(default_factory=list)
+    refused: list[RecordedQuestion] = field(default_factory=list)
 
     @classmethod
-    def of(cls, questions: Iterable[tuple[Asked, int]]) -> Usage:
+    def of(cls, questions: Iterable[tuple[RecordedQuestion, int]]) -> Usage:
         """Return the usage of a run.
 
         Args:
@@ -43,7 +42,7 @@ class Usage:
                 usage.refused.append(item)
         return usage
 
-    def _add(self, question: Question, extra_calls: int) -> None:
+    def _add(self, question: GateQuestion, extra_calls: int) -> None:
         used = question.counters
         if used is None:
             return
@@ -91,7 +90,7 @@ def required_budget(
     return budget
 
 
-def limit_pointer(item: Asked) -> str:
+def limit_pointer(item: RecordedQuestion) -> str:
     """Return the JSON Pointer of the limit that refused a question."""
     assert item.entry is not None
     if item.entry["rule_id"] == "cycle_detection":
@@ -110,11 +109,11 @@ def _iterations(least: int, steps: Sequence[Line], most: int, wrap_up: bool) -> 
 
 def _gives_notices(limit: int, recorded: Sequence[str | None], wrap_up: bool) -> bool:
     """Return whether the model is given the recorded notices under a limit."""
-    for done, then in enumerate(recorded):
+    for done, recorded_notice in enumerate(recorded):
         left = limit - done
         last = left == 1 and wrap_up
-        now = "last" if last else "two_left" if left == 2 < limit else None
-        if then != now and not (then == "go_on" and now != "last"):
+        notice = "last" if last else "two_left" if left == 2 < limit else None
+        if recorded_notice != notice and not (recorded_notice == "go_on" and notice != "last"):
             return False
     return True
 

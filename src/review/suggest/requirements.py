@@ -22,7 +22,7 @@ from ...runtime.resources.mount_path import parse_path
 from ...runtime.resources.networks import Networks
 from ...runtime.resources.url import Malformed, parse_entry
 from ...runtime.tools.contract import Tool
-from ..queries.recorded_queries import Asked, Question
+from ..queries.recorded_queries import GateQuestion, RecordedQuestion
 from ..remedy.minimal_edit import EditPlan, MinimalEdit, find_minimal_edit, uncovered
 from .required_limits import COUNTED, Usage, limit_pointer, required_budget
 
@@ -46,8 +46,8 @@ class Requirements:
 
     data: Data
     line_comments: dict[str, str] = field(default_factory=dict)
-    now_allowed: list[Asked] = field(default_factory=list)
-    never_allowed: list[tuple[Asked, str]] = field(default_factory=list)
+    now_allowed: list[RecordedQuestion] = field(default_factory=list)
+    never_allowed: list[tuple[RecordedQuestion, str]] = field(default_factory=list)
     extra_calls: list[int] = field(default_factory=list)
 
 
@@ -62,14 +62,18 @@ class RequirementCollector:
     """
 
     def __init__(
-        self, recorded: Recorded, tools: Mapping[str, Tool], policy: Policy | None, questions: Sequence[Asked]
+        self,
+        recorded: Recorded,
+        tools: Mapping[str, Tool],
+        policy: Policy | None,
+        questions: Sequence[RecordedQuestion],
     ) -> None:
         self.recorded, self.run, self.tools = recorded, recorded.run, tools
         self.steps = recorded.lines[1:-1]
         self.policy = policy
         self.questions = questions
         self.limits: Mapping[str, int] = self.run["policy"]["limits"]
-        self.found = Requirements({"schema": "policy/v1"})
+        self.required = Requirements({"schema": "policy/v1"})
 
     def collect(self) -> Requirements:
         """Return everything that the run requires."""
@@ -77,11 +81,11 @@ class RequirementCollector:
         self._collect_unrecorded()
         self._collect_limits()
         self._collect_settings()
-        comments = self.found.line_comments
-        self.found.line_comments = {
-            line: comments[line] for line in comments if _has_line(self.found.data, line)
+        comments = self.required.line_comments
+        self.required.line_comments = {
+            line: comments[line] for line in comments if _has_line(self.required.data, line)
         }
-        return self.found
+        return self.required
 
     # ---- tools, URLs, mounts, networks ----------------------------------------------------------------------
 
@@ -90,7 +94,7 @@ class RequirementCollector:
         policy = _policy_with_highest_limits(tuple(self.tools))
         plan, allowed, extra_calls = EditPlan(), dict[str, None](), 0
         for item in self.questions:
-            self.found.extra_calls.append(extra_calls)
+            self.required.extra_calls.append(extra_calls)
             if item.question.call is None and item.question.check is None:
                 continue
             if item.call is not None and item.call.name in self.tools:
@@ -99,22 +103,22 @@ class RequirementCollector:
             # what stays refused is refused by the same rule again: the run goes on, or ends, by that
             plan.merge(minimal.plan or EditPlan())
             if minimal.why_not is not None:
-                self.found.never_allowed.append((item, minimal.why_not))
+                self.required.never_allowed.append((item, minimal.why_not))
             elif item.refused:
-                self.found.now_allowed.append(item)
+                self.required.now_allowed.append(item)
                 extra_calls += item.question.call is not None
                 self._comment_new_lines(item, minimal)
         for path in (path for line in self.steps for path in _written(line)):
             check = {"rule": "sandbox_path", "path": path, "access": "write"}
-            plan.merge(find_minimal_edit(policy, self.tools, Question(check=check)).plan or EditPlan())
-        self.found.data.update(_sections(plan, list(allowed)))
+            plan.merge(find_minimal_edit(policy, self.tools, GateQuestion(check=check)).plan or EditPlan())
+        self.required.data.update(_sections(plan, list(allowed)))
 
-    def _comment_new_lines(self, item: Asked, minimal: MinimalEdit) -> None:
+    def _comment_new_lines(self, item: RecordedQuestion, minimal: MinimalEdit) -> None:
         """Comment each line that the recorded policy does not have."""
         edits = minimal.edits
         if self.policy is None and item.entry is not None and item.entry["rule_id"] == "tool_registry":
             assert item.call is not None
-            self.found.line_comments.setdefault(f"/tool_registry/allowed={item.call.name}", _refused(item))
+            self.required.line_comments.setdefault(f"/tool_registry/allowed={item.call.name}", _refused(item))
         if self.policy is not None:
             edits = find_minimal_edit(self.policy, self.tools, item.question, allow_escalation=True).edits
         for change in edits:
@@ -122,45 +126,45 @@ class RequirementCollector:
             if pointer.startswith("/url_allowlist/"):
                 pointer = "/url_allowlist/-"  # a wider entry takes a narrower one's place
             if change.value is not None:
-                self.found.line_comments.setdefault(_line_of(pointer, change.value), _refused(item))
+                self.required.line_comments.setdefault(_line_of(pointer, change.value), _refused(item))
 
     def _collect_unrecorded(self) -> None:
         """Collect what calls may have reached without a trace in the record, and what the run is set up with."""
         self._collect_mounts()
         self._collect_addresses()
-        for entry in self.found.data.get("url_allowlist", ()):
+        for entry in self.required.data.get("url_allowlist", ()):
             if parse_entry(entry).prefix == "/":
-                self.found.line_comments.setdefault(f"/url_allowlist={entry}", _WHOLE)
+                self.required.line_comments.setdefault(f"/url_allowlist={entry}", _WHOLE)
         hidden = {
             item.call.name for item in self.questions if item.call is not None and self._is_hidden(item)
         } - self._tools_with_recorded_files()
         for name in sorted(hidden):
             effect = self.tools[name].effect
-            what = (
+            reason = (
                 "the record does not say what it reached"
                 if effect == "network"
                 else "the record notes no file of it"
             )
             if effect == "network":
-                self._keep("url_allowlist", name, what)
+                self._keep("url_allowlist", name, reason)
             else:
                 for mount, bound in self.run["mounts"].items():
                     if bound["source"] is None:
-                        self._mount(mount, "write", f"{name} ran, and {what}")
+                        self._mount(mount, "write", f"{name} ran, and {reason}")
         if self._reached_out():
             self._keep("private_networks", "the network", "the record has no allowed address")
 
     def _keep(self, section: str, who: str, why: str) -> None:
         """Keep the recorded policy's entries of a section that do not contradict what is required."""
-        held = [] if self.policy is None else self.policy.data.get(section, [])
-        here = self.found.data.setdefault(section, [])
-        for entry in held:
+        recorded_entries = [] if self.policy is None else self.policy.data.get(section, [])
+        entries = self.required.data.setdefault(section, [])
+        for entry in recorded_entries:
             with contextlib.suppress(PolicyError):
-                Policy.from_dict({"schema": "policy/v1", section: [*here, entry]})
-                here.append(entry)
-                self.found.line_comments[f"/{section}={entry}"] = f"kept: {who}, {why}"
-        if not here:
-            del self.found.data[section]
+                Policy.from_dict({"schema": "policy/v1", section: [*entries, entry]})
+                entries.append(entry)
+                self.required.line_comments[f"/{section}={entry}"] = f"kept: {who}, {why}"
+        if not entries:
+            del self.required.data[section]
 
     def _tools_with_recorded_files(self) -> set[str]:
         """Return the tools of which the record names a file; it names each file once."""
@@ -171,7 +175,7 @@ class RequirementCollector:
             if any(attempt.get("reads") or attempt.get("writes") for attempt in result["attempts"])
         }
 
-    def _is_hidden(self, item: Asked) -> bool:
+    def _is_hidden(self, item: RecordedQuestion) -> bool:
         """Return whether a call ran of which neither arguments nor record say what it reached."""
         call = item.question.call
         if call is None:
@@ -193,38 +197,38 @@ class RequirementCollector:
     def _reached_out(self) -> bool:
         """Return whether a call went to a host that no folder answers for, as far as entries tell."""
         hosts = set(self.run["hosts"])
-        entries = self.found.data.get("url_allowlist", ())
-        new = {key for key, word in self.found.line_comments.items() if word != _WHOLE}
+        entries = self.required.data.get("url_allowlist", ())
+        new = {key for key, word in self.required.line_comments.items() if word != _WHOLE}
         return any(
             parse_entry(entry).host not in hosts and f"/url_allowlist={entry}" not in new for entry in entries
         )
 
     def _collect_addresses(self) -> None:
         """Add the network of each entry for an address that is not public: without it the entry is unused."""
-        for entry in self.found.data.get("url_allowlist", ()):
+        for entry in self.required.data.get("url_allowlist", ()):
             host = parse_entry(entry).host
             with contextlib.suppress(ValueError):
                 address = ipaddress.ip_address(host)
-                named = self.found.data.get("private_networks", [])
+                named = self.required.data.get("private_networks", [])
                 if host not in self.run["hosts"] and not Networks(named).allows(host):
                     network = f"{address}/{address.max_prefixlen}"
-                    self.found.data["private_networks"] = [*named, network]
-                    self.found.line_comments[f"/private_networks={network}"] = f"for {entry}"
+                    self.required.data["private_networks"] = [*named, network]
+                    self.required.line_comments[f"/private_networks={network}"] = f"for {entry}"
 
     def _collect_mounts(self) -> None:
         for name, bound in self.run["mounts"].items():
-            mounts = self.found.data.get("sandbox", {}).get("mounts", {})
+            mounts = self.required.data.get("sandbox", {}).get("mounts", {})
             if bound["source"] is not None and name not in mounts:
                 self._mount(name, "read", "the run binds a folder to it")
             elif bound["source"] is None and mounts.get(name) == "read":
                 self._mount(name, "write", "a folder of the run's own takes a mount for writing")
         for name in self._mounts_with_setup():
-            if self.found.data.get("sandbox", {}).get("mounts", {}).get(name) != "write":
+            if self.required.data.get("sandbox", {}).get("mounts", {}).get(name) != "write":
                 self._mount(name, "write", "the task puts files there")
 
     def _mount(self, name: str, access: str, why: str) -> None:
-        self.found.data.setdefault("sandbox", {}).setdefault("mounts", {})[name] = access
-        self.found.line_comments.setdefault(f"/sandbox/mounts/{name}", why)
+        self.required.data.setdefault("sandbox", {}).setdefault("mounts", {})[name] = access
+        self.required.line_comments.setdefault(f"/sandbox/mounts/{name}", why)
 
     def _mounts_with_setup(self) -> list[str]:
         """Return the mounts that the run's task puts files into."""
@@ -241,26 +245,26 @@ class RequirementCollector:
     # ---- limits ---------------------------------------------------------------------------------------------
 
     def _collect_limits(self) -> None:
-        refused = {id(item) for item, _ in self.found.never_allowed}
-        asked = zip(self.questions, self.found.extra_calls, strict=True)
-        used = Usage.of((item, extra) for item, extra in asked if id(item) not in refused)
+        refused = {id(item) for item, _ in self.required.never_allowed}
+        counted = zip(self.questions, self.required.extra_calls, strict=True)
+        used = Usage.of((item, extra) for item, extra in counted if id(item) not in refused)
         for item in used.refused:
             if item.question.call is None:
-                self.found.now_allowed.append(item)
-            self.found.line_comments[limit_pointer(item)] = _refused(item)
+                self.required.now_allowed.append(item)
+            self.required.line_comments[limit_pointer(item)] = _refused(item)
         wrap_up = any(line.get("notice") == "last" for line in self.steps)
         if self.policy is not None:
             wrap_up = self.policy.wrap_up
-        self.found.data["loop_budget"] = required_budget(
-            used, self.steps, self.limits, wrap_up, self.found.line_comments
+        self.required.data["loop_budget"] = required_budget(
+            used, self.steps, self.limits, wrap_up, self.required.line_comments
         )
         if used.tool_calls:
-            self.found.data["cycle_detection"] = {"max_repeats": used.repeats}
+            self.required.data["cycle_detection"] = {"max_repeats": used.repeats}
 
     # ---- what is as recorded --------------------------------------------------------------------------------
 
     def _collect_settings(self) -> None:
-        data, recorded = self.found.data, self.run["policy"]
+        data, recorded = self.required.data, self.run["policy"]
         data.setdefault("arg_schema_enforcement", "strict")
         names = ("max_retries", "backoff_base_ms", "backoff_cap_ms")
         if all(name in self.limits for name in names):
@@ -271,9 +275,9 @@ class RequirementCollector:
             redact = list(self.policy.redact)
         else:
             known = set(meta_schema()["properties"]["redact"]["items"]["enum"])
-            met = {kind.decode() for kind in _PLACEHOLDER.findall(self.recorded.files[STATE])}
-            redact = sorted(met & known)
-            self.found.line_comments["/redact"] = (
+            kinds = {kind.decode() for kind in _PLACEHOLDER.findall(self.recorded.files[STATE])}
+            redact = sorted(kinds & known)
+            self.required.line_comments["/redact"] = (
                 "the recorded policy is gone: only the kinds that the record shows"
             )
         if redact or self.policy is None:
@@ -281,19 +285,19 @@ class RequirementCollector:
 
     def _collect_approval(self) -> None:
         """Require approval for tools that were asked about, or would have been had the call got so far."""
-        allowed = self.found.data.get("tool_registry", {}).get("allowed", ())
-        asked, timeout = [], 1
+        allowed = self.required.data.get("tool_registry", {}).get("allowed", ())
+        asked_about, timeout = [], 1
         for item in self.questions:
             entry = item.entry
             if entry is not None and entry["rule_id"] == "approval" and item.call is not None:
-                asked.append(item.call.name)
+                asked_about.append(item.call.name)
                 timeout = entry["facts"]["timeout_s"]
         if self.policy is not None:
-            asked += self.policy.approval_for
+            asked_about += self.policy.approval_for
             timeout = self.policy.approval_timeout_s or timeout
-        kept = [name for name in allowed if name in asked]
-        if kept:
-            self.found.data["approval"] = {"required_for": kept, "timeout_s": timeout}
+        required = [name for name in allowed if name in asked_about]
+        if required:
+            self.required.data["approval"] = {"required_for": required, "timeout_s": timeout}
 
 
 @cache
@@ -318,14 +322,14 @@ def _sections(plan: EditPlan, tools: list[str]) -> Data:
         for pointer, access in plan.scalars.items()
         if pointer.startswith("/sandbox/mounts/")
     }
-    found: Data = {
+    sections: Data = {
         "tool_registry": {"allowed": tools} if tools else {},
         "url_allowlist": uncovered(plan.urls),
         "private_networks": plan.networks,
         "sandbox": {"mounts": mounts} if mounts else {},
         "arg_schema_enforcement": plan.scalars.get("/arg_schema_enforcement"),
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in sections.items() if value}
 
 
 def _line_of(pointer: str, value: Any) -> str:
@@ -341,7 +345,7 @@ def _has_line(data: Any, line: str) -> bool:
     return entry in map(str, data) if mark and isinstance(data, list) else data != {}
 
 
-def _refused(item: Asked) -> str:
+def _refused(item: RecordedQuestion) -> str:
     """Return the comment for a line that allows what was refused."""
     assert item.entry is not None
     name = "" if item.call is None else f" {item.call.name[:64]}"
@@ -359,7 +363,7 @@ def _written(line: Mapping[str, Any]) -> Iterator[str]:
 # ---- asked again ------------------------------------------------------------------------------------------------
 
 
-def with_extra_calls(question: Question, extra_calls: int) -> Question:
+def with_extra_calls(question: GateQuestion, extra_calls: int) -> GateQuestion:
     """Return a question as if more calls had been made before it."""
     used = question.counters
     if used is None or not extra_calls:

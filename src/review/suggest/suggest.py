@@ -9,22 +9,21 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...evidence.queries.counterfactual import under
 from ...evidence.queries.flips import WIDENING, Counterfactual
 from ...evidence.recording.recorded import Recorded, open_record, revive
 from ...fail.errors import InputError
+from ...runtime.core.lines import Line
 from ...runtime.policy.gate import ALLOW, ESCALATE, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.tools.contract import Tool
-from ..queries.recorded_queries import Asked, questions
+from ..queries.recorded_queries import RecordedQuestion, questions
 from ..remedy.edits import Edit, apply
 from ..remedy.minimal_edit import EditPlan, find_minimal_edit
 from .policy_writer import policy_text
 from .requirements import RequirementCollector, Requirements, with_extra_calls
-
-Line = dict[str, Any]
 
 _DRAFT: Final = "draft.yaml"
 
@@ -57,29 +56,31 @@ class Proof:
 
     def sentences(self) -> list[str]:
         """Return what was proved, and what is not known."""
-        then, total = self.replayed, self.replayed.same + self.replayed.behind + bool(self.replayed.flip)
+        replayed, total = self.replayed, self.replayed.same + self.replayed.behind + bool(self.replayed.flip)
         passing = f"{self.passing_count} of the run's {self.question_count} questions"
-        found = [f"asked again, {passing} to the gate pass under it."]
+        sentences = [f"asked again, {passing} to the gate pass under it."]
         if self.start_error is not None:
-            found.append(f"a run set up like this one does not begin under it: {self.start_error}.")
-        if then.undecided is not None:
-            found.append(f"nothing is known of a replay under it: {then.undecided}.")
-        elif then.is_same:
-            found.append(f"replayed under it, every decision is as recorded ({total}).")
-        elif then.flip is not None:
+            sentences.append(f"a run set up like this one does not begin under it: {self.start_error}.")
+        if replayed.undecided is not None:
+            sentences.append(f"nothing is known of a replay under it: {replayed.undecided}.")
+        elif replayed.is_same:
+            sentences.append(f"replayed under it, every decision is as recorded ({total}).")
+        elif replayed.flip is not None:
             change = (
-                "is allowed now" if then.flip.kind == WIDENING else f"goes another way ({then.flip.kind})"
+                "is allowed now"
+                if replayed.flip.kind == WIDENING
+                else f"goes another way ({replayed.flip.kind})"
             )
-            found.append(
-                f"replayed under it, {then.same} of {total} decisions are as recorded, then one of step "
-                f"{then.flip.step} {change}; what the run would have done after that is not known."
+            sentences.append(
+                f"replayed under it, {replayed.same} of {total} decisions are as recorded, then one of step "
+                f"{replayed.flip.step} {change}; what the run would have done after that is not known."
             )
         else:
-            found.append(
-                f"replayed under it, {then.same} of {total} decisions are as recorded, then the run leaves its record "
-                f"({then.why}); what it would have done after that is not known."
+            sentences.append(
+                f"replayed under it, {replayed.same} of {total} decisions are as recorded, then the run leaves its "
+                f"record ({replayed.why}); what it would have done after that is not known."
             )
-        return found
+        return sentences
 
     def to_dict(self) -> Line:
         """Return the proof as JSON data."""
@@ -205,7 +206,7 @@ class RecordedRun:
         return Proof(len(self.questions), tuple(refused), start_error, replayed)
 
 
-def _subject(item: Asked) -> str:
+def _subject(item: RecordedQuestion) -> str:
     """Return what a question is about."""
     if item.call is None:
         return "the step"
@@ -278,19 +279,23 @@ def _load_draft(text: str) -> Policy:
         return Policy.load(file, root=folder)
 
 
-def _head(recorded: Recorded, now_allowed: Sequence[Asked], proof: Proof, notes: Sequence[str]) -> list[str]:
+def _head(
+    recorded: Recorded, now_allowed: Sequence[RecordedQuestion], proof: Proof, notes: Sequence[str]
+) -> list[str]:
     """Return what a reader of the draft has to know, one paragraph each."""
     run = recorded.run
-    found = [
+    paragraphs = [
         "A draft for review: the tightest policy under which the decisions of a recorded run pass.",
         f"run: {run['run_id']} ({recorded.name}), recorded under policy {run['policy']['version']}",
     ]
     steps = sorted({item.step for item in now_allowed})
     if steps:
         places = ", ".join(map(str, steps))
-        found.append(
+        paragraphs.append(
             f"wider than that policy where a line says so: what was refused in step {places} is allowed."
         )
-    found += [f"cannot be allowed: step {step} {what}: {why}" for step, _, what, why in proof.refused]
-    found += [f"note: {note}" for note in notes]
-    return [*found, *proof.sentences()]
+    paragraphs += [
+        f"cannot be allowed: step {step} {subject}: {why}" for step, _, subject, why in proof.refused
+    ]
+    paragraphs += [f"note: {note}" for note in notes]
+    return [*paragraphs, *proof.sentences()]

@@ -13,6 +13,7 @@ from typing import Any, Final
 from ...evidence.queries.decide import call_of, counters_of
 from ...fail.catalog import ApprovalRefused, Denied, classify
 from ...runtime.core.effects import Fault, FaultKind, Outcome, Wait
+from ...runtime.core.lines import Line
 from ...runtime.core.redaction import Redactor
 from ...runtime.loop.attempts import with_retries
 from ...runtime.loop.retry import Schedule
@@ -57,27 +58,27 @@ _LEAST, _MOST = "216", "615"
 
 
 @dataclass(frozen=True)
-class Found:
+class Answer:
     """An answer: `expect` and what else may be expected (`rule`, `then`, ...), and the policy line behind it."""
 
     expect: str
     at: str
     more: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Line:
         """Return the answer as JSON data."""
         return {"expect": self.expect, "at": self.at, **self.more}
 
-    def differs(self, wanted: Mapping[str, Any]) -> bool:
+    def differs(self, expected: Mapping[str, Any]) -> bool:
         """Return whether the answer differs in anything that a test expects."""
         data = self.to_dict()
-        return any(not _same(key, data.get(key), value) for key, value in wanted.items())
+        return any(not _same(key, data.get(key), value) for key, value in expected.items())
 
 
-def _same(key: str, found: object, wanted: object) -> bool:
-    if key == "at" and type(wanted) is int:
-        return str(found).rpartition(":")[2] == str(wanted)
-    return found == wanted
+def _same(key: str, actual: object, expected: object) -> bool:
+    if key == "at" and type(expected) is int:
+        return str(actual).rpartition(":")[2] == str(expected)
+    return actual == expected
 
 
 def kind_of(question: Question) -> str:
@@ -85,13 +86,13 @@ def kind_of(question: Question) -> str:
     return next(kind for kind in KINDS if kind in question)
 
 
-def answer(question: Question, gate: Gate) -> Found:
+def answer(question: Question, gate: Gate) -> Answer:
     """Return what the policy of a gate answers to a question."""
     kind, policy = kind_of(question), gate.policy
     if kind == "retry":
         return _of_retry(question["retry"], gate)
     if kind == "text":
-        return Found(Redactor(policy.redact)(question["text"]), policy.at("/redact"))
+        return Answer(Redactor(policy.redact)(question["text"]), policy.at("/redact"))
     used = question.get("used", {})
     if kind == "call":
         call = call_of(question["call"]["tool"], question["call"]["arguments"], policy)
@@ -105,7 +106,7 @@ def answer(question: Question, gate: Gate) -> Found:
     return _of_step(counters, gate)
 
 
-def _of_decision(decision: Decision, gate: Gate) -> Found:
+def _of_decision(decision: Decision, gate: Gate) -> Answer:
     """Return a decision and how the run goes on after it; after an escalation, if the person refuses."""
     more: dict[str, Any] = {"rule": decision.rule_id}
     if decision.decision != ALLOW:
@@ -114,24 +115,24 @@ def _of_decision(decision: Decision, gate: Gate) -> Found:
         more["then"] = GOES_ON if classify(happening, gate.policy.on_deny).ending is None else ENDS
         if asks:
             more["timeout_s"] = decision.facts["timeout_s"]
-    return Found(decision.decision, decision.at, more)
+    return Answer(decision.decision, decision.at, more)
 
 
-def _of_budget(denial: Decision | None, limit: str, gate: Gate) -> Found:
+def _of_budget(denial: Decision | None, limit: str, gate: Gate) -> Answer:
     if denial is not None:
         return _of_decision(denial, gate)
-    return Found(ALLOW, gate.policy.at(f"/loop_budget/{limit}"), {"rule": "loop_budget"})
+    return Answer(ALLOW, gate.policy.at(f"/loop_budget/{limit}"), {"rule": "loop_budget"})
 
 
-def _of_step(counters: Counters, gate: Gate) -> Found:
+def _of_step(counters: Counters, gate: Gate) -> Answer:
     """Return whether there is another step, and whether the model is offered tools in it."""
-    found = _of_budget(gate.decide_step(counters), "max_iterations", gate)
-    if found.expect != ALLOW:
-        return found
+    result = _of_budget(gate.decide_step(counters), "max_iterations", gate)
+    if result.expect != ALLOW:
+        return result
     state = _state(gate)
     state.counters = counters
-    _, offered = state.notice()
-    return Found(found.expect, found.at, {**found.more, "tools": bool(offered)})
+    _, offered = state.notice_and_tools()
+    return Answer(result.expect, result.at, {**result.more, "tools": bool(offered)})
 
 
 def _state(gate: Gate) -> RunState:
@@ -140,9 +141,9 @@ def _state(gate: Gate) -> RunState:
     return RunState(RunSpec("test", "", 0, gate, schedule, (ToolSpec("tool", "", "{}"),)))
 
 
-def _of_retry(asked: Mapping[str, int], gate: Gate) -> Found:
+def _of_retry(failure: Mapping[str, int], gate: Gate) -> Answer:
     """Return what follows the n-th failure of something that may be repeated."""
-    attempt, after = asked["attempt"], asked.get("retry_after_ms")
+    attempt, after = failure["attempt"], failure.get("retry_after_ms")
     state = _state(gate)
     fault = Fault("ConnectionError", FaultKind.TRANSIENT, retry_after_ms=after)
     performed = with_retries(
@@ -161,6 +162,6 @@ def _of_retry(asked: Mapping[str, int], gate: Gate) -> Found:
             performed.send(Outcome())  # it has waited
         performed.send(Outcome(fault=fault))
     except StopIteration:
-        return Found(GIVE_UP, at)
+        return Answer(GIVE_UP, at)
     waits = [schedule.backoff_ms(attempt, identity, after) for identity in (_LEAST, _MOST)]
-    return Found(RETRY, at, {"wait_ms": waits})
+    return Answer(RETRY, at, {"wait_ms": waits})

@@ -19,6 +19,7 @@ from ...evidence.queries.counterfactual import under
 from ...evidence.recording.index import UNFINISHED
 from ...evidence.recording.recorded import open_record, relative_name
 from ...fail.errors import InputError, PolicyError
+from ...runtime.core.lines import Line
 from ...runtime.formats.canonical_json import digest
 from ...runtime.formats.shipped_files import relative_to_root
 from ...runtime.policy.gate import Gate
@@ -32,13 +33,12 @@ from .observed import Observed
 from .policy_tests import Suite, load_suite, project_tools, results_of
 from .probe_questions import Probes, of_witness
 
-Line = Mapping[str, Any]
 Tell = Callable[[int, int], object]
 
 NOTICED: Final = "noticed"
 UNGUARDED: Final = "unguarded"
 EQUIVALENT: Final = "equivalent"  # it alters nothing
-INVALID: Final = "invalid"  # it is no policy
+INVALID: Final = "invalid"  # it is not a policy
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Verdict:
 
     file: str
     line: int
-    what: str
+    description: str
     outcome: str
     by: str | None = None
     policy: Mapping[str, Any] | None = None
@@ -55,10 +55,10 @@ class Verdict:
 
     def to_dict(self) -> Line:
         """Return the verdict as JSON data."""
-        told = {"file": self.file, "line": self.line, "what": self.what, "outcome": self.outcome}
+        data = {"file": self.file, "line": self.line, "what": self.description, "outcome": self.outcome}
         if self.outcome == UNGUARDED:
-            return {**told, "policy": self.policy, "suggestion": self.suggestion}
-        return told if self.by is None else {**told, "by": self.by}
+            return {**data, "policy": self.policy, "suggestion": self.suggestion}
+        return data if self.by is None else {**data, "by": self.by}
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,8 @@ def cover(
         jobs=jobs,
         name=lambda item: item[0].name,
     )
-    asked = sum(len(suite.cases) for suite in inputs.suites)
-    return Coverage(tuple(verdicts), tuple(inputs.aside), asked, len(inputs.runs))
+    test_count = sum(len(suite.cases) for suite in inputs.suites)
+    return Coverage(tuple(verdicts), tuple(inputs.aside), test_count, len(inputs.runs))
 
 
 class _Inputs:
@@ -215,15 +215,15 @@ class _Inputs:
             observed.add_tests(suite.cases)
         for run in self.runs:
             observed.add_run(run.lines)
-        whole = source.path == self.subjects[0][0]
-        yield from changes(source.document.data, whole, Probes(policy, self.tools), observed.unlisted())
+        is_policy = source.path == self.subjects[0][0]
+        yield from changes(source.document.data, is_policy, Probes(policy, self.tools), observed.unlisted())
 
     def judge(self, source: Part, change: Change) -> Verdict:
         """Return what notices a change."""
         line = source.document.at(change.pointer)[0]
 
         def verdict(outcome: str, **more: Any) -> Verdict:
-            return Verdict(source.name, line, change.what, outcome, **more)
+            return Verdict(source.name, line, change.description, outcome, **more)
 
         home = self.home(source)
         try:
@@ -284,27 +284,27 @@ class _Inputs:
         """Return a test that passes now and fails once the change is made, None if none is known."""
         before, after = Gate(self.policies[stack], self.tools), self._gate(changed, change)
         for question in self._questions(stack, changed, change):
-            found, then = answer(question, before), answer(question, after)
-            wanted = {"expect": found.expect}
-            if "rule" in found.more:
-                wanted["rule"] = found.more["rule"]
-            if not then.differs(wanted):
-                wanted.update(found.more)
-            if then.differs(wanted):
-                return {"name": _named(change), **question, **wanted}
+            answer_before, answer_after = answer(question, before), answer(question, after)
+            expected = {"expect": answer_before.expect}
+            if "rule" in answer_before.more:
+                expected["rule"] = answer_before.more["rule"]
+            if not answer_after.differs(expected):
+                expected.update(answer_before.more)
+            if answer_after.differs(expected):
+                return {"name": _named(change), **question, **expected}
         return None
 
     def _questions(self, stack: Stack, changed: Policy, change: Change) -> Iterator[Question]:
         """Yield questions that may show a change: the plain ones first, then those of an exact comparison."""
         yield from change.probes
         tools = self._gate(changed, change).tools
-        for found in compare_policies(self.policies[stack], changed, tools).changes:
-            yield from of_witness(found.witness)
+        for difference in compare_policies(self.policies[stack], changed, tools).changes:
+            yield from of_witness(difference.witness)
 
 
 def _named(change: Change) -> str:
     """Return a name for a test, different for every change."""
-    text = f"guards: {change.what}"
+    text = f"guards: {change.description}"
     return text if len(text) <= 200 else f"{text[:180]} {digest(text)[:12]}"
 
 
@@ -315,8 +315,8 @@ def _stack(files: Sequence[Path]) -> Stack:
 def _fails(suite: Suite, gate: Gate) -> str | None:
     """Return the first test of a suite that notices; line numbers are not part of what a policy decides."""
     for case in suite.cases:
-        wanted = {key: value for key, value in case.wanted.items() if key != "at"}
-        if answer(case.question, gate).differs(wanted):
+        expected = {key: value for key, value in case.expected.items() if key != "at"}
+        if answer(case.question, gate).differs(expected):
             return f"{suite.file}:{case.line}"
     return None
 
@@ -339,12 +339,12 @@ def _recorded(folder: Path, root: Path, base: Path | None, overlays: Sequence[Pa
 def _leaves(run: _Recorded, policy: Policy, root: Path) -> str | None:
     """Return why a run differs under another policy, None if it stays the same."""
     try:
-        found = under(run.folder, policy, root=root)
+        result = under(run.folder, policy, root=root)
     except InputError as error:
         return str(error)  # it cannot even be begun
-    if found.flip is not None:
-        return f"a decision of step {found.flip.step} goes another way"
-    return found.why or found.undecided
+    if result.flip is not None:
+        return f"a decision of step {result.flip.step} goes another way"
+    return result.why or result.undecided
 
 
 def as_yaml(test: Mapping[str, Any]) -> list[str]:

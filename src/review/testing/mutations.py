@@ -40,39 +40,39 @@ class Change:
     """
 
     pointer: str
-    what: str
+    description: str
     data: Data
     probes: tuple[Question, ...] = field(default=(), compare=False)
     made_up: tuple[str, ...] = ()
 
 
-def changes(data: Mapping[str, Any], whole: bool, probes: Probes, unlisted: Unlisted) -> Iterator[Change]:
+def changes(data: Mapping[str, Any], is_policy: bool, probes: Probes, unlisted: Unlisted) -> Iterator[Change]:
     """Yield every change of one source file that holds `data`; `whole`: it is a policy, not an overlay.
 
     `probes` knows the policy that the file is part of.
     """
-    made = _Changes(data, whole, probes, unlisted)
+    builder = _Changes(data, is_policy, probes, unlisted)
     for part in (
-        made.sections,
-        made.tools,
-        made.urls,
-        made.networks,
-        made.mounts,
-        made.schema,
-        made.limits,
-        made.repeats,
-        made.retry,
-        made.on_deny,
-        made.approval,
-        made.redact,
+        builder.sections,
+        builder.tools,
+        builder.urls,
+        builder.networks,
+        builder.mounts,
+        builder.schema,
+        builder.limits,
+        builder.repeats,
+        builder.retry,
+        builder.on_deny,
+        builder.approval,
+        builder.redact,
     ):
         yield from part()
 
 
 class _Changes:
-    def __init__(self, data: Mapping[str, Any], whole: bool, probes: Probes, unlisted: Unlisted) -> None:
+    def __init__(self, data: Mapping[str, Any], is_policy: bool, probes: Probes, unlisted: Unlisted) -> None:
         self._data = data
-        self._whole = whole
+        self._is_policy = is_policy
         self._probes = probes
         self._unlisted = unlisted
 
@@ -84,15 +84,15 @@ class _Changes:
 
     def _may(self, *keys: str) -> bool:
         """Return whether something can be added: the list of an overlay replaces, so only to one that it has."""
-        return self._whole or self._has(*keys)
+        return self._is_policy or self._has(*keys)
 
     def _at(self, *keys: str) -> Any:
-        found: Any = self._data
+        value: Any = self._data
         for key in keys:
-            if not isinstance(found, Mapping) or key not in found:
+            if not isinstance(value, Mapping) or key not in value:
                 return None
-            found = found[key]
-        return found
+            value = value[key]
+        return value
 
     def _list(self, *keys: str) -> list[Any]:
         return list(self._at(*keys) or ())
@@ -101,7 +101,7 @@ class _Changes:
         self,
         keys: Sequence[str],
         value: object,
-        what: str,
+        description: str,
         probes: Iterable[Question],
         *,
         at: str = "",
@@ -116,14 +116,14 @@ class _Changes:
             del inner[keys[-1]]
         else:
             inner[keys[-1]] = value
-        return Change("/" + "/".join(keys) + at, what, data, tuple(probes), made_up)
+        return Change("/" + "/".join(keys) + at, description, data, tuple(probes), made_up)
 
-    def _dropped(self, keys: Sequence[str], what: str, probes: Any) -> Iterator[Change]:
+    def _dropped(self, keys: Sequence[str], label: str, probes: Any) -> Iterator[Change]:
         """Yield a change for each entry of a list, dropped; `probes` gives the questions for an entry."""
         listed = self._list(*keys)
         for i, item in enumerate(listed):
             rest = listed[:i] + listed[i + 1 :]
-            yield self._put(keys, rest, f"{what} {item!r} dropped", probes(item), at=f"/{i}")
+            yield self._put(keys, rest, f"{label} {item!r} dropped", probes(item), at=f"/{i}")
 
     # ---- what can be changed -------------------------------------------------------------------------------
 
@@ -152,8 +152,8 @@ class _Changes:
             yield change
         unlisted = [name for name in self._probes.tools if name not in {*allowed, *denied}]
         for name in unlisted:
-            what = f"unlisted tool {name!r} allowed"
-            yield self._put(keys, [*allowed, name], what, self._probes.of_tool(name))
+            description = f"unlisted tool {name!r} allowed"
+            yield self._put(keys, [*allowed, name], description, self._probes.of_tool(name))
         names = [name for name in self._unlisted.tools if name not in {*allowed, *denied, *unlisted}]
         if names:
             yield self._put(
@@ -175,20 +175,20 @@ class _Changes:
             for wider in _wider(text):
                 rest = [other for other in listed if other == text or not _covers(wider, other)]
                 rest[rest.index(text)] = wider
-                what = f"URL entry {text!r} loosened to {wider!r}"
-                yield self._put(keys, rest, what, self._probes.of_url(f"{wider}/beside"), at=f"/{i}")
+                description = f"URL entry {text!r} loosened to {wider!r}"
+                yield self._put(keys, rest, description, self._probes.of_url(f"{wider}/beside"), at=f"/{i}")
         if self._may(*keys) and self._unlisted.origins:
             added = [f"{origin}/" for origin in self._unlisted.origins]
-            what = f"hosts that are not listed allowed, such as {added[0]!r}"
-            yield self._put(keys, listed + added, what, self._probes.of_url(added[0]))
+            description = f"hosts that are not listed allowed, such as {added[0]!r}"
+            yield self._put(keys, listed + added, description, self._probes.of_url(added[0]))
 
     def networks(self) -> Iterator[Change]:
         keys = ("private_networks",)
         yield from self._dropped(keys, "network", self._probes.of_network)
         if self._may(*keys) and self._unlisted.networks:
             added = list(self._unlisted.networks)
-            what = f"networks that are not listed allowed, such as {added[0]!r}"
-            yield self._put(keys, self._list(*keys) + added, what, self._probes.of_network(added[0]))
+            description = f"networks that are not listed allowed, such as {added[0]!r}"
+            yield self._put(keys, self._list(*keys) + added, description, self._probes.of_network(added[0]))
 
     def mounts(self) -> Iterator[Change]:
         for name, mode in (self._at("sandbox", "mounts") or {}).items():
@@ -208,51 +208,53 @@ class _Changes:
 
     def schema(self) -> Iterator[Change]:
         if self._may("arg_schema_enforcement"):
-            now = self._at("arg_schema_enforcement") or "strict"
-            other = "shape" if now == "strict" else "strict"
-            what = f"arg_schema_enforcement {other} instead of {now}"
-            yield self._put(("arg_schema_enforcement",), other, what, self._probes.of_schema())
+            current = self._at("arg_schema_enforcement") or "strict"
+            other = "shape" if current == "strict" else "strict"
+            description = f"arg_schema_enforcement {other} instead of {current}"
+            yield self._put(("arg_schema_enforcement",), other, description, self._probes.of_schema())
 
     def limits(self) -> Iterator[Change]:
         for name in LIMITS:
             if self._may("loop_budget", name):
-                now = self._at("loop_budget", name) or 0
-                probes = self._probes.of_limit(name, now)
-                for value in sorted({now - 1, now + 1, now * 2, 0} - {now, -1}):
+                current = self._at("loop_budget", name) or 0
+                probes = self._probes.of_limit(name, current)
+                for value in sorted({current - 1, current + 1, current * 2, 0} - {current, -1}):
                     keys = ("loop_budget", name)
-                    yield self._put(keys, value, f"{name} {value} instead of {now}", probes)
+                    yield self._put(keys, value, f"{name} {value} instead of {current}", probes)
         if self._may("loop_budget", "wrap_up"):
-            now = bool(self._at("loop_budget", "wrap_up"))
-            what = f"wrap_up {str(not now).lower()} instead of {str(now).lower()}"
-            yield self._put(("loop_budget", "wrap_up"), not now, what, self._probes.of_wrap_up())
+            current = bool(self._at("loop_budget", "wrap_up"))
+            description = f"wrap_up {str(not current).lower()} instead of {str(current).lower()}"
+            yield self._put(("loop_budget", "wrap_up"), not current, description, self._probes.of_wrap_up())
 
     def repeats(self) -> Iterator[Change]:
         keys = ("cycle_detection", "max_repeats")
         if self._may(*keys):
-            now = self._at(*keys) or 0
-            for value in sorted({now - 1, now + 1} - {-1}):
-                what = f"max_repeats {value} instead of {now}"
-                yield self._put(keys, value, what, self._probes.of_repeats(now))
+            current = self._at(*keys) or 0
+            for value in sorted({current - 1, current + 1} - {-1}):
+                description = f"max_repeats {value} instead of {current}"
+                yield self._put(keys, value, description, self._probes.of_repeats(current))
 
     def retry(self) -> Iterator[Change]:
-        now = self._at("retry", "max_retries")
-        if now is not None:
-            for value in sorted({now - 1, now + 1} - {-1}):
-                what = f"max_retries {value} instead of {now}"
-                yield self._put(("retry", "max_retries"), value, what, self._probes.of_retries(now))
+        current = self._at("retry", "max_retries")
+        if current is not None:
+            for value in sorted({current - 1, current + 1} - {-1}):
+                description = f"max_retries {value} instead of {current}"
+                yield self._put(
+                    ("retry", "max_retries"), value, description, self._probes.of_retries(current)
+                )
         for name in ("backoff_base_ms", "backoff_cap_ms"):
-            now = self._at("retry", name)
-            if now is not None:
-                for value in sorted({now // 2, now * 2} - {0}):
-                    what = f"{name} {value} instead of {now}"
-                    yield self._put(("retry", name), value, what, self._probes.of_backoff())
+            current = self._at("retry", name)
+            if current is not None:
+                for value in sorted({current // 2, current * 2} - {0}):
+                    description = f"{name} {value} instead of {current}"
+                    yield self._put(("retry", name), value, description, self._probes.of_backoff())
 
     def on_deny(self) -> Iterator[Change]:
         if self._may("on_deny"):
-            now = self._at("on_deny") or "terminate"
-            other = "inform" if now == "terminate" else "terminate"
+            current = self._at("on_deny") or "terminate"
+            other = "inform" if current == "terminate" else "terminate"
             yield self._put(
-                ("on_deny",), other, f"on_deny {other} instead of {now}", self._probes.of_denial()
+                ("on_deny",), other, f"on_deny {other} instead of {current}", self._probes.of_denial()
             )
 
     def approval(self) -> Iterator[Change]:
@@ -262,15 +264,15 @@ class _Changes:
         if self._may(*keys):
             for name in self._probes.allowed:
                 if name not in listed:
-                    what = f"approval for {name!r} added"
-                    change = self._put(keys, [*listed, name], what, self._probes.of_tool(name))
+                    description = f"approval for {name!r} added"
+                    change = self._put(keys, [*listed, name], description, self._probes.of_tool(name))
                     change.data["approval"].setdefault("timeout_s", 300)
                     yield change
-        now = self._at("approval", "timeout_s")
-        if now is not None:
-            for value in sorted({now - 1, now * 2} - {0}):
-                what = f"timeout_s {value} instead of {now}"
-                yield self._put(("approval", "timeout_s"), value, what, self._probes.of_approval())
+        current = self._at("approval", "timeout_s")
+        if current is not None:
+            for value in sorted({current - 1, current * 2} - {0}):
+                description = f"timeout_s {value} instead of {current}"
+                yield self._put(("approval", "timeout_s"), value, description, self._probes.of_approval())
 
     def redact(self) -> Iterator[Change]:
         yield from self._dropped(("redact",), "redacted kind", self._probes.of_secret)
@@ -286,17 +288,17 @@ def _read(text: str) -> tuple[str, Entry] | None:
         entry = parse_entry(text)
     except Malformed:
         return None
-    whole = text if "://" in text else f"https://{text}"
-    scheme, _, rest = whole.partition("://")
+    url = text if "://" in text else f"https://{text}"
+    scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}", entry
 
 
 def _wider(text: str) -> list[str]:
     """Return entries for the parent path and for the whole host; none for an entry of a whole host."""
-    found = _read(text)
-    if found is None or found[1].prefix == "/":
+    parsed = _read(text)
+    if parsed is None or parsed[1].prefix == "/":
         return []
-    origin, entry = found
+    origin, entry = parsed
     above = entry.prefix.rstrip("/").rpartition("/")[0]
     return [origin + above, origin] if above else [origin]
 

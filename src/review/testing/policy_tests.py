@@ -12,6 +12,7 @@ from typing import Any, Final
 from ...evidence.queries.decide import tools_of
 from ...fail.catalog import RULES
 from ...fail.errors import InputError
+from ...runtime.core.lines import Line
 from ...runtime.formats.escape import escape_terminal, quote_literal
 from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.formats.shipped_files import relative_to_root
@@ -21,7 +22,8 @@ from ...runtime.policy.gate import Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.schema.schema_errors import DocumentValidator, did_you_mean, first_problem
 from ...runtime.tools.contract import Tool
-from .answers import ANSWERS, KINDS, USED, Found, answer, kind_of
+from ...runtime.tools.loader import names_in
+from .answers import ANSWERS, KINDS, USED, Answer, answer, kind_of
 
 _SCHEMA = Path(__file__).with_name("policy_tests.v1.schema.json")
 _MAX_BYTES: Final = 8 << 20
@@ -35,7 +37,7 @@ class Case:
     name: str
     line: int
     question: Mapping[str, Any]
-    wanted: Mapping[str, Any]
+    expected: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Result:
 
     file: str
     case: Case
-    found: Found
+    answer: Answer
     ok: bool
 
     @property
@@ -66,34 +68,34 @@ class Result:
         """The expected and the actual answer in one line; empty if they agree."""
         if self.ok:
             return ""
-        wanted, found = self.case.wanted, self.found.to_dict()
-        keys = [key for key in _EXPECTED if key in wanted and key not in ("expect", "rule", "at")]
-        got = {key: found.get(key) for key in ("expect", "rule", *keys)}
-        return f"expected {_words(wanted)}, got {_words(got)} ({escape_terminal(self.found.at)})"
+        expected, actual = self.case.expected, self.answer.to_dict()
+        keys = [key for key in _EXPECTED if key in expected and key not in ("expect", "rule", "at")]
+        got = {key: actual.get(key) for key in ("expect", "rule", *keys)}
+        return f"expected {_words(expected)}, got {_words(got)} ({escape_terminal(self.answer.at)})"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Line:
         """Return the result as JSON data."""
         return {
             "name": self.case.name,
             "line": self.case.line,
             "ok": self.ok,
-            "expected": dict(self.case.wanted),
-            "found": self.found.to_dict(),
+            "expected": dict(self.case.expected),
+            "found": self.answer.to_dict(),
         }
 
 
 def _words(answer: Mapping[str, Any]) -> str:
-    said = str(answer["expect"])
-    told = [said if said.isidentifier() else escape_terminal(json.dumps(said, ensure_ascii=False))]
+    expect = str(answer["expect"])
+    words = [expect if expect.isidentifier() else escape_terminal(json.dumps(expect, ensure_ascii=False))]
     if answer.get("rule") is not None:
-        told.append(f"by {escape_terminal(answer['rule'])}")
+        words.append(f"by {escape_terminal(answer['rule'])}")
     for key in ("then", "timeout_s", "tools", "wait_ms"):
         if key in answer:
             value = answer[key]
-            told.append(f"{key}={value if isinstance(value, str) else json.dumps(value)}")
+            words.append(f"{key}={value if isinstance(value, str) else json.dumps(value)}")
     if "at" in answer:
-        told.append(f"at {escape_terminal(str(answer['at']))}")
-    return " ".join(told)
+        words.append(f"at {escape_terminal(str(answer['at']))}")
+    return " ".join(words)
 
 
 # ---- reading -------------------------------------------------------------------------------------------------
@@ -123,8 +125,8 @@ def _document(path: Path, name: str) -> Document:
         raise InputError("is not a regular file", file=str(path), remedy="name a YAML file") from None
     except OSError as error:
         gone = isinstance(error, FileNotFoundError)
-        what = "no such file of policy tests" if gone else f"unreadable ({type(error).__name__})"
-        raise InputError(what, file=str(path), remedy="name a file such as policy/tests/v1.yaml") from None
+        problem = "no such file of policy tests" if gone else f"unreadable ({type(error).__name__})"
+        raise InputError(problem, file=str(path), remedy="name a file such as policy/tests/v1.yaml") from None
     except YamlError as error:
         raise InputError(error.message, file=name, line=error.line, column=error.column) from None
 
@@ -160,8 +162,8 @@ def _wrong(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """Return what is wrong with a test beyond its JSON Schema: a key, the problem, the remedy."""
     kinds = [kind for kind in KINDS if kind in test]
     if len(kinds) != 1:
-        what = f"asks {' and '.join(kinds)}" if kinds else "asks nothing"
-        return "", f"the test {quote_literal(test['name'])} {what}", f"give one of {', '.join(KINDS)}"
+        problem = f"asks {' and '.join(kinds)}" if kinds else "asks nothing"
+        return "", f"the test {quote_literal(test['name'])} {problem}", f"give one of {', '.join(KINDS)}"
     kind = kinds[0]
     for key in (*_EXPECTED[1:], "used"):
         if key in test and key not in KINDS[kind] and not (key == "used" and kind in USED):
@@ -216,8 +218,8 @@ def _inside(document: Document, name: str, root: Path, place: str, pointer: str)
 
 def _case(test: Mapping[str, Any], document: Document, index: int) -> Case:
     question = {key: test[key] for key in (kind_of(test), "used") if key in test}
-    wanted = {key: test[key] for key in _EXPECTED if key in test}
-    return Case(test["name"], document.at(f"/tests/{index}")[0], question, wanted)
+    expected = {key: test[key] for key in _EXPECTED if key in test}
+    return Case(test["name"], document.at(f"/tests/{index}")[0], question, expected)
 
 
 # ---- holding -------------------------------------------------------------------------------------------------
@@ -226,14 +228,13 @@ def _case(test: Mapping[str, Any], document: Document, index: int) -> Case:
 def results_of(suite: Suite, gate: Gate) -> Iterable[Result]:
     """Yield the result of each test of a suite against the policy of a gate, in order."""
     for case in suite.cases:
-        found = answer(case.question, gate)
-        yield Result(suite.file, case, found, not found.differs(case.wanted))
+        actual = answer(case.question, gate)
+        yield Result(suite.file, case, actual, not actual.differs(case.expected))
 
 
 def project_tools(root: Path, names: Iterable[str]) -> dict[str, Tool]:
     """Return the tools of some names, and all that the project has."""
-    there = {path.stem for path in (root / "tools").glob("*.py")}
-    return tools_of(sorted({*names, *there}), root)
+    return tools_of(sorted({*names, *names_in(root / "tools")}), root)
 
 
 def run_suite(suite: Suite, root: Path) -> tuple[Policy, list[Result]]:

@@ -86,13 +86,13 @@ class Probes:
 
     def of_schema(self) -> list[Question]:
         """Return calls that break nothing but a limit of a value."""
-        found: list[Question] = []
+        questions: list[Question] = []
         for tool in self._tools():
             schema = dict(tool.input_schema)
             beyond = with_texts(less(canonical(shape(schema)), canonical(schema)), self._texts(tool))
             values = InstanceGenerator().values(beyond) if beyond is not None else iter(())
-            found += [{"call": {"tool": tool.name, "arguments": value}} for value in islice(values, _FEW)]
-        return sorted(found, key=lambda question: len(str(question)))
+            questions += [{"call": {"tool": tool.name, "arguments": value}} for value in islice(values, _FEW)]
+        return sorted(questions, key=lambda question: len(str(question)))
 
     def of_limit(self, name: str, limit: int) -> list[Question]:
         """Return questions about a limit of the budgets."""
@@ -139,32 +139,32 @@ class Probes:
 
     def of_section(self, name: str) -> list[Question]:
         """Return questions about everything in a section."""
-        policy, found = self._policy, list[Question]()
+        policy, questions = self._policy, list[Question]()
         if name == "tool_registry":
-            found = [question for tool in self.tools for question in self.of_tool(tool)]
+            questions = [question for tool in self.tools for question in self.of_tool(tool)]
         elif name == "url_allowlist":
-            found = [q for entry in policy.data.get(name, ()) for q in self.of_url(entry)]
+            questions = [q for entry in policy.data.get(name, ()) for q in self.of_url(entry)]
         elif name == "private_networks":
-            found = [q for network in policy.data.get(name, ()) for q in self.of_network(network)]
+            questions = [q for network in policy.data.get(name, ()) for q in self.of_network(network)]
         elif name == "sandbox":
-            found = [q for mount in policy.mounts for q in self.of_mount(mount)]
+            questions = [q for mount in policy.mounts for q in self.of_mount(mount)]
         elif name == "arg_schema_enforcement":
-            found = self.of_schema()
+            questions = self.of_schema()
         elif name == "loop_budget":
             for limit, value in policy.limits.items():
-                found += self.of_limit(limit, value)
-            found += self.of_wrap_up()
+                questions += self.of_limit(limit, value)
+            questions += self.of_wrap_up()
         elif name == "cycle_detection":
-            found = self.of_repeats(policy.max_repeats)
+            questions = self.of_repeats(policy.max_repeats)
         elif name == "retry":
-            found = [*self.of_retries(policy.section("retry")["max_retries"]), *self.of_backoff()]
+            questions = [*self.of_retries(policy.section("retry")["max_retries"]), *self.of_backoff()]
         elif name == "on_deny":
-            found = self.of_denial()
+            questions = self.of_denial()
         elif name == "approval":
-            found = self.of_approval()
+            questions = self.of_approval()
         elif name == "redact":
-            found = [question for kind in policy.redact for question in self.of_secret(kind)]
-        return found
+            questions = [question for kind in policy.redact for question in self.of_secret(kind)]
+        return questions
 
     # ---- calls ---------------------------------------------------------------------------------------------
 
@@ -199,21 +199,21 @@ class Probes:
         if kind == "url":
             entry = next(iter(self._policy.data.get("url_allowlist", ())), "https://unlisted.test/")
             return entry if "://" in entry else f"https://{entry}"
-        wanted = ("write",) if kind == "path:write" else ("read", "write")
-        return next((f"{name}/file" for name, mode in self._policy.mounts.items() if mode in wanted), "x/y")
+        modes = ("write",) if kind == "path:write" else ("read", "write")
+        return next((f"{name}/file" for name, mode in self._policy.mounts.items() if mode in modes), "x/y")
 
 
-def of_witness(found: Witness) -> Iterator[Question]:
+def of_witness(witness: Witness) -> Iterator[Question]:
     """Yield the questions of an event that two policies decide differently."""
 
     def with_used(kind: str, value: object) -> Question:
-        used = {name: count for name, count in found.used.items() if name in USED[kind]}
+        used = {name: count for name, count in witness.used.items() if name in USED[kind]}
         return {kind: value, **({"used": used} if used else {})}
 
     yield with_used("step", True)
-    if found.tool is not None:
-        yield with_used("call", {"tool": found.tool, "arguments": found.arguments or {}})
-    if found.late is not None:
-        yield {"late": {key: value for key, value in found.late.items() if key != "rule"}}
-    if found.result_bytes is not None:
-        yield with_used("result_bytes", found.result_bytes)
+    if witness.tool is not None:
+        yield with_used("call", {"tool": witness.tool, "arguments": witness.arguments or {}})
+    if witness.late is not None:
+        yield {"late": {key: value for key, value in witness.late.items() if key != "rule"}}
+    if witness.result_bytes is not None:
+        yield with_used("result_bytes", witness.result_bytes)

@@ -6,11 +6,11 @@ The loop is a generator: it yields an effect and is sent the outcome. A position
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
 from ...fail.catalog import Ending, FailureMode, Rule
+from ...light_dataclasses import dataclass, field
 from ..formats.canonical_json import Fragment, digest, encode
 from .lines import CallEntry, FaultEntry, InputEntry, StepLine
 

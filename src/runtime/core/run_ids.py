@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
-
 
 def new_run_id(prefix: str, seed: int) -> str:
     """`<prefix>-s<seed>-<8 hex digits>`, different for every run."""
+    import secrets  # slow to import, and a run of a task is named after it
+
     return f"{prefix}-s{seed}-{secrets.token_hex(4)}"

@@ -7,8 +7,8 @@ import copy
 import json
 import warnings
 from collections.abc import Iterable
-from dataclasses import replace
 
+from ...light_dataclasses import replace
 from ..core.effects import Decided, Effect, Event, Outcome
 from .interrupts import Interrupts
 from .ports import Listener, RunEvent

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ...fail.errors import Cancelled, InputError, InvalidModelOutput
+from ...light_dataclasses import replace
 from ..core.clock import Clock
 from ..core.effects import (
     Answer,
@@ -34,7 +33,13 @@ from .interrupts import ForceQuit, Interrupts
 from .ports import Approve, Inject, Stamps
 
 # what foreign code raised, with its text and traceback: for the one who develops it, never for a record
-_LOG = logging.getLogger("tachograph")
+
+
+def _log(message: str, *values: object, error: BaseException) -> None:
+    """Log an exception that a run goes on from, with its traceback."""
+    import logging  # slow to import, and most runs have nothing to log
+
+    logging.getLogger("tachograph").info(message, *values, exc_info=error)
 
 
 def _straight(_effect: Effect, _io: IO | None, real: Callable[[], Any]) -> Any:
@@ -92,7 +97,7 @@ class LiveExecutor:
                 reply=Reply(None, (), None, None, None, None, problem="the adapter found no reply")
             )
         except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends the run with a record
-            _LOG.info("the model raised", exc_info=error)
+            _log("the model raised", error=error)
             return Outcome(fault=self._fault(error, (ConnectionError,)))
         finally:
             self._clock.spend("model")
@@ -123,7 +128,7 @@ class LiveExecutor:
         except NotJson as error:  # of a worker, which reads the result
             invalid = error.reason
         except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends a tool, not the run
-            _LOG.info("tool %s raised", tool.name, exc_info=error)
+            _log("tool %s raised", tool.name, error=error)
             fault = self._fault(error, tool.transient)
         else:
             result, invalid = self._read_result(returned)
@@ -189,7 +194,7 @@ class LiveExecutor:
         try:
             said = self._approve(effect) if self._approve is not None else None
         except Exception as error:  # noqa: BLE001 - foreign code; who did not allow a call refused it
-            _LOG.info("asking a person raised", exc_info=error)
+            _log("asking a person raised", error=error)
             said = Answer("deny", why=f"asking raised {type(error).__name__}")
         late = real and self._clock.stamp() - begun > effect.timeout_s * 1_000_000_000
         if said is None or late or (isinstance(said, Answer) and said.answer == "silence"):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from ...fail.errors import Cancelled
+from ...light_dataclasses import dataclass
 from ..core.effects import (
     Answer,
     AskHuman,

@@ -10,10 +10,9 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from json.encoder import encode_basestring as _quote
 from typing import Any, Final
-
-import orjson
 
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 MAX_DEPTH: Final = 128
@@ -71,30 +70,49 @@ def encode(value: Any) -> str:
     return _checked(_emit(value, 0))
 
 
-_TRUSTED: Final = (
-    orjson.OPT_SORT_KEYS
-    | orjson.OPT_STRICT_INTEGER
-    | orjson.OPT_PASSTHROUGH_DATACLASS
-    | orjson.OPT_PASSTHROUGH_DATETIME
-)
+# texts of one process before the fast encoder is imported: its import takes as long as `encode` does for some 300
+_BEFORE_IMPORT: Final = 100
+_encoded = 0
 
 
 def encode_trusted(value: Any) -> str:
     """Return the canonical text of data that this package made: the same as `encode`, several times faster.
 
     Such data has ASCII keys, no floats and foreign values in Fragments only; a test holds the lines of all runs to
-    that. What the fast encoder refuses is put to `encode`, which says why.
+    that. What the fast encoder refuses is put to `encode`, which says why. A short run does without the fast encoder.
     """
-    try:
-        return orjson.dumps(value, _fragment, _TRUSTED).decode()
-    except orjson.JSONEncodeError:
+    global _encoded
+    if _encoded < _BEFORE_IMPORT:
+        _encoded += 1
         return encode(value)
+    return fast_encoder()(value)
 
 
-def _fragment(value: Any) -> Any:
-    if type(value) is Fragment:
-        return orjson.Fragment(value.text.encode())
-    raise TypeError
+@lru_cache(maxsize=1)
+def fast_encoder() -> Callable[[Any], str]:
+    """Return the fast encoder for `encode_trusted`."""
+    import orjson
+
+    dumps, ready_made, refused = orjson.dumps, orjson.Fragment, orjson.JSONEncodeError
+    options = (
+        orjson.OPT_SORT_KEYS
+        | orjson.OPT_STRICT_INTEGER
+        | orjson.OPT_PASSTHROUGH_DATACLASS
+        | orjson.OPT_PASSTHROUGH_DATETIME
+    )
+
+    def fragment(value: Any) -> Any:
+        if type(value) is Fragment:
+            return ready_made(value.text.encode())
+        raise TypeError
+
+    def fast(value: Any) -> str:
+        try:
+            return dumps(value, fragment, options).decode()
+        except refused:
+            return encode(value)
+
+    return fast
 
 
 def freeze(value: Any, *, most: int | None = None) -> Fragment:

@@ -33,10 +33,10 @@ def relative_to_root(path: Path, root: Path) -> str:
 
 @lru_cache(maxsize=1)
 def package_digest() -> str:
-    """Return the SHA-256 over the sources that decide how a run goes: those of `fail` and `runtime`, by name."""
+    """Return the SHA-256 over the sources that decide how a run goes: `fail`, `runtime` and what they rest on."""
     sources = hashlib.sha256()
-    for room in ("fail", "runtime"):
-        for path in sorted((_PACKAGE / room).rglob("*.py")):
-            sources.update(f"{path.relative_to(_PACKAGE).as_posix()}\0".encode())
-            sources.update(hashlib.sha256(path.read_bytes()).digest())
+    rooms = [sorted((_PACKAGE / room).rglob("*.py")) for room in ("fail", "runtime")]
+    for path in (*rooms[0], *rooms[1], _PACKAGE / "light_dataclasses.py"):
+        sources.update(f"{path.relative_to(_PACKAGE).as_posix()}\0".encode())
+        sources.update(hashlib.sha256(path.read_bytes()).digest())
     return sources.hexdigest()

@@ -12,11 +12,11 @@ import contextlib
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
 
+from ...light_dataclasses import dataclass
 from . import yaml_syntax as syntax
 from .escape import quote_literal
 from .json_pointer import escape_pointer

@@ -7,9 +7,9 @@ something else than was asked then, is a ReplayError that names the place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from ...fail.errors import Cancelled, ReplayError
+from ...light_dataclasses import dataclass, field, replace
 from ..core.clock import Clock
 from ..core.effects import AskHuman, AskModel, Effect, Invoke, Outcome, Wait
 from ..core.lines import Line

@@ -18,11 +18,11 @@ import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import Cancelled, OutputError, RecordError, Suspended
+from ...light_dataclasses import dataclass, field
 from ..core.effects import AskModel, Effect, Outcome
 from ..core.outcome_codec import outcome_from_dict, outcome_to_dict
 from ..core.redaction import placeholder_counts

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator
-from dataclasses import replace
 
 from ...fail.catalog import Denied, FailureMode, GaveUp, Happening, ResultLost, Succeeded
 from ...fail.errors import Cancelled
+from ...light_dataclasses import replace
 from ..core.effects import Effect, Event, Fault, FaultKind, Outcome, Wait
 from ..core.lines import AttemptStatus
 from .retry import may_repeat

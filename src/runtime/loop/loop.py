@@ -9,14 +9,18 @@ One step of a run:
       execute_call          yield Invoke until it succeeds or may not be repeated; the model reads the result
     StepEnded             the step's line of the ledger is whole; the next step begins unless there is an ending
 
-Every failed attempt, of the model or of a tool, is repeated by `with_retries` (attempts.py). What each happening
-means for the run is in `fail/catalog.py`, who decides in `policy/gate.py`, who performs effects in `driver/`.
+A run is steps until one has an ending: final_answer, policy_denial_terminal, failure_mode_terminal, loop_budget,
+approval_refused or cancelled. A *happening* is what became of a reply or a call, as a value (`Succeeded`, `Denied`,
+`GaveUp`, ...); `fail/catalog.py` maps it to a failure mode and an ending, and nothing else does. Every failed attempt,
+of the model or of a tool, is repeated by `with_retries` (attempts.py). The gate that decides is in `policy/gate.py`.
+
+Effects are performed, and the outcomes sent back, by `driver/`. The ledger gets its `run` line before the first step,
+the line of each `StepEnded`, and an `end` line made from `RunEnded` (`journal/ledger.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 from typing import Any
 
 from ...fail.catalog import (
@@ -32,6 +36,7 @@ from ...fail.catalog import (
     Succeeded,
 )
 from ...fail.errors import Cancelled
+from ...light_dataclasses import replace
 from ..core.effects import AskModel, Call, Decided, Effect, Event, Fault, Outcome, Reply, RunEnded, StepEnded
 from ..core.lines import Phase
 from ..core.outcome_codec import stop_reason
@@ -71,7 +76,7 @@ def _step(state: RunState) -> Generator[Effect | Event, Outcome, RunEnded | None
     yield StepEnded(state.index, step.finish(classification))
     if classification.ending is None:
         return None
-    answer = "".join(state.pieces) if classification.ending == Ending.FINAL_ANSWER else None
+    answer = "".join(state.partial_answers) if classification.ending == Ending.FINAL_ANSWER else None
     return RunEnded(classification.ending, answer, classification.mode)
 
 
@@ -100,10 +105,10 @@ def _ask_model(
     """
     state = step.state
     tokens_left = max(state.run.gate.policy.limits["max_tokens"] - state.counters.tokens, 0)
-    notice, specs = state.notice()
+    notice, offered_tools = state.notice_and_tools()
     if notice is not None:
         state.history.add({"role": "user", "content": NOTICES[notice]})
-    request = LLMInput(state.run.run_id, step.index, state.history.window(), specs, tokens_left)
+    request = LLMInput(state.run.run_id, step.index, state.history.window(), offered_tools, tokens_left)
     first = AskModel(step.index, 1, request, state.history.digest)
     step.add_input(first, notice)
     state.counters.iterations += 1
@@ -136,13 +141,13 @@ def _take_answer(step: StepBuilder, reply: Reply) -> Happening:
     """Return what a usable reply amounts to: Answered, or Succeeded for calls or a piece of an answer."""
     state = step.state
     if reply.final_answer is None:
-        state.pieces = []
+        state.partial_answers = []
         return Succeeded()
     cut_off = reply.finish_reason == "length"
-    if cut_off and len(state.pieces) == MAX_CONTINUATIONS:
+    if cut_off and len(state.partial_answers) == MAX_CONTINUATIONS:
         step.add_error("m", problem="an answer that was cut off again and again")
         return GaveUp(FailureMode.LLM_INVALID_OUTPUT)
-    state.pieces.append(reply.final_answer)
+    state.partial_answers.append(reply.final_answer)
     return Succeeded() if cut_off else Answered()
 
 

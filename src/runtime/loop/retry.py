@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...fail.errors import TransientModelError
+from ...light_dataclasses import dataclass
 from ..core.effects import Fault, FaultKind
 from ..formats.canonical_json import MAX_SAFE_INTEGER
 

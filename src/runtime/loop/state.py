@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 
 from ...fail.catalog import Classification, Happening, classify
+from ...light_dataclasses import dataclass
 from ..core.effects import Call, Decision, Effect, Event, Outcome, RunEnded
 from ..models.types import History, ToolSpec
 from ..policy.gate import Counters, Gate
@@ -17,7 +17,7 @@ StepGenerator = Generator[Effect | Event, Outcome, Classification]
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything that decides how a run goes, save the outcomes."""
+    """Everything that decides how a run goes, except for the outcomes of its effects."""
 
     run_id: str
     question: str
@@ -30,9 +30,9 @@ class RunSpec:
 class RunState:
     """What a run carries from step to step.
 
-    `counters` are what the budgets are held against, `history` what the model reads. `known_inputs` are the files
-    (path, SHA-256) that the ledger names already. `pieces` are those of an answer that was cut off. `refused` holds,
-    by the key of a call, the decision that refused it.
+    `counters` is what has been used of the budgets, `history` what the model reads. `known_inputs` are the files
+    (path, SHA-256) that the ledger names already. `partial_answers` are the pieces of an answer that was cut off.
+    `refused` holds, by the key of a call, the decision that refused it.
     """
 
     def __init__(self, run: RunSpec) -> None:
@@ -42,21 +42,21 @@ class RunState:
         self.history = History()
         self.history.add({"role": "user", "content": run.question})
         self.known_inputs: set[tuple[str, str]] = set()
-        self.pieces: list[str] = []
+        self.partial_answers: list[str] = []
         self.refused: dict[bytes, Decision] = {}
 
     def classify(self, happening: Happening) -> Classification:
         """Return the mode and ending of a happening under the run's policy."""
         return classify(happening, self.run.gate.policy.on_deny)
 
-    def notice(self) -> tuple[str | None, tuple[ToolSpec, ...]]:
+    def notice_and_tools(self) -> tuple[str | None, tuple[ToolSpec, ...]]:
         """Return the notice for the model's next step (a key of NOTICES, or None), and the tools it is offered."""
         policy = self.run.gate.policy
         limit = policy.limits["max_iterations"]
         left = limit - self.counters.iterations
         if left == 1 and policy.wrap_up:
             return "last", ()
-        if self.pieces:
+        if self.partial_answers:
             return "go_on", self.run.specs
         return "two_left" if left == 2 < limit else None, self.run.specs
 

@@ -1,9 +1,24 @@
-"""One tool call: decided, perhaps by a person, then executed or refused."""
+"""One tool call, from the model's proposal to its result.
+
+    process_tool_call
+      decide_call         the gate allows, denies or escalates the call (policy/gate.py); a call that a person
+                          refused, or that was denied while it ran, is denied again without asking
+        _ask_human        escalated: yield AskHuman; only a yes to this very question allows the call
+      execute_call        allowed: counts the call, then `with_retries` (attempts.py):
+                            yield Invoke, judge the outcome, and while it may be repeated (retry.py: only faults
+                            that the tool calls transient and time-outs, and only if the tool is idempotent or
+                            nothing happened) yield Wait for the back-off and Invoke again
+        _OutcomeJudge     judges an outcome: late decisions on what the I/O met (redirect, address, link), the
+                          fault, a lost result, the byte budget, the output schema; the first that objects counts
+    state.classify        maps what happened to nothing, or to an ending (fail/catalog.py). A denial ends the run
+                          (`on_deny: terminate`) or the model reads it and goes on (`inform`)
+
+Every decision, attempt and result is recorded in the step's line (step_builder.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 
 from ...fail.catalog import (
     CONTINUE,
@@ -17,6 +32,7 @@ from ...fail.catalog import (
     Succeeded,
 )
 from ...fail.errors import Cancelled
+from ...light_dataclasses import replace
 from ..core.effects import (
     Answer,
     ApprovalAnswer,
@@ -39,8 +55,8 @@ from .state import StepGenerator
 from .step_builder import StepBuilder
 
 _LOST = {"done": True, "result": None, "reason": "the result was lost when the process ended"}
-# rules that speak of the run, not of the call: proposing the call again is no defiance
-_OF_THE_RUN = (Rule.CYCLE_DETECTION, Rule.LOOP_BUDGET, Rule.GATE_ERROR)
+# rules about the run and not the call: a call that they denied may be proposed again
+_RUN_LEVEL_RULES = (Rule.CYCLE_DETECTION, Rule.LOOP_BUDGET, Rule.GATE_ERROR)
 
 
 def process_tool_calls(step: StepBuilder, calls: tuple[Call, ...]) -> StepGenerator:
@@ -71,9 +87,9 @@ def process_tool_call(step: StepBuilder, index: int, call: Call) -> StepGenerato
     classification = state.classify(happening)
     decision = step.last_decision
     if isinstance(happening, Denied | ApprovalRefused) and decision is not None:
-        if (
-            call.arguments is not None or call.raw is not None
-        ):  # a call without either is told apart from no other
+        # without arguments or text, two calls of a tool cannot be distinguished
+        has_identity = call.arguments is not None or call.raw is not None
+        if has_identity:
             state.refused[request.key] = decision
         if classification.ending is None:
             _tell_refusal(step, call, decision)
@@ -115,13 +131,13 @@ def decide_call(
         return None
     if decision.decision == DecisionKind.ESCALATE:
         return (yield from _ask_human(step, index, call, decision))
-    return Denied(decision.rule_id, repeated=earlier is not None and decision.rule_id not in _OF_THE_RUN)
+    return Denied(decision.rule_id, repeated=earlier is not None and decision.rule_id not in _RUN_LEVEL_RULES)
 
 
 def _ask_human(
     step: StepBuilder, index: int, call: Call, escalation: Decision
 ) -> Generator[Effect | Event, Outcome, Happening | None]:
-    """Ask a person about an escalated call. Whatever is not a yes to this very question is a refusal."""
+    """Ask a person about an escalated call. Any answer but an allow with this question's digest is a refusal."""
     run = step.state.run
     question = AskHuman(
         step.index,
@@ -140,11 +156,11 @@ def _ask_human(
         raise
     answer = outcome.answer or Answer(ApprovalAnswer.SILENCE)
     subject = answer.digest if answer.digest is not None else question.digest
-    is_other = subject != question.digest and answer.answer != ApprovalAnswer.SILENCE
-    granted = answer.answer == ApprovalAnswer.ALLOW and not is_other
-    words: dict[str, str] = {ApprovalAnswer.ALLOW: "given", ApprovalAnswer.DENY: "refused"}
-    reason = f"{escalation.reason}: {words.get(answer.answer, 'no answer in time')}"
-    if is_other:
+    answers_another_question = subject != question.digest and answer.answer != ApprovalAnswer.SILENCE
+    granted = answer.answer == ApprovalAnswer.ALLOW and not answers_another_question
+    answer_text: dict[str, str] = {ApprovalAnswer.ALLOW: "given", ApprovalAnswer.DENY: "refused"}
+    reason = f"{escalation.reason}: {answer_text.get(answer.answer, 'no answer in time')}"
+    if answers_another_question:
         reason += " to another call or policy"
     kind = DecisionKind.ALLOW if granted else DecisionKind.DENY
     step.settle_escalation(
@@ -168,7 +184,7 @@ def execute_call(
     state.counters.tool_calls += 1
     step.begin_execution()
     key = f"{state.run.run_id}/{step.index}/{index}"
-    judge = _ResultJudge(step, index, call)
+    judge = _OutcomeJudge(step, index, call)
     outcome, happening = yield from with_retries(
         step,
         lambda attempt: Invoke(step.index, index, attempt, call, key),
@@ -194,7 +210,7 @@ def _size(result: canonical_json.Fragment) -> int:
     return len(result.text) if result.text.isascii() else len(result.text.encode("utf-8"))
 
 
-class _ResultJudge:
+class _OutcomeJudge:
     """Judges the outcome of each attempt of one call; facts that its I/O met are decided here again, in order.
 
     `oversized` is the denial of a result that does not fit the byte budget, `refused_bytes` its size.
@@ -217,7 +233,7 @@ class _ResultJudge:
             return outcome.fault
         if outcome.result_lost:
             return ResultLost()
-        # the size comes first: what does not fit the budget is not held against a schema, nor kept
+        # the size comes first: a result over the budget is neither validated nor kept
         return self._decide_size(outcome) or self._check_output(outcome)
 
     def _decide_checks(self, outcome: Outcome) -> Denied | None:

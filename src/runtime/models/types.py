@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, overload
 
+from ...light_dataclasses import dataclass
 from ..core.effects import Call, Reply
 from ..core.redaction import Redactor
 from ..formats import canonical_json
@@ -38,7 +38,13 @@ MAX_VALUES: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as the model is offered it; `input_schema` is canonical JSON text of a JSON Schema."""
+    """A tool as the model is offered it.
+
+    Attributes:
+        name: Its name.
+        description: What it does.
+        input_schema: Canonical JSON text of a JSON Schema.
+    """
 
     name: str
     description: str
@@ -101,7 +107,15 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class LLMInput:
-    """What a model callable gets. `step_index` counts from 1, `max_output_tokens` is what the budget leaves."""
+    """What a model callable gets.
+
+    Attributes:
+        run_id: The name of the run.
+        step_index: The step's number, from 1.
+        messages: The history so far.
+        tools: The tools that may be called; empty where none are offered.
+        max_output_tokens: How many tokens the budget leaves.
+    """
 
     run_id: str
     step_index: int
@@ -112,7 +126,12 @@ class LLMInput:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call as a model proposes it: `arguments` is JSON text (a dict is encoded first)."""
+    """A call as a model proposes it.
+
+    Attributes:
+        name: The tool.
+        arguments: JSON text; a dict is encoded first.
+    """
 
     name: str
     arguments: str | dict[str, Any]
@@ -122,8 +141,14 @@ class ToolCall:
 class LLMOutput:
     """What a model callable returns: exactly one of `tool_calls` and `final_answer`.
 
-    `usage` is `{"input_tokens": int, "output_tokens": int}` or None; `finish_reason` one of stop,
-    tool_calls, length, refusal, other, or None; `raw` JSON data that an adapter needs back, or None.
+    Attributes:
+        text: What the model says beside its calls.
+        tool_calls: The calls that it proposes.
+        final_answer: The answer, which ends the run.
+        usage: `{"input_tokens": int, "output_tokens": int}`, or None.
+        finish_reason: stop, tool_calls, length, refusal, other, or None.
+        model: The name of the model that replied, or None.
+        raw: JSON data that an adapter needs back, or None.
     """
 
     text: str | None = None

@@ -176,10 +176,10 @@ def check_uses(policy: Checked, tools: Iterable[Tool]) -> None:
 
     A tool that the registry shuts out counts: an overlay that takes a tool away stays a policy.
     """
-    there = list(tools)
-    kinds = {resource.kind for tool in there for resource in tool.resources}
-    uses = {use for tool in there for use in tool.uses}
-    effects = {tool.effect for tool in there}
+    tools = list(tools)
+    kinds = {resource.kind for tool in tools for resource in tool.resources}
+    uses = {use for tool in tools for use in tool.uses}
+    effects = {tool.effect for tool in tools}
     if policy.data.get("url_allowlist") and "url" not in kinds and "get" not in uses:
         raise policy.error(
             "/url_allowlist",

@@ -5,9 +5,9 @@ The same rules in the same order as `Gate.decide`; what comes after the first ob
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ...light_dataclasses import dataclass, field
 from ..core.effects import Call
 from .gate import ALLOW, ESCALATE, Counters, Decision, Gate, GateRequest
 
@@ -19,7 +19,15 @@ NOT_ASKED: Final = "not asked"
 
 @dataclass(frozen=True, slots=True)
 class RuleVerdict:
-    """What one rule said: `pass`, `fail`, `asks a person` or `not asked`; `at` is the policy line behind it."""
+    """What one rule says of a call.
+
+    Attributes:
+        rule_id: The rule.
+        verdict: `pass`, `fail`, `asks a person` or `not asked`.
+        reason: Why, in one line.
+        at: File and line of the policy that it rests on.
+        facts: Limits, counts and pointers that it rests on.
+    """
 
     rule_id: str
     verdict: str
@@ -40,7 +48,14 @@ class RuleVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How far a limit of the policy is used, before the call."""
+    """How far a limit of the policy is used, before the call.
+
+    Attributes:
+        name: The limit's key in the policy.
+        used: What the run has used of it.
+        limit: Its value; what is beyond it is denied.
+        at: File and line of the policy.
+    """
 
     name: str
     used: int
@@ -54,7 +69,13 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision with everything that led to it."""
+    """A decision with everything that led to it.
+
+    Attributes:
+        decision: The decision of the gate.
+        rules: What each rule says, in the order in which they are asked.
+        budgets: How far each limit is used.
+    """
 
     decision: Decision
     rules: tuple[RuleVerdict, ...]
@@ -90,20 +111,20 @@ def explain(gate: Gate, call: Call, counters: Counters) -> Explanation:
     for name, rule in gate.rules:
         place = gate.policy.at(_PLACES.get(name, ""))
         if over is not None:
-            rules.append(RuleVerdict(name, NOT_ASKED, f"{over} spoke first", place))
+            rules.append(RuleVerdict(name, NOT_ASKED, f"{over} decided first", place))
             continue
         try:
-            found = rule(request)
+            answer = rule(request)
         except Exception as error:  # noqa: BLE001 - a rule that breaks denies
             over = name
             rules.append(RuleVerdict(name, FAILED, f"the rule broke with {type(error).__name__}", place))
             continue
-        if found is None:
+        if answer is None:
             rules.append(RuleVerdict(name, PASSED, _silent(name, request, gate), place))
             continue
-        verdict = PASSED if found.decision == ALLOW else ASKS if found.decision == ESCALATE else FAILED
-        rules.append(RuleVerdict(name, verdict, found.reason, found.at, found.facts))
-        over = None if found.decision == ALLOW else name
+        verdict = PASSED if answer.decision == ALLOW else ASKS if answer.decision == ESCALATE else FAILED
+        rules.append(RuleVerdict(name, verdict, answer.reason, answer.at, answer.facts))
+        over = None if answer.decision == ALLOW else name
     return Explanation(decision, tuple(rules), budgets_of(gate, counters, call))
 
 
@@ -116,16 +137,16 @@ def budgets_of(gate: Gate, counters: Counters, call: Call | None = None) -> tupl
         "max_tool_calls": counters.tool_calls,
         "max_result_bytes": counters.result_bytes,
     }
-    found = [
+    budgets = [
         Budget(name, used[name], limit, policy.at(f"/loop_budget/{name}"))
         for name, limit in policy.limits.items()
     ]
     if call is not None:
         repeats = counters.repeats.get(gate.key_of(call), 0)
-        found.append(
+        budgets.append(
             Budget("max_repeats", repeats, policy.max_repeats, policy.at("/cycle_detection/max_repeats"))
         )
-    return tuple(found)
+    return tuple(budgets)
 
 
 def _silent(rule: str, request: GateRequest, gate: Gate) -> str:
@@ -134,8 +155,8 @@ def _silent(rule: str, request: GateRequest, gate: Gate) -> str:
     if rule in ("url_allowlist", "sandbox_path"):
         kind = "url" if rule == "url_allowlist" else "path"
         declared = request.tool is not None and any(r.kind.startswith(kind) for r in request.tool.resources)
-        what = "URL" if kind == "url" else "path"
-        return f"no {what} among the arguments" if declared else f"the tool takes no {what}"
+        resource = "URL" if kind == "url" else "path"
+        return f"no {resource} among the arguments" if declared else f"the tool takes no {resource}"
     if rule == "arg_schema":
         return f"the arguments fit the tool's schema ({'strict' if policy.strict_arguments else 'shape'})"
     if rule == "cycle_detection":

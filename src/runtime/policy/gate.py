@@ -10,9 +10,12 @@ A call passes the rules in this order; the first that objects gives the answer:
     loop_budget      calls and result bytes are left
     approval         a tool that needs a person escalates
 
-A call that no rule objects to is allowed by the entry that grants its last resource, else by its tool's entry.
+A call that no rule objects to is allowed by the entry for its last path, else its last URL, else its tool.
 Rules judge resources (what a string *is*, by the tool's schema), not argument names. A failure inside the gate is
 a denial, `gate_error`. Step budgets, result sizes and facts met while a tool runs are decided by the same policy.
+
+A `Decision` names the rule, a one-line reason, the place in the policy and the facts it rests on. Each is recorded in
+the step's line (`policy_decisions`); `tachograph explain RUN` prints every rule's verdict, the report the denials.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from .usage import key_with_urls
 ALLOW: Final = DecisionKind.ALLOW
 DENY: Final = DecisionKind.DENY
 ESCALATE: Final = DecisionKind.ESCALATE
-UNBOUND: Final = "unbound mount"  # a late finding: the policy's mount has no folder in this run
+UNBOUND: Final = "unbound mount"  # reported while a tool runs: the policy's mount has no folder in this run
 
 
 def decide(call: Call, policy: Policy, counters: Counters, tools: Mapping[str, Tool]) -> Decision:
@@ -81,7 +84,7 @@ RuleCheck = Callable[[GateRequest], Decision | None]
 class Gate:
     """The rules of one policy over one set of tools, indexed once.
 
-    `rules` are the rules by name in the order in which they speak. A rule answers with a denial or an escalation, which
+    `rules` are the rules by name in evaluation order. A rule answers with a denial or an escalation, which
     ends the matter, with an allow that names what it grants, or with None where it has nothing to say
     against the call.
     """
@@ -212,12 +215,12 @@ class Gate:
                 if not isinstance(value, str):
                     continue  # of the wrong type: arg_schema's
                 if kind == "url":
-                    found = self._url(value, {"pointer": pointer})
+                    decision = self._url(value, {"pointer": pointer})
                 else:
-                    found = self._path(value, resource.kind.partition(":")[2], {"pointer": pointer})
-                if found.decision == DENY:
-                    return found
-                grant = found
+                    decision = self._path(value, resource.kind.partition(":")[2], {"pointer": pointer})
+                if decision.decision == DENY:
+                    return decision
+                grant = decision
         return grant
 
     def _url(self, text: str, facts: dict[str, Any]) -> Decision:
@@ -325,27 +328,27 @@ class Gate:
 
     def _late_url(self, check: Mapping[str, Any]) -> Decision:
         facts = {key: check[key] for key in ("hop", "address") if key in check}
-        found = self._url(check["target"], {**facts, "target": check["target"]})
-        if found.decision == DENY or "address" not in check or self.policy.networks.allows(check["address"]):
-            return found
+        match = self._url(check["target"], {**facts, "target": check["target"]})
+        if match.decision == DENY or "address" not in check or self.policy.networks.allows(check["address"]):
+            return match
         # the address itself is for the record, not for the model
-        reason = f"{quote_untrusted(found.facts['host'])} resolves to an address that is not public"
+        reason = f"{quote_untrusted(match.facts['host'])} resolves to an address that is not public"
         place = self.policy.at("/private_networks")
-        return Decision(DENY, Rule.URL_ALLOWLIST, reason, place, found.facts)
+        return Decision(DENY, Rule.URL_ALLOWLIST, reason, place, match.facts)
 
     def _late_path(self, check: Mapping[str, Any]) -> Decision:
         access = check["access"]
         if access not in ("read", "write"):
             raise ValueError("unknown access")
-        found = self._path(check["path"], access, {"path": check["path"]})
-        if found.decision == DENY or "found" not in check:
-            return found
+        decision = self._path(check["path"], access, {"path": check["path"]})
+        if decision.decision == DENY or "found" not in check:
+            return decision
         kind = check["found"]
         if kind == UNBOUND:
-            reason = f"mount {quote_untrusted(found.facts['mount'])} is not part of this run"
+            reason = f"mount {quote_untrusted(decision.facts['mount'])} is not part of this run"
         else:
             reason = f"on the way stands a {kind}, which the sandbox does not follow"
-        return Decision(DENY, Rule.SANDBOX_PATH, reason, found.at, {**found.facts, "found": kind})
+        return Decision(DENY, Rule.SANDBOX_PATH, reason, decision.at, {**decision.facts, "found": kind})
 
     def _over_budget(self, name: str, used: int, limit: int) -> Decision:
         reason = f"{name} is used up: {used} of {limit}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ...fail.errors import PolicyError
+from ...fail.errors import PolicyError, system_reason
 from ..formats import canonical_json
 from ..formats.json_pointer import escape_pointer
 from ..formats.read_file import NotPlain, read_plain
@@ -54,7 +54,7 @@ def _read(path: Path, name: str) -> bytes:
         raise PolicyError("no such policy file", file=str(path), remedy="name an existing file") from None
     except OSError as error:
         raise PolicyError(
-            f"cannot be read ({type(error).__name__})",
+            f"cannot be read ({system_reason(error)})",
             file=name,
             remedy="check the file's kind and permission",
         ) from None
@@ -81,8 +81,14 @@ def _refuse_empty(part: dict[str, Any], marks: dict[str, tuple[str, int, int]], 
     for pointer, value in [("", part), *((f"/{escape_pointer(key)}", item) for key, item in part.items())]:
         if value == {}:
             _, line, column = marks.get(pointer, (name, 1, 1))
-            what = "an empty section changes nothing" if pointer else "an empty overlay changes nothing"
-            raise PolicyError(what, file=name, line=line, column=column, remedy="fill it or remove it")
+            part_name = "section" if pointer else "overlay"
+            raise PolicyError(
+                f"an empty {part_name} changes nothing",
+                file=name,
+                line=line,
+                column=column,
+                remedy="fill it or remove it",
+            )
 
 
 def _merge(

@@ -30,8 +30,21 @@ _IN_CODE: Final = "<policy>"
 class Policy:
     """A validated policy. Build one with `Policy.load` or `Policy.from_dict`.
 
-    `data` is the merged mapping as written, without defaults; `version` is the first 12 hex digits of the
-    SHA-256 of its canonical JSON; `files` lists (path relative to the root, SHA-256) in the order merged.
+    Attributes:
+        data: The merged mapping as written, without defaults.
+        version: The first 12 hex digits of the SHA-256 of its canonical JSON.
+        files: (path relative to the root, SHA-256) of each file, in the order merged.
+        sources: What messages call each file -> its absolute path.
+
+    Example:
+        >>> from tachograph import Policy
+        >>> policy = Policy.from_dict({"schema": "policy/v1", "tool_registry": {"allowed": ["search"]}})
+        >>> policy.at("/tool_registry/allowed/0")
+        '<policy>#/tool_registry/allowed/0'
+        >>> Policy.from_dict({"schema": "policy/v1", "tool_registry": {"allow": ["search"]}})
+        Traceback (most recent call last):
+        ...
+        tachograph.fail.errors.PolicyError: <policy>#/tool_registry/allow: unknown key 'allow'; did you mean 'allowed'?
     """
 
     def __init__(
@@ -107,7 +120,7 @@ class Policy:
                 canonical_json.freeze({name: section})
             except canonical_json.NotJson as error:
                 pointer = f"/{escape_pointer(name)}" if isinstance(name, str) else ""
-                raise self.error(pointer, f"no plain data: {error.reason}", "mend the value") from None
+                raise self.error(pointer, f"is not plain data: {error.reason}", "fix the value") from None
         return canonical_json.freeze(dict(data))
 
     def _mark(self, pointer: str, of_value: bool = False) -> tuple[str, int, int]:
@@ -124,8 +137,8 @@ class Policy:
 
     def section(self, name: str) -> dict[str, Any]:
         """Return a section of the policy, empty if it is absent."""
-        found = self.data.get(name, {})
-        return found if isinstance(found, dict) else {}
+        section = self.data.get(name, {})
+        return section if isinstance(section, dict) else {}
 
     @cached_property
     def allowed(self) -> dict[str, int]:

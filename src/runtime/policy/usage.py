@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
 
+from ...light_dataclasses import dataclass, field
 from ..core.effects import Call
 from ..formats import canonical_json, json_pointer
 from ..resources.url import Malformed, parse_url
@@ -13,7 +13,16 @@ from ..schema.resource_places import Resource
 
 @dataclass(slots=True)
 class Counters:
-    """What a run has used so far; the gate reads it, the loop moves it."""
+    """What a run has used so far; the gate reads it, the loop adds to it.
+
+    Attributes:
+        iterations: Steps begun.
+        tokens: Tokens of all model calls, both ways.
+        tool_calls: Attempts to execute a tool.
+        result_bytes: Bytes of all results.
+        repeats: Identity of a call -> how often it brought the same result at most.
+        results: Digest of a call with its result -> how often it came.
+    """
 
     iterations: int = 0
     tokens: int = 0

@@ -7,11 +7,11 @@ The verdict is the same on every Python: no table of the interpreter's own versi
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 from unicodedata import ucd_3_2_0 as unicode_3_2
 
+from ...light_dataclasses import dataclass
 from ..formats.escape import quote_literal
 from ..formats.invisible_chars import CONTROL, ENCLOSING, INVISIBLE, JOINERS, PRIVATE
 from ..formats.lazy_pattern import lazy_pattern
@@ -38,7 +38,12 @@ _TEMPORARY = lazy_pattern(r"\.tachograph-[0-9]+-[0-9]+\.tmp")
 
 @dataclass(frozen=True, slots=True)
 class MountPath:
-    """A file below a mount: the mount's name and at least one part."""
+    """A file below a mount.
+
+    Attributes:
+        mount: The mount's name.
+        parts: The names below it, at least one.
+    """
 
     mount: str
     parts: tuple[str, ...]

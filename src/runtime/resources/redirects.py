@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Final
 
+from ...light_dataclasses import replace
 from ..formats.lazy_pattern import lazy_pattern
 from .url import MAX_URL, URL_TEXT, Target
 

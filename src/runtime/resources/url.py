@@ -9,10 +9,10 @@ import ipaddress
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
+from ...light_dataclasses import dataclass
 from ..formats.escape import quote_literal
 from ..formats.invisible_chars import CONTROL, INVISIBLE, JOINERS
 from ..formats.lazy_pattern import lazy_pattern
@@ -46,9 +46,14 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A URL a call wants to reach. `host` is in lower case, IPv6 without brackets; `path` begins with "/".
+    """A URL that a call wants to reach. There is no fragment.
 
-    `path` and `query` are as they were written; `query` is None without "?". There is no fragment.
+    Attributes:
+        scheme: `http` or `https`.
+        host: In lower case, IPv6 without brackets.
+        port: The port, that of the scheme if the URL names none.
+        path: As it was written; begins with "/".
+        query: As it was written; None without "?".
     """
 
     scheme: str
@@ -169,7 +174,14 @@ def _ipv6(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of an allowlist. `prefix` begins with "/" and covers whole segments; "/" covers every path."""
+    """One line of an allowlist.
+
+    Attributes:
+        scheme: `http` or `https`.
+        host: In lower case, IPv6 without brackets.
+        port: The port, that of the scheme if the line names none.
+        prefix: Begins with "/" and covers whole segments; "/" covers every path.
+    """
 
     scheme: str
     host: str

@@ -8,10 +8,10 @@ suggest a resource.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ...fail.errors import ToolError
+from ...light_dataclasses import dataclass, replace
 from ..formats.escape import escape_terminal
 from ..formats.json_pointer import escape_pointer
 from .resource_names import is_called_resource, is_part_name, looks_like_resource
@@ -28,7 +28,12 @@ _NAMES_OF_TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A place in the arguments that holds a resource: `path` of property names, `*` for any key or item."""
+    """A place in the arguments that holds a resource.
+
+    Attributes:
+        path: Property names from the top; `*` for any key or item.
+        kind: `url`, `path:read` or `path:write`.
+    """
 
     path: tuple[str, ...]
     kind: str

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from ...light_dataclasses import dataclass
 from ..formats.canonical_json import encode
 from ..formats.escape import quote_literal
 from ..formats.json_pointer import escape_pointer, join, parse
@@ -23,9 +23,13 @@ _MANY: Final = 100  # wrong entries of one mapping that are looked at
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The first thing wrong in a document, by place. `pointer` is a JSON Pointer into it.
+    """The first thing wrong in a document, by place.
 
-    `of_value` says that the value there is wrong, and not its key or something missing.
+    Attributes:
+        pointer: JSON Pointer into the document.
+        message: What is wrong.
+        remedy: What to do.
+        of_value: Whether the value there is wrong, and not its key or something missing.
     """
 
     pointer: str

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from ...light_dataclasses import dataclass
 from ..formats.canonical_json import encode
 from ..formats.json_pointer import join
 from .ecma_patterns import MAX_COMPILED, MIN_COMPILED, compiled_bytes, linear_pattern
@@ -22,7 +22,13 @@ MAX_PATTERN_WORK: Final = MIN_COMPILED << 22
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Where data does not fit a schema: JSON Pointer, schema keyword, the keyword's limit if it is short."""
+    """Where data does not fit a schema.
+
+    Attributes:
+        pointer: JSON Pointer into the data.
+        keyword: The keyword of the schema that it breaks.
+        limit: That keyword's value, if it is short.
+    """
 
     pointer: str
     keyword: str

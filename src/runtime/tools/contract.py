@@ -20,11 +20,11 @@ import builtins
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from ...fail.errors import ToolError
+from ...light_dataclasses import dataclass, field
 from ..formats import canonical_json
 from ..schema.dialect import check_input, check_output, shape, without_extensions
 from ..schema.number_limits import place_beyond, without_unreachable
@@ -47,9 +47,15 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a worker makes a tool's module from: its source, and its names in this process.
+    """What a worker makes a tool's module from.
 
-    `package` is None for a module that no import made; `run` is what the tool runs here.
+    Attributes:
+        source: The source of the module.
+        module: The module's name in this process.
+        label: What messages call it.
+        file: The path of its file, None if it has none.
+        package: The package that it imports from, None for a module that no import made.
+        run: What the tool runs in this process.
     """
 
     source: bytes
@@ -80,6 +86,7 @@ class Tool:
         origin: What a worker makes its module from, None if there is no source.
         probe: Tells whether an attempt took place whose outcome was lost.
         resources: Where its arguments hold URLs and paths.
+        schema_texts: Input and output schema as canonical JSON, as they were when the tool was made.
 
     Example:
         >>> from tachograph import Tool
@@ -107,9 +114,12 @@ class Tool:
     origin: Origin | None = field(default=None, repr=False, compare=False)
     probe: Callable[[dict[str, Any], Any], Any] | None = None
     resources: tuple[Resource, ...] = field(init=False, default=())
+    schema_texts: tuple[str, str] = field(init=False, repr=False, compare=False, default=("", ""))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "resources", _check(self))
+        texts = _check(self)
+        object.__setattr__(self, "schema_texts", texts)
+        object.__setattr__(self, "resources", _check_schemas(*texts, _label(self)))
 
     @property
     def is_external(self) -> bool:
@@ -125,33 +135,52 @@ class Tool:
     def schema_digest(self) -> str:
         """SHA-256 of description, input and output schema in canonical JSON: what model and gate rely on."""
         return canonical_json.digest(
-            canonical_json.encode([self.description, dict(self.input_schema), dict(self.output_schema)])
+            canonical_json.encode([self.description, *map(canonical_json.Fragment, self.schema_texts)])
         )
 
     @cached_property
     def input_validator(self) -> SchemaValidator:
         """The validator of arguments."""
-        return SchemaValidator(self.input_schema)
+        return _validator(self.schema_texts[0])
 
     @cached_property
     def shape_validator(self) -> SchemaValidator:
         """The input schema without limits on values; types, required and undeclared properties remain."""
-        return SchemaValidator(shape(dict(self.input_schema)))
+        return _validator(canonical_json.encode(shape(dict(self.input_schema))))
 
     @cached_property
     def output_validator(self) -> SchemaValidator:
         """The validator of results."""
-        return SchemaValidator(self.output_schema)
+        return _validator(self.schema_texts[1])
 
     @cached_property
     def offered_schema(self) -> str:
         """The input schema as the model sees it, canonical JSON without our `x-` keywords."""
-        return canonical_json.encode(without_extensions(dict(self.input_schema)))
+        return _offered(self.schema_texts[0])
 
 
-def _check(tool: Tool) -> tuple[Resource, ...]:
-    """Return the resources that a tool declares. Raises ToolError where it breaks the contract."""
-    label = tool.file or f"tool {tool.name!r}"
+@lru_cache(maxsize=256)
+def _validator(schema: str) -> SchemaValidator:
+    """Return the validator of a schema, given as canonical JSON: one for all tools that have it.
+
+    Cached, since compiling one costs as much as hundreds of calls, and a check of many runs loads the same tools.
+    """
+    return SchemaValidator(json.loads(schema))
+
+
+@lru_cache(maxsize=256)
+def _offered(schema: str) -> str:
+    return canonical_json.encode(without_extensions(json.loads(schema)))
+
+
+def _label(tool: Tool) -> str:
+    """Return what messages call a tool."""
+    return tool.file or f"tool {tool.name!r}"
+
+
+def _check(tool: Tool) -> tuple[str, str]:
+    """Return the schemas of a tool as canonical JSON. Raises ToolError where the tool breaks the contract."""
+    label = _label(tool)
     if not _NAME.match(tool.name):
         raise ToolError(
             f"{tool.name[:80]!r} is not a valid tool name", file=label, remedy="use letters, digits, - and _"
@@ -184,7 +213,7 @@ def _check(tool: Tool) -> tuple[Resource, ...]:
                 file=label,
                 remedy="leave it out, no argument is such a number" if big else "fix the schema",
             ) from None
-    return _check_schemas(*texts, label)
+    return texts[0], texts[1]
 
 
 def _canonical(tool: Tool, which: str) -> str:
@@ -251,7 +280,7 @@ def _check_schemas(input_schema: str, output_schema: str, label: str) -> tuple[R
         else:
             resources = check_input(schema, f"{label}: {which}")
         try:
-            SchemaValidator(schema)
+            _validator(text)
         except (
             ValueError,
             RecursionError,

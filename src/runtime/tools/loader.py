@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
+import os
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from ...fail.errors import ToolError
+from ...fail.errors import ToolError, system_reason
 from ..formats import canonical_json
 from ..formats.shipped_files import shipped
 from ..schema.schema_errors import did_you_mean
@@ -33,7 +33,7 @@ def load_module(path: str | Path, *, file: str | None = None) -> Tool:
         text = source.read_bytes()
     except OSError as error:
         raise ToolError(
-            f"cannot be read ({type(error).__name__})", file=label, remedy="name an existing tool module"
+            f"cannot be read ({system_reason(error)})", file=label, remedy="name an existing tool module"
         ) from None
     module = ModuleType(f"tachograph_tool_{source.stem}")
     module.__file__ = str(source)
@@ -87,6 +87,8 @@ def from_module(
     if not callable(run):
         raise ToolError("needs a function run(args, io)", file=label, remedy="see tools/README.md")
     if source is None:
+        import inspect  # slow to import, and a tool from a file has its source
+
         with contextlib.suppress(OSError, TypeError):
             source = inspect.getsource(module).encode("utf-8")
     origin = None
@@ -114,11 +116,29 @@ def from_module(
 def load_named(name: str, folder: Path | None = None, *, label: str = "tools") -> Tool:
     """Return the tool `name` from `folder`, by default the shipped one. Raises ToolError."""
     where = folder or shipped("tools")
-    known = sorted(p.stem for p in where.glob("*.py"))
+    known = names_in(where, label=label)
     if name not in known:
         remedy = did_you_mean(name, known) or f"known tools: {', '.join(known)}"
         raise ToolError(f"there is no tool {name!r}", file=label, remedy=remedy)
     return load_module(where / f"{name}.py", file=f"{label}/{name}.py")
+
+
+def names_in(folder: Path, *, label: str | None = None) -> list[str]:
+    """Return the names of the tool modules in a folder, sorted; none if there is no such folder.
+
+    `label` is what messages call the folder, its path if not given. Raises ToolError if it cannot be read:
+    an unreadable folder must not pass for an empty one.
+    """
+    try:
+        return sorted(name[:-3] for name in os.listdir(folder) if name.endswith(".py"))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise ToolError(
+            f"cannot be read ({system_reason(error)})",
+            file=label or str(folder),
+            remedy="check the permission of the folder",
+        ) from None
 
 
 def collect(tools: Iterable[Tool | ModuleType | str]) -> dict[str, Tool]:

@@ -15,11 +15,11 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import h11
 
+from ...light_dataclasses import dataclass
 from ..resources.redirects import REDIRECTS
 
 if TYPE_CHECKING:
@@ -48,7 +48,13 @@ Resolver = Callable[[str, int], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A complete answer: header names in lower case, values as sent, repeats joined by ", "; body decoded."""
+    """A complete answer.
+
+    Attributes:
+        status: The status code.
+        headers: Names in lower case -> values as sent, repeats joined by ", ".
+        body: The body, decoded.
+    """
 
     status: int
     headers: dict[str, str]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from ...fail.errors import CorpusError
+from ...fail.errors import CorpusError, system_reason
 from .safe_open import WAY_FLAGS, Root
 
 # what decides the runs of a project, and its history; the rest of it is free to be written
@@ -85,7 +85,7 @@ def _ancestors(name: str, fd: int) -> list[_Id]:
         return [_id(folder) for folder in _up(fd)]
     except OSError as error:
         raise CorpusError(
-            f"the folders above {name} cannot be looked at ({type(error).__name__})",
+            f"the folders above {name} cannot be looked at ({system_reason(error)})",
             remedy="run where they can be passed",
         ) from None
 

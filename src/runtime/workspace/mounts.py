@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...light_dataclasses import dataclass, field
 from .safe_open import (
     Root,
 )
@@ -13,10 +13,13 @@ from .safe_open import (
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A folder under a name. `source` None is a fresh private folder; `label` names it in records.
+    """A folder under a name.
 
-    `mode` is `read` or `write`, as the policy says. A folder that the run only reads may hold hard links; one that it
-    writes may overlap no other.
+    Attributes:
+        source: The folder; None for a fresh private one.
+        label: What records call it.
+        mode: `read` or `write`, as the policy says. A folder that the run only reads may hold hard links; one
+            that it writes may overlap no other.
     """
 
     source: Path | None
@@ -26,7 +29,13 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host served from a folder instead of the network; `redirects` maps URL paths to locations."""
+    """A host served from a folder instead of the network.
+
+    Attributes:
+        folder: The folder that answers.
+        label: What records call it.
+        redirects: URL path -> location.
+    """
 
     folder: Path
     label: str
@@ -37,7 +46,12 @@ class Host:
 class OpenFolders:
     """The mounts and hosts of a run under way, with an open descriptor for each folder.
 
-    `roots` and `host_roots` are empty before the workspace is entered and after it is closed.
+    Attributes:
+        mounts: The mounts, by name.
+        hosts: The hosts that folders answer for, by name.
+        offline: Whether all other hosts are out of reach.
+        roots: The open folders of mounts; empty before the workspace is entered and after it is closed.
+        host_roots: The same of hosts.
     """
 
     mounts: dict[str, Mount]

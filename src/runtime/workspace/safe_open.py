@@ -10,11 +10,11 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...fail.errors import CorpusError
+from ...fail.errors import CorpusError, system_reason
+from ...light_dataclasses import dataclass
 
 MAX_FILE_BYTES: Final = 8_000_000
 MAX_LISTED: Final = 100_000
@@ -37,9 +37,14 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """An open folder, with its owner and file system. Whoever opened it closes `fd`.
+    """An open folder. Whoever opened it closes `fd`.
 
-    `reads_only` says that the run writes nothing there, `private` that the folder is its own.
+    Attributes:
+        fd: Its descriptor.
+        device: Its file system.
+        owner: The user who owns it.
+        reads_only: Whether the run writes nothing there.
+        private: Whether the folder is the run's own.
     """
 
     fd: int
@@ -57,7 +62,7 @@ def open_root(source: Path, name: str, *, reads_only: bool = False, private: boo
         )  # the dot asks for the right to pass, which O_PATH alone does not
     except (OSError, ValueError) as error:
         raise CorpusError(
-            f"the folder of {name} cannot be opened ({type(error).__name__})",
+            f"the folder of {name} cannot be opened ({system_reason(error)})",
             file=str(source),
             remedy="name an existing folder that can be read",
         ) from None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
+from ...light_dataclasses import dataclass
 from ..formats.canonical_json import digest
 from ..formats.lazy_pattern import lazy_pattern
 from ..policy.gate import ALLOW, UNBOUND, Decision
@@ -59,7 +59,14 @@ Late = Callable[[Check, bool], Decision]
 
 @dataclass(frozen=True, slots=True)
 class HttpResult:
-    """What `io.get` returns. `headers` have lower-case names, `url` is the one that answered."""
+    """What `io.get` returns.
+
+    Attributes:
+        status: The status code.
+        headers: Names in lower case -> values.
+        text: The body.
+        url: The URL that answered, after redirects.
+    """
 
     status: int
     headers: dict[str, str]

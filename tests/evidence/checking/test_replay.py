@@ -236,7 +236,7 @@ def test_replay_on_the_command_line(
     (project / "other.yaml").write_text("url_allowlist: []\n")
     words = ("replay", "--policy", "policy/v1.yaml", "--overlay", "other.yaml")
     code, out = command(project, capsys, monkeypatch, *words)
-    assert code == 1 and "tightening  runs/canonical/v1\n  step 2 fetch: allow url_allowlist" in out
+    assert code == 1 and "tightening  runs/canonical/v1\n  step 2 d0 fetch: allow url_allowlist" in out
     code, out = command(project, capsys, monkeypatch, *words, "--json")
     assert code == 1 and json.loads(out)[0]["frontier"]["kind"] == "tightening"
     shutil.rmtree(project / "tools")

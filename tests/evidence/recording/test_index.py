@@ -109,7 +109,7 @@ DAMAGES = {
     ),
     "a stray file in a run": _same(
         lambda p: (p / DENIED / "notes.txt").write_text("x"),
-        f"{DENIED}: holds a file that is no run's: 'notes.txt'; ",
+        f"{DENIED}: holds a file that does not belong to a run: 'notes.txt'; ",
     ),
     "a stray file of a kind": _same(
         lambda p: (p / "runs/policy_gates/notes.txt").write_text("x"),

@@ -108,7 +108,7 @@ def test_what_is_no_seal_is_named(made: Path, tmp_path: Path, case: str) -> None
 def test_a_seal_that_cannot_be_read_is_named(made: Path, tmp_path: Path) -> None:
     run = shutil.copytree(made / CANONICAL, tmp_path / "run")
     (run / "seal.json").mkdir()
-    assert check_seal(run, None, tmp_path) == ["run/seal.json: cannot be read (IsADirectoryError)"]
+    assert check_seal(run, None, tmp_path) == ["run/seal.json: cannot be read (Is a directory)"]
 
 
 def test_a_sealed_run_is_checked_verified_and_replayed_like_any_other(

@@ -61,7 +61,7 @@ def only(comparison: Comparison) -> Change:
 
 
 def told(comparison: Comparison) -> list[tuple[str, str, str]]:
-    return [(change.kind, change.rule, change.what) for change in comparison.changes]
+    return [(change.kind, change.rule, change.description) for change in comparison.changes]
 
 
 def there_and_back(old: Data, new: Data, tools: dict[str, Tool] | None = None) -> Change:
@@ -77,7 +77,7 @@ def there_and_back(old: Data, new: Data, tools: dict[str, Tool] | None = None) -
 
 def test_a_url_entry_is_a_widening_with_a_url_to_try() -> None:
     change = there_and_back(data(), data(url_allowlist=["https://corpus.test/", "http://x.test:81/a/"]))
-    assert (change.rule, change.what) == ("url_allowlist", "fetch may reach http://x.test:81/a/")
+    assert (change.rule, change.description) == ("url_allowlist", "fetch may reach http://x.test:81/a/")
     assert change.at == "<policy>#/url_allowlist/1"
     assert change.witness.to_dict() == {
         "tool": "fetch",
@@ -150,7 +150,7 @@ def test_a_tool_without_a_url_reaches_an_entry_by_itself_and_one_with_another_by
 def test_a_tool_is_a_widening_with_arguments_to_try() -> None:
     some = data(tool_registry={"allowed": ["search", "fetch", "read", "summarize"]})
     change = there_and_back(some, data())
-    assert (change.rule, change.what) == ("tool_registry", "write may be called")
+    assert (change.rule, change.description) == ("tool_registry", "write may be called")
     assert change.witness.arguments == {"path": "sandbox/x", "content": "x"}
     assert change.at == "<policy>#/tool_registry/allowed/3"
 
@@ -162,34 +162,38 @@ def test_a_tool_is_a_widening_with_arguments_to_try() -> None:
 def test_a_mount_is_a_widening(access: str, mode: str, what: str) -> None:
     mounts = BASE["sandbox"]["mounts"]
     change = there_and_back(data(), data(sandbox={"mounts": {**mounts, "more": mode}}))
-    assert (change.rule, change.what, change.at) == ("sandbox_path", what, "<policy>#/sandbox/mounts/more")
+    assert (change.rule, change.description, change.at) == (
+        "sandbox_path",
+        what,
+        "<policy>#/sandbox/mounts/more",
+    )
     assert change.witness.tool == access
 
 
 def test_a_mount_for_writing_that_was_for_reading() -> None:
     change = there_and_back(data(), data(sandbox={"mounts": {"corpus": "write", "sandbox": "write"}}))
-    assert change.what == "write, fetch may write below corpus/"
+    assert change.description == "write, fetch may write below corpus/"
 
 
 def test_a_tool_whose_arguments_name_no_path_comes_upon_mounts_while_it_runs() -> None:
     registry = {"tool_registry": {"allowed": ["search"]}}
     mounts = {**BASE["sandbox"]["mounts"], "n": "read"}
     change = there_and_back(data(**registry), data(**registry, sandbox={"mounts": mounts}))
-    assert change.what == "search may read below n/"
+    assert change.description == "search may read below n/"
     assert change.witness.late == {"rule": "sandbox_path", "path": "n/x", "access": "read"}
 
 
 def test_a_network_is_a_widening_with_an_address_to_try() -> None:
     change = there_and_back(data(), data(private_networks=["10.1.0.0/16"]))
     assert change.rule == "url_allowlist" and change.at == "<policy>#/private_networks/0"
-    assert change.what == "fetch may connect to addresses in 10.1.0.0/16, such as 10.1.0.1"
+    assert change.description == "fetch may connect to addresses in 10.1.0.0/16, such as 10.1.0.1"
     late = {"rule": "url_allowlist", "target": "https://corpus.test/", "hop": 0, "address": "10.1.0.1"}
     assert change.witness.late == late
 
 
 def test_a_wider_network_is_told_by_an_address_that_is_new() -> None:
     change = there_and_back(data(private_networks=["10.0.0.0/9"]), data(private_networks=["10.0.0.0/8"]))
-    assert "such as 10.128.0.1" in change.what
+    assert "such as 10.128.0.1" in change.description
 
 
 @pytest.mark.parametrize(("name", "used", "size"), [
@@ -201,7 +205,7 @@ def test_a_wider_network_is_told_by_an_address_that_is_new() -> None:
 def test_a_raised_limit_is_a_widening(name: str, used: dict[str, int], size: int | None) -> None:
     change = there_and_back(data(), data(loop_budget={name: BUDGET[name] + 1}))
     assert (change.rule, change.at) == ("loop_budget", f"<policy>#/loop_budget/{name}")
-    assert change.what == f"{name} is {BUDGET[name] + 1}, was {BUDGET[name]}"
+    assert change.description == f"{name} is {BUDGET[name] + 1}, was {BUDGET[name]}"
     assert (change.witness.used, change.witness.result_bytes) == (used, size)
     assert (change.witness.tool is None) == (name in ("max_iterations", "max_tokens"))
 
@@ -215,7 +219,7 @@ def test_more_repeats_are_a_widening_told_by_what_a_run_can_have_used() -> None:
 def test_shape_is_a_widening_for_tools_with_limits() -> None:
     change = there_and_back(data(), data(arg_schema_enforcement="shape"))
     what = "search, read, write, summarize may be called with values beyond the limits of their schemas"
-    assert (change.rule, change.what) == ("arg_schema", what)
+    assert (change.rule, change.description) == ("arg_schema", what)
     assert change.witness.arguments == {"query": "x", "top_k": 0}
 
 
@@ -223,8 +227,8 @@ def test_approval_asked_is_no_denial_and_approval_dropped_is_a_widening() -> Non
     asked = data(approval={"required_for": ["write"]})
     change, back = only(compare(data(), asked)), only(compare(asked, data()))
     assert (change.kind, back.kind) == (NEEDS_APPROVAL, WIDENING)
-    assert change.what == "write needs a person's approval"
-    assert back.what == "write is called without a person's approval"
+    assert change.description == "write needs a person's approval"
+    assert back.description == "write is called without a person's approval"
     assert change.at == "<policy>#/approval/required_for/0"
     verdicts = (change.witness.before["decision"], change.witness.after["decision"])
     assert verdicts == ("allow", "escalate")
@@ -244,7 +248,7 @@ def test_a_tool_that_comes_with_approval_is_a_widening_all_the_same() -> None:
     none = data(tool_registry={"allowed": ["search"]})
     asked = data(tool_registry={"allowed": ["search", "summarize"]}, approval={"required_for": ["summarize"]})
     change = there_and_back(none, asked)
-    assert change.what == "summarize may be called with a person's approval"
+    assert change.description == "summarize may be called with a person's approval"
     assert change.witness.after["decision"] == "escalate"
 
 

@@ -120,7 +120,7 @@ def test_as_json(project: Path, say: Say) -> None:
     data = json.loads(out)
     assert code == 1 and out.count("\n") == 1
     assert data["accepted"] == entries(project) and len(data["recorded"]) == 6
-    assert list(data["left"]) == [GIVEN] and "mend the task first" in data["left"][GIVEN]
+    assert list(data["left"]) == [GIVEN] and "fix the task first" in data["left"][GIVEN]
 
 
 def test_what_cannot_be_accepted_is_left_out_of_all_and_told(project: Path, say: Say) -> None:
@@ -130,7 +130,7 @@ def test_what_cannot_be_accepted_is_left_out_of_all_and_told(project: Path, say:
     before = {run: tree(project / run) for run in (DENIED, GIVEN)}
     code, out, _ = say("accept", "--all", "--reason", "a remark")
     assert code == 1 and len(entries(project)) == 5
-    assert f"left  {DENIED}: was changed by hand, which is no drift; restore it" in out
+    assert f"left  {DENIED}: was changed by hand, which is not drift; restore it" in out
     assert (
         f"left  {GIVEN}: misses what its task expects (ending: expected cancelled, found final_answer)" in out
     )
@@ -191,11 +191,15 @@ REFUSED: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
         (RETRIED, DENIED, *REASON),
         f"{DENIED}: does not drift, so there is nothing to accept; nothing was written",
     ),
-    "an edited ledger": (_tampered, (DENIED, *REASON), f"{DENIED}: was changed by hand, which is no drift; "),
+    "an edited ledger": (
+        _tampered,
+        (DENIED, *REASON),
+        f"{DENIED}: was changed by hand, which is not drift; ",
+    ),
     "an edited manifest": (
         _manifest,
         (DENIED, *REASON),
-        f"{DENIED}: was changed by hand, which is no drift; ",
+        f"{DENIED}: was changed by hand, which is not drift; ",
     ),
     "a run without its trace": (
         lambda p: (p / DENIED / "trace.json").unlink(),
@@ -212,7 +216,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
         (DENIED, *REASON),
         f"{DENIED}: cannot be made again: {task_of(DENIED)}:1:9: ",
     ),
-    "a run outside runs/": (_outside, ("aside", *REASON), "aside: is no run below runs/ of this project; "),
+    "a run outside runs/": (
+        _outside,
+        ("aside", *REASON),
+        "aside: is not a run below runs/ of this project; ",
+    ),
     "no run": (lambda p: None, ("runs/x", *REASON), "runs/x: there is no such run; "),
     "no reason": (lambda p: edit(p, REMARK), (DENIED,), "a change is accepted for a reason; give --reason "),
     "an empty reason": (

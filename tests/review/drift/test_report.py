@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import pty
-import shutil
 import struct
 import subprocess
 import sys
@@ -27,7 +26,8 @@ from tachograph.review.drift.page import drift_page
 from tachograph.review.drift.report import DriftReport, drift_report
 from tachograph.review.drift.text import lines
 from tachograph.review.remedy.explain_denial import add_explanations
-from tests.evidence.project import DENIED, RETRIED, copy_inputs, edit_lines, replaced, tachograph
+from tests.evidence.project import DENIED, RETRIED, edit_lines, replaced, tachograph
+from tests.review import accepting
 from tests.review.drift_changes import (
     ALLOWED,
     DEADLINE,
@@ -41,18 +41,9 @@ from tests.review.drift_changes import (
 )
 from tests.support import CANONICAL, environment
 
+project, shipped = accepting.project, accepting.shipped
 SHIFTED = sorted((CANONICAL, DENIED, RETRIED, LATE, INFORMED, DEADLINE))
 REMARKED = (POLICY, "tool_registry:", "# who may act\ntool_registry:")
-
-
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_inputs(tmp_path_factory.mktemp("told") / "project", RUNS)
-
-
-@pytest.fixture
-def project(shipped: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(shipped, tmp_path / "project"))
 
 
 def plain(text: str, _colour: str) -> str:
@@ -152,7 +143,7 @@ def test_how_many_runs_are_accepted_and_why_not_the_others(project: Path) -> Non
     found = reviewed(project)
     said = (
         "accept takes 1 run; 1 was changed by hand and is to be restored, 1 cannot be made again, "
-        "4 need their task mended first"
+        "4 need their task fixed first"
     )
     *_, before, last = lines(found, plain)
     assert (before, last) == (said, 'accept it: tachograph accept --all --reason "..."')

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,21 +16,13 @@ from tachograph.evidence.files.json_diff import CLASSES
 from tachograph.evidence.files.rebuild import rebuild
 from tachograph.evidence.recording import index
 from tachograph.runtime.policy.gate import Gate
-from tests.evidence.project import DENIED, RETRIED, copy_inputs, edit_lines, replaced, tachograph
+from tests.evidence.project import DENIED, RETRIED, edit_lines, replaced, tachograph
+from tests.review import accepting
 from tests.review.drift_changes import CHANGES, GIVEN, MINUTES, OTHER, PAGE, POLICY, REMARK, RUNS, task_of
 from tests.support import CANONICAL, cli, copy_project
 
+project, shipped = accepting.project, accepting.shipped
 GOLDEN = Path(__file__).with_name("golden.txt")
-
-
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_inputs(tmp_path_factory.mktemp("drift") / "project", RUNS)
-
-
-@pytest.fixture
-def project(shipped: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(shipped, tmp_path / "project"))
 
 
 def golden() -> dict[str, str]:
@@ -168,7 +159,7 @@ def test_an_edited_record_is_no_drift_and_never_accepted(
     code, out = tachograph(project, capsys, monkeypatch, "check", DENIED)
     assert code == 1
     assert out.splitlines()[0] == f"check: 1 of 1 runs drifted; likely cause: {HAND} (1 of them)"
-    assert out.splitlines()[-1] == "nothing to accept: mend the files named above"
+    assert out.splitlines()[-1] == "nothing to accept: fix the files named above"
     assert "state.jsonl:3: does not follow from the line before" in out and "tachograph accept" not in out
 
 
@@ -203,8 +194,8 @@ def test_a_manifest_that_is_not_the_one_in_the_index(project: Path) -> None:
     ("stray", "secret", "said"),
     [
         (True, False, "runs, tasks and index disagree in 1 place"),
-        (False, True, "1 place holds what looks like a secret"),
-        (True, True, "runs, tasks and index disagree in 1 place and 1 place holds what looks like a secret"),
+        (False, True, "1 place may hold a secret"),
+        (True, True, "runs, tasks and index disagree in 1 place and 1 place may hold a secret"),
     ],
 )
 def test_the_closing_line_says_what_was_found(

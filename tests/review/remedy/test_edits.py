@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tachograph.review.queries.recorded_queries import Question
+from tachograph.review.queries.recorded_queries import GateQuestion
 from tachograph.review.remedy.edits import ADD, REMOVE, Edit, apply
 from tachograph.review.remedy.explain_denial import DenialExplanation, explain_denial
 from tachograph.review.remedy.minimal_edit import find_minimal_edit
@@ -26,19 +26,19 @@ SHIPPED_POLICY = Policy.load(ROOT / "policy/v1.yaml", root=ROOT)
 LATE = "url_allowlist"
 
 
-def asks(name: str, **arguments: Any) -> Question:
-    return Question(Call("tc_1_0", name, freeze(arguments)), Counters())
+def asks(name: str, **arguments: Any) -> GateQuestion:
+    return GateQuestion(Call("tc_1_0", name, freeze(arguments)), Counters())
 
 
-def after(question: Question, **used: int) -> Question:
-    return Question(question.call, Counters(**used), size=question.size)
+def after(question: GateQuestion, **used: int) -> GateQuestion:
+    return GateQuestion(question.call, Counters(**used), size=question.size)
 
 
-def meets(**check: Any) -> Question:
-    return Question(check=check)
+def meets(**check: Any) -> GateQuestion:
+    return GateQuestion(check=check)
 
 
-def texts(question: Question, policy: Policy = SHIPPED_POLICY) -> list[str]:
+def texts(question: GateQuestion, policy: Policy = SHIPPED_POLICY) -> list[str]:
     return [item.text for item in find_minimal_edit(policy, TOOLS, question).edits]
 
 
@@ -47,7 +47,7 @@ def texts(question: Question, policy: Policy = SHIPPED_POLICY) -> list[str]:
 
 FETCH = asks("fetch", url="https://other.test/a/b.md")
 WRITE = asks("write", path="corpus/x", content="x")
-TABLE: list[tuple[str, Question, list[str]]] = [
+TABLE: list[tuple[str, GateQuestion, list[str]]] = [
     ("url", FETCH, ['6: under url_allowlist add "https://other.test/a/b.md"']),
     ("port", asks("fetch", url="https://other.test:8443/"), ['6: under url_allowlist add "https://other.test:8443/"']),
     ("query", asks("fetch", url="https://o.test/a?q=1#f"), ['6: under url_allowlist add "https://o.test/a"']),
@@ -59,9 +59,13 @@ TABLE: list[tuple[str, Question, list[str]]] = [
     ("calls", after(asks("search", query="x"), tool_calls=40), ["17: loop_budget.max_tool_calls: 41"]),
     ("bytes", after(asks("search", query="x"), result_bytes=10**6), ["18: loop_budget.max_result_bytes: 1000001"]),
     ("shape", asks("search", query="x" * 500), ["13: arg_schema_enforcement: shape"]),
-    ("steps", Question(counters=Counters(iterations=10)), ["15: loop_budget.max_iterations: 11"]),
-    ("tokens", Question(counters=Counters(tokens=50_010)), ["16: loop_budget.max_tokens: 50011"]),
-    ("result", Question(counters=Counters(result_bytes=9), size=10**6), ["18: loop_budget.max_result_bytes: 1000009"]),
+    ("steps", GateQuestion(counters=Counters(iterations=10)), ["15: loop_budget.max_iterations: 11"]),
+    ("tokens", GateQuestion(counters=Counters(tokens=50_010)), ["16: loop_budget.max_tokens: 50011"]),
+    (
+        "result",
+        GateQuestion(counters=Counters(result_bytes=9), size=10**6),
+        ["18: loop_budget.max_result_bytes: 1000009"],
+    ),
     ("hop", meets(rule=LATE, target="https://o.test/x", hop=1), ['6: under url_allowlist add "https://o.test/x"']),
     (
         "address",
@@ -88,7 +92,7 @@ TABLE: list[tuple[str, Question, list[str]]] = [
 
 
 @pytest.mark.parametrize(("question", "wanted"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_each_refusal_has_its_edit(question: Question, wanted: list[str]) -> None:
+def test_each_refusal_has_its_edit(question: GateQuestion, wanted: list[str]) -> None:
     assert texts(question) == [f"policy/v1.yaml:{text}" for text in wanted]
 
 
@@ -115,7 +119,7 @@ NONE = {
         meets(rule=LATE, target="https://corpus.test/x", hop=0, address="2002:a00:1::"),
         "6to4 addresses are not opened",
     ),
-    "no address": (meets(rule=LATE, target="https://corpus.test/x", hop=0, address="?"), "no plain address"),
+    "no address": (meets(rule=LATE, target="https://corpus.test/x", hop=0, address="?"), "not a plain one"),
     "another rule": (meets(rule="unheard of"), "the gate itself failed"),
     "more than a limit may be": (
         after(asks("search", query="x"), tool_calls=10**6),
@@ -125,7 +129,7 @@ NONE = {
 
 
 @pytest.mark.parametrize(("question", "said"), NONE.values(), ids=NONE)
-def test_where_no_edit_helps_it_says_why(question: Question, said: str) -> None:
+def test_where_no_edit_helps_it_says_why(question: GateQuestion, said: str) -> None:
     found = find_minimal_edit(SHIPPED_POLICY, TOOLS, question)
     assert found.edits == () and found.why_not is not None
     assert said in found.why_not
@@ -201,7 +205,7 @@ def test_an_edited_policy_keeps_its_lines() -> None:
 
 
 def opened(
-    question: Question, call: Call | None = None, policy: Policy = SHIPPED_POLICY
+    question: GateQuestion, call: Call | None = None, policy: Policy = SHIPPED_POLICY
 ) -> DenialExplanation:
     return explain_denial(policy, TOOLS, question, call)
 
@@ -223,7 +227,7 @@ def test_an_entry_opens_what_is_below_it_and_the_witness_is_not_what_was_refused
     ],
     ids=["write", "shape", "calls", "url"],
 )
-def test_every_witness_is_another_call_that_the_edit_lets_through(question: Question) -> None:
+def test_every_witness_is_another_call_that_the_edit_lets_through(question: GateQuestion) -> None:
     found = opened(question)
     assert question.call is not None and found.opens
     for item in found.opens:
@@ -243,16 +247,16 @@ def test_every_witness_is_another_call_that_the_edit_lets_through(question: Ques
 
 
 def test_a_limit_for_one_more_step_opens_nothing_else() -> None:
-    (item,) = opened(Question(counters=Counters(iterations=10))).opens
-    assert item.witness is None and item.what == "max_iterations is 11, was 10"
+    (item,) = opened(GateQuestion(counters=Counters(iterations=10))).opens
+    assert item.witness is None and item.description == "max_iterations is 11, was 10"
 
 
 def test_a_network_shows_another_host_that_may_be_there() -> None:
     check = {"rule": LATE, "target": "https://corpus.test/x", "hop": 0, "address": "10.1.2.3"}
     (item,) = opened(
-        Question(check=check), Call("tc_1_0", "fetch", freeze({"url": "https://corpus.test/x"}))
+        GateQuestion(check=check), Call("tc_1_0", "fetch", freeze({"url": "https://corpus.test/x"}))
     ).opens
-    assert "10.1.2.3/32" in item.what and item.witness is not None
+    assert "10.1.2.3/32" in item.description and item.witness is not None
     assert item.witness.late is not None and item.witness.late["target"] != "https://corpus.test/x"
 
 
@@ -264,5 +268,5 @@ def test_no_approval_any_more_is_said_with_a_call_that_nobody_is_asked_about() -
         "policy/overlays/approve_write.yaml:3: remove write from approval.required_for"
     ]
     (item,) = found.opens
-    assert item.what == "write is called without a person's approval"
+    assert item.description == "write is called without a person's approval"
     assert item.witness is not None and item.witness.before["decision"] == "escalate"

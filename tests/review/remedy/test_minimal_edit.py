@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tachograph.fail.errors import PolicyError
 from tachograph.review.compare.policy_compare import WIDENING, compare_policies
-from tachograph.review.queries.recorded_queries import Question
+from tachograph.review.queries.recorded_queries import GateQuestion
 from tachograph.review.remedy.edits import apply
 from tachograph.review.remedy.minimal_edit import MinimalEdit, find_minimal_edit
 from tachograph.runtime.core.effects import Call
@@ -24,8 +24,8 @@ from tests.support import policy_data, tool
 LATE = "url_allowlist"
 
 
-def meets(**check: Any) -> Question:
-    return Question(check=check)
+def meets(**check: Any) -> GateQuestion:
+    return GateQuestion(check=check)
 
 
 PROBES = {"probe": tool(), "echo": tool("echo"), "late": tool("late")}
@@ -102,16 +102,16 @@ def policies(draw: Any) -> Policy:
 
 
 @st.composite
-def asked(draw: Any) -> Question:
+def asked(draw: Any) -> GateQuestion:
     """Any of the questions that a gate may be asked."""
     used = Counters(*(draw(st.integers(0, most)) for most in (5, 60_000, 5, 12_000)))
     kind = draw(st.sampled_from(["call", "call", "call", "step", "result", "url", "address", "path"]))
     if kind == "call":
         call = Call("tc_1_0", draw(NAMES), freeze(draw(ARGUMENTS)))
         used.repeats[Gate(OPEN, PROBES).key_of(call)] = draw(st.integers(0, 4))
-        return Question(call, used)
+        return GateQuestion(call, used)
     if kind == "result":
-        return Question(counters=used, size=draw(st.integers(0, 20_000)))
+        return GateQuestion(counters=used, size=draw(st.integers(0, 20_000)))
     if kind == "path":
         return meets(
             rule="sandbox_path",
@@ -121,7 +121,7 @@ def asked(draw: Any) -> Question:
     if kind in ("url", "address"):
         more = {"address": draw(st.sampled_from(ADDRESSES))} if kind == "address" else {}
         return meets(rule=LATE, target=draw(st.sampled_from(URLS)), hop=1, **more)
-    return Question(counters=used)
+    return GateQuestion(counters=used)
 
 
 # everything that any policy could let through of what is asked here: what it refuses, no edit allows
@@ -139,7 +139,7 @@ OPEN = Policy.from_dict(
 )  # fmt: skip
 
 
-def passes(policy: Policy, question: Question) -> bool:
+def passes(policy: Policy, question: GateQuestion) -> bool:
     found = question.put(Gate(policy, PROBES))
     return found is None or found.decision == "allow"
 
@@ -158,7 +158,7 @@ def parts(found: MinimalEdit, policy: Policy) -> list[Policy]:
 @settings(max_examples=200, deadline=None)
 @given(policies(), asked())
 def test_the_edits_suffice_none_can_go_and_where_there_is_none_no_policy_helps(
-    policy: Policy, question: Question
+    policy: Policy, question: GateQuestion
 ) -> None:
     before = copy.deepcopy(policy.data)
     found = find_minimal_edit(policy, PROBES, question)
@@ -175,18 +175,20 @@ def test_the_edits_suffice_none_can_go_and_where_there_is_none_no_policy_helps(
 
 
 UNIVERSE = [
-    *(Question(Call("tc_1_0", name, freeze(arguments)), Counters(tool_calls=calls))
+    *(GateQuestion(Call("tc_1_0", name, freeze(arguments)), Counters(tool_calls=calls))
       for name in PROBES
       for arguments in ({}, {"n": 99}, *({"url": url} for url in URLS), *({"path": p} for p in PATHS),
                         *({"target": p} for p in PATHS))
       for calls in (0, 2)),
-    *(Question(counters=Counters(iterations=n, tokens=m)) for n in (0, 2, 3) for m in (0, 50_001)),
+    *(GateQuestion(counters=Counters(iterations=n, tokens=m)) for n in (0, 2, 3) for m in (0, 50_001)),
 ]  # fmt: skip
 
 
 @settings(max_examples=60, deadline=None)
 @given(policies(), asked())
-def test_an_edit_opens_nothing_that_the_comparison_does_not_name(policy: Policy, question: Question) -> None:
+def test_an_edit_opens_nothing_that_the_comparison_does_not_name(
+    policy: Policy, question: GateQuestion
+) -> None:
     found = find_minimal_edit(policy, PROBES, question)
     if not found.edits or found.edited is None:
         return
@@ -202,6 +204,6 @@ def test_an_edit_opens_nothing_that_the_comparison_does_not_name(policy: Policy,
         assert named.undecided or refusal.rule_id in rules, (refusal, named)
 
 
-def _rank(question: Question, gate: Gate) -> int:
+def _rank(question: GateQuestion, gate: Gate) -> int:
     found = question.put(gate)
     return 0 if found is None else {"allow": 0, "escalate": 1, "deny": 2}[found.decision]

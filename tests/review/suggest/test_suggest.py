@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tachograph import Agent, Answer, LLMOutput, Policy, ToolCall, record
-from tachograph.review.queries.recorded_queries import asked_in
+from tachograph.review.queries.recorded_queries import questions_in
 from tachograph.review.remedy.edits import apply
 from tachograph.review.suggest.policy_writer import policy_text
 from tachograph.review.suggest.suggest import RecordedRun, suggest, suggest_edits
@@ -70,7 +70,7 @@ def test_a_ledger_tells_what_the_loop_had_counted_at_each_question(folder: Path)
     assert isinstance(setting.clock, RecordedClock)
     agent.execute(replace(setting, executor=ReplayExecutor(Cassette.of(recorded.lines[1:-1]), setting.clock)))
     told: list[tuple[Any, ...]] = []
-    for item in asked_in(recorded.lines[1:-1], agent.gate.tools):
+    for item in questions_in(recorded.lines[1:-1], agent.gate.tools):
         question = item.question
         used = question.counters
         if used is None:

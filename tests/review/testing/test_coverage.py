@@ -29,7 +29,7 @@ OVERLAYS = sorted((ROOT / "policy/overlays").glob("*.yaml"))
 
 def test_every_change_of_the_shipped_policy_and_its_overlays_is_noticed() -> None:
     found = cover(ROOT, TESTS, ROOT / "runs")
-    assert [(v.file, v.line, v.what) for v in found.of(UNGUARDED)] == []
+    assert [(v.file, v.line, v.description) for v in found.of(UNGUARDED)] == []
     assert found.aside == ()
     assert {v.file for v in found.of(NOTICED)} == {
         path.relative_to(ROOT).as_posix() for path in (ROOT / "policy/v1.yaml", *OVERLAYS)
@@ -44,13 +44,13 @@ def test_the_policy_tests_notice_it_alone(tmp_path: Path) -> None:
 
 def test_runs_alone_notice_what_they_met_and_no_more() -> None:
     found = cover(ROOT, [], ROOT / "runs")
-    by = {verdict.what: verdict for verdict in found.verdicts if verdict.file == "policy/v1.yaml"}
+    by = {verdict.description: verdict for verdict in found.verdicts if verdict.file == "policy/v1.yaml"}
     assert by["URL entry 'https://corpus.test/' dropped"].by == "runs/canonical/v1"
     assert by["on_deny inform instead of terminate"].outcome == NOTICED
     assert by["max_retries 2 instead of 3"].outcome == NOTICED
     assert by["max_repeats 4 instead of 3"].by == "runs/failure_modes/cycle_detection"
     assert by["max_tokens 50001 instead of 50000"].outcome == UNGUARDED
-    over = {(verdict.file, verdict.what): verdict for verdict in found.verdicts}
+    over = {(verdict.file, verdict.description): verdict for verdict in found.verdicts}
     tokens = over["policy/overlays/few_tokens.yaml", "max_tokens 2000 instead of 1000"]
     assert tokens.by == "runs/policy_gates/pg3_loop_budget_tokens"
     approval = over["policy/overlays/approve_write.yaml", "approval for 'write' dropped"]
@@ -78,7 +78,7 @@ def test_overlays_that_are_named_are_looked_at_together() -> None:
         "policy/overlays/inform.yaml",
         "policy/overlays/few_tokens.yaml",
     }
-    by = {(verdict.file, verdict.what): verdict.outcome for verdict in found.verdicts}
+    by = {(verdict.file, verdict.description): verdict.outcome for verdict in found.verdicts}
     assert by["policy/v1.yaml", "max_tokens 49999 instead of 50000"] == EQUIVALENT
     assert by["policy/v1.yaml", "on_deny inform instead of terminate"] == EQUIVALENT
     assert found.aside  # runs that were denied go on under these overlays
@@ -99,7 +99,7 @@ def test_what_alters_nothing_is_not_counted_and_what_is_no_policy_neither(tmp_pa
         "cycle_detection": {"max_repeats": 2},
         "approval": {"required_for": [], "timeout_s": 9},
     }
-    by = {verdict.what: verdict.outcome for verdict in covered(project(tmp_path, data)).verdicts}
+    by = {verdict.description: verdict.outcome for verdict in covered(project(tmp_path, data)).verdicts}
     assert by["denied tool 'shell' dropped"] == EQUIVALENT  # it is not allowed either
     assert by["timeout_s 18 instead of 9"] == EQUIVALENT  # nobody is asked
     assert by["max_iterations 0 instead of 1"] == INVALID
@@ -123,7 +123,7 @@ def test_where_a_line_stands_guards_nothing(tmp_path: Path) -> None:
         "at": "policy/v1.yaml:1",
     }
     found = covered(project(tmp_path, data, test))
-    assert {v.what for v in found.verdicts if v.outcome == NOTICED} == set()
+    assert {v.description for v in found.verdicts if v.outcome == NOTICED} == set()
 
 
 def test_a_blind_coverage_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -84,10 +84,10 @@ def test_what_is_suggested_makes_everything_noticed(
     before = covered(root)
     assert before.noticed == 0
     listed = before.of(UNGUARDED)
-    assert [verdict.what for verdict in listed if verdict.suggestion is None] == []
+    assert [verdict.description for verdict in listed if verdict.suggestion is None] == []
     project(root, data, *(v.suggestion for v in listed if v.suggestion is not None))
     after = covered(root)
-    assert [(v.what, v.suggestion) for v in after.of(UNGUARDED)] == []
+    assert [(v.description, v.suggestion) for v in after.of(UNGUARDED)] == []
     assert after.noticed >= len(listed)  # a test may ask what no run of these tools can meet
 
 
@@ -106,7 +106,7 @@ def test_what_an_overlay_brings_is_guarded_over_its_policy(tmp_path: Path) -> No
     (root / "policy/overlays/more.yaml").write_text(json.dumps(overlay), encoding="utf-8")
     listed = covered(root).of(UNGUARDED)
     over = [verdict for verdict in listed if verdict.file == "policy/overlays/more.yaml"]
-    assert {f"section {name} dropped" for name in overlay} <= {verdict.what for verdict in over}
+    assert {f"section {name} dropped" for name in overlay} <= {verdict.description for verdict in over}
     lines = [line for verdict in over for line in as_yaml(verdict.suggestion or {})]
     head = f"policy: {json.dumps(over[0].policy)}"
     text = "\n".join(["schema: policy-tests/v1", head, "tests:", *lines, ""])
@@ -120,7 +120,7 @@ def test_what_an_overlay_brings_is_guarded_over_its_policy(tmp_path: Path) -> No
 def test_every_entry_is_changed_and_nothing_else_is(data: dict[str, Any]) -> None:
     policy = Policy.from_dict(data)
     made = list(changes(policy.data, True, Probes(policy, TOOLS), Unlisted()))
-    whats = [change.what for change in made]
+    whats = [change.description for change in made]
     assert len(set(whats)) == len(whats)
     for word, listed in [
         ("URL entry", policy.data.get("url_allowlist", ())),
@@ -157,7 +157,7 @@ def test_the_changes_of_a_policy_are_these() -> None:
     )
     made = list(changes(policy.data, True, Probes(policy, TOOLS), Unlisted()))
     names = ["search", "write", "shell", "fetch", "read", "summarize"]
-    assert [change.what for change in made if change.what.split()[0] != "section"] == [
+    assert [change.description for change in made if change.description.split()[0] != "section"] == [
         "allowed tool 'search' dropped",
         "allowed tool 'write' dropped",
         "denied tool 'shell' dropped",
@@ -186,16 +186,16 @@ def test_the_changes_of_a_policy_are_these() -> None:
         "timeout_s 8 instead of 9",
         "timeout_s 18 instead of 9",
     ]
-    sections = [change.what for change in made if change.what.startswith("section")]
+    sections = [change.description for change in made if change.description.startswith("section")]
     assert sections == [f"section {name} dropped" for name in policy.data if name != "schema"]
 
 
 def test_a_wider_url_entry_takes_the_place_of_what_it_covers() -> None:
     policy = Policy.from_dict({"schema": "policy/v1", "url_allowlist": [*LISTED]})
     made = {
-        change.what: change.data["url_allowlist"]
+        change.description: change.data["url_allowlist"]
         for change in changes(policy.data, True, Probes(policy, {}), Unlisted())
-        if "loosened" in change.what
+        if "loosened" in change.description
     }
     others = [entry for entry in LISTED if "a.test" not in entry]
     assert made["URL entry 'https://a.test/x/y' loosened to 'https://a.test/x'"] == [

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tachograph.cli import main as command_line
-from tachograph.review.testing.answers import Found
+from tachograph.review.testing.answers import Answer
 from tachograph.review.testing.junit import junit
 from tachograph.review.testing.policy_tests import Case, Result, load_suite
 from tests.review.small_policy import FETCH, GOOD, small_project, written
@@ -180,5 +180,5 @@ def test_names_tools_and_texts_are_inert_whatever_they_hold(
 
 def test_half_a_pair_and_noncharacters_leave_the_junit_file() -> None:
     case = Case("a\ud800b\ufffec\x00d", 1, {"text": "x"}, {"expect": "y"})
-    text = junit([("f", [Result("f", case, Found("x", "p:1"), False)])])
+    text = junit([("f", [Result("f", case, Answer("x", "p:1"), False)])])
     assert ElementTree.fromstring(text.encode("utf-8"))[0][0].attrib["name"] == "abcd"

@@ -7,6 +7,7 @@ import math
 import shutil
 import struct
 import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from tachograph.runtime.formats.canonical_json import (
     Fragment,
     NotJson,
     encode,
-    encode_trusted,
+    fast_encoder,
     freeze,
     parse,
 )
@@ -303,7 +304,19 @@ TRUSTED = st.recursive(
 
 @given(TRUSTED)
 def test_the_fast_encoder_gives_the_same_text(value: Any) -> None:
-    assert encode_trusted(value) == encode(value)
+    assert fast_encoder()(value) == encode(value)
+
+
+def test_only_a_long_run_imports_the_fast_encoder() -> None:
+    program = """if True:
+        import sys
+        from tachograph.runtime.formats.canonical_json import encode_trusted
+        def all_encoded(texts):
+            return all(encode_trusted({"b": i, "a": None}) == '{"a":null,"b":%d}' % i for i in range(texts))
+        print(all_encoded(20), "orjson" in sys.modules, all_encoded(1000), "orjson" in sys.modules)
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "True False True True\n"
 
 
 @pytest.mark.parametrize("value", [2**53, -(2**53), "\ud800", {1: 2}, {"a": {3}}, [b"x"], [object()]])
@@ -311,5 +324,5 @@ def test_the_fast_encoder_refuses_what_the_other_refuses(value: Any) -> None:
     with pytest.raises(NotJson) as slow:
         encode(value)
     with pytest.raises(NotJson) as fast:
-        encode_trusted(value)
+        fast_encoder()(value)
     assert fast.value.reason == slow.value.reason

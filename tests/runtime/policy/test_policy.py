@@ -114,7 +114,7 @@ def _offered(data: dict[str, Any]) -> Any:
     spec = ToolSpec("search", "finds", "{}")
     state = RunState(RunSpec("r", "What?", 1, Gate(policy, TOOLS), Schedule(), (spec,)))
     state.counters.iterations = policy.limits["max_iterations"] - 1
-    return state.notice()
+    return state.notice_and_tools()
 
 
 # key of the meta-schema: (another value for it, what must differ then)

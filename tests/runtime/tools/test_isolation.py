@@ -232,6 +232,12 @@ def test_a_keyboard_interrupt_of_a_tool_is_not_the_users(space: Space) -> None:
     assert "tools/t.py" in error.__notes__[0], "a developer sees where"
 
 
+def test_a_worker_imports_nothing_from_its_folder_or_the_environment(space: Space) -> None:
+    """Its folder is one that a tool may write to: a `json.py` there must not be what a later import finds."""
+    body = "return {'isolated': sys.flags.isolated, 'folder': '' in sys.path}"
+    assert run_isolated(tool(body), {}, space.out(), 30) == {"isolated": 1, "folder": False}
+
+
 def test_io_is_performed_and_gated_here(space: Space) -> None:
     body = """io.write("box/sub/x.md", text="a\\u00e9")
 page = io.get(url="https://good.test/page.md")

@@ -62,6 +62,15 @@ def test_the_schema_digest_knows_both_schemas(tmp_path: Path) -> None:
     assert same.schema_digest in digests and same.digest != canonical_json.digest(SOURCE)
 
 
+def test_tools_with_equal_schemas_share_their_validators(tmp_path: Path) -> None:
+    one, same = (load_module(module(tmp_path)) for _ in range(2))
+    other = load_module(module(tmp_path, SOURCE.replace('"maxLength": 5', '"maxLength": 6')))
+    assert one.input_validator is same.input_validator is not one.output_validator
+    assert [tool.input_validator.accepts({"path": "123456"}) for tool in (one, other)] == [False, True]
+    assert [tool.output_validator.accepts({"path": "1"}) for tool in (one, other)] == [False, False]
+    assert one.offered_schema != other.offered_schema
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -31,12 +31,19 @@ _NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An address to speak to. `host` is what may be shown; a loopback address is never asked of a proxy."""
+    """An address to speak to; a loopback address is never asked of a proxy.
+
+    Attributes:
+        url: The address.
+        host: What may be shown of it.
+        loopback: Whether it is this machine.
+        bypass: The pattern by which the HTTP libraries know this host.
+    """
 
     url: str
     host: str
     loopback: bool
-    bypass: str  # the pattern by which the HTTP libraries know this host
+    bypass: str
 
 
 class Adapter:

@@ -46,7 +46,13 @@ _NUMBER: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?")
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The head of an HTTP answer, as far as a failure depends on it."""
+    """The head of an HTTP answer, as far as a failure depends on it.
+
+    Attributes:
+        status: The status code.
+        retry_after_ms: The wait that the service asks for, or None.
+        may_retry: False where the service says that asking again is of no use.
+    """
 
     status: int
     retry_after_ms: int | None = None

@@ -32,7 +32,16 @@ OnText = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to speak with any provider; `open_model` says what each is."""
+    """How to speak with any provider; `open_model` has them as parameters.
+
+    Attributes:
+        on_text: Called with each piece of visible text.
+        timeout_s: Seconds to wait for the next bytes.
+        total_s: Seconds for a whole reply.
+        max_tokens: Tokens that a reply may have.
+        stream: Whether replies are streamed.
+        extra: Sent with each request.
+    """
 
     on_text: OnText | None
     timeout_s: float
