@@ -15,10 +15,8 @@ from ..fail.errors import (
     CorpusError,
     DeadlineExceeded,
     InputError,
-    OutputError,
     PolicyError,
     ToolError,
-    system_reason,
 )
 from ..light_dataclasses import replace
 from .core.clock import Clock, SystemClock, VirtualClock
@@ -34,6 +32,7 @@ from .driver.ports import Approve, Executor, Inject, Listener, Stop
 from .formats import canonical_json
 from .journal.cassette import RecordedClock
 from .journal.ledger import SCHEMA, Ledger, Totals, end_line
+from .journal.ledger_file import ledger_file
 from .loop.loop import run_loop
 from .loop.retry import Schedule
 from .loop.state import RunSpec
@@ -134,7 +133,7 @@ class Agent:
         cannot be written.
         """
         config = self.configure_run(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
-        with Interrupts() as interrupts, _writing(ledger) as on_line:
+        with Interrupts() as interrupts, ledger_file(ledger) as on_line:
             result = self.execute(config, listeners=listeners, on_line=on_line, interrupts=interrupts)
         if result.mode == "interrupted":
             raise exit_for(result.signum)
@@ -350,37 +349,6 @@ def _check_line(line: RunLine, redactor: Redactor | None) -> None:
             f"the run is set up with a secret ({kind}) that its record would hold",
             remedy="take it out of hosts, mounts and the model's options",
         )
-
-
-@contextlib.contextmanager
-def _writing(path: str | os.PathLike[str] | None) -> Iterator[Callable[[dict[str, Any], str], object] | None]:
-    """Open a ledger file and yield the function that appends a line; None without a path. Bad input leaves no file."""
-    if path is None:
-        yield None
-        return
-    try:
-        file = open(path, "xb", buffering=0)  # noqa: SIM115 - closed below; a line is in the file once it is put
-    except OSError as error:
-        raise OutputError(
-            f"{os.fspath(path)}: the ledger cannot be created ({system_reason(error)}); name a new file"
-        ) from None
-
-    def put(_line: dict[str, Any], text: str) -> None:
-        data = f"{text}\n".encode()
-        try:
-            while data:
-                data = data[file.write(data) :]
-        except OSError as error:
-            raise OutputError(
-                f"{os.fspath(path)}: the ledger cannot be written ({system_reason(error)}); make room"
-            ) from error
-
-    with file:
-        try:
-            yield put
-        except InputError:
-            os.unlink(path)
-            raise
 
 
 def _mounts(policy: Policy, given: Mapping[str, Any]) -> dict[str, Mount]:
