@@ -1,6 +1,7 @@
 """The record under way: made durable before the next effect, and read back.
 
 - `ledger`: `state.jsonl`: chained lines, one per step
+- `ledger_v1`: lines of the earlier schema in the present shape
 - `journal`: write-ahead journal of a run under way
 - `durable_run`: a run with a journal, and its resumption
 - `cassette`: outcomes read back from a record and given again by position

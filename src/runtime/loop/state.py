@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
 
 from ...fail.catalog import Classification, Happening, classify
 from ..core.effects import Call, Decision, Effect, Event, Outcome, RunEnded
+from ..core.lines import RequestPartsEntry
+from ..models.request_parts import tool_set, tools_digest
 from ..models.types import History, ToolSpec
 from ..policy.gate import Counters, Gate
 from .retry import Schedule
@@ -17,7 +19,11 @@ StepGenerator = Generator[Effect | Event, Outcome, Classification]
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything that decides how a run goes, save the outcomes."""
+    """Everything that decides how a run goes, save the outcomes.
+
+    `specs` are the tools that the model is offered; `parts` holds the digests of the other parts of each request by
+    kind (`options`), which stay the same all run long.
+    """
 
     run_id: str
     question: str
@@ -25,14 +31,15 @@ class RunSpec:
     gate: Gate
     schedule: Schedule
     specs: tuple[ToolSpec, ...]
+    parts: Mapping[str, str] = field(default_factory=dict)
 
 
 class RunState:
     """What a run carries from step to step.
 
-    `counters` are what the budgets are held against, `history` what the model reads. `known_inputs` are the files
-    (path, SHA-256) that the ledger names already. `pieces` are those of an answer that was cut off. `refused` holds,
-    by the key of a call, the decision that refused it.
+    `counters` are what the budgets are held against, `history` what the model reads. Of what the ledger holds
+    already, `known_inputs` names the files (path, SHA-256) and `known_tools` the tool sets (digest). `pieces` are
+    those of an answer that was cut off. `refused` holds, by the key of a call, the decision that refused it.
     """
 
     def __init__(self, run: RunSpec) -> None:
@@ -42,6 +49,7 @@ class RunState:
         self.history = History()
         self.history.add({"role": "user", "content": run.question})
         self.known_inputs: set[tuple[str, str]] = set()
+        self.known_tools = {tools_digest(run.specs)}
         self.pieces: list[str] = []
         self.refused: dict[bytes, Decision] = {}
 
@@ -59,6 +67,17 @@ class RunState:
         if self.pieces:
             return "go_on", self.run.specs
         return "two_left" if left == 2 < limit else None, self.run.specs
+
+    def request_parts(
+        self, specs: tuple[ToolSpec, ...]
+    ) -> tuple[Mapping[str, str], RequestPartsEntry | None]:
+        """Return the digests of a request's parts, and the parts among them that the ledger does not hold yet."""
+        digest = tools_digest(specs)
+        new: RequestPartsEntry | None = None
+        if digest not in self.known_tools:
+            self.known_tools.add(digest)
+            new = {"tools": [tool_set(specs)]}
+        return {"tools": digest, **self.run.parts}, new
 
     def tell_model(self, call: Call, content: str) -> None:
         """Let the model read what came of a call; `content` is JSON text."""
