@@ -18,6 +18,7 @@ from tachograph.evidence.queries.counterfactual import under
 from tachograph.evidence.queries.explain import explain_run
 from tachograph.evidence.queries.show import show
 from tachograph.evidence.recording import index
+from tachograph.runtime.formats.canonical_json import digest
 from tachograph.runtime.journal import ledger, ledger_v1
 from tachograph.runtime.models.request_parts import options_of
 from tachograph.runtime.policy.policy import Policy
@@ -54,6 +55,12 @@ def test_a_record_of_v1_is_proved_and_shown(folder: Path) -> None:
     assert shown.startswith(written[0]["run_id"]) and f"ending    {written[-1]['terminal_reason']}" in shown
     assert json.loads(show(folder, as_json=True, paint=plain))[0]["schema"] == "ledger/v1"
     assert len(run_of(folder, ROOT).steps) == len(written) - 2
+
+
+def test_the_schema_of_v1_stays_as_it_was() -> None:
+    """Records of v1 exist and are written no more: a new key belongs into the present schema."""
+    text = (ROOT / "src/runtime/journal/ledger.v1.schema.json").read_bytes()
+    assert digest(text) == "c716dc2c49bedbcc768066fc260747bc6734d5010f3ecba221e71ea4e3be2e4a"
 
 
 def test_there_are_records_of_a_live_model_of_people_and_of_failures() -> None:
