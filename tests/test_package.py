@@ -62,6 +62,7 @@ def test_nothing_but_the_package_goes_into_site_packages(wheel: Path) -> None:
         "tachograph/py.typed",
         "tachograph/evidence/tasks/task.v1.schema.json",
         "tachograph/runtime/journal/ledger.v1.schema.json",
+        "tachograph/runtime/journal/ledger.v2.schema.json",
         "tachograph/_shipped/policy/v1.yaml",
         "tachograph/_shipped/policy/v1.schema.json",
         "tachograph/_shipped/tools/search.py",

@@ -29,9 +29,8 @@ from .driver.interrupts import Interrupts, exit_for
 from .driver.listeners import ListenerHub
 from .driver.live_executor import LiveExecutor
 from .driver.ports import Approve, Executor, Inject, Listener, Stop
-from .formats import canonical_json
 from .journal.cassette import RecordedClock
-from .journal.ledger import SCHEMA, Ledger, Totals, end_line
+from .journal.ledger import Ledger, Totals, end_line
 from .journal.ledger_file import ledger_file
 from .loop.loop import run_loop
 from .loop.retry import Schedule
@@ -40,6 +39,7 @@ from .models.types import Model, ToolSpec
 from .policy.gate import Gate
 from .policy.policy import Policy
 from .run_config import RunConfig, RunResult, StepLines
+from .run_line import check_run_line, run_line_of
 from .tools.contract import SHIPPED, Tool
 from .tools.loader import collect
 from .workspace.mounts import Host, Mount
@@ -108,7 +108,7 @@ class Agent:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a record says of the model: execution path, provider, name, and a script's digest."""
+        """What a record says of the model: execution path, provider, name, a script's digest, and options."""
         name = getattr(self.llm, "__qualname__", type(self.llm).__name__)
         plain = {"execution_path": "live", "provider": "callable", "name": name, "script_digest": None}
         given = getattr(self.llm, "identity", None)
@@ -201,9 +201,10 @@ class Agent:
             hub.on_line(text)
 
         run_line = self.run_line(config, question)
-        _check_line(run_line, None if config.as_recorded else redactor)
+        check_run_line(run_line, None if config.as_recorded else redactor)
         if config.durable_run is not None:
             config.durable_run.begin(run_line)
+        options = run_line["request_parts"].get("options")
         with self._executor(config, redactor, interrupts) as executor:
             put(run_line)
             run = RunSpec(
@@ -213,6 +214,7 @@ class Agent:
                 self.gate,
                 Schedule.of(self.policy.section("retry")),
                 self._specs,
+                {"options": options[0]["digest"]} if options else {},
             )
             on_outcome = None if config.durable_run is None else config.durable_run.on_outcome
             ended: RunEnded = drive(
@@ -265,49 +267,7 @@ class Agent:
 
     def run_line(self, config: RunConfig, question: str) -> RunLine:
         """Return the ledger's first line: everything that decides how the run goes, except the outcomes."""
-        policy = self.policy
-        line: RunLine = {
-            "type": "run",
-            "schema": SCHEMA,
-            "run_id": config.run_id,
-            "task": config.task,
-            "question": question,
-            "seed": config.seed,
-            "clock": {"kind": config.clock.kind, "start": config.clock.start},
-            "model": self.identity,
-            "policy": {
-                "version": policy.version,
-                "files": [{"path": path, "sha256": sha} for path, sha in policy.files],
-                "limits": {**policy.limits, "max_repeats": policy.max_repeats, **policy.section("retry")},
-                "on_deny": policy.on_deny,
-            },
-            "tools": [
-                {
-                    "name": tool.name,
-                    "effect": tool.effect,
-                    "idempotent": tool.idempotent,
-                    "schema_digest": tool.schema_digest,
-                    "module_digest": tool.digest,
-                    "file": tool.file,
-                }
-                for tool in self.gate.tools.values()
-            ],
-            "mounts": {
-                name: {"mode": policy.mounts[name], "source": mount.label}
-                for name, mount in self.mounts.items()
-            },
-            "hosts": {
-                name: {"folder": host.label, "redirects": dict(host.redirects)}
-                for name, host in self.hosts.items()
-            },
-        }
-        if config.deadline_s is not None:
-            line["deadline_ms"] = int(config.deadline_s * 1000)
-        if config.approvals is not None:
-            line["approvals"] = config.approvals
-        if config.rebased:
-            line["rebased"] = list(config.rebased)
-        return line
+        return run_line_of(self.gate, self.identity, self._specs, self.mounts, self.hosts, config, question)
 
 
 def _stop(config: RunConfig) -> Stop | None:
@@ -332,23 +292,6 @@ def _text(question: str) -> str:
     except (AttributeError, UnicodeEncodeError):
         raise InputError("the question must be text", remedy="give a str without lone surrogates") from None
     return question
-
-
-def _check_line(line: RunLine, redactor: Redactor | None) -> None:
-    """Refuse a run whose first line cannot be written, or holds a secret that somebody set it up with."""
-    try:
-        text = canonical_json.encode({**line, "question": ""})
-    except canonical_json.NotJson as error:
-        raise InputError(
-            f"the run cannot be written down: {error.reason}",
-            remedy="give run_id, seed and the model's identity as plain JSON data",
-        ) from None
-    kind = None if redactor is None else redactor.kind_in(text)
-    if kind is not None:
-        raise InputError(
-            f"the run is set up with a secret ({kind}) that its record would hold",
-            remedy="take it out of hosts, mounts and the model's options",
-        )
 
 
 def _mounts(policy: Policy, given: Mapping[str, Any]) -> dict[str, Mount]:

@@ -239,10 +239,11 @@ def test_clipped_text_is_one_line_of_a_given_width() -> None:
 def test_a_ledger_of_unknown_shape_is_refused_by_show(tmp_path: Path) -> None:
     from tachograph.runtime.journal.ledger import Ledger
 
-    book = Ledger()
-    lines = [{"type": "run", "schema": "ledger/v1"}, {"type": "step"}, {"type": "end"}]
-    (tmp_path / "state.jsonl").write_text("".join(f"{book.append(line)}\n" for line in lines))
-    one_line(cli("show", tmp_path))
+    for schema in ("ledger/v1", "ledger/v2"):
+        book = Ledger()
+        lines = [{"type": "run", "schema": schema}, {"type": "step"}, {"type": "end"}]
+        (tmp_path / "state.jsonl").write_text("".join(f"{book.append(line)}\n" for line in lines))
+        one_line(cli("show", tmp_path))
 
 
 # ---- pipes and signals ---------------------------------------------------------------------------------

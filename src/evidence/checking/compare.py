@@ -11,6 +11,7 @@ from ...light_dataclasses import dataclass, field
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal
+from ...runtime.journal import ledger_v1
 from ..files import manifest as manifests
 from ..files.manifest import MANIFEST, REPORT, STATE, TRACE
 from ..files.rebuild import rebuild
@@ -221,7 +222,7 @@ def _decoded(state: bytes) -> list[Line] | int:
             return number
         if not isinstance(line, dict):
             return number
-        out.append(line)
+        out.append(ledger_v1.lifted(line))
     return out if state.endswith(b"\n") else len(out) + 1
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from ...fail.errors import InputError, OutputError, ReplayError
+from ...fail.errors import InputError, OutputError, RecordError, ReplayError
 from ...light_dataclasses import replace
 from ...runtime.agent import Agent
 from ...runtime.core.effects import Effect, Invoke, Outcome
@@ -23,6 +23,7 @@ from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal import ledger
 from ...runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
+from ...runtime.models.request_parts import options_of
 from ...runtime.resources.url import Malformed, parse_url
 from ...runtime.run_config import RunConfig, RunResult
 from ..files import manifest
@@ -73,6 +74,12 @@ def replayed(folder: Path, *, root: Path | None = None) -> Findings:
     findings = Findings(_name_of(folder, root))
     try:
         recorded = open_record(folder, root)
+        if recorded.run["schema"] != ledger.SCHEMA:
+            raise RecordError(
+                f"is of schema {recorded.run['schema']!r}, and this version makes the bytes of {ledger.SCHEMA!r}",
+                file=f"{recorded.name}/{STATE}",
+                remedy="`tachograph accept` records it anew; `verify` and `show` read it as it is",
+            )
         agent, config = revive(recorded)
         cassette = Cassette.of(recorded.lines[1:-1])
         clock = config.clock
@@ -117,7 +124,7 @@ def _rerecord_command(recorded: Recorded) -> str:
         "--llm",
         f"{model.get('provider')}:{model.get('name')}",
     ]
-    for key, value in model.get("options", {}).items():
+    for key, value in options_of(recorded.run).items():
         words += ["--llm-option", f"{key}={canonical_json.encode(value)}"]
     return shlex.join([*words, "--out", recorded.name, "--replace"])
 

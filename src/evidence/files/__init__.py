@@ -7,5 +7,6 @@
 - `accepted`: `runs/ACCEPTED.jsonl`: accepted drift with its reasons
 - `writer`: ledger lines to ledger, trace and report
 - `rebuild`: read a recorded run and derive its files again from the ledger
+- `v1`: the files of a run of the earlier schema, where they are not as today
 - `folder`: replace a run's folder as a whole, under a lock
 """

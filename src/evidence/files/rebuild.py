@@ -10,6 +10,7 @@ from ...runtime.journal import ledger
 from ...tracing.otlp_json import document
 from ...tracing.spans import spans_of
 from . import manifest as manifests
+from . import v1
 from .manifest import FILES, MANIFEST, REPORT, SEAL, STATE, TRACE
 from .report import Report
 
@@ -52,7 +53,7 @@ def rebuild(state: bytes, name: str) -> dict[str, bytes]:
         RecordError: the lines are no ledger.
     """
     try:
-        lines = list(ledger.read(state, name))
+        lines = list(ledger.read(state, name, as_written=True))
         trace = document(spans_of(lines))
         report = Report(lines[0])
         for line in lines[1:-1]:
@@ -64,7 +65,8 @@ def rebuild(state: bytes, name: str) -> dict[str, bytes]:
             TRACE: canonical_json.digest(trace),
             REPORT: canonical_json.digest(text),
         }
-        stable = manifests.build(lines[0], lines[-1], head, artifacts)
+        build = v1.manifest if lines[0]["schema"] == v1.SCHEMA else manifests.build
+        stable = build(lines[0], lines[-1], head, artifacts)
         manifest = manifests.stable(stable).encode("utf-8")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise RecordError(

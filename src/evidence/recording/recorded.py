@@ -16,6 +16,7 @@ from ...runtime.core.redaction import Redactor
 from ...runtime.formats.shipped_files import project_root, shipped
 from ...runtime.journal import ledger
 from ...runtime.journal.cassette import RecordedClock
+from ...runtime.models.request_parts import options_of
 from ...runtime.models.types import LLMInput, LLMOutput, Model
 from ...runtime.policy.policy import Policy
 from ...runtime.run_config import RunConfig
@@ -88,7 +89,7 @@ def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Run
     """
     run = recorded.run
     try:
-        model = RecordedModel(run["model"])
+        model = RecordedModel({**run["model"], "options": options_of(run)})
         agent, built = agent_of(run, recorded.folder, recorded.base, model=model, policy=policy)
         question = _question(run["question"], built.question, Redactor(agent.policy.redact))
         clock = RecordedClock.of(recorded.lines)

@@ -21,6 +21,7 @@ from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal.cassette import RecordedClock
 from ...runtime.journal.durable_run import DONE, NOT_DONE, DurableRun
 from ...runtime.journal.journal import JOURNAL, Journal, Journaled, read_journal
+from ...runtime.models.request_parts import options_of
 from ...runtime.models.types import Model
 from ...runtime.policy.policy import Policy
 from ...runtime.run_config import RunConfig, RunResult
@@ -37,7 +38,18 @@ from .recorded import agent_of, project_of
 Expectation = tuple[Mapping[str, Any], Path | None]
 
 # keys of a run line that hold its inputs, in the order in which changes are reported
-_INPUTS: Final = ("policy", "tools", "task", "model", "mounts", "hosts", "question", "seed", "clock")
+_INPUTS: Final = (
+    "policy",
+    "tools",
+    "task",
+    "model",
+    "mounts",
+    "hosts",
+    "question",
+    "seed",
+    "clock",
+    "request_parts",
+)
 _LOG = logging.getLogger("tachograph")
 
 
@@ -129,7 +141,7 @@ def resume_folder(
         resolutions: Id of a call in doubt -> `DONE` or `NOT_DONE`.
         rebase: Continue although inputs changed.
         root: The project, unless it is the one around the folder.
-        open_model: Makes a live model from its description in the run line.
+        open_model: Makes a live model from its description in the run line, its `options` included.
         listeners: Get the events of the run.
         approver: Makes the function that answers escalated calls from the policy and the channel that the run
             was started with: `terminal`, `file`, or None for the answers in its task.
@@ -139,7 +151,8 @@ def resume_folder(
     def configure(run: Line) -> tuple[Agent, RunConfig]:
         base = project_of(out, root) if run["task"] is None else _base(out, run, root)
         live = run["model"]["execution_path"] != "stub"
-        model = open_model(run["model"]) if live and open_model is not None else None
+        asked = {**run["model"], "options": options_of(run)}
+        model = open_model(asked) if live and open_model is not None else None
         agent, config = agent_of(run, out, base, model=model)
         channel = run.get("approvals")
         approve = None if approver is None else approver(agent.policy, channel)

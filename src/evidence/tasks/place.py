@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...fail.errors import InputError, RecordError
+from ...light_dataclasses import dataclass
 from ...runtime.core.lines import Line
 from ...runtime.journal.ledger import unknown_shape
 from .task import Task, load_task

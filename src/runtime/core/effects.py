@@ -6,6 +6,7 @@ The loop is a generator: it yields an effect and is sent the outcome. A position
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -139,12 +140,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class AskModel:
-    """Ask the model once. `input` is the LLMInput that the callable gets, `digest` that of its messages."""
+    """Ask the model once.
+
+    `input` is the LLMInput that the callable gets, `digest` that of its messages. `parts` holds the digests of the
+    other parts of the request by kind: `tools`, and `options` and `instructions` where there are some.
+    """
 
     step: int
     attempt: int
     input: Any
     digest: str
+    parts: Mapping[str, str]
 
     def to_dict(self) -> InputEntry:
         """Return what the ledger says of the input."""
@@ -152,6 +158,7 @@ class AskModel:
             "messages": len(self.input.messages),
             "digest": self.digest,
             "max_output_tokens": self.input.max_output_tokens,
+            **self.parts,  # type: ignore[typeddict-item]
         }
 
     @property

@@ -1,6 +1,6 @@
 """The lines of a ledger as types: what `state.jsonl` holds, key by key.
 
-`journal/ledger.v1.schema.json` says the same as a JSON Schema, with a sentence on each key; tests hold the two and
+`journal/ledger.v2.schema.json` says the same as a JSON Schema, with a sentence on each key; tests hold the two and
 every recorded run together. A `result` or `arguments` is canonical text (a `Fragment`) in a line that is being
 written, and decoded JSON in one that was read.
 """
@@ -42,20 +42,75 @@ class Phase(StrEnum):
     EXECUTION = "execution"
 
 
+class CostEntry(TypedDict):
+    """An amount of money in millionths of a currency's unit."""
+
+    millionths: int
+    currency: str
+
+
 class UsageEntry(TypedDict):
     """Tokens of one model call, `estimated` where the provider did not count them."""
 
     input_tokens: int
     output_tokens: int
     estimated: bool
+    cached_tokens: NotRequired[int]
+    cache_write_tokens: NotRequired[int]
+    reasoning_tokens: NotRequired[int]
+    cost: NotRequired[CostEntry]
 
 
 class InputEntry(TypedDict):
-    """What the model was asked: how many messages, their digest, and how much it may say."""
+    """What the model was asked: how many messages, the digest of each part, and how much it may say.
+
+    `digest` is that of the messages; what the other digests stand for is in the `request_parts` of this or an
+    earlier line.
+    """
 
     messages: int
     digest: str
+    tools: str
+    instructions: NotRequired[str]
+    options: NotRequired[str]
     max_output_tokens: int
+
+
+class OfferedToolEntry(TypedDict):
+    """A tool as the model reads it."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+
+
+class ToolSetEntry(TypedDict):
+    """The tools that are offered to the model, in order."""
+
+    digest: str
+    tools: list[OfferedToolEntry]
+
+
+class InstructionsEntry(TypedDict):
+    """Instructions to the model."""
+
+    digest: str
+    text: str
+
+
+class OptionsEntry(TypedDict):
+    """Settings of the model for each request, as the provider names them."""
+
+    digest: str
+    options: dict[str, Any]
+
+
+class RequestPartsEntry(TypedDict, total=False):
+    """Parts of model requests that first appear in a line; steps point to them by digest."""
+
+    tools: list[ToolSetEntry]
+    instructions: list[InstructionsEntry]
+    options: list[OptionsEntry]
 
 
 class OutputEntry(TypedDict):
@@ -66,6 +121,7 @@ class OutputEntry(TypedDict):
     finish_reason: str | None
     model: str | None
     usage: list[int] | None
+    usage_parts: NotRequired[dict[str, int]]
     raw: Any
     problem: str | None
 
@@ -100,6 +156,7 @@ class DecisionEntry(TypedDict):
     reason: str
     at: str
     facts: dict[str, Any]
+    denial: NotRequired[dict[str, Any]]
     approval: NotRequired[ApprovalEntry]
 
 
@@ -137,6 +194,7 @@ class ToolResultEntry(TypedDict):
     status: str
     result: Any
     attempts: list[AttemptEntry]
+    modes: NotRequired[list[str]]
     told: NotRequired[dict[str, Any]]
 
 
@@ -172,6 +230,10 @@ class StepLine(TypedDict):
     usage: UsageEntry
     notice: NotRequired[str]
     stopped: NotRequired[str]
+    request_parts: NotRequired[RequestPartsEntry]
+    groups: NotRequired[list[list[str]]]
+    hooks: NotRequired[list[dict[str, Any]]]
+    blobs: NotRequired[list[list[str]]]
     stamps: NotRequired[Stamps]
     prev: NotRequired[str | None]
 
@@ -191,9 +253,17 @@ class RunLine(TypedDict):
     tools: list[dict[str, Any]]
     mounts: dict[str, dict[str, Any]]
     hosts: dict[str, dict[str, Any]]
+    request_parts: RequestPartsEntry
     deadline_ms: NotRequired[int]
     approvals: NotRequired[str]
     rebased: NotRequired[list[dict[str, Any]]]
+    history: NotRequired[list[dict[str, Any]]]
+    hooks: NotRequired[list[dict[str, Any]]]
+    follows: NotRequired[dict[str, Any]]
+    parent: NotRequired[dict[str, Any]]
+    principal: NotRequired[str]
+    nonce: NotRequired[str]
+    blobs: NotRequired[list[list[str]]]
     prev: NotRequired[str | None]
 
 
@@ -209,6 +279,7 @@ class EndLine(TypedDict):
     inputs: list[dict[str, str]]
     lines: int
     stamp: int
+    cost: NotRequired[CostEntry]
     prev: NotRequired[str | None]
 
 

@@ -2,6 +2,7 @@
 
 - `ledger`: `state.jsonl`: chained lines, one per step
 - `ledger_file`: writes a ledger to a file of its own
+- `ledger_v1`: lines of the earlier schema in the present shape
 - `journal`: write-ahead journal of a run under way
 - `durable_run`: a run with a journal, and its resumption
 - `cassette`: outcomes read back from a record and given again by position

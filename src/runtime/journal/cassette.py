@@ -7,6 +7,7 @@ something else than was asked then, is a ReplayError that names the place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from ...fail.errors import Cancelled, ReplayError
 from ...light_dataclasses import dataclass, field, replace
@@ -80,14 +81,15 @@ class CassetteStep:
 class Cassette:
     """The outcomes of a run by (step, position), each to be taken once and in order.
 
-    `counterfactual` says that the run goes under another policy: a model's input may differ in how much the model
-    may say, and what a person said under the recorded policy is taken for an answer.
+    `counterfactual` says that the run goes under another policy: of a model's input messages and instructions are
+    compared, not the tools that are offered, the options and how much the model may say; and what a person said under
+    the recorded policy is taken for an answer.
     """
 
     def __init__(self, steps: Mapping[int, CassetteStep], *, counterfactual: bool = False) -> None:
         self._steps = dict(steps)
         self._counterfactual = counterfactual
-        self._compared = ("messages", "digest", *(() if counterfactual else ("max_output_tokens",)))
+        self._compared = _ASKED if counterfactual else (*_ASKED, "tools", "options", "max_output_tokens")
         self._now = CassetteStep()
         self._index = 0
 
@@ -158,10 +160,23 @@ class Cassette:
             return
         now: Line = effect.to_dict()
         for key in self._compared:
-            if then[key] != now[key]:
-                words = {"digest": "the messages differ", "messages": "the number of messages differs"}
-                what = words.get(key, f"{key} differs")
-                raise ReplayError(effect.step, f"input differs at step {effect.step}: {what}", key)
+            if key in _NOT_IN_V1 and "tools" not in then:
+                continue  # such a record does not say with which tools and options the model was asked
+            if then.get(key) != now.get(key):
+                raise ReplayError(effect.step, f"input differs at step {effect.step}: {_DIFFERS[key]}", key)
+
+
+# the keys of a step's `llm_input` that another policy must leave as they are
+_ASKED: Final = ("messages", "digest", "instructions")
+_NOT_IN_V1: Final = ("instructions", "tools", "options")
+_DIFFERS: Final = {
+    "messages": "the number of messages differs",
+    "digest": "the messages differ",
+    "instructions": "the instructions differ",
+    "tools": "the tools that the model is offered differ",
+    "options": "the model's options differ",
+    "max_output_tokens": "max_output_tokens differs",
+}
 
 
 def _words(effect: Effect) -> str:

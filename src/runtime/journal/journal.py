@@ -29,6 +29,7 @@ from ..core.redaction import placeholder_counts
 from ..driver.ports import Stamps
 from ..formats import canonical_json
 from .cassette import Cassette, CassetteStep, late_of
+from .ledger_v1 import lifted
 
 SCHEMA: Final = "journal/v1"
 JOURNAL: Final = "journal.jsonl"
@@ -266,7 +267,7 @@ def _take(found: Journaled | None, entry: Entry, name: str, number: int) -> Jour
                 line=number,
                 remedy="go on with the version that wrote it",
             )
-        return Journaled(entry, 0, _START, 0)
+        return Journaled({**entry, "run": lifted(entry["run"])}, 0, _START, 0)
     if kind == "prepared":
         found.is_prepared = True
     elif kind == "rebased":

@@ -17,13 +17,14 @@ from ..core.effects import RunEnded
 from ..core.lines import EndLine, LedgerLine
 from ..core.lines import Line as Line
 from ..formats import canonical_json
+from . import ledger_v1
 
-SCHEMA: Final = "ledger/v1"
+SCHEMA: Final = "ledger/v2"
 
 
 def ledger_schema() -> dict[str, Any]:
     """Return the JSON Schema (Draft 2020-12) of a ledger's lines as plain data."""
-    path = Path(__file__).with_name("ledger.v1.schema.json")
+    path = Path(__file__).with_name("ledger.v2.schema.json")
     schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return schema
 
@@ -116,10 +117,11 @@ def end_line(run_line: Line, totals: Totals, ending: RunEnded, lines: int, stamp
     }
 
 
-def read(data: bytes, name: str) -> Iterator[Line]:
+def read(data: bytes, name: str, *, as_written: bool = False) -> Iterator[Line]:
     """Yield the lines of a ledger, each checked against the chain. Raises RecordError naming the line.
 
-    A ledger without its end line is cut off; so is one whose last line has no LF.
+    A ledger without its end line is cut off; so is one whose last line has no LF. Lines of an earlier schema come
+    in the present shape, or with `as_written` as they stand.
     """
     head: str | None = None
     kind = None
@@ -141,14 +143,14 @@ def read(data: bytes, name: str) -> Iterator[Line]:
         if kind == "end" or line.get("type") not in wanted:
             raise RecordError("a line out of place", file=name, line=number, remedy=_REMAKE)
         kind = line["type"]
-        if number == 1 and line.get("schema") != SCHEMA:
+        if number == 1 and line.get("schema") not in (SCHEMA, ledger_v1.SCHEMA):
             raise RecordError(
-                f"schema {str(line.get('schema'))[:40]!r}, this version reads {SCHEMA!r}",
+                f"schema {str(line.get('schema'))[:40]!r}, this version reads {SCHEMA!r} and {ledger_v1.SCHEMA!r}",
                 file=name,
                 line=1,
                 remedy="record the run again, or read it with the version that wrote it",
             )
-        yield line
+        yield line if as_written or number > 1 else ledger_v1.lifted(line)
     if kind != "end":
         raise RecordError(
             "has no end line: the ledger is cut off", file=name, line=number + 1, remedy=_REMAKE

@@ -109,8 +109,9 @@ def _ask_model(
     if notice is not None:
         state.history.add({"role": "user", "content": NOTICES[notice]})
     request = LLMInput(state.run.run_id, step.index, state.history.window(), offered_tools, tokens_left)
-    first = AskModel(step.index, 1, request, state.history.digest)
-    step.add_input(first, notice)
+    parts, new_parts = state.request_parts(offered_tools)
+    first = AskModel(step.index, 1, request, state.history.digest, parts)
+    step.add_input(first, notice, new_parts)
     state.counters.iterations += 1
     outcome, happening = yield from with_retries(
         step,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 
 from ...fail.catalog import Classification, Happening, classify
-from ...light_dataclasses import dataclass
+from ...light_dataclasses import dataclass, field
 from ..core.effects import Call, Decision, Effect, Event, Outcome, RunEnded
+from ..core.lines import RequestPartsEntry
+from ..models.request_parts import tool_set, tools_digest
 from ..models.types import History, ToolSpec
 from ..policy.gate import Counters, Gate
 from .retry import Schedule
@@ -17,7 +19,11 @@ StepGenerator = Generator[Effect | Event, Outcome, Classification]
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything that decides how a run goes, except for the outcomes of its effects."""
+    """Everything that decides how a run goes, except for the outcomes of its effects.
+
+    `specs` are the tools that the model is offered; `parts` holds the digests of the other parts of each request by
+    kind (`options`), which stay the same all run long.
+    """
 
     run_id: str
     question: str
@@ -25,14 +31,16 @@ class RunSpec:
     gate: Gate
     schedule: Schedule
     specs: tuple[ToolSpec, ...]
+    parts: Mapping[str, str] = field(default_factory=dict)
 
 
 class RunState:
     """What a run carries from step to step.
 
-    `counters` is what has been used of the budgets, `history` what the model reads. `known_inputs` are the files
-    (path, SHA-256) that the ledger names already. `partial_answers` are the pieces of an answer that was cut off.
-    `refused` holds, by the key of a call, the decision that refused it.
+    `counters` is what has been used of the budgets, `history` what the model reads. Of what the ledger holds
+    already, `known_inputs` names the files (path, SHA-256) and `known_tools` the tool sets (digest).
+    `partial_answers` are the pieces of an answer that was cut off. `refused` holds, by the key of a call, the
+    decision that refused it.
     """
 
     def __init__(self, run: RunSpec) -> None:
@@ -42,6 +50,7 @@ class RunState:
         self.history = History()
         self.history.add({"role": "user", "content": run.question})
         self.known_inputs: set[tuple[str, str]] = set()
+        self.known_tools = {tools_digest(run.specs)}
         self.partial_answers: list[str] = []
         self.refused: dict[bytes, Decision] = {}
 
@@ -59,6 +68,17 @@ class RunState:
         if self.partial_answers:
             return "go_on", self.run.specs
         return "two_left" if left == 2 < limit else None, self.run.specs
+
+    def request_parts(
+        self, specs: tuple[ToolSpec, ...]
+    ) -> tuple[Mapping[str, str], RequestPartsEntry | None]:
+        """Return the digests of a request's parts, and the parts among them that the ledger does not hold yet."""
+        digest = tools_digest(specs)
+        new: RequestPartsEntry | None = None
+        if digest not in self.known_tools:
+            self.known_tools.add(digest)
+            new = {"tools": [tool_set(specs)]}
+        return {"tools": digest, **self.run.parts}, new
 
     def tell_model(self, call: Call, content: str) -> None:
         """Let the model read what came of a call; `content` is JSON text."""

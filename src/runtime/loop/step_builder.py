@@ -11,6 +11,7 @@ from ..core.lines import (
     AttemptStatus,
     DecisionEntry,
     Phase,
+    RequestPartsEntry,
     ResultStatus,
     StepLine,
     ToolResultEntry,
@@ -50,11 +51,13 @@ class StepBuilder:
 
     # ---- the model --------------------------------------------------------------------------------------
 
-    def add_input(self, effect: AskModel, notice: str | None) -> None:
-        """Record what the model is asked, and the notice of ours that it read."""
+    def add_input(self, effect: AskModel, notice: str | None, new_parts: RequestPartsEntry | None) -> None:
+        """Record what the model is asked, the notice of ours that it read, and parts that the ledger lacks."""
         self._line["llm_input"] = effect.to_dict()
         if notice is not None:
             self._line["notice"] = notice
+        if new_parts is not None:
+            self._line["request_parts"] = new_parts
 
     def add_reply(self, reply: Reply, used: tuple[int, int], estimated: bool) -> None:
         """Record what the model said; its calls count as not reached until each is begun."""

@@ -1,6 +1,7 @@
 """The model: its types, the scripted model for tests and CI, and live providers.
 
 - `types`: `LLMInput`, `LLMOutput`, `ToolCall`, and the strict reading of a reply
+- `request_parts`: tools and options of a request as a ledger holds them, each once by digest
 - `scripted`: the scripted model of a task
 
 `providers/` holds the live models, one module each.

@@ -164,7 +164,7 @@ def test_an_unused_recorded_outcome_is_an_error(live: Path) -> None:
 def test_a_record_of_another_schema_is_refused_with_a_way_forward(live: Path) -> None:
     edit_lines(live / "runs/live/v1", lambda lines: lines[0].update(schema="ledger/v0"), chain=True)
     found = replayed(live / "runs/live/v1", root=live)
-    assert "this version reads 'ledger/v1'" in found.lines[0] and "; " in found.lines[0]
+    assert "this version reads 'ledger/v2' and 'ledger/v1'" in found.lines[0] and "; " in found.lines[0]
 
 
 # ---- from code -------------------------------------------------------------------------------------------
@@ -180,6 +180,13 @@ def test_replay_from_code(tmp_path: Path) -> None:
     record(agent, "What now?", out, clock=VirtualClock())
     assert tachograph.replay(_agent(), out).answer == "done"
     with pytest.raises(ReplayError, match="was not asked for"):
+        replay(
+            _agent(policy=policy_data(arg_schema_enforcement="strict", loop_budget={"max_tool_calls": 0})),
+            out,
+        )
+    with pytest.raises(
+        ReplayError, match="input differs at step 1: the tools that the model is offered differ"
+    ):
         replay(_agent(policy=policy_data(on_deny="inform", tool_registry={"allowed": ["echo"]})), out)
     with pytest.raises(RecordError):
         replay(_agent(), tmp_path / "nowhere")

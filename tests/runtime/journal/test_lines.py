@@ -65,6 +65,75 @@ def test_every_committed_line_fits(state: Path) -> None:
     assert len(read) >= 3 and misfits(read) == []
 
 
+RESERVED = {
+    "RunLine": {"history", "hooks", "follows", "parent", "principal", "nonce", "blobs"},
+    "StepLine": {"groups", "hooks", "blobs"},
+    "EndLine": {"cost"},
+    "InputEntry": {"instructions"},
+    "RequestPartsEntry": {"instructions"},
+    "OutputEntry": {"usage_parts"},
+    "DecisionEntry": {"denial"},
+    "ToolResultEntry": {"modes"},
+    "UsageEntry": {"cached_tokens", "cache_write_tokens", "reasoning_tokens", "cost"},
+}
+
+
+def test_reserved_keys_are_named_and_optional() -> None:
+    found = {
+        name: {key for key, part in DEFS[name]["properties"].items() if _is_reserved(part)} for name in TYPES
+    }
+    assert {name: keys for name, keys in found.items() if keys} == RESERVED
+    for name, keys in RESERVED.items():
+        assert keys <= TYPES[name].__optional_keys__, name
+
+
+def _is_reserved(part: dict[str, Any]) -> bool:
+    return str(part.get("description", "")).startswith("Reserved: ")
+
+
+@pytest.mark.parametrize("state", RUNS, ids=lambda path: "/".join(path.parts[-3:-1]))
+def test_a_run_that_does_not_use_them_has_no_reserved_key(state: Path) -> None:
+    lines = list(ledger.read(state.read_bytes(), STATE))
+    assert lines[0]["schema"] == "ledger/v2"
+    assert _reserved_in(lines) == set()
+
+
+def test_a_reserved_key_in_a_line_would_be_found() -> None:
+    lines: list[Any] = list(ledger.read((ROOT / "runs/canonical/v1/state.jsonl").read_bytes(), STATE))
+    lines[0]["principal"] = "ann"
+    lines[1]["usage"]["cost"] = {"millionths": 1, "currency": "EUR"}
+    lines[1]["llm_input"]["instructions"] = "0" * 64
+    assert misfits(lines) == []
+    assert _reserved_in(lines) == {"RunLine.principal", "UsageEntry.cost", "InputEntry.instructions"}
+
+
+def _reserved_in(lines: list[Any]) -> set[str]:
+    """Return `TYPE.KEY` of each reserved key in lines: wherever an entry of that type can stand."""
+    found = set()
+    for line in lines:
+        entries: list[tuple[str, Any]] = [
+            ({"run": "RunLine", "step": "StepLine", "end": "EndLine"}[line["type"]], line)
+        ]
+        while entries:
+            name, entry = entries.pop()
+            for key, value in entry.items():
+                part = DEFS[name]["properties"][key]
+                if _is_reserved(part):
+                    found.add(f"{name}.{key}")
+                kind = _type_of(part)
+                if kind in TYPES and value is not None:
+                    entries += [(kind, item) for item in (value if isinstance(value, list) else [value])]
+    return found
+
+
+def _type_of(part: dict[str, Any]) -> str:
+    """Return the entry type that a key holds, one or many of it; empty where it holds none."""
+    for place in (part, part.get("items", {}), *part.get("anyOf", ())):
+        if "$ref" in place:
+            return str(place["$ref"]).rpartition("/")[2]
+    return ""
+
+
 def test_a_line_with_another_key_or_word_does_not_fit() -> None:
     run, step, *_, end = ledger.read((ROOT / "runs/canonical/v1/state.jsonl").read_bytes(), STATE)
     assert misfits([run, step, end]) == []

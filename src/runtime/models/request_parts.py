@@ -1,0 +1,61 @@
+"""The parts of a model request beside its messages, as a ledger holds them: each once, named by its digest.
+
+A tool set is what the model is offered, in order; model options are settings such as a temperature. The digest of a
+part is the SHA-256 of its canonical JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from ..core.lines import Line, OptionsEntry, RequestPartsEntry, ToolSetEntry
+from ..formats import canonical_json
+from ..formats.canonical_json import Fragment
+from .types import ToolSpec
+
+
+@lru_cache(maxsize=128)
+def _tool_set(specs: tuple[ToolSpec, ...]) -> tuple[str, str]:
+    """Return the canonical text of a tool set and its digest. Cached: the runs of an agent offer the same one."""
+    text = canonical_json.encode(
+        [
+            {"name": spec.name, "description": spec.description, "input_schema": Fragment(spec.input_schema)}
+            for spec in specs
+        ]
+    )
+    return text, canonical_json.digest(text)
+
+
+def tools_digest(specs: tuple[ToolSpec, ...]) -> str:
+    """Return the digest of the tools that are offered."""
+    return _tool_set(specs)[1]
+
+
+def tool_set(specs: tuple[ToolSpec, ...]) -> ToolSetEntry:
+    """Return the entry of the tools that are offered; the tools are a Fragment, as results in a line are."""
+    text, digest = _tool_set(specs)
+    return {"digest": digest, "tools": Fragment(text)}  # type: ignore[typeddict-item]
+
+
+def option_set(options: Mapping[str, Any]) -> OptionsEntry:
+    """Return the entry of model options, as plain data. Raises NotJson."""
+    text = canonical_json.encode(dict(options))
+    return {"digest": canonical_json.digest(text), "options": json.loads(text)}
+
+
+def first_parts(specs: tuple[ToolSpec, ...], options: Mapping[str, Any]) -> RequestPartsEntry:
+    """Return the parts that a run begins with, as plain data; options only where there are some. Raises NotJson."""
+    text, digest = _tool_set(specs)
+    parts: RequestPartsEntry = {"tools": [{"digest": digest, "tools": json.loads(text)}]}
+    if options:
+        parts["options"] = [option_set(options)]
+    return parts
+
+
+def options_of(run_line: Line) -> dict[str, Any]:
+    """Return the model options that a run line holds; none where it has none."""
+    entries = run_line["request_parts"].get("options", [])
+    return dict(entries[0]["options"]) if entries else {}

@@ -1,0 +1,116 @@
+"""The first line of a ledger: everything that decides how a run goes, save the outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..fail.errors import InputError
+from .core.lines import RequestPartsEntry, RunLine
+from .core.redaction import Redactor
+from .formats import canonical_json
+from .formats.canonical_json import NotJson
+from .journal.ledger import SCHEMA
+from .models.request_parts import first_parts
+from .models.types import ToolSpec
+from .policy.gate import Gate
+from .run_config import RunConfig
+from .workspace.mounts import Host, Mount
+
+
+def run_line_of(
+    gate: Gate,
+    identity: Mapping[str, Any],
+    specs: tuple[ToolSpec, ...],
+    mounts: Mapping[str, Mount],
+    hosts: Mapping[str, Host],
+    config: RunConfig,
+    question: str,
+) -> RunLine:
+    """Return the first line of a run's ledger.
+
+    Args:
+        gate: Decides by the run's policy, over its tools.
+        identity: What the model says of itself; its `options` become a part of each request.
+        specs: The tools that the model is offered.
+        mounts: The run's mounts.
+        hosts: The hosts that folders answer for.
+        config: The run's configuration.
+        question: The question, after redaction.
+
+    Raises:
+        InputError: The model's options are no JSON data.
+    """
+    policy = gate.policy
+    model = {key: value for key, value in identity.items() if key != "options"}
+    line: RunLine = {
+        "type": "run",
+        "schema": SCHEMA,
+        "run_id": config.run_id,
+        "task": config.task,
+        "question": question,
+        "seed": config.seed,
+        "clock": {"kind": config.clock.kind, "start": config.clock.start},
+        "model": model,
+        "policy": {
+            "version": policy.version,
+            "files": [{"path": path, "sha256": sha} for path, sha in policy.files],
+            "limits": {**policy.limits, "max_repeats": policy.max_repeats, **policy.section("retry")},
+            "on_deny": policy.on_deny,
+        },
+        "tools": [
+            {
+                "name": tool.name,
+                "effect": tool.effect,
+                "idempotent": tool.idempotent,
+                "schema_digest": tool.schema_digest,
+                "module_digest": tool.digest,
+                "file": tool.file,
+            }
+            for tool in gate.tools.values()
+        ],
+        "mounts": {
+            name: {"mode": policy.mounts[name], "source": mount.label} for name, mount in mounts.items()
+        },
+        "hosts": {
+            name: {"folder": host.label, "redirects": dict(host.redirects)} for name, host in hosts.items()
+        },
+        "request_parts": _first_parts(specs, identity.get("options", {})),
+    }
+    if config.deadline_s is not None:
+        line["deadline_ms"] = int(config.deadline_s * 1000)
+    if config.approvals is not None:
+        line["approvals"] = config.approvals
+    if config.rebased:
+        line["rebased"] = list(config.rebased)
+    return line
+
+
+def _first_parts(specs: tuple[ToolSpec, ...], options: object) -> RequestPartsEntry:
+    """Return the parts of requests that a run begins with. Raises InputError for options that no record can hold."""
+    try:
+        if not isinstance(options, Mapping):
+            raise NotJson("no mapping")
+        return first_parts(specs, options)
+    except NotJson as error:
+        raise InputError(
+            f"the model's options cannot be written down: {error.reason}",
+            remedy="give the options of the model's identity as a dict of plain JSON data",
+        ) from None
+
+
+def check_run_line(line: RunLine, redactor: Redactor | None) -> None:
+    """Refuse a run whose first line cannot be written, or holds a secret that somebody set it up with."""
+    try:
+        text = canonical_json.encode({**line, "question": ""})
+    except NotJson as error:
+        raise InputError(
+            f"the run cannot be written down: {error.reason}",
+            remedy="give run_id, seed and the model's identity as plain JSON data",
+        ) from None
+    kind = None if redactor is None else redactor.kind_in(text)
+    if kind is not None:
+        raise InputError(
+            f"the run is set up with a secret ({kind}) that its record would hold",
+            remedy="take it out of hosts, mounts, the model's options and what tools say of themselves",
+        )
