@@ -19,7 +19,7 @@ from ..fail.errors import RecordError
 from ..pages.wording import json_text
 from ..runtime.core.clock import epoch_ns
 from ..runtime.core.lines import Line
-from ..runtime.formats.read_file import read_plain
+from ..runtime.formats.read_file import read_plain, read_unlinked, why_unread
 from ..runtime.journal import ledger
 from ..runtime.journal.journal import JOURNAL
 from ..runtime.models.types import NOTICES
@@ -183,10 +183,10 @@ def run_of(folder: Path, root: Path | None = None, name: str | None = None) -> R
     # a page is shown to others: it says nothing of the machine that made it
     shown = "/".join(folder.resolve().parts[-2:]) if place.startswith("/") else place
     try:
-        data = (folder / (JOURNAL if journal else STATE)).read_bytes()
+        data = read_unlinked(folder / (JOURNAL if journal else STATE))
     except OSError as error:
         raise RecordError(
-            f"cannot be read ({type(error).__name__})", file=file, remedy="name the folder of a recorded run"
+            f"cannot be read ({why_unread(error)})", file=file, remedy="name the folder of a recorded run"
         ) from None
     left: list[str] = []
     if journal:

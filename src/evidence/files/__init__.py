@@ -1,6 +1,8 @@
 """The four files of a run.
 
 - `manifest`: `manifest.json`: inputs and outputs of a run with their digests
+- `claims`: the volatile keys of a manifest, and the shape that each must have
+- `owned`: `blobs/` and `children/` of a run, compared with its manifest
 - `report`: `run_report.md`, rendered from the ledger
 - `tally`: the facts of a run that a task may expect
 - `json_diff`: differences of two JSON values, and their classes

@@ -6,12 +6,14 @@ from pathlib import Path
 
 from ...fail.errors import RecordError
 from ...runtime.formats import canonical_json
+from ...runtime.formats.read_file import read_unlinked, why_unread
 from ...runtime.journal import ledger
 from ...tracing.otlp_json import document
 from ...tracing.spans import spans_of
 from . import manifest as manifests
 from . import v1
 from .manifest import FILES, MANIFEST, REPORT, SEAL, STATE, TRACE
+from .owned import OWNED, check_owned
 from .report import Report
 
 
@@ -27,19 +29,18 @@ def run_files(folder: Path, name: str) -> dict[str, bytes]:
             f"cannot be read ({type(error).__name__})", file=name, remedy="check its permission"
         ) from None
     for path in present:
-        if path.name not in (*FILES, SEAL):
+        if path.name not in (*FILES, SEAL, *OWNED):
             raise RecordError(
                 f"holds a file that is no run's: {path.name[:80]!r}", file=name, remedy="remove it"
             )
     for file in FILES:
         try:
-            out[file] = (folder / file).read_bytes()
+            out[file] = read_unlinked(folder / file)
         except OSError as error:
             raise RecordError(
-                f"cannot be read ({type(error).__name__})",
-                file=f"{name}/{file}",
-                remedy="record the run again",
+                f"cannot be read ({why_unread(error)})", file=f"{name}/{file}", remedy="record the run again"
             ) from None
+    check_owned(folder, out[MANIFEST], name)
     return out
 
 

@@ -22,6 +22,7 @@ from ...fail.errors import InputError, RecordError, ReplayError
 from ...runtime.core.effects import Decided, Effect, Event, Invoke, Outcome, RunEnded
 from ...runtime.core.lines import Line, StepLine
 from ...runtime.driver.driver import drive
+from ...runtime.formats.read_file import read_unlinked, why_unread
 from ...runtime.formats.shipped_files import shipped
 from ...runtime.journal import ledger
 from ...runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
@@ -105,10 +106,10 @@ def _open(folder: Path, root: Path | None) -> _Record:
     name = relative_name(folder, base)
     place = f"{name}/{STATE}"
     try:
-        text = (folder / STATE).read_bytes()
+        text = read_unlinked(folder / STATE)
     except OSError as error:
         remedy = "name the folder of one run, such as runs/canonical/v1"
-        raise RecordError(f"cannot be read ({type(error).__name__})", file=place, remedy=remedy) from None
+        raise RecordError(f"cannot be read ({why_unread(error)})", file=place, remedy=remedy) from None
     return _Record(name, base, list(ledger.read(text, place)))
 
 

@@ -12,6 +12,7 @@ from ...runtime.core.lines import Line
 from ...runtime.core.outcome_codec import outcome_to_dict
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal
+from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal import ledger
 from ...runtime.journal.journal import JOURNAL, read_journal
 from ..checking.drift import counted
@@ -30,7 +31,7 @@ def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
         return _unfinished(folder, as_json=as_json, paint=paint)
     name = (folder / STATE).as_posix()
     try:
-        data = (folder / STATE).read_bytes()
+        data = read_unlinked(folder / STATE)
     except OSError as error:
         raise RecordError(
             f"cannot be read ({error.strerror or type(error).__name__})",
@@ -49,7 +50,7 @@ def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
 def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
     """Return what the journal holds of a run that is under way or died."""
     name = (folder / JOURNAL).as_posix()
-    journaled = read_journal((folder / JOURNAL).read_bytes(), name)
+    journaled = read_journal(read_unlinked(folder / JOURNAL), name)
     if journaled is None:
         raise RecordError("holds nothing: the run died before it began", file=name, remedy="run it again")
     done = [
