@@ -71,7 +71,7 @@ class Terminal:
         wide = width_of(self._out)
         yield self._paint(f"approval  step {asked.step}, call {asked.index}, {asked.timeout_s} s", "yellow")
         yield f"  because   {escape_terminal(asked.reason, wide - 12)}"
-        yield f"  policy    {escape_terminal(asked.at, wide - 12)}"
+        yield f"  policy    {escape_terminal(self._policy.shown(asked.at), wide - 12)}"
         line = policy_line(self._policy, asked.at)
         if line is not None:
             yield f"            {escape_terminal(line.strip(), wide - 12)}"
@@ -120,8 +120,8 @@ class Terminal:
 
 
 def policy_line(policy: Policy, at: str) -> str | None:
-    """Return the text of the line that a decision names; None where its file cannot be read."""
-    file, _, number = at.rpartition(":")
+    """Return the text of the line of the rule that a decision names; None where its file cannot be read."""
+    file, _, number = policy.shown(at).rpartition(":")
     path = policy.sources.get(f"policy {file}")
     if path is None or not number.isdecimal():
         return None

@@ -19,7 +19,10 @@ NOT_ASKED: Final = "not asked"
 
 @dataclass(frozen=True, slots=True)
 class RuleVerdict:
-    """What one rule said: `pass`, `fail`, `asks a person` or `not asked`; `at` is the policy line behind it."""
+    """What one rule said: `pass`, `fail`, `asks a person` or `not asked`.
+
+    `at` is the line of the policy behind it, or the rule of a tool's schema.
+    """
 
     rule_id: str
     verdict: str
@@ -54,9 +57,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision with everything that led to it."""
+    """A decision with everything that led to it; `line` is `file:line` of its rule, or the rule's name without one."""
 
     decision: Decision
+    line: str
     rules: tuple[RuleVerdict, ...]
     budgets: tuple[Budget, ...]
 
@@ -64,6 +68,7 @@ class Explanation:
         """Return this as JSON data."""
         return {
             **self.decision.to_dict(),
+            "line": self.line,
             "rules": [rule.to_dict() for rule in self.rules],
             "budgets": [budget.to_dict() for budget in self.budgets],
         }
@@ -102,9 +107,12 @@ def explain(gate: Gate, call: Call, counters: Counters) -> Explanation:
             rules.append(RuleVerdict(name, PASSED, _silent(name, request, gate), place))
             continue
         verdict = PASSED if found.decision == ALLOW else ASKS if found.decision == ESCALATE else FAILED
-        rules.append(RuleVerdict(name, verdict, found.reason, found.at, found.facts))
+        place = gate.policy.shown(found.at)
+        rules.append(RuleVerdict(name, verdict, found.reason, place, found.facts))
         over = None if found.decision == ALLOW else name
-    return Explanation(decision, tuple(rules), budgets_of(gate, counters, call))
+    return Explanation(
+        decision, gate.policy.shown(decision.at), tuple(rules), budgets_of(gate, counters, call)
+    )
 
 
 def budgets_of(gate: Gate, counters: Counters, call: Call | None = None) -> tuple[Budget, ...]:
