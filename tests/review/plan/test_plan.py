@@ -384,8 +384,8 @@ def test_the_verdict_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert out.split("\n")[0] == first
     assert (
         "widening  runs/policy_gates/pg1_off_allowlist_url\n"
-        "  step 1 d0 fetch: deny url_allowlist (policy/v1.yaml#/url_allowlist) -> "
-        "allow url_allowlist (new.yaml#/url_allowlist/https:~1~1news.example~1)\n"
+        "  step 1 d0 fetch: deny url_allowlist (policy/v1.yaml#/url_allowlist) -> allow url_allowlist\n"
+        "    (new.yaml#/url_allowlist/https:~1~1news.example~1)\n"
         "  0 decisions are the same before it, 0 decisions are hypothetical behind it; what the call would"
     ) in out
     assert 'such as fetch {"url":"https://news.example/"}' in out
