@@ -108,7 +108,7 @@ def hold_against_itself(findings: Findings, recorded: Mapping[str, bytes], name:
     names them. A file changed together with all its digests looks the same.
     """
     try:
-        own = rebuild(recorded[STATE], f"{name}/{STATE}")
+        own = rebuild(recorded[STATE], f"{name}/{STATE}", recorded)
     except RecordError as error:
         findings.tampered = True
         findings.lines.append(f"the record does not hold in itself: {error}")

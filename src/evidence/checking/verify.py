@@ -44,7 +44,7 @@ def verify(folder: Path, root: Path) -> list[str]:
     try:
         out += _totals(files[STATE], f"{name}/{STATE}")
         out += _approvals(files[STATE], f"{name}/{STATE}")
-        rebuilt = rebuild(files[STATE], f"{name}/{STATE}")
+        rebuilt = rebuild(files[STATE], f"{name}/{STATE}", files)
     except RecordError as error:
         out.append(str(error))
         rebuilt = {}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ...fail.errors import RecordError
+from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import read_unlinked, why_unread
 from ...runtime.journal import ledger
@@ -44,8 +46,14 @@ def run_files(folder: Path, name: str) -> dict[str, bytes]:
     return out
 
 
-def rebuild(state: bytes, name: str) -> dict[str, bytes]:
-    """Return the three other files, derived from a ledger alone; the manifest comes without its volatile keys.
+def rebuild(state: bytes, name: str, recorded: Mapping[str, bytes] | None = None) -> dict[str, bytes]:
+    """Return the three other files, derived from a ledger; the manifest comes without its volatile keys.
+
+    Args:
+        state: The ledger.
+        name: What messages call it.
+        recorded: The files beside it. The report of a v1 run is worded otherwise today and is taken from here: it
+            is held against its digest only. Without them there is none.
 
     Raises:
         RecordError: the lines are no ledger.
@@ -53,17 +61,15 @@ def rebuild(state: bytes, name: str) -> dict[str, bytes]:
     try:
         lines = list(ledger.read(state, name, as_written=True))
         trace = document(spans_of(lines))
-        report = Report(lines[0])
-        for line in lines[1:-1]:
-            report.step(line)
-        text = report.end(lines[-1]).encode("utf-8")
+        is_v1 = lines[0]["schema"] == v1.SCHEMA
+        text = (recorded or {}).get(REPORT, b"") if is_v1 else _report(lines)
         head = canonical_json.digest(state[:-1].rpartition(b"\n")[2])
         artifacts = {
             STATE: canonical_json.digest(state),
             TRACE: canonical_json.digest(trace),
             REPORT: canonical_json.digest(text),
         }
-        build = v1.manifest if lines[0]["schema"] == v1.SCHEMA else manifests.build
+        build = v1.manifest if is_v1 else manifests.build
         stable = build(lines[0], lines[-1], head, artifacts)
         manifest = manifests.stable(stable).encode("utf-8")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -73,3 +79,10 @@ def rebuild(state: bytes, name: str) -> dict[str, bytes]:
             remedy="record the run again",
         ) from error
     return {TRACE: trace, REPORT: text, MANIFEST: manifest}
+
+
+def _report(lines: list[Line]) -> bytes:
+    report = Report(lines[0])
+    for line in lines[1:-1]:
+        report.step(line)
+    return report.end(lines[-1]).encode("utf-8")
