@@ -73,7 +73,7 @@ class Terminal:
             f"approval  step {request.step}, call {request.index}, {request.timeout_s} s", "yellow"
         )
         yield f"  because   {escape_terminal(request.reason, wide - 12)}"
-        yield f"  policy    {escape_terminal(request.at, wide - 12)}"
+        yield f"  policy    {escape_terminal(self._policy.shown(request.at), wide - 12)}"
         line = policy_line(self._policy, request.at)
         if line is not None:
             yield f"            {escape_terminal(line.strip(), wide - 12)}"
@@ -122,8 +122,8 @@ class Terminal:
 
 
 def policy_line(policy: Policy, at: str) -> str | None:
-    """Return the text of the line that a decision names; None where its file cannot be read."""
-    file, _, number = at.rpartition(":")
+    """Return the text of the line of the rule that a decision names; None where its file cannot be read."""
+    file, _, number = policy.shown(at).rpartition(":")
     path = policy.sources.get(f"policy {file}")
     if path is None or not number.isdecimal():
         return None

@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..evidence.files.manifest import STATE
+from ..evidence.files.rule_places import RulePlaces, moved_on
 from ..evidence.recording.recorded import project_of, relative_name
 from ..fail.errors import RecordError
 from ..pages.wording import json_text
 from ..runtime.core.clock import epoch_ns
 from ..runtime.core.lines import Line
-from ..runtime.formats.read_file import read_plain
+from ..runtime.formats.read_file import read_unlinked, why_unread
 from ..runtime.journal import ledger
 from ..runtime.journal.journal import JOURNAL
 from ..runtime.models.types import NOTICES
 from ..tracing.spans import Projector, Span, span_id_of
 from .journaled import lines_of_journal
 
-MAX_POLICY: Final = 1 << 20
 LANES: Final = {"m": "model", "d": "gate", "i": "tool", "w": "wait", "h": "person"}
 BUDGETS: Final = (
     ("iterations", "max_iterations"),
@@ -123,17 +123,28 @@ class Step:
 
 @dataclass(slots=True)
 class PolicyFile:
-    """A policy file as the run read it: its lines where today's file has the recorded digest, else None."""
+    """A policy file: its lines where the policy is still the one of the run, else None and why."""
 
     path: str
-    sha256: str
     lines: list[str] | None
     why: str
 
 
 @dataclass(slots=True)
 class Run:
-    """A run. `end` is None where it is unfinished; then `open` says what its journal leaves open, in words."""
+    """A run.
+
+    Attributes:
+        name: What it is called.
+        lines: The lines of its ledger.
+        steps: Its steps.
+        end: The last line, None where the run is unfinished.
+        policy: The files of its policy.
+        digest: SHA-256 of its ledger or journal.
+        places: Where the rules that it names stand today.
+        remark: How the policy of today is not the one of the run, None if it is.
+        open: What the journal of an unfinished run leaves open, in words.
+    """
 
     name: str
     lines: list[Line]
@@ -141,6 +152,8 @@ class Run:
     end: Line | None
     policy: list[PolicyFile]
     digest: str
+    places: RulePlaces
+    remark: str | None = None
     open: list[str] = field(default_factory=list)
 
     @property
@@ -161,14 +174,16 @@ class Run:
         return int(self.end["stamp"]) if self.end is not None else last
 
     def line_at(self, at: str) -> tuple[int, int, str | None] | None:
-        """Return (number of the policy file, line, text) for a place such as `policy/v1.yaml:4`; None if not found."""
-        path, _, number = at.rpartition(":")
-        for index, file in enumerate(self.policy):
-            if file.path == path and number.isascii() and number.isdecimal():
-                line = int(number)
-                is_known = file.lines is not None and 0 < line <= len(file.lines)
-                return index, line, file.lines[line - 1] if is_known and file.lines is not None else None
-        return None
+        """Return (number of the policy file, line, text) of a rule; None for one that no policy file holds.
+
+        Where the policy has moved on since the run, there is no text and the line is 0.
+        """
+        numbers = {file.path: index for index, file in enumerate(self.policy)}
+        index = numbers.get(at.partition("#")[0])
+        if index is None or "#" not in at:
+            return None
+        place = self.places.find(at) if self.policy[index].lines is not None else None
+        return (index, 0, None) if place is None else (index, place.line, place.text)
 
 
 def run_of(folder: Path, root: Path | None = None, name: str | None = None) -> Run:
@@ -183,10 +198,10 @@ def run_of(folder: Path, root: Path | None = None, name: str | None = None) -> R
     # a page is shown to others: it says nothing of the machine that made it
     shown = "/".join(folder.resolve().parts[-2:]) if place.startswith("/") else place
     try:
-        data = (folder / (JOURNAL if journal else STATE)).read_bytes()
+        data = read_unlinked(folder / (JOURNAL if journal else STATE))
     except OSError as error:
         raise RecordError(
-            f"cannot be read ({type(error).__name__})", file=file, remedy="name the folder of a recorded run"
+            f"cannot be read ({why_unread(error)})", file=file, remedy="name the folder of a recorded run"
         ) from None
     left: list[str] = []
     if journal:
@@ -218,8 +233,10 @@ def _run(name: str, lines: list[Line], digest: str, left: list[str], base: Path)
         iterations += bool(line["llm_attempts"])
         tokens = totals.input_tokens + totals.output_tokens
         steps.append(_step(line, tree, (iterations, tokens, totals.tool_calls, totals.result_bytes)))
-    files = [_policy_file(item, base) for item in run["policy"]["files"]]
-    return Run(name, lines, steps, end, files, digest, left)
+    places = RulePlaces(base)
+    note = moved_on(run, base)
+    files = [_policy_file(str(item["path"]), places, note) for item in run["policy"]["files"]]
+    return Run(name, lines, steps, end, files, digest, places, note, left)
 
 
 def _step(line: Line, tree: _Tree, used: tuple[int, ...]) -> Step:
@@ -324,19 +341,13 @@ class _Tree:
         return Row(span.name, detail, 0, span.start_ns - self._zero, span.end_ns - self._zero, lane, bad)
 
 
-def _policy_file(item: Line, base: Path) -> PolicyFile:
-    path, digest = str(item["path"]), str(item["sha256"])
-    try:
-        place = (base / path).resolve()
-        if not place.is_relative_to(base.resolve()):
-            return PolicyFile(path, digest, None, "it lies outside the project")
-        data = read_plain(place, MAX_POLICY)
-    except (OSError, ValueError, RuntimeError):
-        return PolicyFile(path, digest, None, "it is not at hand")
-    if hashlib.sha256(data).hexdigest() != digest:
-        return PolicyFile(path, digest, None, "the file has changed since the run")
-    text = data.decode("utf-8", "replace")
-    return PolicyFile(path, digest, text.removesuffix("\n").split("\n"), "")
+def _policy_file(path: str, places: RulePlaces, note: str | None) -> PolicyFile:
+    if note is not None:
+        return PolicyFile(path, None, note)
+    text = places.text(path)
+    if text is None:
+        return PolicyFile(path, None, "it is not at hand")
+    return PolicyFile(path, text.decode("utf-8", "replace").removesuffix("\n").split("\n"), "")
 
 
 def lane_totals(steps: Iterable[Step]) -> dict[str, int]:

@@ -68,6 +68,8 @@ def _head(run: Run) -> Iterator[RenderableType]:
         f"policy {line['policy']['version']}  model {model['provider']}/{model['name']}  seed {line['seed']}"
     )
     yield Text(escape_terminal(about), style="dim", no_wrap=True, overflow="ellipsis")
+    if run.remark is not None:
+        yield Text(escape_terminal(run.remark), style="yellow", overflow="fold")
     yield Text(escape_terminal(line["question"]), overflow="fold")
 
 

@@ -30,7 +30,7 @@ class Leaf:
 
 def leaves(run: Run) -> list[Leaf]:
     """Return the steps of a run, each with what is in it."""
-    return [_step(step) for step in run.steps]
+    return [_step(run, step) for step in run.steps]
 
 
 def flat(siblings: list[Leaf], guides: str = "") -> Iterator[tuple[str, Leaf]]:
@@ -66,11 +66,11 @@ def two_as_text(left: Run, right: Run, drift: Drift) -> str:
     return "\n".join([*out, first_difference(left, right, drift)[0]])
 
 
-def _step(step: Step) -> Leaf:
+def _step(run: Run, step: Step) -> Leaf:
     line = step.line
     below = [_model(step)] if line["llm_attempts"] else []
-    below += [Leaf(_decision(decision), None, []) for decision in step.refusals]
-    below += [_call(step, index, call) for index, call in enumerate(step.calls)]
+    below += [Leaf(_decision(run, decision), None, []) for decision in step.refusals]
+    below += [_call(run, step, index, call) for index, call in enumerate(step.calls)]
     mode = [(f"  {escape_terminal(line['failure_mode'])}", "warn")] if line["failure_mode"] else []
     return Leaf([(f"step {step.index}", "strong"), *mode], (step.begin, step.end), below)
 
@@ -87,14 +87,14 @@ def _model(step: Step) -> Leaf:
     return Leaf(pieces, _span(own), below)
 
 
-def _call(step: Step, index: int, call: Call) -> Leaf:
+def _call(run: Run, step: Step, index: int, call: Call) -> Leaf:
     arguments = call.text if call.arguments is None else canonical_json.encode(call.arguments)
     stamps = step.line["stamps"]
     own = [pair for at, pair in stamps.items() if at[1:].partition(".")[0] == str(index)]
     below: list[Leaf] = []
     for decision in call.decisions:
         at = decision["position"]
-        below.append(Leaf(_decision(decision), _times(stamps, at), []))
+        below.append(Leaf(_decision(run, decision), _times(stamps, at), []))
         if "approval" in decision:
             below.append(Leaf(_person(decision["approval"]), _times(stamps, f"h{index}"), []))
     below += _attempts(stamps, f"i{index}", call.attempts)
@@ -128,7 +128,7 @@ def _attempts(stamps: Line, prefix: str, attempts: list[Line]) -> list[Leaf]:
     return out
 
 
-def _decision(decision: Line) -> list[Piece]:
+def _decision(run: Run, decision: Line) -> list[Piece]:
     answer = decision["decision"]
     late = "while it ran: " if decision["phase"] == "execution" else ""
     pieces = [
@@ -136,7 +136,7 @@ def _decision(decision: Line) -> list[Piece]:
         (answer, _LOOKS.get(answer, "warn")),
         (f"  {escape_terminal(decision['rule_id'])}", "plain"),
     ]
-    pieces.append((f"  {escape_terminal(decision['at'])}", "dim"))
+    pieces.append((f"  {escape_terminal(run.places.shown(decision['at']))}", "dim"))
     if answer != "allow":
         pieces.append((f"  {escape_terminal(decision['reason'])}", "plain"))
     return pieces

@@ -102,9 +102,6 @@ CHANGES = {
     "the question": Change(
         GIVEN, "TEXT", (task_of(GIVEN),), ((task_of(GIVEN), "number?", "number, please?"),)
     ),
-    "the line that a rule stands on": Change(
-        DENIED, "TEXT", (POLICY,), ((POLICY, "tool_registry:", "# who may act\ntool_registry:"),)
-    ),
     "the title": Change(
         DENIED,
         "DIGEST-ONLY",

@@ -99,7 +99,7 @@ def test_a_page_tells_the_whole_run(name: str) -> None:
     for step in run.steps:
         assert f"step-{step.index}" in ids
         for decision in step.line["policy_decisions"]:
-            assert decision["reason"] in page.text and decision["at"] in page.text
+            assert decision["reason"] in page.text and run.places.shown(decision["at"]) in page.text
         for call in step.calls:
             assert call.id in ids
             for attempt in call.attempts:
@@ -148,12 +148,15 @@ def test_the_line_of_another_policy_is_not_shown(tmp_path: Path) -> None:
     folder = tmp_path / "runs/policy_gates/pg1_off_allowlist_url"
     policy = tmp_path / "policy/v1.yaml"
     assert ">url_allowlist:<" in run_page(run_of(folder))
-    policy.write_text(policy.read_text() + "# a word\n")
+    policy.write_text("# a word\n" + policy.read_text())
+    remarked = run_page(run_of(folder))
+    assert "policy/v1.yaml:7" in remarked and ">url_allowlist:<" in remarked
+    policy.write_text(policy.read_text().replace("max_repeats: 3", "max_repeats: 4"))
     changed = run_page(run_of(folder))
-    assert "policy/v1.yaml:6" in changed and ">url_allowlist:<" not in changed
-    assert "the file has changed since the run" in changed
+    assert "policy/v1.yaml#/url_allowlist" in changed and ">url_allowlist:<" not in changed
+    assert "the policy has moved on since the run" in changed
     policy.unlink()
-    assert "it is not at hand" in run_page(run_of(folder))
+    assert "the policy files of the run are not at hand" in run_page(run_of(folder))
 
 
 def test_a_policy_outside_the_project_is_not_opened(tmp_path: Path) -> None:
@@ -162,7 +165,7 @@ def test_a_policy_outside_the_project_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "project/policy").mkdir(parents=True)
     (tmp_path / "secret.yaml").write_bytes((ROOT / "policy/v1.yaml").read_bytes())
     run = run_of(folder_of(lines, tmp_path / "project/runs/a/b"), tmp_path / "project")
-    assert "it lies outside the project" in run_page(run)
+    assert "a policy file of the run lies outside the project" in run_page(run)
 
 
 def test_spans_nest_and_waits_lie_between_attempts() -> None:

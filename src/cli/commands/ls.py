@@ -10,6 +10,7 @@ from typing import Any
 
 from ...fail.errors import InputError, RecordError
 from ...runtime.formats.escape import escape_terminal
+from ...runtime.formats.read_file import read_unlinked
 from ..console import painter
 from .common import Verb, near, path_given, root_of
 
@@ -56,7 +57,7 @@ def _row(folder: Path, runs: Path) -> dict[str, Any]:
     if folder.suffix == ".partial":
         return {**row, "run": name.removesuffix(".partial"), "ending": "unfinished"}
     try:
-        first, *_, last = read((folder / "state.jsonl").read_bytes(), row["folder"])
+        first, *_, last = read(read_unlinked(folder / "state.jsonl"), row["folder"])
         start = first["clock"]["start"] if first["clock"]["kind"] == "system" else None
         return {
             **row,

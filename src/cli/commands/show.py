@@ -40,7 +40,8 @@ def show(options: argparse.Namespace) -> int:
 
     plain = options.no_color or not wants_colour(sys.stdout)
     if options.json or not sys.stdout.isatty() or not _can_draw(sys.stdout):
-        print(show(runs[0], as_json=options.json, paint=painter(sys.stdout, options.no_color)))
+        paint = painter(sys.stdout, options.no_color)
+        print(show(runs[0], as_json=options.json, paint=paint, root=_root(options)))
         return 0
     from ...views.model import run_of
     from ...views.terminal import print_run

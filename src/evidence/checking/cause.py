@@ -141,7 +141,7 @@ def _inputs(findings: Findings, ground: str, item: Divergence) -> Iterable[str]:
     """Return the inputs of a run that a ground stands for."""
     roles = findings.roles
     if ground == "at":
-        return {str(entry.get("at", "")).rpartition(":")[0] for entry in _entries(item, "policy_decisions")}
+        return {str(entry.get("at", "")).partition("#")[0] for entry in _entries(item, "policy_decisions")}
     if ground == "read":
         return _read(findings, item)
     if ground == "tool":

@@ -19,6 +19,7 @@ from ...runtime.core.lines import Line
 from ...runtime.driver.ports import Approve
 from ...runtime.formats.canonical_json import digest
 from ...runtime.formats.escape import escape_terminal
+from ...runtime.formats.read_file import read_unlinked
 from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.cassette import outcomes_of
 from ...runtime.run_config import RunConfig
@@ -137,6 +138,10 @@ def _conclude(findings: Findings, committed: Mapping[str, bytes], base: Path) ->
     explained = (
         findings.moved or findings.rerendered or findings.missed or findings.code[0] != findings.code[1]
     )
+    if not findings.tampered and findings.code[0] != findings.code[1] and not findings.moved:
+        findings.lines.append(
+            f"{MANIFEST} claims that other code made it: {in_words(findings.code[0] or 'unknown', findings.code[1])}"
+        )
     if not findings.tampered and not explained:
         findings.tampered = True
         findings.lines.append(
@@ -152,7 +157,7 @@ def _moved_on_disk(folder: Path, base: Path) -> dict[str, str]:
     """Return the inputs whose digests differ from the manifest of a run that cannot be executed again."""
     moved = {}
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        for item in manifests.read((folder / MANIFEST).read_bytes())["inputs"]:
+        for item in manifests.read(read_unlinked(folder / MANIFEST))["inputs"]:
             file = (base / item["path"]).resolve()
             if not file.is_relative_to(base.resolve()):
                 continue

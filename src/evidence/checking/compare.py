@@ -13,6 +13,7 @@ from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal import ledger_v1
 from ..files import manifest as manifests
+from ..files.claims import misshapen_claims
 from ..files.manifest import MANIFEST, REPORT, STATE, TRACE
 from ..files.rebuild import rebuild
 from .drift import Drift, compare
@@ -107,7 +108,7 @@ def hold_against_itself(findings: Findings, recorded: Mapping[str, bytes], name:
     names them. A file changed together with all its digests looks the same.
     """
     try:
-        own = rebuild(recorded[STATE], f"{name}/{STATE}")
+        own = rebuild(recorded[STATE], f"{name}/{STATE}", recorded)
     except RecordError as error:
         findings.tampered = True
         findings.lines.append(f"the record does not hold in itself: {error}")
@@ -152,11 +153,15 @@ def _copies_hold(recorded: Mapping[str, bytes], own: Mapping[str, bytes]) -> boo
 
 def _manifest(findings: Findings, text: bytes, name: str) -> Line:
     try:
-        return manifests.read(text)
+        manifest = manifests.read(text)
     except ValueError:
         findings.tampered = True
         findings.lines.append(f"{name}/{MANIFEST}: is not as it was written")
         return {}
+    misshapen = misshapen_claims(manifest)
+    findings.tampered = findings.tampered or bool(misshapen)
+    findings.lines += [f"{name}/{MANIFEST}: {problem}" for problem in misshapen]
+    return manifest
 
 
 def _moved_inputs(committed: Line, fresh: Line) -> dict[str, tuple[str | None, str | None]]:

@@ -61,8 +61,6 @@ _TABLE: Final = tuple(
 
 
 _LIMIT: Final = 10_000  # differences counted: two unrelated ledgers would give millions
-_NAMES_A_LINE: Final = re.compile(r"/policy_decisions/[0-9]+/at")
-_PLACE: Final = re.compile(r"(?s)(.+):[0-9]{1,7}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +112,12 @@ class Drift:
         counts: Number of differences by class.
         gravest: The first difference of the gravest class.
         behind: Number of differences after the first, by class; most of them follow from it.
-        shifts: Places in the policy (before, after) that decisions name, each once, if nothing but their line
-            numbers and digests differs; else empty.
     """
 
     first: Divergence | None
     counts: Counter[str] = field(default_factory=Counter)
     gravest: Divergence | None = None
     behind: Counter[str] = field(default_factory=Counter)
-    shifts: tuple[tuple[str, str], ...] = ()
 
     @property
     def kind(self) -> str | None:
@@ -191,7 +186,6 @@ def compare(before: list[Line], after: list[Line]) -> Drift:
     heads: dict[str, Divergence] = {}  # the first of each class
     counts: Counter[str] = Counter()
     behind: Counter[str] = Counter()
-    shifts: list[tuple[str, str]] = []
     for divergence in islice(_divergences(before, after), _LIMIT):
         counts[divergence.kind] += 1
         heads.setdefault(divergence.kind, divergence)
@@ -199,21 +193,8 @@ def compare(before: list[Line], after: list[Line]) -> Drift:
             behind[divergence.kind] += 1
         elif divergence.kind != "DIGEST-ONLY":
             first = divergence
-        shifts += _shift(divergence)
     gravest = next((heads[name] for name in CLASSES if name in heads), None)
-    only = len(shifts) + counts["DIGEST-ONLY"] == counts.total() < _LIMIT
-    return Drift(first or gravest, counts, gravest, behind, tuple(dict.fromkeys(shifts)) if only else ())
-
-
-def _shift(divergence: Divergence) -> list[tuple[str, str]]:
-    """Return (before, after) of a decision that names another line of the same policy file; else nothing."""
-    if not _NAMES_A_LINE.fullmatch(divergence.pointer):
-        return []
-    before, after = (
-        _PLACE.fullmatch(side) if isinstance(side, str) else None
-        for side in (divergence.before, divergence.after)
-    )
-    return [(before[0], after[0])] if before and after and before[1] == after[1] else []
+    return Drift(first or gravest, counts, gravest, behind)
 
 
 def _divergences(before: list[Line], after: list[Line]) -> Iterator[Divergence]:

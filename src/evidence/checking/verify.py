@@ -17,8 +17,10 @@ from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal import ledger
 from ..files import manifest as manifests
+from ..files.claims import misshapen_claims
 from ..files.json_diff import differences
 from ..files.manifest import MANIFEST, REPORT, STATE, TRACE
+from ..files.owned import OWNED, children_of
 from ..files.rebuild import rebuild, run_files
 from ..files.tally import Tally
 from ..recording.index import INDEX, disagreements
@@ -42,7 +44,7 @@ def verify(folder: Path, root: Path) -> list[str]:
     try:
         out += _totals(files[STATE], f"{name}/{STATE}")
         out += _approvals(files[STATE], f"{name}/{STATE}")
-        rebuilt = rebuild(files[STATE], f"{name}/{STATE}")
+        rebuilt = rebuild(files[STATE], f"{name}/{STATE}", files)
     except RecordError as error:
         out.append(str(error))
         rebuilt = {}
@@ -54,6 +56,8 @@ def verify(folder: Path, root: Path) -> list[str]:
             )
     if rebuilt:
         out += _place(folder, files[STATE], name, root)
+    for child in children_of(folder):
+        out += verify(child, root)
     return out + _index(files[MANIFEST], name, root)
 
 
@@ -119,7 +123,7 @@ def _manifest(files: dict[str, bytes], rebuilt: dict[str, bytes], name: str) -> 
         manifest = manifests.read(files[MANIFEST])
     except (ValueError, TypeError):
         return [f"{name}/{MANIFEST}: is not as it was written"]
-    out = []
+    out = [f"{name}/{MANIFEST}: {problem}" for problem in misshapen_claims(manifest)]
     artifacts = manifest.get("artifacts")
     for file in (STATE, TRACE, REPORT):
         recorded = artifacts.get(file) if isinstance(artifacts, dict) else None
@@ -127,7 +131,8 @@ def _manifest(files: dict[str, bytes], rebuilt: dict[str, bytes], name: str) -> 
             out.append(f"{name}/{file}: its digest is not the one in {MANIFEST}")
     if MANIFEST in rebuilt:
         derived = json.loads(rebuilt[MANIFEST])
-        stable = {key: value for key, value in manifest.items() if key not in manifests.VOLATILE}
+        apart = (*manifests.VOLATILE, *OWNED)  # the latter were compared with the folder
+        stable = {key: value for key, value in manifest.items() if key not in apart}
         for pointer, a, b in differences(stable, derived):
             out.append(
                 f"{name}/{MANIFEST}: {escape_terminal(pointer)} is {shorten(a)}, the ledger gives {shorten(b)}"
@@ -144,8 +149,9 @@ def _first_line(a: bytes, b: bytes) -> int:
 
 def _index(manifest: bytes, name: str, root: Path) -> list[str]:
     path = root / INDEX
-    if not name.startswith("runs/") or not path.is_file():
-        return []  # runs outside a project have no index; a missing index is reported once, for the project
+    if not name.startswith("runs/") or name.count("/") != 2 or not path.is_file():
+        # neither runs outside a project nor children are in the index; a missing index is reported for the project
+        return []
     listed = read_index(path)
     if listed is None:
         return [f"{INDEX}: is not an index; restore it, or recording any task (`tachograph run`) writes it"]

@@ -1,6 +1,8 @@
 """The four files of a run.
 
 - `manifest`: `manifest.json`: inputs and outputs of a run with their digests
+- `claims`: the volatile keys of a manifest, and the shape that each must have
+- `owned`: `blobs/` and `children/` of a run, compared with its manifest
 - `report`: `run_report.md`, rendered from the ledger
 - `tally`: the facts of a run that a task may expect
 - `json_diff`: differences of two JSON values, and their classes
@@ -8,5 +10,6 @@
 - `writer`: ledger lines to ledger, trace and report
 - `rebuild`: read a recorded run and derive its files again from the ledger
 - `v1`: the files of a run of the earlier schema, where they are not as today
+- `rule_places`: the lines of rules that a record names, in the files of today
 - `folder`: replace a run's folder as a whole, under a lock
 """

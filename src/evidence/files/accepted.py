@@ -22,6 +22,7 @@ from ...fail.errors import OutputError, system_reason
 from ...light_dataclasses import dataclass, field
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
+from ...runtime.formats.read_file import read_unlinked, why_unread
 from ..files import manifest as manifests
 from ..files.json_diff import CLASSES
 from ..files.manifest import MANIFEST
@@ -116,11 +117,11 @@ def history(root: Path) -> History:
     """Return the accepted changes of a project; none if there is no file."""
     accepted = History()
     try:
-        text = (root / ACCEPTED).read_bytes()
+        text = read_unlinked(root / ACCEPTED)
     except FileNotFoundError:
         return accepted
     except OSError as error:
-        accepted.wrong.append(f"{ACCEPTED}: cannot be read ({system_reason(error)}); check its permission")
+        accepted.wrong.append(f"{ACCEPTED}: cannot be read ({why_unread(error)}); check its permission")
         return accepted
     *lines, rest = text.split(b"\n")
     for number, line in enumerate(lines, start=1):
@@ -170,7 +171,7 @@ def _held_against_run(root: Path, run: str, number: int, after: str, left: dict[
     if not inside or not (root / run / MANIFEST).is_file():
         return f"{ACCEPTED}:{number}: its run {run[:200]} is gone; restore the run or take its lines out"
     try:
-        current = digest_of((root / run / MANIFEST).read_bytes())
+        current = digest_of(read_unlinked(root / run / MANIFEST))
     except (OSError, ValueError):
         return None  # a check of the run itself reports it
     if current == after or current not in left:

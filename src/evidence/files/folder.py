@@ -15,9 +15,11 @@ from typing import Any, Final, Self
 
 from ...fail.errors import OutputError, system_reason
 from ...runtime.formats.canonical_json import digest
+from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal.journal import JOURNAL
 from . import manifest as manifests
 from .manifest import MANIFEST
+from .owned import OWNED
 
 MOUNTS: Final = "mounts"  # the private mounts of a run that is kept in a journal
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -55,7 +57,8 @@ class Folder:
                 _sync(path.parent)  # a new folder is an entry in the one above
             if self.out.exists() and not self.out.is_dir():
                 raise OutputError(f"{self.shown}: is not a folder; name another place for the run")
-            self._refuse_foreign(self.out, f"{self.shown}", (*manifests.FILES, manifests.SEAL))
+            known = (*manifests.FILES, manifests.SEAL, *OWNED)
+            self._refuse_foreign(self.out, f"{self.shown}", known)
             self._refuse_foreign(self.partial, f"{self.shown}.partial", (*manifests.FILES, JOURNAL, MOUNTS))
             self._tidy()
             if self._resume and not (self.partial / JOURNAL).is_file() and not self.is_whole:
@@ -207,9 +210,9 @@ def is_unfinished(out: Path) -> bool:
 def _is_kept_and_whole(partial: Path) -> bool:
     """Return whether a folder holds the four files of a run that was kept in a journal."""
     try:
-        manifest = manifests.read((partial / MANIFEST).read_bytes())
+        manifest = manifests.read(read_unlinked(partial / MANIFEST))
         return manifest["environment"]["durability"] != "off" and all(
-            digest((partial / name).read_bytes()) == sha for name, sha in manifest["artifacts"].items()
+            digest(read_unlinked(partial / name)) == sha for name, sha in manifest["artifacts"].items()
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False

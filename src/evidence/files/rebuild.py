@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ...fail.errors import RecordError, system_reason
+from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
+from ...runtime.formats.read_file import read_unlinked, why_unread
 from ...runtime.journal import ledger
 from ...tracing.otlp_json import document
 from ...tracing.spans import spans_of
 from . import manifest as manifests
 from . import v1
 from .manifest import FILES, MANIFEST, REPORT, SEAL, STATE, TRACE
+from .owned import OWNED, check_owned
 from .report import Report
 
 
@@ -27,7 +31,7 @@ def run_files(folder: Path, name: str) -> dict[str, bytes]:
             f"cannot be read ({system_reason(error)})", file=name, remedy="check its permission"
         ) from None
     for path in present:
-        if path.name not in (*FILES, SEAL):
+        if path.name not in (*FILES, SEAL, *OWNED):
             raise RecordError(
                 f"holds a file that does not belong to a run: {path.name[:80]!r}",
                 file=name,
@@ -35,19 +39,26 @@ def run_files(folder: Path, name: str) -> dict[str, bytes]:
             )
     for file in FILES:
         try:
-            out[file] = (folder / file).read_bytes()
+            out[file] = read_unlinked(folder / file)
         except OSError as error:
             is_missing = isinstance(error, FileNotFoundError)
             raise RecordError(
-                f"cannot be read ({system_reason(error)})",
+                f"cannot be read ({why_unread(error)})",
                 file=f"{name}/{file}",
                 remedy="record the run again" if is_missing else "check its permission",
             ) from None
+    check_owned(folder, out[MANIFEST], name)
     return out
 
 
-def rebuild(state: bytes, name: str) -> dict[str, bytes]:
-    """Return the three other files, derived from a ledger alone; the manifest comes without its volatile keys.
+def rebuild(state: bytes, name: str, recorded: Mapping[str, bytes] | None = None) -> dict[str, bytes]:
+    """Return the three other files, derived from a ledger; the manifest comes without its volatile keys.
+
+    Args:
+        state: The ledger.
+        name: What messages call it.
+        recorded: The files beside it. The report of a v1 run is worded otherwise today and is taken from here: it
+            is held against its digest only. Without them there is none.
 
     Raises:
         RecordError: the lines are no ledger.
@@ -55,17 +66,15 @@ def rebuild(state: bytes, name: str) -> dict[str, bytes]:
     try:
         lines = list(ledger.read(state, name, as_written=True))
         trace = document(spans_of(lines))
-        report = Report(lines[0])
-        for line in lines[1:-1]:
-            report.step(line)
-        text = report.end(lines[-1]).encode("utf-8")
+        is_v1 = lines[0]["schema"] == v1.SCHEMA
+        text = (recorded or {}).get(REPORT, b"") if is_v1 else _report(lines)
         head = canonical_json.digest(state[:-1].rpartition(b"\n")[2])
         artifacts = {
             STATE: canonical_json.digest(state),
             TRACE: canonical_json.digest(trace),
             REPORT: canonical_json.digest(text),
         }
-        build = v1.manifest if lines[0]["schema"] == v1.SCHEMA else manifests.build
+        build = v1.manifest if is_v1 else manifests.build
         stable = build(lines[0], lines[-1], head, artifacts)
         manifest = manifests.stable(stable).encode("utf-8")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -75,3 +84,10 @@ def rebuild(state: bytes, name: str) -> dict[str, bytes]:
             remedy="record the run again",
         ) from error
     return {TRACE: trace, REPORT: text, MANIFEST: manifest}
+
+
+def _report(lines: list[Line]) -> bytes:
+    report = Report(lines[0])
+    for line in lines[1:-1]:
+        report.step(line)
+    return report.end(lines[-1]).encode("utf-8")

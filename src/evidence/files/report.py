@@ -29,7 +29,7 @@ class Report:
         self._failures: list[str] = []
         self._arrows: list[str] = []
         self._tools: dict[str, str] = {}
-        self._links: dict[str, str] = {}  # as many as the policy has lines
+        self._links: dict[str, str] = {}  # as many as the policy has rules
 
     def step(self, line: Line) -> None:
         """Add the rows, denials, failures and arrows of a step."""
@@ -60,7 +60,7 @@ class Report:
                 self._denials.append(
                     f"- Step {index}, `{decision['rule_id']}` ({decision['phase']}): "
                     f"{escape_markdown(decision['reason'], 400)}."
-                    f" Policy line: {self._link(decision['at'])}."
+                    f" Rule: {self._link(decision['at'])}."
                 )
         for error in line["errors"]:
             details = ", ".join(
@@ -133,7 +133,7 @@ class Report:
             "",
             "## Steps",
             "",
-            "| step | call | decision | policy line | attempts | mode |",
+            "| step | call | decision | rule | attempts | mode |",
             "|---:|---|---|---|---|---|",
             *self._rows,
             "",
@@ -216,11 +216,11 @@ def _word(name: str) -> str:
 
 
 def _link(at: str) -> str:
-    """Return `policy/v1.yaml:4` as a link to that line, relative to the report's folder `runs/KIND/NAME/`."""
-    file, _, line = at.rpartition(":")
-    if not line.isdigit() or not re.fullmatch(r"[A-Za-z0-9_./-]+", file):
-        return escape_markdown(at)
-    return f"[{file}:{line}](../../../{file}#L{line})"
+    """Return a rule as a record names it, as a link to its file, relative to the report's folder `runs/KIND/NAME/`."""
+    file, mark, _ = at.partition("#")
+    if not mark or not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_./-]*", file):
+        return code_span(at, 200)
+    return f"[{code_span(at, 200)}](../../../{file})"
 
 
 def _place(position: str, line: Line) -> str:

@@ -17,11 +17,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from ...fail.errors import InputError, RecordError, ReplayError, system_reason
+from ...fail.errors import InputError, RecordError, ReplayError
 from ...light_dataclasses import dataclass, replace
 from ...runtime.core.effects import Decided, Effect, Event, Invoke, Outcome, RunEnded
 from ...runtime.core.lines import Line, StepLine
 from ...runtime.driver.driver import drive
+from ...runtime.formats.read_file import read_unlinked, why_unread
 from ...runtime.formats.shipped_files import shipped
 from ...runtime.journal import ledger
 from ...runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
@@ -105,10 +106,10 @@ def _open(folder: Path, root: Path | None) -> _Record:
     name = relative_name(folder, base)
     place = f"{name}/{STATE}"
     try:
-        text = (folder / STATE).read_bytes()
+        text = read_unlinked(folder / STATE)
     except OSError as error:
         remedy = "name the folder of one run, such as runs/canonical/v1"
-        raise RecordError(f"cannot be read ({system_reason(error)})", file=place, remedy=remedy) from None
+        raise RecordError(f"cannot be read ({why_unread(error)})", file=place, remedy=remedy) from None
     return _Record(name, base, list(ledger.read(text, place)))
 
 

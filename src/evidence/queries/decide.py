@@ -131,7 +131,7 @@ _COLOURS: Final = {PASSED: "green", FAILED: "red", ASKS: "yellow", NOT_ASKED: "d
 def text_of(explanation: Explanation, paint: Paint, indent: str = "") -> str:
     """Return an explanation as text: the decision, a table of rules, a table of budgets."""
     lines = [
-        decision_line(explanation.decision.to_dict(), paint),
+        decision_line({**explanation.decision.to_dict(), "line": explanation.line}, paint),
         "",
         *rule_lines(explanation.rules, paint),
         "",
@@ -141,10 +141,11 @@ def text_of(explanation: Explanation, paint: Paint, indent: str = "") -> str:
 
 
 def decision_line(decision: Mapping[str, Any], paint: Paint) -> str:
-    """Return a recorded decision in one line."""
+    """Return a decision in one line, with the line of its rule where it is known as `line`."""
     colour = {"allow": "green", "deny": "red"}.get(decision["decision"], "yellow")
     head = paint(escape_terminal(decision["decision"]), colour)
-    return "  ".join((head, *(escape_terminal(decision[key]) for key in ("rule_id", "at", "reason"))))
+    place = decision.get("line", decision["at"])
+    return "  ".join((head, *map(escape_terminal, (decision["rule_id"], place, decision["reason"]))))
 
 
 def rule_lines(rules: tuple[RuleVerdict, ...], paint: Paint) -> list[str]:

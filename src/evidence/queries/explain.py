@@ -14,6 +14,7 @@ from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
 from ...runtime.policy.explain import Budget, Explanation, budgets_of, explain
 from ...runtime.policy.gate import Counters, Decision, Gate, GateRequest
+from ..files.rule_places import RulePlaces, moved_on
 from ..recording.recorded import Recorded, open_record, revive
 from .decide import Paint, budget_lines, decision_line, rule_lines
 from .wrap import fold
@@ -29,6 +30,7 @@ class Explained:
         steps: The budgets before each step.
         notes: How the present policy differs from the recorded one, and where the replay stopped.
         gate: The gate of the replay, None without a replay.
+        places: Where the rules stand today, None without a replay.
         more: (step, position) -> what a caller adds to a decision, as data and as lines of text.
     """
 
@@ -37,7 +39,13 @@ class Explained:
     steps: list[tuple[Budget, ...]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     gate: Gate | None = None
+    places: RulePlaces | None = None
     more: dict[tuple[int, str], tuple[Line, list[str]]] = field(default_factory=dict)
+
+    def shown(self, decision: Line) -> Line:
+        """Return a recorded decision with the line of its rule added as `line`, where that is known."""
+        place = None if self.places is None else self.places.find(decision["at"])
+        return decision if place is None else {**decision, "line": str(place)}
 
     def additions(self, line: Line, decision: Mapping[str, Any]) -> tuple[Line | None, list[str]]:
         """Return what a caller adds to a decision."""
@@ -75,12 +83,10 @@ def explain_run(folder: Path, *, root: Path | None = None) -> Explained:
     except InputError as error:
         explained.notes.append(f"only what was recorded can be told: {error}")
         return explained
-    recorded_version = recorded.run["policy"]["version"]
-    if agent.policy.version != recorded_version:
-        explained.notes.append(
-            f"the policy is version {agent.policy.version} today and was {recorded_version}: "
-            "the rules' verdicts are today's"
-        )
+    explained.places = RulePlaces(recorded.base)
+    note = moved_on(recorded.run, recorded.base)
+    if note is not None:
+        explained.notes.append(f"{note}; the rules' verdicts and lines are today's")
     explained.gate = agent.gate
     agent.gate = _RecordingGate(agent.gate, explained)
     clock = config.clock
@@ -118,7 +124,7 @@ def as_data(explained: Explained, step: int | None) -> Line:
                 "budgets": [budget.to_dict() for budget in _budgets_before(explained, line["step_index"])],
                 "decisions": [
                     {
-                        "recorded": decision,
+                        "recorded": explained.shown(decision),
                         "explained": _record(explained.calls.get(decision["id"]), decision),
                         "why": explained.additions(line, decision)[0],
                     }
@@ -147,7 +153,7 @@ def as_text(explained: Explained, step: int | None, paint: Paint, width: int | N
         out += [f"  {text}" for text in budget_lines(_budgets_before(explained, line["step_index"]))]
         for decision in line["policy_decisions"]:
             if decision["id"] is None:
-                out += ["", f"  {decision_line(decision, paint)}"]
+                out += ["", f"  {decision_line(explained.shown(decision), paint)}"]
                 out += [f"    {text}" for text in explained.additions(line, decision)[1]]
         for call in line["intended_tool_calls"]:
             out += ["", *_call(explained, line, call, paint)]
@@ -162,7 +168,7 @@ def _call(explained: Explained, line: Line, call: Line, paint: Paint) -> list[st
         return [*out, "  not reached: the run ended before it was decided"]
     for decision in decisions:
         late = "while it ran: " if decision["phase"] == "execution" else ""
-        out.append(f"  {late}{decision_line(decision, paint)}")
+        out.append(f"  {late}{decision_line(explained.shown(decision), paint)}")
         if "approval" in decision:
             approval = decision["approval"]
             words = [

@@ -12,16 +12,19 @@ from ...runtime.core.lines import Line
 from ...runtime.core.outcome_codec import outcome_to_dict
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal
+from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal import ledger
 from ...runtime.journal.journal import JOURNAL, read_journal
 from ..checking.drift import counted
 from ..files.manifest import STATE
+from ..files.rule_places import RulePlaces, moved_on
+from ..recording.recorded import project_of
 
 Paint = Callable[[str, str], str]
 
 
-def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
-    """Return the run in `folder` as text or JSON, read from its ledger alone.
+def show(folder: Path, *, as_json: bool, paint: Paint, root: Path | None = None) -> str:
+    """Return the run in `folder` as text or JSON: its ledger, in text with the lines of rules in today's policy.
 
     Raises:
         RecordError: The ledger cannot be read.
@@ -30,7 +33,7 @@ def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
         return _unfinished(folder, as_json=as_json, paint=paint)
     name = (folder / STATE).as_posix()
     try:
-        data = (folder / STATE).read_bytes()
+        data = read_unlinked(folder / STATE)
     except OSError as error:
         raise RecordError(
             f"cannot be read ({system_reason(error)})",
@@ -41,7 +44,8 @@ def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
     if as_json:
         return json.dumps(lines, sort_keys=True)
     try:
-        return _text(lines, paint)
+        base = project_of(folder, root)
+        return _text(lines, paint, RulePlaces(base), moved_on(lines[0], base))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(name, error) from error
 
@@ -49,7 +53,7 @@ def show(folder: Path, *, as_json: bool, paint: Paint) -> str:
 def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
     """Return what the journal holds of a run that is under way or died."""
     name = (folder / JOURNAL).as_posix()
-    journaled = read_journal((folder / JOURNAL).read_bytes(), name)
+    journaled = read_journal(read_unlinked(folder / JOURNAL), name)
     if journaled is None:
         raise RecordError("holds nothing: the run died before it began", file=name, remedy="run it again")
     done = [
@@ -79,11 +83,13 @@ def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
     return "\n".join([*out, f"unfinished: go on with `tachograph resume {escape_terminal(place)}`"])
 
 
-def _text(lines: list[Line], paint: Paint) -> str:
+def _text(lines: list[Line], paint: Paint, places: RulePlaces, remark: str | None) -> str:
     run, end = lines[0], lines[-1]
     out = [paint(escape_terminal(run["run_id"]), "bold"), f"question  {escape_terminal(run['question'])}"]
+    if remark is not None:
+        out.append(paint(f"note      {remark}; lines are today's", "yellow"))
     for step in lines[1:-1]:
-        out += _step(step, paint)
+        out += _step(step, paint, places)
     if end["final_answer"] is not None:
         out.append(f"answer    {escape_terminal(end['final_answer'])}")
     totals = end["totals"]
@@ -96,7 +102,7 @@ def _text(lines: list[Line], paint: Paint) -> str:
     return "\n".join(out)
 
 
-def _step(step: Line, paint: Paint) -> list[str]:
+def _step(step: Line, paint: Paint, places: RulePlaces) -> list[str]:
     stamps = step["stamps"]
     begin = min(pair[0] for pair in stamps.values())
     took = max(pair[1] for pair in stamps.values()) - begin
@@ -107,13 +113,13 @@ def _step(step: Line, paint: Paint) -> list[str]:
         out.append(f"  call {escape_terminal(call['name'])} {escape_terminal(arguments or '')[:100]}")
         for decision in step["policy_decisions"]:
             if decision["id"] == call["id"]:
-                out.append("       " + _decision(decision, paint))
+                out.append("       " + _decision(decision, paint, places))
                 if "approval" in decision:
                     out.append("       " + _person(decision["approval"]))
         for attempt in result["attempts"]:
             wait = f", then {attempt['backoff_ms']} ms" if "backoff_ms" in attempt else ""
             out.append(f"       attempt {attempt['attempt']}  {escape_terminal(attempt['outcome'])}{wait}")
-    out += ["  " + _decision(d, paint) for d in step["policy_decisions"] if d["id"] is None]
+    out += ["  " + _decision(d, paint, places) for d in step["policy_decisions"] if d["id"] is None]
     return out
 
 
@@ -124,8 +130,10 @@ def _person(approval: Line) -> str:
     return f"a person said {escape_terminal(approval['answer'])}{by}{why}"
 
 
-def _decision(decision: Line, paint: Paint) -> str:
+def _decision(decision: Line, paint: Paint, places: RulePlaces) -> str:
     colour = "green" if decision["decision"] == "allow" else "red"
     why = "" if decision["decision"] == "allow" else f"  {escape_terminal(decision['reason'])}"
     word = paint(escape_terminal(decision["decision"]).ljust(6), colour)
-    return f"{word} {escape_terminal(decision['rule_id'])}  {escape_terminal(decision['at'])}{why}"
+    return (
+        f"{word} {escape_terminal(decision['rule_id'])}  {escape_terminal(places.shown(decision['at']))}{why}"
+    )

@@ -15,8 +15,10 @@ from typing import Final
 
 from ...fail.errors import InputError, system_reason
 from ...runtime.formats.canonical_json import digest
+from ...runtime.formats.read_file import NotPlain, read_unlinked
 from ..files import accepted
 from ..files.manifest import FILES, MANIFEST, SEAL
+from ..files.owned import OWNED
 from ..tasks.task import OTHER_SUFFIXES
 
 INDEX: Final = "runs/INDEX.json"
@@ -77,9 +79,9 @@ def digests(root: Path) -> dict[str, str]:
             if run.suffix in UNFINISHED:
                 continue
             try:
-                entries[run.relative_to(root).as_posix()] = digest((run / MANIFEST).read_bytes())
-            except FileNotFoundError:
-                continue
+                entries[run.relative_to(root).as_posix()] = digest(read_unlinked(run / MANIFEST))
+            except (FileNotFoundError, NotPlain):
+                continue  # it is no complete run, which is told of the folder
             except OSError as error:
                 raise cannot_be_read(error) from None
     return entries
@@ -138,7 +140,7 @@ def _misnamed_tasks(root: Path) -> list[str]:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_unlinked(path)
     except OSError as error:
         raise cannot_be_read(error) from None
 
@@ -146,7 +148,7 @@ def _read(path: Path) -> bytes:
 def read(path: Path) -> dict[str, str] | None:
     """Return run folder -> digest from an index file, or None if it is not an index."""
     try:
-        listed = json.loads(path.read_bytes())
+        listed = json.loads(read_unlinked(path))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(listed, dict) or not all(isinstance(v, str) for v in listed.values()):
@@ -193,6 +195,8 @@ def _strays(root: Path) -> list[str]:
         name = f"runs/{'/'.join(relative)}"
         if path.is_symlink():
             out.append(f"{name}: is a link; replace it by its target, or remove it")
-        elif not known:
+        elif not path.is_file():
+            out.append(f"{name}: is a FIFO or a device; remove it")
+        elif not known and relative[2:3] not in [(kind,) for kind in OWNED]:
             out.append(f"{name}: a file that belongs to no run; remove it")
     return out

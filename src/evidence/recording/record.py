@@ -31,6 +31,7 @@ from ...runtime.core.lines import Line
 from ...runtime.driver.interrupts import Interrupts, exit_for
 from ...runtime.driver.ports import Approve, Listener
 from ...runtime.formats import canonical_json
+from ...runtime.formats.read_file import read_unlinked
 from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.durable_run import DurableRun
 from ...runtime.journal.journal import JOURNAL, Journal
@@ -124,7 +125,7 @@ def steps_in(folder: Path) -> StepLines:
 def check_replaceable(out: Path, run_id: str, remedy: str) -> None:
     """Raise OutputError if `out` holds a record of another run, or one that cannot be executed again."""
     try:
-        existing = manifest.read((out / MANIFEST).read_bytes())
+        existing = manifest.read(read_unlinked(out / MANIFEST))
         name, repeatable = existing["run_id"], existing["model"]["execution_path"] == "stub"
     except FileNotFoundError:
         return
@@ -284,13 +285,13 @@ class Recorder:
 def _same_in_place(out: Path, stable: Line) -> bool:
     """Return whether `out` holds this run already, judged by its manifest and the digests of its files."""
     try:
-        data = (out / MANIFEST).read_bytes()
+        data = read_unlinked(out / MANIFEST)
         existing = manifest.read(data)
         if manifest.stable(existing) != manifest.stable(stable):
             return False
         names = sorted(path.name for path in out.iterdir() if path.name != SEAL)
         return names == sorted(manifest.FILES) and all(
-            canonical_json.digest((out / name).read_bytes()) == sha
+            canonical_json.digest(read_unlinked(out / name)) == sha
             for name, sha in stable["artifacts"].items()
         )
     except (OSError, ValueError, TypeError, AttributeError):

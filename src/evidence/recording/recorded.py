@@ -13,6 +13,7 @@ from ...light_dataclasses import dataclass, replace
 from ...runtime.agent import Agent
 from ...runtime.core.lines import Line
 from ...runtime.core.redaction import Redactor
+from ...runtime.formats.read_file import read_unlinked
 from ...runtime.formats.shipped_files import project_root, shipped
 from ...runtime.journal import ledger
 from ...runtime.journal.cassette import RecordedClock
@@ -207,11 +208,13 @@ def is_live(folder: Path) -> bool:
     return isinstance(model, dict) and model.get("execution_path") not in (None, "stub")
 
 
+_RUN_LINE = 1 << 20  # bytes; a longer line is none that a run writes
+
+
 def run_line(folder: Path) -> Line | None:
     """Return the first line of the ledger in a folder; None if it is none."""
     try:
-        with (folder / STATE).open("rb") as file:
-            line = json.loads(file.readline(1 << 20))
+        line = json.loads(read_unlinked(folder / STATE, _RUN_LINE).partition(b"\n")[0])
         return line if isinstance(line, dict) and line.get("type") == "run" else None
     except (OSError, ValueError, RecursionError):
         return None
@@ -262,7 +265,7 @@ def _is_inside(place: str, base: Path) -> bool:
 def _tasks_in(file: Path) -> list[str]:
     """Return the tasks that a manifest or the first line of a ledger names; none if it cannot be read."""
     try:
-        text = file.read_bytes()
+        text = read_unlinked(file)
         data = json.loads(text if file.name == MANIFEST else text.split(b"\n", 1)[0])
         if isinstance(data.get("task"), dict):
             return [str(data["task"]["path"])]

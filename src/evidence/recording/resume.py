@@ -18,6 +18,7 @@ from ...runtime.core.lines import Line
 from ...runtime.driver.interrupts import Interrupts, exit_for
 from ...runtime.driver.ports import Approve, Listener
 from ...runtime.formats.escape import escape_terminal
+from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal.cassette import RecordedClock
 from ...runtime.journal.durable_run import DONE, NOT_DONE, DurableRun
 from ...runtime.journal.journal import JOURNAL, Journal, Journaled, read_journal
@@ -205,7 +206,7 @@ class Resumption:
             if folder.is_whole:
                 folder.finish()
                 return _result_in(folder.out)
-            journaled = read_journal((folder.partial / JOURNAL).read_bytes(), name)
+            journaled = read_journal(read_unlinked(folder.partial / JOURNAL), name)
             if journaled is None:
                 folder.discard()
                 raise RecordError(
@@ -289,10 +290,10 @@ def task_begun(out: Path) -> str | None:
     """
     partial = out.with_name(f"{out.name}.partial")
     try:
-        journaled = read_journal((partial / JOURNAL).read_bytes(), str(partial / JOURNAL))
+        journaled = read_journal(read_unlinked(partial / JOURNAL), str(partial / JOURNAL))
         run = None if journaled is None else journaled.begin["run"]
     except FileNotFoundError:  # the run is over, and is only to be put in place
-        run = json.loads((partial / STATE).read_bytes().split(b"\n", 1)[0])
+        run = json.loads(read_unlinked(partial / STATE).split(b"\n", 1)[0])
     return None if run is None or run["task"] is None else str(run["task"]["path"])
 
 

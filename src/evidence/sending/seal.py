@@ -13,10 +13,10 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from ...fail.errors import InputError, OutputError, RecordError, system_reason
+from ...fail.errors import InputError, OutputError, RecordError
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
-from ...runtime.formats.read_file import read_plain
+from ...runtime.formats.read_file import read_plain, read_unlinked, why_unread
 from ..checking.verify import verify
 from ..files.manifest import FILES, SEAL
 from ..files.rebuild import run_files
@@ -72,13 +72,13 @@ def check_seal(folder: Path, key: Path | None, root: Path) -> list[str]:
     """
     name = relative_name(folder, root)
     try:
-        text = (folder / SEAL).read_bytes()
+        text = read_unlinked(folder / SEAL)
     except FileNotFoundError:
         return (
             [] if key is None else [f"{name}: has no seal; make one with `tachograph seal {name} --key FILE`"]
         )
     except OSError as error:
-        return [f"{name}/{SEAL}: cannot be read ({system_reason(error)})"]
+        return [f"{name}/{SEAL}: cannot be read ({why_unread(error)})"]
     try:
         data = json.loads(text)
         payload = base64.b64decode(data["payload"], validate=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...fail.catalog import ENDINGS
-from ...fail.errors import CorpusError, InputError, TaskError, system_reason
+from ...fail.errors import InputError, TaskError, system_reason
 from ...light_dataclasses import dataclass, field, replace
 from ...runtime.agent import Agent
 from ...runtime.core.clock import DEFAULT_START, VirtualClock, epoch_ns
@@ -38,6 +38,7 @@ from ...runtime.tools.loader import load_named, names_in
 from ...runtime.workspace.mounts import Host, Mount
 from ...runtime.workspace.workspace import Workspace
 from .faults import fault_injector
+from .named_files import folder_inside, policy_of
 
 _SCHEMA = Path(__file__).with_name("task.v1.schema.json")
 _MAX_BYTES = 8 << 20
@@ -247,7 +248,7 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
     """
     data = task.data
     policy_given = policy is not None
-    policy = policy or _policy(task)
+    policy = policy or policy_of(task)
     folder = task.root / "tools"
     names = set(names_in(folder, label="tools"))
     tools = []
@@ -262,7 +263,7 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
     mounts = {name: _mount(task, name, policy, policy_given) for name in data.get("mounts", {})}
     hosts = {
         name: Host(
-            _folder(task, host["folder"], f"/hosts/{name}/folder"),
+            folder_inside(task, host["folder"], f"/hosts/{name}/folder"),
             host["folder"].rstrip("/"),
             host.get("redirects", {}),
         )
@@ -316,7 +317,7 @@ def _mount(task: Task, name: str, policy: Policy, policy_given: bool) -> Mount:
             "leave it out and put files there with setup",
         )
     place = str(task.data["mounts"][name])
-    return Mount(_folder(task, place, pointer), place.rstrip("/"), "read")
+    return Mount(folder_inside(task, place, pointer), place.rstrip("/"), "read")
 
 
 def _stub(task: Task) -> Stub:
@@ -326,57 +327,6 @@ def _stub(task: Task) -> Stub:
         task.data["llm"]["stub"]["turns"],
         lambda pointer, message, remedy: task.error(f"/llm/stub/turns{pointer}", message, remedy),
     )
-
-
-def _policy(task: Task) -> Policy:
-    source = task.data["policy"]
-    files = [_inside(task, source["file"], "/policy/file")]
-    for i, overlay in enumerate(source.get("overlays", ())):
-        files.append(_inside(task, overlay, f"/policy/overlays/{i}"))
-    for pointer, file in zip(
-        ["/policy/file", *(f"/policy/overlays/{i}" for i in range(len(files)))], files, strict=False
-    ):
-        if not file.is_file():
-            raise task.error(pointer, "no such policy file", "name a file under policy/")
-    return _load_policy(task.root, tuple(files), tuple(_bytes_of(file) for file in files))
-
-
-@lru_cache(maxsize=64)
-def _load_policy(root: Path, files: tuple[Path, ...], _contents: tuple[bytes | None, ...]) -> Policy:
-    """Load a policy once for all tasks that name the same files, as long as their contents stay the same."""
-    return Policy.load(files[0], files[1:], root=root)
-
-
-def _bytes_of(file: Path) -> bytes | None:
-    try:
-        return read_plain(file, 1 << 20)
-    except OSError:
-        return None  # the loader reports what is wrong
-
-
-def _inside(task: Task, place: str, pointer: str) -> Path:
-    try:
-        path = (task.root / place).resolve()
-        path.exists()
-    except (OSError, RuntimeError, ValueError):
-        raise task.error(pointer, "is not a usable path", "use a path below the project's root") from None
-    if not path.is_relative_to(task.root.resolve()):
-        raise task.error(pointer, "is outside the project", "use a path below the project's root")
-    return path
-
-
-def _folder(task: Task, place: str, pointer: str) -> Path:
-    path = _inside(task, place, pointer)
-    if not path.is_dir():
-        line, column = task.document.at(pointer)
-        raise CorpusError(
-            f"there is no folder {quote_literal(place)}",
-            file=task.file,
-            line=line,
-            column=column,
-            remedy="name an existing folder",
-        )
-    return path
 
 
 def _approvals(answers: Sequence[Mapping[str, Any]]) -> Any:

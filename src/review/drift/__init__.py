@@ -1,7 +1,7 @@
 """Drift: reported, rendered, accepted.
 
 - `report`: drift as data: each run's first difference in context
-- `context`: the call, decision and policy line around a difference
+- `context`: the call, decision and rule around a difference
 - `excerpt`: two values side by side, cut around their difference
 - `text`: drift for a terminal
 - `page`: drift as an HTML page

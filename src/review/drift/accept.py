@@ -27,6 +27,7 @@ from ...fail.errors import InputError, OutputError
 from ...runtime.core.lines import Line
 from ...runtime.formats.canonical_json import digest
 from ...runtime.formats.escape import escape_terminal
+from ...runtime.formats.read_file import read_unlinked
 from .report import QUIET
 
 MAX_REASON: Final = 2000
@@ -93,7 +94,7 @@ def change(findings: Findings, folder: Path, root: Path, reason: str, seconds: f
             for path, (before, after) in findings.digests.items()
         ],
         "manifest": {
-            "before": accepted.digest_of((folder / MANIFEST).read_bytes()),
+            "before": accepted.digest_of(read_unlinked(folder / MANIFEST)),
             "after": digest(findings.fresh[MANIFEST]),
         },
         "reason": reason,

@@ -13,7 +13,7 @@ from typing import Final
 from ...evidence.checking.drift import counted
 from ...evidence.files.manifest import STATE
 from ...runtime.formats.escape import code_span, escape_markdown, escape_terminal, truncate
-from .report import LINES_ONLY, DifferenceContext, DriftedRun, DriftReport
+from .report import DifferenceContext, DriftedRun, DriftReport
 
 MOST: Final = 10
 _MESSAGE: Final = 2000
@@ -35,12 +35,9 @@ def _commands(report: DriftReport, prefix: str) -> Iterator[str]:
         title = f"{run.kind}: {run.run} drifted" if run.judged else f"{run.run} cannot be made again"
         place = f"{prefix}{run.run}/{STATE}"
         yield _command(title, _message(run), file=place, line=run.first.line if run.first else 1)
-    for runs, title in (
-        (report.shifted, f"TEXT: {len(report.shifted)} runs drifted, {LINES_ONLY}"),
-        (report.quiet, f"DIGEST-ONLY: {counted(len(report.quiet), 'run')} drifted"),
-    ):
-        if runs:
-            yield _command(title, " ".join(sorted(run.run for run in runs)))
+    if report.quiet:
+        title = f"DIGEST-ONLY: {counted(len(report.quiet), 'run')} drifted"
+        yield _command(title, " ".join(sorted(run.run for run in report.quiet)))
     for line in report.index:
         yield _command("runs, tasks and index disagree", line)
     for line in report.secrets:
@@ -94,11 +91,6 @@ def _blocks(report: DriftReport) -> Iterator[str]:
         yield ""
     for run in report.loud[:_ROWS]:
         yield from _details(run)
-    if report.shifted:
-        yield from (f"TEXT in {len(report.shifted)} runs, {LINES_ONLY}: {_names(report.shifted)}", "")
-        for line in report.moved_lines[:_ROWS]:
-            yield f"- {code_span(line.words, 200)}" + (f": {code_span(line.text, 200)}" if line.text else "")
-        yield ""
     if report.quiet:
         yield from (f"Digests only, in {counted(len(report.quiet), 'run')}: {_names(report.quiet)}", "")
     for word, lines in (("index", report.index), ("secret", report.secrets)):

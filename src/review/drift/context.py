@@ -1,23 +1,20 @@
-"""What happened where two ledgers differ: the call, its decision, the policy line behind that."""
+"""What happened where two ledgers differ: the call, its decision, the rule behind that."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ...evidence.checking.compare import Findings
 from ...evidence.checking.drift import Divergence, counted
+from ...evidence.files.rule_places import RulePlaces
 from ...runtime.core.lines import Line
 from ...runtime.formats.json_pointer import parse
 
-_AT: Final = re.compile(r"([A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)*):([0-9]{1,7})")
-_MAX_POLICY: Final = 1 << 20
-
 
 def facts_of(findings: Findings, item: Divergence, root: Path) -> list[tuple[str, str]]:
-    """Return (name, text) pairs on the step: the call, its decision, the policy lines, or what the model said."""
+    """Return (name, text) pairs on the step: the call, its decision, the rules behind it, or what the model said."""
     before, after = item.sides
     step = after if isinstance(after, dict) else before
     if not isinstance(step, dict) or step.get("type") != "step":
@@ -28,13 +25,13 @@ def facts_of(findings: Findings, item: Divergence, root: Path) -> list[tuple[str
     facts = [("call", _before_and_after(*calls))] if any(calls) else [("model", _reply(step))]
     if any(decisions):
         facts.append(("decision", _before_and_after(*map(_decision_words, decisions))))
+    places = RulePlaces(root)
     for side, decision in (("then", decisions[0]), ("now", decisions[1])):
-        at = decision.get("at") if decision else None
-        text = policy_line(findings, root, at, known=side == "now")
-        if text is not None:
-            facts.append((f"policy {side}", f"{at}  {text}"))
+        place = places.find(decision.get("at")) if decision else None
+        if place is not None and (side == "now" or place.file not in findings.moved):
+            facts.append((f"rule {side}", f"{place}  {place.text.strip()}"))
     if len(facts) > 3 and facts[-1][1] == facts[-2][1]:
-        facts[-2:] = [("policy", facts[-1][1])]
+        facts[-2:] = [("rule", facts[-1][1])]
     return facts
 
 
@@ -105,22 +102,3 @@ def _reply(step: Line) -> str:
         if output.get("text")
         else f"proposes {counted(len(_list(step, 'intended_tool_calls')), 'call')}"
     )
-
-
-def policy_line(findings: Findings, root: Path, at: Any, *, known: bool) -> str | None:
-    """Return the text of a policy line as it is now; None where it changed since `at` was recorded, or is gone."""
-    match = _AT.fullmatch(at) if isinstance(at, str) else None
-    if (
-        match is None
-        or findings.roles.get(match[1]) != "policy"
-        or (not known and match[1] in findings.moved)
-    ):
-        return None
-    path = root / match[1]
-    try:
-        if not path.resolve().is_relative_to(root.resolve()) or path.stat().st_size > _MAX_POLICY:
-            return None
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError:
-        return None
-    return lines[int(match[2]) - 1].strip() if 0 < int(match[2]) <= len(lines) else None

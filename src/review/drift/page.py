@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...evidence.checking.drift import counted
 from ...pages.render import render
-from .report import LINES_ONLY, DriftReport
+from .report import DriftReport
 
 
 def drift_page(report: DriftReport) -> str:
@@ -13,4 +13,4 @@ def drift_page(report: DriftReport) -> str:
     title = (
         f"{total} re-derived, all files identical" if report.ok else f"{len(report.runs)} of {total} drifted"
     )
-    return render("drift.html", title=title, style="drift.css", report=report, lines_only=LINES_ONLY)
+    return render("drift.html", title=title, style="drift.css", report=report)

@@ -21,12 +21,11 @@ from ...evidence.files import accepted
 from ...evidence.files.json_diff import CLASSES
 from ...evidence.files.manifest import STATE
 from ...runtime.core.lines import Line
-from .context import facts_of, policy_line
+from .context import facts_of
 from .excerpt import Row, excerpt
 
 QUIET: Final = "DIGEST-ONLY"
 NOTHING_TO_ACCEPT: Final = "nothing to accept: fix the files named above"
-LINES_ONLY: Final = "in which only the lines of the policy have other numbers"
 # why a run is not accepted: of one run, of several
 _NOT_ACCEPTED: Final = {
     "hand": ("was changed by hand and is to be restored", "were changed by hand and are to be restored"),
@@ -48,7 +47,7 @@ class DifferenceContext:
         summary: the difference on one line.
         before, after: the two values, shortened.
         rows: an excerpt of both values around the place where they differ.
-        facts: (name, text) pairs: the call, its decision, the policy line.
+        facts: (name, text) pairs: the call, its decision, the line of the rule behind it.
     """
 
     line: int
@@ -76,24 +75,6 @@ class DifferenceContext:
 
 
 @dataclass(frozen=True)
-class MovedLine:
-    """A policy line whose number changed: `file:line` before and after, and its text today where that is known."""
-
-    before: str
-    after: str
-    text: str | None
-
-    @property
-    def words(self) -> str:
-        """The change on one line: `policy/v1.yaml:7 -> :6`."""
-        return f"{self.before} -> :{self.after.rpartition(':')[2]}"
-
-    def to_dict(self) -> Line:
-        """Return it as plain data."""
-        return {"then": self.before, "now": self.after, "text": self.text}
-
-
-@dataclass(frozen=True)
 class DriftedRun:
     """One run that drifted.
 
@@ -104,7 +85,6 @@ class DriftedRun:
         lines: everything that was found; `notes` without the lines on `first` and `gravest`.
         judged: whether the run could be made again.
         accept: the command that accepts or records it anew, if any.
-        moved_lines: not empty where only the numbers of policy lines changed.
         not_accepted: why `tachograph accept` does not take it, a key of what `DriftReport.takes` puts in words.
     """
 
@@ -119,7 +99,6 @@ class DriftedRun:
     edited_by_hand: bool
     judged: bool
     accept: str | None
-    moved_lines: tuple[MovedLine, ...] = ()
     not_accepted: str | None = None
 
     @property
@@ -146,7 +125,6 @@ class DriftedRun:
             "edited_by_hand": self.edited_by_hand,
             "made_again": self.judged,
             "accept": self.accept,
-            "lines_moved": [line.to_dict() for line in self.moved_lines],
         }
 
 
@@ -161,7 +139,6 @@ class DriftReport:
         secrets: places that hold what looks like a secret, and files that could not be searched.
         option: `--root ...` for the commands that are offered, if it was given.
         blocked: why nothing at all can be accepted now.
-        shifted: several runs in which only numbers of policy lines changed.
         quiet: several runs in which only digests changed.
         loud: all other runs that drifted; each is reported by itself.
     """
@@ -174,15 +151,12 @@ class DriftReport:
     option: str = ""
     blocked: str | None = None
     loud: tuple[DriftedRun, ...] = field(init=False)
-    shifted: tuple[DriftedRun, ...] = field(init=False)
     quiet: tuple[DriftedRun, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         quiet = [run for run in self.runs if run.kind == QUIET] if len(self.runs) > 1 else []
-        shifted = [run for run in self.runs if run.moved_lines]
-        shifted = shifted if len(shifted) > 1 else []
-        loud = [run for run in self.runs if run not in quiet and run not in shifted]
-        for name, runs in (("quiet", quiet), ("shifted", shifted), ("loud", loud)):
+        loud = [run for run in self.runs if run not in quiet]
+        for name, runs in (("quiet", quiet), ("loud", loud)):
             object.__setattr__(self, name, tuple(runs))
 
     @property
@@ -229,12 +203,6 @@ class DriftReport:
         """What is said where nothing can be accepted."""
         return NOTHING_TO_ACCEPT if self.blocked is None else f"nothing can be accepted: {self.blocked}"
 
-    @property
-    def moved_lines(self) -> tuple[MovedLine, ...]:
-        """The policy lines that have other numbers in `shifted`, each once, in their order."""
-        every = {line: None for run in self.shifted for line in run.moved_lines}
-        return tuple(sorted(every, key=lambda line: _order(line.before)))
-
     def to_dict(self) -> Line:
         """Return it as plain data."""
         return {
@@ -250,11 +218,6 @@ class DriftReport:
             "accept_takes": self.takes,
             "index": [*self.index, *self.secrets],
         }
-
-
-def _order(place: str) -> tuple[str, int, str]:
-    file, _, line = place.rpartition(":")
-    return file, int(line), place
 
 
 def _is_accept(command: str) -> bool:
@@ -286,7 +249,6 @@ def _drifted_run(
     summaries = drift.summary_lines(STATE) if drift is not None else []
     first, gravest = (drift.first, drift.grave) if drift is not None else (None, None)
     accept = findings.accept if blocked is None else None
-    moved = drift.shifts if drift is not None and findings.kind == "TEXT" and not findings.broken else ()
     return DriftedRun(
         findings.run,
         findings.kind,
@@ -299,10 +261,6 @@ def _drifted_run(
         findings.tampered or (findings.kind == BROKEN and findings.judged and not findings.missed),
         findings.judged,
         f"{accept}{option}" if accept is not None and _is_accept(accept) else accept,
-        tuple(
-            MovedLine(before, after, policy_line(findings, root, after, known=True))
-            for before, after in moved
-        ),
         _not_accepted(findings),
     )
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from ...evidence.checking.drift import counted
 from ...evidence.queries.wrap import fold
 from ...runtime.formats.escape import escape_build_log
-from .report import LINES_ONLY, DifferenceContext, DriftedRun, DriftReport
+from .report import DifferenceContext, DriftedRun, DriftReport
 
 Paint = Callable[[str, str], str]
 _CONTEXT: Final = 160
@@ -75,17 +75,6 @@ def _lines(report: DriftReport, paint: Paint) -> Iterator[_Line]:
         accept = runs[0].accept
         if accept and len(runs) == 1 and len(report.runs) > 1:
             yield _Line("  accept this one: ", command=escape_build_log(accept, 1000))
-    if report.shifted:
-        head = f"{paint('TEXT', 'yellow')}  {len(report.shifted)} runs, {LINES_ONLY}: "
-        yield _Line(head + _names(report.shifted))
-        for moved in report.moved_lines[:_NOTES]:
-            yield _fact(
-                escape_build_log(moved.words, _CONTEXT),
-                escape_build_log(moved.text or "", _CONTEXT),
-                paint,
-                28,
-            )
-        yield from _more(len(report.moved_lines), "    ")
     if report.quiet:
         head = f"{paint('DIGEST-ONLY', 'yellow')}  {counted(len(report.quiet), 'run')}: "
         yield _Line(head + _names(report.quiet))
@@ -121,9 +110,9 @@ def _difference(item: DifferenceContext, paint: Paint) -> Iterator[_Line]:
                 yield _Line(f"    {paint(row, colours.get(mark, 'dim'))}")
 
 
-def _fact(name: str, text: str, paint: Paint, room: int = 12) -> _Line:
+def _fact(name: str, text: str, paint: Paint) -> _Line:
     """Return a name with a text beside it, whose further lines begin below the text."""
-    return _Line(f"    {paint(name.ljust(room), 'dim')}{text}".rstrip(), room)
+    return _Line(f"    {paint(name.ljust(12), 'dim')}{text}".rstrip(), 12)
 
 
 def _names(runs: Sequence[DriftedRun]) -> str:

@@ -6,7 +6,6 @@ is counted as hypothetical. Where it cannot be decided whether something is wide
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -16,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...evidence.checking.drift import counted
 from ...evidence.checking.workers import each
-from ...evidence.files.manifest import FILES, STATE
+from ...evidence.files.manifest import FILES
 from ...evidence.queries.counterfactual import against
 from ...evidence.queries.flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING, Counterfactual
 from ...evidence.recording.index import UNFINISHED, cannot_be_read, folders_in
-from ...evidence.recording.recorded import relative_name
+from ...evidence.recording.recorded import relative_name, run_line
 from ...fail.errors import InputError
 from ...runtime.core.lines import Line
 from ...runtime.formats.shipped_files import shipped
@@ -254,10 +253,9 @@ def _both(old: Side, new: Side, own: tuple[str, ...]) -> tuple[Policy, Policy] |
 def _policy_files(folder: Path) -> list[tuple[str, str]] | None:
     """Return the policy files (path, SHA-256) that a record names first; None if it cannot be read."""
     try:
-        with (folder / STATE).open("rb") as file:
-            line = json.loads(file.readline(1 << 20))
+        line = run_line(folder) or {}
         return [(str(item["path"]), str(item["sha256"])) for item in line["policy"]["files"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (KeyError, TypeError):
         return None
 
 

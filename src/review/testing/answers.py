@@ -59,7 +59,10 @@ _LEAST, _MOST = "216", "615"
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer: `expect` and what else may be expected (`rule`, `then`, ...), and the policy line behind it."""
+    """An answer: `expect` and what else may be expected (`rule`, `then`, ...).
+
+    `at` is the line of the policy behind it, or the rule of a tool's schema.
+    """
 
     expect: str
     at: str
@@ -115,7 +118,7 @@ def _of_decision(decision: Decision, gate: Gate) -> Answer:
         more["then"] = GOES_ON if classify(happening, gate.policy.on_deny).ending is None else ENDS
         if asks:
             more["timeout_s"] = decision.facts["timeout_s"]
-    return Answer(decision.decision, decision.at, more)
+    return Answer(decision.decision, gate.policy.shown(decision.at), more)
 
 
 def _of_budget(denial: Decision | None, limit: str, gate: Gate) -> Answer:

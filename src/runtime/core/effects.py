@@ -239,7 +239,7 @@ class Decision:
     """What the gate said.
 
     `rule_id` is the rule that objected or, for an allow, the rule whose entry grants the call. `reason` is
-    one line of ours, `at` is `file:line` of the policy, `facts` is plain data (pointer, limits, counts).
+    one line of ours, `at` names the rule (document and JSON Pointer), `facts` is plain data (pointer, limits, counts).
     """
 
     decision: DecisionKind

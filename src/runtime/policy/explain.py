@@ -25,7 +25,7 @@ class RuleVerdict:
         rule_id: The rule.
         verdict: `pass`, `fail`, `asks a person` or `not asked`.
         reason: Why, in one line.
-        at: File and line of the policy that it rests on.
+        at: The line of the policy that it rests on, or the rule of a tool's schema.
         facts: Limits, counts and pointers that it rests on.
     """
 
@@ -73,11 +73,13 @@ class Explanation:
 
     Attributes:
         decision: The decision of the gate.
+        line: `file:line` of its rule, or the rule's name without one.
         rules: What each rule says, in the order in which they are asked.
         budgets: How far each limit is used.
     """
 
     decision: Decision
+    line: str
     rules: tuple[RuleVerdict, ...]
     budgets: tuple[Budget, ...]
 
@@ -85,6 +87,7 @@ class Explanation:
         """Return this as JSON data."""
         return {
             **self.decision.to_dict(),
+            "line": self.line,
             "rules": [rule.to_dict() for rule in self.rules],
             "budgets": [budget.to_dict() for budget in self.budgets],
         }
@@ -123,9 +126,12 @@ def explain(gate: Gate, call: Call, counters: Counters) -> Explanation:
             rules.append(RuleVerdict(name, PASSED, _silent(name, request, gate), place))
             continue
         verdict = PASSED if answer.decision == ALLOW else ASKS if answer.decision == ESCALATE else FAILED
-        rules.append(RuleVerdict(name, verdict, answer.reason, answer.at, answer.facts))
+        place = gate.policy.shown(answer.at)
+        rules.append(RuleVerdict(name, verdict, answer.reason, place, answer.facts))
         over = None if answer.decision == ALLOW else name
-    return Explanation(decision, tuple(rules), budgets_of(gate, counters, call))
+    return Explanation(
+        decision, gate.policy.shown(decision.at), tuple(rules), budgets_of(gate, counters, call)
+    )
 
 
 def budgets_of(gate: Gate, counters: Counters, call: Call | None = None) -> tuple[Budget, ...]:

@@ -180,22 +180,22 @@ class Gate:
         if type(name) is not str or not name.isascii():
             # no policy holds such a name; it may be of a kind that no record can hold either
             return Decision(
-                DENY, Rule.TOOL_REGISTRY, "no name of a tool", policy.at("/tool_registry/allowed")
+                DENY, Rule.TOOL_REGISTRY, "no name of a tool", policy.rule("/tool_registry/allowed")
             )
         if name in policy.denied:
-            place = policy.at(f"/tool_registry/denied/{policy.denied[name]}")
+            place = policy.rule(f"/tool_registry/denied/{policy.denied[name]}")
             return Decision(
                 DENY, Rule.TOOL_REGISTRY, f"tool {quote_untrusted(name)} is denied", place, {"tool": name}
             )
         if name not in policy.allowed:
-            place = policy.at("/tool_registry/allowed")
+            place = policy.rule("/tool_registry/allowed")
             reason = f"tool {quote_untrusted(name)} is not in tool_registry.allowed"
             return Decision(DENY, Rule.TOOL_REGISTRY, reason, place, {"tool": name})
         if name not in self.tools:
-            place = policy.at(f"/tool_registry/allowed/{policy.allowed[name]}")
+            place = policy.rule(f"/tool_registry/allowed/{policy.allowed[name]}")
             reason = f"tool {quote_untrusted(name)} is allowed but not part of this run"
             return Decision(DENY, Rule.TOOL_REGISTRY, reason, place, {"tool": name})
-        place = policy.at(f"/tool_registry/allowed/{policy.allowed[name]}")
+        place = policy.rule(f"/tool_registry/allowed/{policy.allowed[name]}")
         return Decision(ALLOW, Rule.TOOL_REGISTRY, f"tool {quote_untrusted(name)} is allowed", place)
 
     def _url_allowlist(self, request: GateRequest) -> Decision | None:
@@ -231,7 +231,7 @@ class Gate:
                 DENY,
                 Rule.URL_ALLOWLIST,
                 f"no acceptable URL: {error.reason}",
-                self.policy.at("/url_allowlist"),
+                self.policy.rule("/url_allowlist"),
                 {**facts, "malformed": error.reason},
             )
 
@@ -241,9 +241,9 @@ class Gate:
         if entry is None:
             which = " with this path" if self.policy.allowlist.knows(target) else ""
             reason = f"{quote_untrusted(target.origin)}{which} is not in url_allowlist"
-            return Decision(DENY, Rule.URL_ALLOWLIST, reason, self.policy.at("/url_allowlist"), facts)
+            return Decision(DENY, Rule.URL_ALLOWLIST, reason, self.policy.rule("/url_allowlist"), facts)
         reason = f"{quote_untrusted(target.origin)} is allowed by url_allowlist"
-        return Decision(ALLOW, Rule.URL_ALLOWLIST, reason, self.policy.at(f"/url_allowlist/{entry}"), facts)
+        return Decision(ALLOW, Rule.URL_ALLOWLIST, reason, self.policy.rule(f"/url_allowlist/{entry}"), facts)
 
     def _path(self, text: str, access: str, facts: dict[str, Any]) -> Decision:
         try:
@@ -253,7 +253,7 @@ class Gate:
                 DENY,
                 Rule.SANDBOX_PATH,
                 f"no acceptable path: {error.reason}",
-                self.policy.at("/sandbox/mounts"),
+                self.policy.rule("/sandbox/mounts"),
                 {**facts, "access": access, "malformed": error.reason},
             )
 
@@ -262,8 +262,8 @@ class Gate:
         mode = self.policy.mounts.get(path.mount)
         if mode is None:
             reason = f"{quote_untrusted(path.mount)} is no mount of sandbox.mounts"
-            return Decision(DENY, Rule.SANDBOX_PATH, reason, self.policy.at("/sandbox/mounts"), facts)
-        place = self.policy.at(f"/sandbox/mounts/{path.mount}")
+            return Decision(DENY, Rule.SANDBOX_PATH, reason, self.policy.rule("/sandbox/mounts"), facts)
+        place = self.policy.rule(f"/sandbox/mounts/{path.mount}")
         if access == "write" and mode != "write":
             return Decision(
                 DENY,
@@ -281,7 +281,7 @@ class Gate:
         assert tool is not None
         if not isinstance(arguments, dict):
             problem = request.call.problem or "not an object"
-            place = self.policy.at("/arg_schema_enforcement")
+            place = _rule_of_schema(tool, "/type")
             facts = {"pointer": "", "keyword": "json", "limit": problem}
             return Decision(
                 DENY, Rule.ARG_SCHEMA, f"the arguments are no JSON object: {problem}", place, facts
@@ -294,8 +294,7 @@ class Gate:
         if wrong.limit:
             reason += f" ({quote_untrusted(wrong.limit)})"
         facts = {"pointer": wrong.pointer, "keyword": wrong.keyword, "limit": wrong.limit}
-        place = self.policy.at("/arg_schema_enforcement")
-        return Decision(DENY, Rule.ARG_SCHEMA, reason, place, facts)
+        return Decision(DENY, Rule.ARG_SCHEMA, reason, _rule_of_schema(tool, wrong.schema), facts)
 
     def _cycle(self, request: GateRequest) -> Decision | None:
         limit = self.policy.max_repeats
@@ -305,7 +304,7 @@ class Gate:
         reason = f"the same call brought the same result {used} times, max_repeats is {limit}"
         facts = {"used": used, "limit": limit}
         return Decision(
-            DENY, Rule.CYCLE_DETECTION, reason, self.policy.at("/cycle_detection/max_repeats"), facts
+            DENY, Rule.CYCLE_DETECTION, reason, self.policy.rule("/cycle_detection/max_repeats"), facts
         )
 
     def _call_budget(self, request: GateRequest) -> Decision | None:
@@ -320,7 +319,7 @@ class Gate:
         policy, name = self.policy, request.call.name
         if name not in policy.approval_for:
             return None
-        place = policy.at(f"/approval/required_for/{policy.approval_for[name]}")
+        place = policy.rule(f"/approval/required_for/{policy.approval_for[name]}")
         reason = f"tool {quote_untrusted(name)} needs a person's approval"
         return Decision(ESCALATE, Rule.APPROVAL, reason, place, {"timeout_s": policy.approval_timeout_s})
 
@@ -333,7 +332,7 @@ class Gate:
             return match
         # the address itself is for the record, not for the model
         reason = f"{quote_untrusted(match.facts['host'])} resolves to an address that is not public"
-        place = self.policy.at("/private_networks")
+        place = self.policy.rule("/private_networks")
         return Decision(DENY, Rule.URL_ALLOWLIST, reason, place, match.facts)
 
     def _late_path(self, check: Mapping[str, Any]) -> Decision:
@@ -352,7 +351,7 @@ class Gate:
 
     def _over_budget(self, name: str, used: int, limit: int) -> Decision:
         reason = f"{name} is used up: {used} of {limit}"
-        place = self.policy.at(f"/loop_budget/{name}")
+        place = self.policy.rule(f"/loop_budget/{name}")
         return Decision(DENY, Rule.LOOP_BUDGET, reason, place, {"budget": name, "used": used, "limit": limit})
 
     def _broken(self, error: Exception) -> Decision:
@@ -360,6 +359,11 @@ class Gate:
             DENY,
             Rule.GATE_ERROR,
             f"the gate failed with {type(error).__name__} and denies",
-            self.policy.at(""),
+            self.policy.rule(""),
             {"exception": type(error).__name__},
         )
+
+
+def _rule_of_schema(tool: Tool, pointer: str) -> str:
+    """Return how a record names a rule of a tool's input schema: the tool's file and a JSON Pointer into the schema."""
+    return f"{tool.file or f'<tool {tool.name}>'}#{pointer}"

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ...fail.errors import PolicyError
 from ..formats import canonical_json
-from ..formats.json_pointer import escape_pointer
+from ..formats.json_pointer import by_index, by_value, escape_pointer
 from ..formats.shipped_files import shipped
 from ..resources.networks import Networks
 from ..resources.url import Allowlist
@@ -61,6 +61,7 @@ class Policy:
         self._marks = dict(marks or {})
         self._values = dict(values or {})
         self._name = files[0][0] if files else _IN_CODE
+        self._rules: dict[str, str] = {}
         frozen = self._freeze(data)
         self.data: dict[str, Any] = frozen.value()
         self.version: str = canonical_json.digest(frozen.text)[:12]
@@ -102,6 +103,29 @@ class Policy:
             return f"{self._name}#{pointer}"
         file, line, _ = self._mark(pointer)
         return f"{file}:{line}"
+
+    def rule(self, pointer: str) -> str:
+        """Return how a record names the rule at a JSON Pointer: `document#pointer`, list entries by their value.
+
+        The document is the file that supplied the value: the policy file or an overlay. No line number is in it, so
+        that a comment or a moved line in a file changes no record.
+        """
+        known = self._rules.get(pointer)
+        if known is None:
+            above = pointer
+            while above and above not in self._marks:
+                above = above.rpartition("/")[0]
+            name = self._marks[above][0] if above else self._name
+            known = self._rules[pointer] = f"{name}#{by_value(self.data, pointer)}"
+        return known
+
+    def shown(self, rule: str) -> str:
+        """Return `file:line` for a rule as a record names it; the name itself where this policy has no such rule."""
+        _, mark, pointer = rule.partition("#/")
+        place = by_index(self.data, mark[1:] + pointer)
+        if not self._marks or place is None or self.rule(place) != rule:
+            return rule
+        return self.at(place)
 
     def error(
         self, pointer: str, message: str, remedy: str | None = None, *, of_value: bool = False

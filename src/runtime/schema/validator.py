@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ...light_dataclasses import dataclass
@@ -28,11 +28,14 @@ class Mismatch:
         pointer: JSON Pointer into the data.
         keyword: The keyword of the schema that it breaks.
         limit: That keyword's value, if it is short.
+        schema: JSON Pointer of the keyword in the schema; it ends at a reference, as what lies behind one has
+            another place.
     """
 
     pointer: str
     keyword: str
     limit: str
+    schema: str = ""
 
 
 class SchemaValidator:
@@ -76,17 +79,19 @@ class SchemaValidator:
         if self._library.is_valid(data):
             return None
         first: tuple[tuple[str, str], Any] | None = None
-        limit = ""
+        limit = place_in_schema = ""
         for error in self._errors(data):
             pointer = join(error.instance_path)
             place = (pointer, _keyword(error))
             if first is None or place <= first[0]:
-                this_limit = self._limit(error, data)
-                limit = this_limit if first is None or place < first[0] else min(this_limit, limit)
+                this_limit, this_place = self._limit(error, data), _place_in_schema(error.schema_path)
+                is_new = first is None or place < first[0]
+                limit = this_limit if is_new else min(this_limit, limit)
+                place_in_schema = this_place if is_new else min(this_place, place_in_schema)
                 first = (place, error)
         if first is None:  # refused without a reason: it stays refused
             return Mismatch("", "schema", "")
-        return Mismatch(*first[0], limit)
+        return Mismatch(*first[0], limit, place_in_schema)
 
     def _errors(self, data: Any) -> Iterable[Any]:
         """Return the errors of refused data; of large data only one, as all of them could fill the memory."""
@@ -107,7 +112,8 @@ class SchemaValidator:
             most = MAX_PATTERN_WORK // compiled
             if _characters(value) > most:
                 pointer = "" if name is None else join([name])
-                return Mismatch(pointer, "pattern", f"at most {most} characters")
+                where = "" if name is None else join(["properties", name])
+                return Mismatch(pointer, "pattern", f"at most {most} characters", where)
         return None
 
     def _limit(self, error: Any, data: Any) -> str:
@@ -173,6 +179,12 @@ def _size(value: Any, most: int) -> int:
             break
         size += _size(item, most - size)
     return size
+
+
+def _place_in_schema(path: Sequence[str | int]) -> str:
+    keys = list(map(str, path))
+    references = [i for i, key in enumerate(keys) if key in ("$ref", "$dynamicRef")]
+    return join(keys[: references[0] + 1] if references else keys)
 
 
 def _keyword(error: Any) -> str:

@@ -160,14 +160,6 @@ CHANGES = {
         "TEXT",
         (1, "/llm_output/text", "I write the note.", "I write it down."),
     ),
-    "the line that a rule stands on": Change(
-        POLICY,
-        "tool_registry:",
-        "# who may act\ntool_registry:",
-        DENIED,
-        "TEXT",
-        (1, "/policy_decisions/0/at", "policy/v1.yaml:13", "policy/v1.yaml:14"),
-    ),
     "the question": Change(
         task_of(GIVEN),
         "number?",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import shutil
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 
 from tachograph.evidence.checking.check import examine, runs_below
 from tachograph.evidence.checking.compare import Findings
+from tachograph.evidence.checking.verify import verify
 from tachograph.evidence.files import manifest
+from tachograph.evidence.files.claims import misshapen_claims
 from tachograph.runtime.formats import canonical_json
 from tests.support import CANONICAL, FILES, ROOT, TASK, cli, copy_project
 
@@ -110,6 +113,7 @@ def _volatile_only(text: bytes) -> bool:
             there.keys() == MANIFEST.keys()
             and manifest.render(there) == text
             and manifest.stable(there) == manifest.stable(MANIFEST)
+            and misshapen_claims(there) == []
         )
     except (ValueError, AttributeError):
         return False
@@ -132,7 +136,7 @@ def _with(path: tuple[Any, ...], change: Callable[[Any], Any]) -> bytes:
     here = copy
     for key in path[:-1]:
         here = here[key]
-    here[path[-1]] = change(here[path[-1]])
+    here[path[-1]] = change(here.get(path[-1]))
     return manifest.render(copy)
 
 
@@ -146,10 +150,44 @@ def test_every_stable_value_of_the_manifest_is_compared(run: Path, path: tuple[A
     _drifted(run, "manifest.json", str(path[0]))
 
 
+# another value of the shape that each volatile key has
+CLAIMED = {
+    "timestamp": "2000-01-01T00:00:00Z",
+    "wall_clock_seconds": 1,
+    "git_sha": None,
+    "package": "0" * 64,
+    "durability": "step",
+}
+
+
 @pytest.mark.parametrize("path", VOLATILE, ids=lambda path: "/".join(map(str, path)))
-def test_volatile_values_may_differ(run: Path, path: tuple[Any, ...]) -> None:
-    (run / "manifest.json").write_bytes(_with(path, _other))
+def test_volatile_values_may_differ_within_their_shape(run: Path, path: tuple[Any, ...]) -> None:
+    (run / "manifest.json").write_bytes(_with(path, lambda old: CLAIMED.get(path[-1], f"{old}x")))
     assert _check(run).lines == []
+    for odd in (["x"], {"x": 3}, True, "", "\n", -1, float("1e400")):
+        with contextlib.suppress(ValueError):  # no manifest can hold an infinite number
+            (run / "manifest.json").write_bytes(_with(path, lambda _, odd=odd: odd))
+            _drifted(run, f"manifest.json: /{'/'.join(path)} is n")
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        (("timestamp",), ["2000-01-01", "2000-13-01T00:00:00Z", "2000-01-01T00:00:00+00:00", "x"]),
+        (("code", "git_sha"), ["0" * 39, "G" * 40, "HEAD"]),
+        (("code", "package"), ["0" * 40, None]),
+        (("environment", "durability"), ["on", None]),
+        (("environment", "python"), [None, "x" * 201]),
+        (("environment", "packages"), [{"pyyaml": 6}, 3, None]),
+        (("environment",), [{}, None, []]),
+    ],
+    ids=lambda value: "/".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_a_volatile_key_may_not_hold(run: Path, path: tuple[str, ...], values: list[Any]) -> None:
+    for value in values:
+        (run / "manifest.json").write_bytes(_with(path, lambda _, value=value: value))
+        _drifted(run, f"manifest.json: /{'/'.join(path)}")
+        assert any(f"/{'/'.join(path)}" in line for line in verify(run, run.parent.parent.parent))
 
 
 @pytest.mark.parametrize("key", sorted(MANIFEST))

@@ -72,7 +72,7 @@ def test_there_are_records_of_a_live_model_of_people_and_of_failures() -> None:
     ("change", "words"),
     [
         (lambda folder: edit_lines(folder, _deny, chain=True), "the lines before it give"),
-        (lambda folder: _append(folder / "run_report.md"), "is not what the ledger gives"),
+        (lambda folder: _append(folder / "run_report.md"), "its digest is not the one in"),
         (lambda folder: edit_manifest(folder, lambda data: data.update(seed=8)), "the ledger gives 7"),
         (lambda folder: edit_manifest(folder, _other_schema), "/schemas/ledger"),
     ],

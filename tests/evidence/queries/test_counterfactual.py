@@ -269,12 +269,16 @@ def test_tools_from_code_are_untold(tmp_path: Path) -> None:
 
 
 def test_the_line_before_is_one_of_the_old_policy(project: Path) -> None:
-    """The old policy has the same rules elsewhere in its file: its lines are what a reader looks up."""
+    """The old policy has the same rules elsewhere in its file, and they have the same names there."""
     text = (project / SHIPPED).read_text(encoding="utf-8")
     (project / SHIPPED).write_text("# one more line\n" + text, encoding="utf-8")
     old, new = _old_and_new(project, url_allowlist=[])
     flip = against(project / "runs/canonical/v1", old, new, root=project).flip
-    assert flip is not None and flip.before is not None and flip.before["at"] == "policy/v1.yaml:8"
+    assert (
+        flip is not None
+        and flip.before is not None
+        and (flip.before["at"] == "policy/v1.yaml#/url_allowlist/https:~1~1corpus.test~1")
+    )
 
 
 def test_a_person_who_was_being_asked_when_the_run_was_stopped(project: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -130,6 +131,7 @@ DAMAGES = {
         f"{DENIED}.partial: is not a complete run; ",
     ),
     "a run behind a link": _same(_linked_run, f"{DENIED}: is a link; "),
+    "a FIFO among the kinds": _same(lambda p: os.mkfifo(p / "runs/x"), "runs/x: is a FIFO or a device; "),
     "a file behind a link": _same(_linked_file, f"{DENIED}/trace.json: is a link; "),
     "a forged verdict": Damage(
         _forged_verdict,

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tachograph.evidence.files.rule_places import RulePlaces
 from tachograph.fail.catalog import MODES, RULES
 from tachograph.runtime.loop.state import History
 from tests.evidence.project import all_runs
@@ -139,7 +140,7 @@ PLAN: dict[str, Row] = {
         (deny("arg_schema"),),
         ONE_DENIAL,
         modes=("schema_mismatch",),
-        at=(BASE, "arg_schema_enforcement: strict"),
+        at=("tools/search.py", '"type": "string"'),
         facts={"pointer": "/query", "keyword": "type", "limit": "string"},
     ),
     "policy_gates/inform_adapts": Row(
@@ -198,7 +199,7 @@ PLAN: dict[str, Row] = {
         (deny("arg_schema"),),
         ONE_DENIAL,
         modes=("schema_mismatch",),
-        at=(BASE, "arg_schema_enforcement: strict"),
+        at=("tools/search.py", '"additionalProperties": False'),
         facts={"pointer": "", "keyword": "additionalProperties", "limit": "limit"},
     ),
     "failure_modes/cycle_detection": Row(
@@ -408,9 +409,9 @@ def test_the_line_of_the_policy_behind_a_denial(name: str) -> None:
     assert len(run.denials) == (0 if row.at is None else 1)
     checks = [node for node in run.named("policy_check") if node["agent.policy.decision"] == "deny"]
     for denial, node in zip(run.denials, checks, strict=True):
-        file, _, number = denial["at"].rpartition(":")
-        assert row.at is not None and file == row.at[0]
-        assert row.at[1] in (ROOT / file).read_text().splitlines()[int(number) - 1]
+        place = RulePlaces(ROOT).find(denial["at"])
+        assert row.at is not None and place is not None and place.file == row.at[0]
+        assert row.at[1] in place.text
         assert node["agent.policy.at"] == denial["at"]
         assert node["agent.policy.reason"] == denial["reason"]
         assert row.facts.items() <= denial["facts"].items()

@@ -96,7 +96,7 @@ def test_a_url_entry_is_a_widening_with_a_url_to_try() -> None:
             "decision": "allow",
             "rule_id": "url_allowlist",
             "reason": '"http://x.test:81" is allowed by url_allowlist',
-            "at": "<policy>#/url_allowlist/1",
+            "at": "<policy>#/url_allowlist/http:~1~1x.test:81~1a~1",
             "facts": {"pointer": "/url", "scheme": "http", "host": "x.test", "port": 81},
         },
     }

@@ -23,11 +23,10 @@ from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
 from tests.evidence.project import DENIED, RETRIED, live_task, replaced
 from tests.review import accepting
 from tests.review.accepting import ACCEPTED, Say, edit, entries, stable
-from tests.review.drift_changes import CHANGES, GIVEN, MINUTES, OVERLAY, PAGE, POLICY, REMARK, RUNS, task_of
+from tests.review.drift_changes import CHANGES, GIVEN, MINUTES, OVERLAY, PAGE, REMARK, RUNS, task_of
 from tests.support import CANONICAL, FILES, tree
 
 LIVE = "runs/live/v1"
-SHIFT = (POLICY, "tool_registry:", "# who may act\ntool_registry:")
 project, say, shipped = accepting.project, accepting.say, accepting.shipped
 
 
@@ -138,19 +137,16 @@ def test_what_cannot_be_accepted_is_left_out_of_all_and_told(project: Path, say:
 
 
 def test_a_run_of_a_live_model_is_accepted_from_its_own_replies(live: Path, say: Say) -> None:
-    """Remarks in a policy move digests, and lines that rules stand on; nothing the model was told."""
+    """A remark in a policy moves a digest; nothing the model was told."""
     then = json.loads((live / LIVE / "state.jsonl").read_text().splitlines()[0])
-    for change, kind in ((REMARK, "DIGEST-ONLY"), (SHIFT, "TEXT")):
-        edit(live, change)
-        assert examine(live / LIVE, root=live).kind == kind
-        assert say("check", LIVE)[1].splitlines()[-1] == f'accept it: tachograph accept {LIVE} --reason "..."'
-        assert say("accept", LIVE, "--reason", "a remark")[0] == 0
-        assert examine(live / LIVE, root=live).ok and replayed(live / LIVE, root=live).lines == []
+    edit(live, REMARK)
+    assert examine(live / LIVE, root=live).kind == "DIGEST-ONLY"
+    assert say("check", LIVE)[1].splitlines()[-1] == f'accept it: tachograph accept {LIVE} --reason "..."'
+    assert say("accept", LIVE, "--reason", "a remark")[0] == 0
+    assert examine(live / LIVE, root=live).ok and replayed(live / LIVE, root=live).lines == []
     now = json.loads((live / LIVE / "state.jsonl").read_text().splitlines()[0])
     assert now["clock"] == then["clock"] and now["run_id"] == then["run_id"]
-    assert [entry["class"] for entry in entries(live)] == ["DIGEST-ONLY", "TEXT"] and index.problems(
-        live
-    ) == []
+    assert [entry["class"] for entry in entries(live)] == ["DIGEST-ONLY"] and index.problems(live) == []
 
 
 def test_a_seal_is_not_carried_over(project: Path, say: Say) -> None:

@@ -130,7 +130,9 @@ def test_one_document_has_everything(project: Path, say: Say) -> None:
         and not one["edited_by_hand"]
         and one["made_again"]
     )
-    assert one["first"]["context"]["decision"] == "allow by url_allowlist (policy/v1.yaml:7)"
+    assert one["first"]["context"]["decision"] == (
+        "allow by url_allowlist (policy/v1.yaml#/url_allowlist/https:~1~1corpus.test~1)"
+    )
     assert [mark for mark, _ in one["first"]["rows"] if mark in "-+"] == ["-", "+"]
     assert (
         one["downstream"]["EFFECT"] == 2 and one["accept"] == f'tachograph accept {CANONICAL} --reason "..."'

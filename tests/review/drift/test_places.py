@@ -132,23 +132,18 @@ def test_lines_that_are_no_lines_of_a_run() -> None:
 
 
 def test_policy_lines_that_are_hostile(tmp_path: Path) -> None:
-    """What a policy says is shown beside what moved, folded or not."""
+    """What a policy says is shown beside what moved, and a rule may have any name."""
     (tmp_path / "policy").mkdir()
-    (tmp_path / "policy/v1.yaml").write_text("\n".join([f'x: "{EVIL!r}"'] * 40), encoding="utf-8")
+    (tmp_path / "policy/v1.yaml").write_text(f"tool_registry: {json.dumps(EVIL)}\n", encoding="utf-8")
     before = ledger(RETRIED)
-    after = copy.deepcopy(before)
-    for line in after[1:-1]:
-        for entry in line["policy_decisions"]:
-            entry["at"] = entry["at"] + "0"
-    told = _told(before, after, tmp_path)
-    assert len(told.shifted) == 2 and _wrong(told) == []
-    named = f"{EVIL}:4", f"{EVIL}:5"
-    for side, name in zip((before, after), named, strict=True):
-        for line in side[1:-1]:
+    for rule in ("policy/v1.yaml#/tool_registry", f"{EVIL}#/x", f"policy/v1.yaml#/{EVIL}", EVIL):
+        after = copy.deepcopy(before)
+        for line in after[1:-1]:
             for entry in line["policy_decisions"]:
-                entry["at"] = name
-    told = _told(before, after, tmp_path)
-    assert len(told.moved_lines) == 1 and _wrong(told) == []
+                entry["at"] = rule
+        told = _told(before, after, tmp_path)
+        shown = {name for run in told.runs for item in run.differences for name, _ in item.facts}
+        assert ("rule now" in shown) == rule.startswith("policy/v1.yaml#/") and _wrong(told) == []
 
 
 def test_accepted_changes_that_are_hostile(tmp_path: Path) -> None:

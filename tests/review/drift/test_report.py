@@ -11,7 +11,6 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,24 +25,21 @@ from tachograph.review.drift.page import drift_page
 from tachograph.review.drift.report import DriftReport, drift_report
 from tachograph.review.drift.text import lines
 from tachograph.review.remedy.explain_denial import add_explanations
-from tests.evidence.project import DENIED, RETRIED, edit_lines, replaced, tachograph
+from tests.evidence.project import DENIED, RETRIED, replaced, tachograph
 from tests.review import accepting
 from tests.review.drift_changes import (
     ALLOWED,
     DEADLINE,
     GIVEN,
     INFORMED,
-    LATE,
     MINUTES,
     POLICY,
+    REMARK,
     RUNS,
-    task_of,
 )
 from tests.support import CANONICAL, environment
 
 project, shipped = accepting.project, accepting.shipped
-SHIFTED = sorted((CANONICAL, DENIED, RETRIED, LATE, INFORMED, DEADLINE))
-REMARKED = (POLICY, "tool_registry:", "# who may act\ntool_registry:")
 
 
 def plain(text: str, _colour: str) -> str:
@@ -53,84 +49,6 @@ def plain(text: str, _colour: str) -> str:
 def reviewed(project: Path, *runs: str) -> DriftReport:
     names = runs or [f"runs/{name}" for name in RUNS]
     return drift_report([examine(project / run, root=project) for run in names], project)
-
-
-# ---- lines that have other numbers -------------------------------------------------------------------------
-
-
-def test_runs_in_which_only_policy_lines_moved_are_one_block(project: Path) -> None:
-    replaced(project / REMARKED[0], *REMARKED[1:])
-    found = reviewed(project)
-    assert list(lines(found, plain)) == [
-        f"check: 7 of 7 runs drifted; likely cause: {POLICY} moved (7 of them)",
-        "TEXT  6 runs, in which only the lines of the policy have other numbers: " + " ".join(SHIFTED),
-        "    policy/v1.yaml:4 -> :5      allowed: [search, fetch, read, write, summarize]",
-        "    policy/v1.yaml:6 -> :7      url_allowlist:",
-        '    policy/v1.yaml:7 -> :8      - "https://corpus.test/"',
-        "    policy/v1.yaml:11 -> :12    corpus: read",
-        "    policy/v1.yaml:13 -> :14    arg_schema_enforcement: strict",
-        f"{'DIGEST-ONLY'}  1 run: {GIVEN}",
-        'accept it: tachograph accept --all --reason "..."',
-    ]
-    made = drift_page(found)
-    assert made.count("<article") == 2 and '<article id="shifted"' in made
-    assert '<a href="#shifted">TEXT 6 runs, in which only' in made and "#run-" not in made
-    assert "<dt>policy/v1.yaml:6 -&gt; :7</dt><dd>url_allowlist:</dd>" in made
-    assert all(f"<li>{run}</li>" in made for run in SHIFTED)
-    first, second = commands(found)
-    assert first.startswith("::error title=TEXT%3A 6 runs drifted%2C in which only the lines of the policy")
-    assert first.endswith("::" + " ".join(SHIFTED)) and second.startswith("::error title=DIGEST-ONLY")
-    text = summary(found)
-    assert "TEXT in 6 runs, in which only" in text and "| class |" not in text
-    assert '- `policy/v1.yaml:7 -> :8`: `- "https://corpus.test/"`' in text
-    data = found.to_dict()
-    assert sorted(data["classes"]) == sorted(f"runs/{name}" for name in RUNS)
-    moved = {item["run"]: item["lines_moved"] for item in data["findings"]}
-    then = {"then": f"{POLICY}:13", "now": f"{POLICY}:14", "text": "arg_schema_enforcement: strict"}
-    assert moved[DENIED] == [then] and moved[GIVEN] == []
-
-
-def test_a_run_that_differs_in_more_is_told_by_itself(project: Path) -> None:
-    replaced(project / REMARKED[0], *REMARKED[1:])
-    replaced(project / task_of(DENIED), "seed: 7", "seed: 8")
-    found = reviewed(project)
-    assert [run.run for run in found.loud] == [DENIED]
-    assert sorted(run.run for run in found.shifted) == sorted(set(SHIFTED) - {DENIED})
-    alone = reviewed(project, RETRIED)
-    assert [run.run for run in alone.loud] == [RETRIED] and alone.shifted == ()
-
-
-def test_a_touched_record_is_not_folded(project: Path) -> None:
-    """A line number changed by hand is no shift, even if all that differs is a line number."""
-    for run in (DENIED, RETRIED):
-        edit_lines(
-            project / run,
-            lambda found: found[1]["policy_decisions"][0].update(at=f"{POLICY}:99"),
-            chain=True,
-        )
-    found = reviewed(project, DENIED, RETRIED)
-    assert found.shifted == () and all(run.edited_by_hand for run in found.loud)
-
-
-@pytest.mark.parametrize(
-    ("then", "now", "shift"),
-    [
-        ("policy/v1.yaml:4", "policy/v1.yaml:5", True),
-        ("policy/v1.yaml:4", "policy/v2.yaml:4", False),
-        ("policy/v1.yaml:4", "policy/v1.yaml", False),
-        ("policy/v1.yaml:4", "policy/v1.yaml:x", False),
-        ("policy/v1.yaml:4", None, False),
-        (4, "policy/v1.yaml:4", False),
-    ],
-)
-def test_what_is_a_shift(then: Any, now: Any, shift: bool) -> None:
-    def ledger(at: Any) -> list[dict[str, Any]]:
-        return [{"type": "step", "step_index": 1, "prev": f"{at}", "policy_decisions": [{"at": at}]}]
-
-    assert compare(ledger(then), ledger(now)).shifts == (((then, now),) if shift else ())
-    more = ledger(now)
-    more[0]["llm_output"] = {"text": "more"}
-    assert compare(ledger(then), more).shifts == ()
 
 
 # ---- what can be accepted ----------------------------------------------------------------------------------
@@ -218,7 +136,7 @@ def at_a_terminal(project: Path, *words: str) -> list[str]:
 
 
 def test_a_check_fits_a_terminal_and_in_a_pipe_a_list_is_one_line(project: Path) -> None:
-    for edit in (MINUTES, REMARKED):
+    for edit in (MINUTES, REMARK):
         replaced(project / edit[0], *edit[1:])
     shown = at_a_terminal(project, "check")
     piped = list(lines(reviewed(project), plain))
@@ -242,7 +160,7 @@ def test_an_explanation_fits_a_terminal(project: Path) -> None:
 
 
 def test_a_reader_that_leaves_says_nothing_of_a_commit(project: Path) -> None:
-    replaced(project / REMARKED[0], *REMARKED[1:])
+    replaced(project / REMARK[0], *REMARK[1:])
     command = [sys.executable, "-m", "tachograph", "check", "--bisect", "--json"]
     read, write = os.pipe()
     os.close(read)

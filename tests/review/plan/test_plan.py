@@ -130,8 +130,11 @@ def test_the_groups_of_a_known_change(tmp_path: Path, capsys: pytest.CaptureFixt
     assert _runs(data, "widening") == DENIED_URL
     assert "v1" in _runs(data, "needs approval") and "smollm" in _runs(data, "needs approval")
     first = data["runs"]["widening"][0]["frontier"]
-    assert (first["before"]["decision"], first["before"]["at"]) == ("deny", "policy/v1.yaml:6")
-    assert (first["after"]["decision"], first["after"]["at"]) == ("allow", "new.yaml:8")
+    assert (first["before"]["decision"], first["before"]["at"]) == ("deny", "policy/v1.yaml#/url_allowlist")
+    assert (first["after"]["decision"], first["after"]["at"]) == (
+        "allow",
+        "new.yaml#/url_allowlist/https:~1~1news.example~1",
+    )
 
 
 def test_an_equal_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,8 +229,8 @@ def test_the_old_policy_as_git_has_it(
     assert code == 0 and _runs(data, "tightening") == ["v1"]
     frontier = data["runs"]["tightening"][0]["frontier"]
     name = ref.partition(":")[0]
-    assert frontier["before"]["at"] == f"{name}:policy/v1.yaml:11"
-    assert frontier["after"]["at"] == "policy/v1.yaml:5"
+    assert frontier["before"]["at"] == f"{name}:policy/v1.yaml#/sandbox/mounts/corpus"
+    assert frontier["after"]["at"] == "policy/v1.yaml#/tool_registry/allowed"
     assert data["policies"]["changes"][0]["at"] == f"{name}:policy/v1.yaml:4"
     # with an overlay of the working tree merged over git's file
     (repository / "policy/overlays/here.yaml").write_text("url_allowlist: []\n")
@@ -381,7 +384,8 @@ def test_the_verdict_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert out.split("\n")[0] == first
     assert (
         "widening  runs/policy_gates/pg1_off_allowlist_url\n"
-        "  step 1 d0 fetch: deny url_allowlist (policy/v1.yaml:6) -> allow url_allowlist (new.yaml:8)\n"
+        "  step 1 d0 fetch: deny url_allowlist (policy/v1.yaml#/url_allowlist) -> allow url_allowlist\n"
+        "    (new.yaml#/url_allowlist/https:~1~1news.example~1)\n"
         "  0 decisions are the same before it, 0 decisions are hypothetical behind it; what the call would"
     ) in out
     assert 'such as fetch {"url":"https://news.example/"}' in out

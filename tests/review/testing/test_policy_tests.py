@@ -88,7 +88,7 @@ CASES: list[tuple[str, str, str, str]] = [
         "call: {tool: search, arguments: not json}",
         "expect: deny, rule: arg_schema",
         "expect: allow",
-        "expected allow, got deny by arg_schema (policy/v1.yaml:1)",
+        "expected allow, got deny by arg_schema (tools/search.py#/type)",
     ),
     (
         f"{SEARCH}, used: {{repeats: 1}}",

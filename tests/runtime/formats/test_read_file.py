@@ -13,7 +13,7 @@ import pytest
 
 from tachograph.evidence.tasks.task import load_task
 from tachograph.fail.errors import InputError
-from tachograph.runtime.formats.read_file import NotPlain, read_plain
+from tachograph.runtime.formats.read_file import NotPlain, read_plain, read_unlinked
 from tachograph.runtime.policy.policy import Policy
 
 LOADERS: dict[str, Callable[[Path], Any]] = {
@@ -49,6 +49,21 @@ def test_read_plain(tmp_path: Path) -> None:
         read_plain(tmp_path / "b", 5)
 
 
+def test_read_unlinked(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"12345")
+    assert read_unlinked(path) == read_unlinked(path, 9) == b"12345"
+    assert read_unlinked(path, 3) == b"123"
+    for target in ("a", "nowhere", "link"):
+        link = tmp_path / "link"
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        with pytest.raises(NotPlain, match="it is a link"):
+            read_unlinked(link)
+    with pytest.raises(FileNotFoundError):
+        read_unlinked(tmp_path / "b")
+
+
 def _fifo(folder: Path) -> Path:
     os.mkfifo(folder / "fifo")
     return folder / "fifo"
@@ -72,8 +87,9 @@ NO_FILES: dict[str, Callable[[Path], Path]] = {
 @pytest.mark.parametrize("kind", NO_FILES)
 def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
     path = NO_FILES[kind](tmp_path)
-    with pytest.raises(NotPlain):
-        read_plain(path, 5)
+    for read in (read_plain, read_unlinked):
+        with pytest.raises(NotPlain):
+            read(path, 5)
 
 
 @pytest.mark.parametrize("loader", LOADERS)

@@ -116,15 +116,16 @@ def test_denied_comes_before_not_allowed_before_not_registered() -> None:
     policy = gate(tool_registry={"allowed": ["probe", "ghost"], "denied": ["other"]})
     places = [policy.decide(call(name), Counters()).at for name in ("other", "nobody", "ghost", "probe")]
     assert places == [
-        "<policy>#/tool_registry/denied/0", "<policy>#/tool_registry/allowed",
-        "<policy>#/tool_registry/allowed/1", "<policy>#/tool_registry/allowed/0",
+        "<policy>#/tool_registry/denied/other", "<policy>#/tool_registry/allowed",
+        "<policy>#/tool_registry/allowed/ghost", "<policy>#/tool_registry/allowed/probe",
     ]  # fmt: skip
 
 
 def test_an_allow_names_the_entry_that_grants_it() -> None:
     policy = gate(url_allowlist=["https://a.test", "https://good.test/x/"])
     found = policy.decide(call(url="https://good.test/x/y"), Counters())
-    assert (verdict(found), found.at) == (("allow", "url_allowlist"), "<policy>#/url_allowlist/1")
+    named = "<policy>#/url_allowlist/https:~1~1good.test~1x~1"
+    assert (verdict(found), found.at) == (("allow", "url_allowlist"), named)
     assert gate().decide(call(out="desk/y"), Counters()).at == "<policy>#/sandbox/mounts/desk"
     assert verdict(gate().decide(call(n=1), Counters())) == ("allow", "tool_registry")
 
@@ -406,7 +407,7 @@ def check_decision(found: Decision) -> None:
     assert is_plain(found.to_dict())
     assert found.reason.isascii() or "…" in found.reason
     assert "\n" not in found.reason and len(found.reason) < 400
-    assert found.at.startswith("<policy>#")
+    assert found.at.startswith("<tool probe>#" if found.rule_id == "arg_schema" else "<policy>#")
     encode(found.to_dict())
 
 
@@ -595,7 +596,6 @@ def test_each_decision_points_at_the_line_that_holds_the_matter(tmp_path: Path) 
         (asked.decide(call(out="box/x"), Counters()), "box: read"),
         (asked.decide(call(path="none/x"), Counters()), "mounts:"),
         (asked.decide(call(path="../x"), Counters()), "mounts:"),
-        (asked.decide(call(n=9), Counters()), "arg_schema_enforcement:"),
         (asked.decide(call(), repeated), "max_repeats:"),
         (asked.decide(call(), Counters(tool_calls=2)), "max_tool_calls:"),
         (asked.decide(call(), Counters(result_bytes=5)), "max_result_bytes:"),
@@ -607,9 +607,28 @@ def test_each_decision_points_at_the_line_that_holds_the_matter(tmp_path: Path) 
     ]
     for found, text in decided:
         assert found is not None
-        file, _, line = found.at.partition(":")
+        file, mark, _ = found.at.partition("#")
+        assert (file, mark) == ("p.yaml", "#")
+        file, _, line = asked.policy.shown(found.at).partition(":")
         assert file == "p.yaml"
         assert text in lines[int(line) - 1], (found, lines[int(line) - 1])
+    found = asked.decide(call(n=9), Counters())
+    assert found.at == asked.policy.shown(found.at) == "<tool probe>#/properties/n/maximum"
+
+
+def test_a_moved_line_or_a_comment_changes_no_decision(tmp_path: Path) -> None:
+    """A record names rules by document and pointer, so that only what a policy says can change it."""
+    decided = []
+    for text in (FILE, "# a remark\n\n" + FILE.replace("sandbox:\n", "# another\nsandbox:\n")):
+        (tmp_path / "p.yaml").write_text(text)
+        asked = Gate(Policy.load(tmp_path / "p.yaml", root=tmp_path), TOOLS)
+        found = [asked.decide(call(path="box/x"), Counters()), asked.decide(call("shell"), Counters())]
+        decided.append([one.to_dict() for one in found])
+    assert decided[0] == decided[1]
+    assert [one["at"] for one in decided[0]] == [
+        "p.yaml#/sandbox/mounts/box",
+        "p.yaml#/tool_registry/denied/shell",
+    ]
 
 
 @given(st.text())
@@ -622,5 +641,5 @@ def test_foreign_text_in_a_reason_is_one_quoted_ascii_word(text: str) -> None:
 def test_an_escalation_carries_its_time(tmp_path: Path) -> None:
     found = gate(approval={"required_for": ["probe"], "timeout_s": 9}).decide(call(), Counters())
     assert (found.decision, found.facts, found.at) == (
-        "escalate", {"timeout_s": 9}, "<policy>#/approval/required_for/0",
+        "escalate", {"timeout_s": 9}, "<policy>#/approval/required_for/probe",
     )  # fmt: skip

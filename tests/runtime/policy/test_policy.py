@@ -299,6 +299,18 @@ def test_overlays_merge_mappings_and_replace_the_rest(tmp_path: Path) -> None:
     assert policy.at("/loop_budget/max_tokens") == "p.yaml:12"
     assert policy.at("/url_allowlist/1") == "two.yaml:2"
     assert policy.at("/tool_registry/denied/0") == "p.yaml:4"
+    for pointer, rule in {
+        "/loop_budget/max_iterations": "one.yaml#/loop_budget/max_iterations",
+        "/loop_budget/max_tokens": "p.yaml#/loop_budget/max_tokens",
+        "/private_networks": "p.yaml#/private_networks",  # absent: the first file is without it
+        "/url_allowlist/7": "two.yaml#/url_allowlist/7",  # no such entry
+        "": "p.yaml#",
+    }.items():
+        assert policy.rule(pointer) == rule
+    entry = policy.rule("/url_allowlist/1")
+    assert entry.startswith("two.yaml#/url_allowlist/http") and policy.shown(entry) == "two.yaml:2"
+    for unknown in ("two.yaml#/url_allowlist/none", "p.yaml#/url_allowlist", "x", "tools/x.py#/type"):
+        assert policy.shown(unknown) == unknown
     assert [name for name, _ in policy.files] == ["p.yaml", "one.yaml", "two.yaml"]
 
 
@@ -307,6 +319,7 @@ def test_the_last_overlay_wins(tmp_path: Path) -> None:
     a = write(tmp_path, "a.yaml", "on_deny: inform\n")
     b = write(tmp_path, "b.yaml", "on_deny: terminate\n")
     assert Policy.load(base, [a, b], root=tmp_path).at("/on_deny") == "b.yaml:1"
+    assert Policy.load(base, [a, b], root=tmp_path).rule("/on_deny") == "b.yaml#/on_deny"
     assert Policy.load(base, [b, a]).on_deny == "inform"
 
 
@@ -523,7 +536,7 @@ def test_ten_thousand_entries(tmp_path: Path) -> None:
     assert len(policy.data["url_allowlist"]) == 10_000
     assert policy.at("/url_allowlist/9999") == "p.yaml:10002"
     check = {"rule": "url_allowlist", "target": "https://h99-99.test/a/b", "hop": 0}
-    assert Gate(policy, {}).decide_late(check).at == "p.yaml:10002"
+    assert policy.shown(Gate(policy, {}).decide_late(check).at) == "p.yaml:10002"
 
 
 def test_the_shipped_policy_loads() -> None:

@@ -1,0 +1,69 @@
+"""The files and folders that a task names: all of them lie inside its project."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...fail.errors import CorpusError
+from ...runtime.formats.escape import quote_literal
+from ...runtime.formats.read_file import read_plain
+from ...runtime.policy.policy import Policy
+
+if TYPE_CHECKING:
+    from .task import Task
+
+
+def policy_of(task: Task) -> Policy:
+    """Return the policy that a task names, overlays included. Raises InputError for one that cannot be loaded."""
+    source = task.data["policy"]
+    files = [path_inside(task, source["file"], "/policy/file")]
+    for i, overlay in enumerate(source.get("overlays", ())):
+        files.append(path_inside(task, overlay, f"/policy/overlays/{i}"))
+    for pointer, file in zip(
+        ["/policy/file", *(f"/policy/overlays/{i}" for i in range(len(files)))], files, strict=False
+    ):
+        if not file.is_file():
+            raise task.error(pointer, "no such policy file", "name a file under policy/")
+    return _load_policy(task.root, tuple(files), tuple(_bytes_of(file) for file in files))
+
+
+@lru_cache(maxsize=64)
+def _load_policy(root: Path, files: tuple[Path, ...], _contents: tuple[bytes | None, ...]) -> Policy:
+    """Load a policy once for all tasks that name the same files, as long as their contents stay the same."""
+    return Policy.load(files[0], files[1:], root=root)
+
+
+def _bytes_of(file: Path) -> bytes | None:
+    try:
+        return read_plain(file, 1 << 20)
+    except OSError:
+        return None  # the loader reports what is wrong
+
+
+def path_inside(task: Task, place: str, pointer: str) -> Path:
+    """Return the path that a task names at `pointer`. Raises InputError for one outside the project."""
+    try:
+        path = (task.root / place).resolve()
+        path.exists()
+    except (OSError, RuntimeError, ValueError):
+        raise task.error(pointer, "is not a usable path", "use a path below the project's root") from None
+    if not path.is_relative_to(task.root.resolve()):
+        raise task.error(pointer, "is outside the project", "use a path below the project's root")
+    return path
+
+
+def folder_inside(task: Task, place: str, pointer: str) -> Path:
+    """Return the folder that a task names at `pointer`. Raises InputError for one that does not exist."""
+    path = path_inside(task, place, pointer)
+    if not path.is_dir():
+        line, column = task.document.at(pointer)
+        raise CorpusError(
+            f"there is no folder {quote_literal(place)}",
+            file=task.file,
+            line=line,
+            column=column,
+            remedy="name an existing folder",
+        )
+    return path
