@@ -77,7 +77,8 @@ def test_the_pages_repeat_the_catalog() -> None:
 
 def test_no_line_is_wider_than_a_page() -> None:
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
-        wide = [line for line in page.read_text(encoding="utf-8").splitlines() if len(line) > 120]
+        lines = page.read_text(encoding="utf-8").splitlines()
+        wide = [line for line in lines if len(line) > 120 and not line.startswith("> |")]  # rows of a report
         assert wide == [], page.name
 
 
