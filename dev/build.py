@@ -17,9 +17,10 @@ from pathlib import Path
 from dev import docs
 from tachograph.evidence.checking.check import examine, was_stopped
 from tachograph.evidence.recording import index
+from tachograph.evidence.recording.external import answered_from
 from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.tasks.task import build, load_task
-from tachograph.fail.errors import ExpectationError, InputError, OutputError
+from tachograph.fail.errors import EffectNotRecorded, ExpectationError, InputError, OutputError
 from tachograph.runtime.formats.escape import escape_terminal
 
 
@@ -53,11 +54,14 @@ def make(path: Path, root: Path) -> Made:
     rejected = root / ".tachograph" / "rejected" / "-".join(place.parts)
     try:
         agent, setting = build(task)
+        setting = answered_from(agent, setting, root / "runs" / place, f"runs/{place.as_posix()}")
         result = record_run(
             agent, setting, root / "runs" / place, root=root, expected=task.expected, rejected=rejected
         )
         if was_stopped(task, [result.mode or ""]):
             raise KeyboardInterrupt
+    except EffectNotRecorded as error:
+        return Made(task.file, "not recorded", (str(error),))
     except ExpectationError as error:
         if was_stopped(task, ["interrupted"] if error.__cause__ is not None else []):
             raise KeyboardInterrupt from None

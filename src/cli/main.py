@@ -1,6 +1,7 @@
 """The command line: parse, call, print, exit code.
 
-Exit codes: 0 done, or as the task expects; 1 any other ending, drift or a missed expectation; 2 bad input or a
+Exit codes: 0 done, or as the task expects; 1 any other ending, drift, a missed expectation or an external call
+that no record answers; 2 bad input or a
 place that cannot be written to; 3 suspended, `resume` goes on; 130 and 143 ended by a signal.
 """
 
@@ -18,6 +19,7 @@ try:
     from typing import Final
 
     from ..fail.errors import (
+        EffectNotRecorded,
         ExpectationError,
         InputError,
         Interrupted,
@@ -83,6 +85,9 @@ def _main(argv: Sequence[str] | None, came: list[int]) -> int:
     except Suspended as error:
         print(f"tachograph: suspended: {_escaped(str(error), 1000)}", file=sys.stderr)
         return 128 + error.signum if isinstance(error, StoppedBySignal) else 3
+    except EffectNotRecorded as error:
+        print(f"tachograph: {_escaped(str(error), 1000)}", file=sys.stderr)
+        return 1
     except (InputError, OutputError) as error:
         print(f"tachograph: {_escaped(str(error), 1000)}", file=sys.stderr)
         return 2

@@ -81,6 +81,10 @@ class RecordError(InputError):
     """A recorded run is missing, cut off or malformed."""
 
 
+class EffectNotRecorded(InputError):
+    """An external call has no recorded result, and is not performed where a record stands."""
+
+
 class ModelError(TachographError):
     """A model callable failed for good."""
 

@@ -256,6 +256,7 @@ class Agent:
                 config.approve,
                 config.inject,
                 interrupts,
+                config.answers,
             )
             if durable_run is not None:
                 live = durable_run.around(live, self.gate, workspace, interrupts)

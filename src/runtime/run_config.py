@@ -11,7 +11,7 @@ from ..fail.catalog import Ending
 from ..light_dataclasses import dataclass, field
 from .core.clock import Clock
 from .core.lines import DecisionEntry, StepLine, ToolResultEntry, UsageEntry
-from .driver.ports import Approve, DurabilityPort, Executor, Inject
+from .driver.ports import Answers, Approve, DurabilityPort, Executor, Inject
 from .workspace.workspace import Workspace
 
 
@@ -117,6 +117,7 @@ class RunConfig:
         task: The task's id, path and digest, None for a run that is made from code.
         prepare: Puts the task's files into the workspace before the first step.
         inject: Replaces the outcomes of effects by the task's faults.
+        answers: Answers external calls from a record; they are not performed then.
         executor: Performs all effects; then no mount and no host is opened.
         around: Wraps the executor that is used without `executor`.
         offline: Whether hosts that no folder answers for are out of reach.
@@ -137,6 +138,7 @@ class RunConfig:
     task: dict[str, str] | None = None
     prepare: Callable[[Workspace], None] | None = None
     inject: Inject | None = None
+    answers: Answers | None = None
     executor: Executor | None = None
     around: Callable[[Executor], Executor] | None = None
     offline: bool = False

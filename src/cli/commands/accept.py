@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...fail.errors import InputError
+from ...fail.errors import EffectNotRecorded, InputError
 from ...runtime.formats.escape import escape_terminal
 from ..console import painter
 from .common import Verb, in_project, path_given, root_of, run_folders
@@ -43,11 +43,12 @@ def accept(options: argparse.Namespace) -> int:
     if options.root is not None or in_project():
         accepting.recover(root_of(options))
     root, folders = _folders(options)
-    changes, left = _sorted(options, root, folders, reason)
+    changes, left, unrecorded = _sorted(options, root, folders, reason)
     if options.runs and left:
         (run, why), *more = left.items()
         others = f" (and {len(more)} more are refused)" if more else ""
-        raise InputError(f"{why}{others}; nothing was written", file=run)
+        kind = EffectNotRecorded if run in unrecorded else InputError
+        raise kind(f"{why}{others}; nothing was written", file=run)
     return _do(options, root, changes, left)
 
 
@@ -59,8 +60,11 @@ def _folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
 
 def _sorted(
     options: argparse.Namespace, root: Path, folders: Sequence[Path], reason: str
-) -> tuple[list[Any], dict[str, str]]:
-    """Return the runs to accept, and why others are not; with `--all` only those that drift."""
+) -> tuple[list[Any], dict[str, str], set[str]]:
+    """Return the runs to accept, why others are not, and which of them have external calls without an answer.
+
+    With `--all` only those that drift.
+    """
     from ...evidence.checking.check import examine
     from ...review.drift.accept import change, refusal
     from ...runtime.core.clock import stopwatch
@@ -77,7 +81,7 @@ def _sorted(
             changes.append(change(item, folder, root, reason, seconds))
         elif options.runs or not item.ok:
             left[item.run] = why
-    return changes, left
+    return changes, left, {item.run for item, _ in found if item.unrecorded}
 
 
 def _do(options: argparse.Namespace, root: Path, changes: list[Any], left: dict[str, str]) -> int:

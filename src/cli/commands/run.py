@@ -19,6 +19,8 @@ from ..console import Paint, painter, width_of
 from ..progress import Progress, tell_model_errors
 from .common import Verb, escaped_path, near, path_given, run_named, seconds_given
 
+_PERFORM: Final = "--perform-effects"
+
 
 def add(commands: Any, verb: Verb) -> None:
     """Add the commands run and resume."""
@@ -36,6 +38,11 @@ def add(commands: Any, verb: Verb) -> None:
         "needs --out unless the task says people:",
     )
     parser.add_argument("--replace", action="store_true", help="replace a recorded run of a live model")
+    parser.add_argument(
+        _PERFORM,
+        action="store_true",
+        help="call external tools although a record stands, which otherwise answers for them",
+    )
     parser.add_argument(
         "--otlp", metavar="URL", help="send spans live to http://HOST:PORT or grpc://HOST:PORT"
     )
@@ -140,6 +147,8 @@ def run(options: argparse.Namespace) -> int:
         progress.redact = agent.redactor().for_model_output()
     if model is not None and not options.replace:
         check_replaceable(out, setting.run_id, "--replace")
+    if model is None and not options.perform_effects:
+        setting = _answered(agent, setting, out)
     expected = expected_of(task, live=model is not None, people=options.approve is not None)
     rejected = Path(near(home / ".tachograph" / "rejected" / f"{kind}-{name}"))
     with live_export(options.otlp, lambda line: print(f"tachograph: {line}", file=sys.stderr)) as extra:
@@ -160,6 +169,18 @@ def run(options: argparse.Namespace) -> int:
     if result.mode == "interrupted" and not good:
         return 128 + (result.signum or 2)
     return 0 if good else 1
+
+
+def _answered(agent: Any, setting: Any, out: Path) -> Any:
+    """Return the configuration of a scripted run, with external calls answered by the record in its place."""
+    from ...evidence.recording.external import answered_from
+
+    answered = answered_from(agent, setting, out, str(out))
+    if answered.answers is not None:
+        shown = escape_terminal(str(out), 400)
+        words = f"external tools are not called: the record in {shown} answers for them"
+        print(f"tachograph: {words}; {_PERFORM} calls them", file=sys.stderr)
+    return answered
 
 
 def _go_on(options: argparse.Namespace, out: Path, task: Any) -> int:

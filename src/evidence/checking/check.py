@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...fail.errors import Cancelled, InputError, OutputError
+from ...fail.errors import Cancelled, EffectNotRecorded, InputError, OutputError
 from ...light_dataclasses import replace
 from ...runtime.core.effects import Answer, AskHuman, Outcome
 from ...runtime.core.lines import Line
@@ -29,6 +29,7 @@ from ..files.manifest import MANIFEST, STATE
 from ..files.rebuild import run_files
 from ..files.tally import Tally
 from ..files.writer import derive
+from ..recording.external import PERFORM, answered_from
 from ..recording.index import INDEX, UNFINISHED, folders_in
 from ..recording.index import read as read_index
 from ..recording.recorded import (
@@ -93,13 +94,17 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
             committed = run_files(folder, name)
             agent, config = build(task)
             config = _as_recorded(config, committed[STATE], is_placed=place is not None)
+            config = answered_from(agent, config, folder, name)
             fresh, tally = derive(agent, config)
             if was_stopped(task, tally.modes):
                 raise KeyboardInterrupt
             compare_files(findings, committed, fresh, name)
             missed = differences(expected_of(task, live=False, people=config.approvals is not None), tally)
     except (InputError, OutputError) as error:
-        findings.judged = False
+        findings.unrecorded = isinstance(error, EffectNotRecorded)
+        findings.judged = findings.unrecorded
+        if findings.unrecorded:
+            findings.accept = shlex.join(["tachograph", "run", task.file, PERFORM])
         findings.lines.append(str(error))
         findings.moved = _moved_on_disk(folder, base)
         findings.lines += [

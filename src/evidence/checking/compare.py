@@ -36,6 +36,7 @@ class Findings:
         rerendered: Files that differ although the ledgers do not -> the first line that differs.
         tampered: The record was changed by hand.
         missed: Expectations of the task that the run misses now.
+        unrecorded: A call of an external tool moved, so that no recorded result answers it.
         judged: The run could be executed again, whatever the result.
         fresh: The four files that the run gives now.
         accept: The command that accepts them.
@@ -51,6 +52,7 @@ class Findings:
     rerendered: dict[str, int] = field(default_factory=dict)
     tampered: bool = False
     missed: list[str] = field(default_factory=list)
+    unrecorded: bool = False
     judged: bool = True
     fresh: Mapping[str, bytes] | None = field(default=None, repr=False)
     accept: str | None = None
@@ -68,6 +70,8 @@ class Findings:
     @property
     def kind(self) -> str:
         """The gravest class of drift; BROKEN if the record is broken and at most digests drifted."""
+        if self.unrecorded:
+            return "EFFECT"
         kind = self.drift.kind if self.drift is not None else None
         if self.broken and kind in (None, "DIGEST-ONLY"):
             return BROKEN

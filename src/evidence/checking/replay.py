@@ -193,22 +193,31 @@ class ReexecutingTools:
         self._cassette = cassette
         self._recorded = ReplayExecutor(cassette, clock)
         self._agent = agent
+        self._unwritten = False  # whether a recorded outcome stands for files that were not written here
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
         """Return the outcome of an effect."""
         if not isinstance(effect, Invoke) or self._must_be_replayed(effect):
-            return self._recorded.perform(effect, stamps)
+            outcome = self._recorded.perform(effect, stamps)
+            self._unwritten = self._unwritten or bool(outcome.writes)
+            return outcome
         recorded = self._cassette.take(effect)
         return _with_its_secrets(recorded, self._live.perform(effect, stamps))
 
     def _must_be_replayed(self, effect: Invoke) -> bool:
-        """Return whether an attempt used the network, or was cut off by a time limit or by a person."""
+        """Return whether an attempt cannot be made again here.
+
+        It was external, it used the network, it was cut off by a time limit or by a person, or it may meet a file
+        that such an attempt wrote.
+        """
         outcome = self._cassette.look(effect)
         if not isinstance(outcome, Outcome) or (
             outcome.fault is not None and outcome.fault.kind == "timeout"
         ):
             return True
         tool = self._agent.gate.tools[effect.call.name]
+        if tool.is_external or (self._unwritten and tool.effect != "pure"):
+            return True
         if tool.effect != "network":
             return False
         arguments = effect.call.arguments.value() if effect.call.arguments is not None else None

@@ -26,7 +26,7 @@ def needs_journal(tools: Iterable[Tool], mounts: Mapping[str, Mount]) -> str | N
         mounts: Its mounts by name; one without a source is a private folder of the run.
     """
     for tool in tools:
-        if tool.effect == "external":
+        if tool.is_external:
             return f"it offers the external tool {tool.name!r}"
     for name, mount in mounts.items():
         if mount.mode == "write" and mount.source is not None:
@@ -42,7 +42,11 @@ def durability_of(agent: Agent, config: RunConfig, asked: str | None) -> str:
     """
     policy = agent.policy
     offered = (
-        t for t in agent.gate.tools.values() if t.name in policy.allowed and t.name not in policy.denied
+        t
+        for t in agent.gate.tools.values()
+        if t.name in policy.allowed
+        and t.name not in policy.denied
+        and not (t.is_external and config.answers is not None)  # answered from a record, it does nothing
     )
     why = needs_journal(offered, agent.mounts)
     if asked is None:

@@ -67,6 +67,8 @@ def refusal(findings: Findings, folder: Path, root: Path) -> str | None:
         return "was changed by hand, which is not drift; restore it"
     if not findings.judged:
         return f"cannot be made again: {findings.lines[0]}"
+    if findings.unrecorded:
+        return f"would perform external calls; {findings.lines[0]}"
     if findings.missed:
         return f"misses what its task expects ({findings.missed[0]}); fix the task first"
     if findings.fresh is None:

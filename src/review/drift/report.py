@@ -31,6 +31,7 @@ _NOT_ACCEPTED: Final = {
     "hand": ("was changed by hand and is to be restored", "were changed by hand and are to be restored"),
     "again": ("cannot be made again", "cannot be made again"),
     "task": ("needs its task fixed first", "need their task fixed first"),
+    "effect": ("needs its effects performed again", "need their effects performed again"),
     "model": ("needs its model again", "need their model again"),
 }
 
@@ -273,6 +274,8 @@ def _not_accepted(findings: Findings) -> str | None:
         return "hand"
     if not findings.judged:
         return "again"
+    if findings.unrecorded:
+        return "effect"
     return "task" if findings.missed else "model"
 
 

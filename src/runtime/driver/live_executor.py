@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...fail.errors import Cancelled, InputError, InvalidModelOutput
+from ...fail.errors import Cancelled, EffectNotRecorded, InputError, InvalidModelOutput
 from ...light_dataclasses import replace
 from ..core.clock import Clock
 from ..core.effects import (
@@ -20,7 +20,7 @@ from ..core.effects import (
     Reply,
     Wait,
 )
-from ..core.redaction import Redactor
+from ..core.redaction import Redactor, placeholder_counts
 from ..formats import canonical_json
 from ..formats.canonical_json import NotJson
 from ..loop.retry import fault_from_error
@@ -30,7 +30,7 @@ from ..tools.contract import Tool
 from ..workspace.tool_io import IO
 from ..workspace.workspace import Workspace
 from .interrupts import ForceQuit, Interrupts
-from .ports import Approve, Inject, Stamps
+from .ports import Answers, Approve, Inject, Stamps
 
 # what foreign code raised, with its text and traceback: for the one who develops it, never for a record
 
@@ -47,7 +47,10 @@ def _straight(_effect: Effect, _io: IO | None, real: Callable[[], Any]) -> Any:
 
 
 class LiveExecutor:
-    """The real thing: a model callable, tools over a workspace, a clock, a person."""
+    """The real thing: a model callable, tools over a workspace, a clock, a person.
+
+    With `answers`, external tools are not called: a record answers for them.
+    """
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class LiveExecutor:
         approve: Approve | None = None,
         inject: Inject | None = None,
         interrupts: Interrupts | None = None,
+        answers: Answers | None = None,
     ) -> None:
         self._interrupts = interrupts or Interrupts()
         self._model = model
@@ -69,6 +73,8 @@ class LiveExecutor:
         self._redact = redact
         self._approve = approve
         self._call = inject or _straight
+        self._answers = answers
+        self._unwritten = False  # whether a recorded answer stands for files that were not written here
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
         """Perform an effect; see `Executor`."""
@@ -122,8 +128,11 @@ class LiveExecutor:
         io = self._workspace.io(late, effect.key, tool.uses)
         fault = result = invalid = None
         try:
-            returned = self._call(effect, io, lambda: self._run(tool, arguments, io))
-        except (KeyboardInterrupt, Cancelled, ForceQuit):
+            if self._is_answered(effect, tool):
+                returned = self._call(effect, io, lambda: self._answer(effect, checks, stamps))
+            else:
+                returned = self._call(effect, io, lambda: self._run(tool, arguments, io))
+        except (KeyboardInterrupt, Cancelled, ForceQuit, EffectNotRecorded):
             raise
         except NotJson as error:  # of a worker, which reads the result
             invalid = error.reason
@@ -131,6 +140,8 @@ class LiveExecutor:
             _log("tool %s raised", tool.name, error=error)
             fault = self._fault(error, tool.transient)
         else:
+            if isinstance(returned, Outcome):
+                return returned
             result, invalid = self._read_result(returned)
         finally:
             self._clock.spend("attempt")
@@ -149,6 +160,34 @@ class LiveExecutor:
             reads=tuple((self._redact(path), digest) for path, digest in io.reads),
             writes=tuple((self._redact(path), digest) for path, digest in io.writes),
         )
+
+    def _is_answered(self, effect: Invoke, tool: Tool) -> bool:
+        """Return whether an attempt is answered from the record.
+
+        An external one always is. So is one that may meet a file that such a call wrote when the record was made.
+        """
+        if self._answers is None:
+            return False
+        return tool.is_external or (self._unwritten and tool.effect != "pure" and self._answers.holds(effect))
+
+    def _answer(self, effect: Invoke, checks: list[dict[str, Any]], stamps: Stamps) -> Outcome:
+        """Return the recorded outcome of an attempt; the facts that it met are decided again, and stamped."""
+        assert self._answers is not None
+        outcome = self._answers.take(effect)
+        was_denied = outcome == Outcome(checks=outcome.checks, reads=outcome.reads, writes=outcome.writes)
+        for check in outcome.checks:
+            begun = self._clock.stamp()
+            self._clock.spend("decision")
+            stamps[f"{effect.position}.c{len(checks)}"] = [begun, self._clock.stamp()]
+            checks.append(check)
+            if self._gate.decide_late(check).decision != ALLOW:
+                return Outcome(checks=tuple(checks), reads=outcome.reads, writes=outcome.writes)
+        if was_denied:
+            raise self._answers.refuse(effect)
+        self._unwritten = self._unwritten or bool(outcome.writes)
+        if outcome.result is not None:
+            self._redact.restore_counters(placeholder_counts(outcome.result.text))
+        return outcome
 
     def _decide_late(self, check: dict[str, Any]) -> tuple[Decision, dict[str, Any]]:
         """Decide a fact, and the fact as the record may show it: without secrets, decided the same.

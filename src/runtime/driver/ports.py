@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from ...fail.errors import Cancelled
+from ...fail.errors import Cancelled, EffectNotRecorded
 from ...light_dataclasses import dataclass
 from ..core.effects import (
     Answer,
     AskHuman,
     Effect,
     Event,
+    Invoke,
     Outcome,
 )
 from ..core.lines import RunLine
@@ -28,6 +29,19 @@ class Executor(Protocol):
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
         """Perform `effect` and return its outcome. Raises Cancelled if the run is to stop."""
+
+
+class Answers(Protocol):
+    """Answers attempts to execute tools from a record, in place of performing them."""
+
+    def holds(self, effect: Invoke) -> bool:
+        """Return whether the record has the outcome of this very attempt."""
+
+    def take(self, effect: Invoke) -> Outcome:
+        """Return the recorded outcome. Raises EffectNotRecorded where there is none."""
+
+    def refuse(self, effect: Invoke) -> EffectNotRecorded:
+        """Return the error for an outcome that says nothing under the present policy."""
 
 
 OnEvent = Callable[[Effect | Event, Outcome | None], None]

@@ -5,5 +5,6 @@
 - `ledger_v1`: lines of the earlier schema in the present shape
 - `journal`: write-ahead journal of a run under way
 - `durable_run`: a run with a journal, and its resumption
+- `recorded_effects`: answers to external calls from a record
 - `cassette`: outcomes read back from a record and given again by position
 """

@@ -1,0 +1,61 @@
+"""External calls are performed when a run is made, and answered from its record whenever it is made again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from ...light_dataclasses import replace
+from pathlib import Path
+
+from ...fail.errors import InputError
+from ...runtime.agent import Agent
+from ...runtime.journal import ledger
+from ...runtime.journal.recorded_effects import RecordedEffects
+from ...runtime.run_config import RunConfig
+from ..files.manifest import STATE
+
+PERFORM = "--perform-effects"
+
+
+def answered_from(agent: Agent, config: RunConfig, folder: Path, name: str) -> RunConfig:
+    """Return `config` with external calls answered from the record in `folder`.
+
+    It is returned unchanged for an agent without external tools, and where no record stands.
+
+    Args:
+        agent: The agent that makes the run.
+        config: The run's configuration.
+        folder: The folder of the record.
+        name: What messages call that folder.
+
+    Raises:
+        RecordError: There is a record that cannot be read, so that nobody knows which effects took place.
+    """
+    if not any(tool.is_external for tool in agent.gate.tools.values()) or not _stands(folder):
+        return config
+    place, task = f"{name}/{STATE}", config.task
+    again = "make the run again in code"
+    if task is not None:
+        again = f"perform the effects again: `tachograph run {shlex.quote(task['path'])} {PERFORM}`"
+    try:
+        data = (folder / STATE).read_bytes()
+        lines = list(ledger.read(data, place))
+    except OSError as error:
+        raise InputError(
+            f"cannot be read ({type(error).__name__}), so the results of external calls are not known",
+            file=place,
+            remedy=f"restore it, or {again}",
+        ) from None
+    try:
+        answers = RecordedEffects(lines[0]["run_id"], lines[1:-1], place, again)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ledger.unknown_shape(place, error) from error
+    return replace(config, answers=answers)
+
+
+def _stands(folder: Path) -> bool:
+    """Return whether a folder holds a record, whole or not."""
+    try:
+        return bool(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
