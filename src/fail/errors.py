@@ -6,7 +6,8 @@
     │   ├── TaskError             a task file, its script, mounts or hosts
     │   ├── ToolError             a tool module that breaks the contract
     │   ├── CorpusError           a folder that a mount or a host points to
-    │   └── RecordError           a recorded run that cannot be read
+    │   ├── RecordError           a recorded run that cannot be read
+    │   └── EffectNotRecorded     an external call that no record answers: exit 1
     ├── ModelError                raised by a model callable to say what kind of failure it met
     │   ├── TransientModelError   worth asking again (429, 5xx, overload, lost connection)
     │   └── InvalidModelOutput    the reply has no usable shape

@@ -63,10 +63,10 @@ def test_a_run_that_can_be_made_again_is_not_kept(tmp_path: Path) -> None:
 
 def test_an_external_tool_and_a_real_folder_need_a_journal() -> None:
     class External:
-        name, effect = "send", "external"
+        name, is_external = "send", True
 
     class Plain:
-        name, effect = "look", "read"
+        name, is_external = "look", False
 
     own, real = Mount(None, None, "write"), Mount(Path("box"), "box", "write")
     read: Any = replace(real, mode="read")
