@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from ...light_dataclasses import replace
 from pathlib import Path
 
 from ...fail.errors import InputError
+from ...light_dataclasses import replace
 from ...runtime.agent import Agent
 from ...runtime.journal import ledger
 from ...runtime.journal.recorded_effects import RecordedEffects
