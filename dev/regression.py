@@ -26,7 +26,7 @@ from tachograph.runtime.formats.escape import escape_terminal
 
 INPUTS: Final = ("policy", "tools", "data", "tasks", "runs")
 # a change of these is a change of behaviour
-GRAVE: Final = ("BROKEN", *CLASSES[:4])
+GRAVE: Final = ("BROKEN", *CLASSES[: CLASSES.index("ENDING") + 1])
 
 
 def checkout(repository: Path, commit: str, place: Path) -> None:

@@ -176,13 +176,13 @@ INPUTS = {
         "tools/read.py",
         "Read a text file",
         "Read a Text file",
-        "input differs at step 1: the tools that the model is offered differ",
+        "what the model is asked with moved: tools: description of `read`",
     ),
     "a tool's schema": (
         "tools/read.py",
         '"maxLength": 512',
         '"maxLength": 513',
-        "input differs at step 1: the tools that the model is offered differ",
+        "what the model is asked with moved: tools: input schema of `read`",
     ),
     "the question": (
         "tasks/canonical/v1.yaml",

@@ -2,6 +2,7 @@
 
 - `check`: make runs again and compare byte for byte
 - `compare`: compare two makings of a run
+- `asked`: name the parts of model requests that moved
 - `drift`: classify the first difference of two ledgers
 - `cause`: find what made runs drift
 - `verify`: check a record in itself, without running anything

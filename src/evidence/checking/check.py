@@ -154,7 +154,7 @@ def _conclude(findings: Findings, committed: Mapping[str, bytes], base: Path) ->
         )
     if findings.tampered or findings.missed:
         findings.accept = None
-    elif findings.fresh is not None:
+    elif findings.fresh is not None and not findings.asked_otherwise:
         findings.accept = f'tachograph accept {shlex.quote(findings.run)} --reason "..."'
 
 

@@ -18,6 +18,7 @@ from ..files.manifest import MANIFEST, REPORT, STATE, TRACE
 from ..files.rebuild import rebuild
 from .drift import Drift, compare
 
+_PARTS = 5  # parts of a request that are named in a line
 BROKEN = "BROKEN"  # the class of a record that cannot be compared, or that does not hold in itself
 
 
@@ -66,6 +67,11 @@ class Findings:
     def broken(self) -> bool:
         """Whether more is wrong than drift."""
         return self.tampered or bool(self.missed) or not self.judged
+
+    @property
+    def asked_otherwise(self) -> bool:
+        """Whether a live model would be asked with something else, so that its recorded replies stand for nothing."""
+        return self.drift is not None and self.drift.counts["ASKED"] > 0
 
     @property
     def kind(self) -> str:
@@ -206,6 +212,10 @@ def note_drift(findings: Findings, before: list[Line], after: list[Line]) -> Non
     """Add to `findings` the first and the gravest difference of two ledgers."""
     findings.drift = compare(before, after)
     findings.lines += findings.drift.summary_lines(STATE)
+    if findings.drift.parts:
+        moved = "; ".join(escape_terminal(part, 120) for part in findings.drift.parts[:_PARTS])
+        more = f" and {len(findings.drift.parts) - _PARTS} more" if len(findings.drift.parts) > _PARTS else ""
+        findings.lines.append(f"what the model is asked with moved: {moved}{more}")
     for run in (before[:1], after[:1]):
         findings.roles.update(_roles(run[0]) if run else {})
 

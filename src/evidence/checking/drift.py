@@ -1,8 +1,8 @@
 """Classify the differences of two ledgers of one run by their consequence.
 
-Classes, gravest first: VERDICT (a decision), EFFECT (a call, a result, something written), ANSWER, ENDING,
-BUDGET (tokens, totals, limits), RETRY (attempts, waits), SHAPE (steps, times, settings), TEXT (text without
-consequence), DIGEST-ONLY (only digests of inputs changed).
+Classes, gravest first: VERDICT (a decision), EFFECT (a call, a result, something written), ANSWER, ASKED (what a
+live model was asked with), ENDING, BUDGET (tokens, totals, limits), RETRY (attempts, waits), SHAPE (steps, times,
+settings), TEXT (text without consequence), DIGEST-ONLY (only digests of inputs changed).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ...light_dataclasses import dataclass, field
 from ...runtime.core.lines import Line
 from ...runtime.formats.escape import escape_terminal, truncate
 from ..files.json_diff import ABSENT, CLASSES, differences
+from .asked import asked_pattern, moved_parts
 
 # the first pattern that matches a pointer (prefixed by its line's type) gives the class
 _TABLE: Final = tuple(
@@ -112,12 +113,14 @@ class Drift:
         counts: Number of differences by class.
         gravest: The first difference of the gravest class.
         behind: Number of differences after the first, by class; most of them follow from it.
+        parts: The parts of the model's requests that moved, in words.
     """
 
     first: Divergence | None
     counts: Counter[str] = field(default_factory=Counter)
     gravest: Divergence | None = None
     behind: Counter[str] = field(default_factory=Counter)
+    parts: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str | None:
@@ -194,10 +197,11 @@ def compare(before: list[Line], after: list[Line]) -> Drift:
         elif divergence.kind != "DIGEST-ONLY":
             first = divergence
     gravest = next((heads[name] for name in CLASSES if name in heads), None)
-    return Drift(first or gravest, counts, gravest, behind)
+    return Drift(first or gravest, counts, gravest, behind, moved_parts(before, after))
 
 
 def _divergences(before: list[Line], after: list[Line]) -> Iterator[Divergence]:
+    asked = asked_pattern(before)
     for number, a, b in _pairs(before, after):
         line = a if isinstance(a, dict) else b if isinstance(b, dict) else {}
         step = line.get("step_index") if line.get("type") == "step" else None
@@ -207,7 +211,8 @@ def _divergences(before: list[Line], after: list[Line]) -> Iterator[Divergence]:
             )
             continue
         for pointer, left, right in differences(a, b):
-            kind = class_of(str(a["type"]), pointer)
+            place = str(a["type"]) + pointer
+            kind = "ASKED" if asked is not None and asked.match(place) else class_of(str(a["type"]), pointer)
             yield Divergence(number, step, pointer, left, right, kind, (_line(a), _line(b)))
 
 

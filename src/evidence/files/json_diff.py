@@ -65,4 +65,15 @@ def _weight(key: str) -> tuple[int, str]:
     return (_ORDER.index(key) if key in _ORDER else -1), key
 
 
-CLASSES: Final = ("VERDICT", "EFFECT", "ANSWER", "ENDING", "BUDGET", "RETRY", "SHAPE", "TEXT", "DIGEST-ONLY")
+CLASSES: Final = (
+    "VERDICT",
+    "EFFECT",
+    "ANSWER",
+    "ASKED",
+    "ENDING",
+    "BUDGET",
+    "RETRY",
+    "SHAPE",
+    "TEXT",
+    "DIGEST-ONLY",
+)

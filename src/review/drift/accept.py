@@ -71,6 +71,10 @@ def refusal(findings: Findings, folder: Path, root: Path) -> str | None:
         return f"would perform external calls; {findings.lines[0]}"
     if findings.missed:
         return f"misses what its task expects ({findings.missed[0]}); fix the task first"
+    if findings.asked_otherwise:
+        drift = findings.drift
+        moved = drift.parts[0] if drift is not None and drift.parts else "its tools or policy"
+        return f"its model would be asked with something else ({moved}); record it with `{findings.accept}`"
     if findings.fresh is None:
         return (
             f"needs its model again; record it with `{findings.accept}`"

@@ -12,7 +12,7 @@ from .report import DifferenceContext, DriftedRun, DriftReport
 
 Paint = Callable[[str, str], str]
 _CONTEXT: Final = 160
-_NOTES: Final = 12
+_NOTES: Final = 13
 _SHORT: Final = 80  # what the line on a difference shows of a value as it is
 _RUNS: Final = 200  # names in a line
 

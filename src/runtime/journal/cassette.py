@@ -82,19 +82,23 @@ class Cassette:
     """The outcomes of a run by (step, position), each to be taken once and in order.
 
     `counterfactual` says that the run goes under another policy: of a model's input messages and instructions are
-    compared, not the tools that are offered, the options and how much the model may say; and what a person said under
-    the recorded policy is taken for an answer.
+    compared, not the tools that are offered, the options and how much the model may say; and what a person said
+    under the recorded policy is taken for an answer. Without `parts` tools, options and instructions are not
+    compared: whoever asks then compares the ledgers instead.
     """
 
-    def __init__(self, steps: Mapping[int, CassetteStep], *, counterfactual: bool = False) -> None:
+    def __init__(
+        self, steps: Mapping[int, CassetteStep], *, counterfactual: bool = False, parts: bool = True
+    ) -> None:
         self._steps = dict(steps)
         self._counterfactual = counterfactual
-        self._compared = _ASKED if counterfactual else (*_ASKED, "tools", "options", "max_output_tokens")
+        rest = () if counterfactual else ("max_output_tokens",)
+        self._compared = (*_MESSAGES, *(_PARTS[: 1 if counterfactual else None] if parts else ()), *rest)
         self._now = CassetteStep()
         self._index = 0
 
     @classmethod
-    def of(cls, lines: Iterable[Line], *, counterfactual: bool = False) -> Cassette:
+    def of(cls, lines: Iterable[Line], *, counterfactual: bool = False, parts: bool = True) -> Cassette:
         """Return the cassette of a ledger's step lines."""
         return cls(
             {
@@ -104,6 +108,7 @@ class Cassette:
                 for line in lines
             },
             counterfactual=counterfactual,
+            parts=parts,
         )
 
     def look(self, effect: Effect) -> Outcome | Cancelled | None:
@@ -160,15 +165,15 @@ class Cassette:
             return
         now: Line = effect.to_dict()
         for key in self._compared:
-            if key in _NOT_IN_V1 and "tools" not in then:
+            if key in _PARTS and "tools" not in then:
                 continue  # such a record does not say with which tools and options the model was asked
             if then.get(key) != now.get(key):
                 raise ReplayError(effect.step, f"input differs at step {effect.step}: {_DIFFERS[key]}", key)
 
 
-# the keys of a step's `llm_input` that another policy must leave as they are
-_ASKED: Final = ("messages", "digest", "instructions")
-_NOT_IN_V1: Final = ("instructions", "tools", "options")
+# keys of a step's `llm_input`; another policy leaves the messages and the first of the parts as they are
+_MESSAGES: Final = ("messages", "digest")
+_PARTS: Final = ("instructions", "tools", "options")
 _DIFFERS: Final = {
     "messages": "the number of messages differs",
     "digest": "the messages differ",

@@ -108,7 +108,7 @@ def test_one_is_no_plural() -> None:
     ):
         now = [{**line, "stopped": "b" if i <= number else "a"} for i, line in enumerate(then)]
         assert compare(then, now).summary_lines("x")[0].endswith(f"; {said}")
-    many = Findings("runs/a/b", ["x"] * 13)
+    many = Findings("runs/a/b", ["x"] * 14)
     assert "  and 1 line more, which --json has" in list(lines(drift_report([many], Path(".")), plain))
 
 
