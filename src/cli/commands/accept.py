@@ -81,7 +81,7 @@ def _sorted(
             changes.append(change(item, folder, root, reason, seconds))
         elif options.runs or not item.ok:
             left[item.run] = why
-    return changes, left, {item.run for item, _ in findings if item.unrecorded}
+    return changes, left, {item.run for item, _ in results if item.unrecorded}
 
 
 def _do(options: argparse.Namespace, root: Path, changes: list[Any], left: dict[str, str]) -> int:
