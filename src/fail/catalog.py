@@ -36,6 +36,7 @@ class Ending(StrEnum):
     FAILURE = "failure_mode_terminal"
     LOOP_BUDGET = "loop_budget"
     APPROVAL_REFUSED = "approval_refused"
+    REFUSED = "refused"
     CANCELLED = "cancelled"
 
 
@@ -45,6 +46,7 @@ ENDINGS: Final[dict[str, str]] = {
     Ending.FAILURE: "a failure that the run cannot go on from",
     Ending.LOOP_BUDGET: "a budget of the policy was used up",
     Ending.APPROVAL_REFUSED: "a person refused a call, or did not answer in time",
+    Ending.REFUSED: "the model, or a filter of its service, refused to answer",
     Ending.CANCELLED: "the run was told to stop",
 }
 
@@ -60,6 +62,7 @@ class FailureMode(StrEnum):
     CATALOGUED_UNHANDLED = "catalogued_unhandled"
     LLM_FAILURE = "llm_failure"
     LLM_INVALID_OUTPUT = "llm_invalid_output"
+    LLM_REFUSAL = "llm_refusal"
     TOOL_OUTPUT_INVALID = "tool_output_invalid"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
@@ -73,7 +76,8 @@ MODES: Final[dict[str, str]] = {
     FailureMode.TIMEOUT: "a time-out that may not be repeated, or the run's own deadline",
     FailureMode.CATALOGUED_UNHANDLED: "a tool raised an exception that nobody foresaw",
     FailureMode.LLM_FAILURE: "the model could not be asked",
-    FailureMode.LLM_INVALID_OUTPUT: "the model's reply has no usable shape",
+    FailureMode.LLM_INVALID_OUTPUT: "the model's reply has no usable shape, or is empty",
+    FailureMode.LLM_REFUSAL: "the model, or a filter of its service, refused to answer",
     FailureMode.TOOL_OUTPUT_INVALID: "a tool's result does not fit its output schema",
     FailureMode.CANCELLED: "the run was cancelled by code",
     FailureMode.INTERRUPTED: "the run was cancelled by a signal",
@@ -106,6 +110,11 @@ class StopReason(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Answered:
     """The model gave its final answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The model, or a filter of its service, refused to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +158,7 @@ class Stopped:
     reason: StopReason
 
 
-Happening = Answered | Succeeded | ResultLost | Denied | ApprovalRefused | GaveUp | Stopped
+Happening = Answered | Refused | Succeeded | ResultLost | Denied | ApprovalRefused | GaveUp | Stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +174,7 @@ CONTINUE: Final = Classification(None, None)
 # what happened: (mode, ending under on_deny=terminate, ending under on_deny=inform)
 _TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | None]]] = {
     Answered(): (None, Ending.FINAL_ANSWER, Ending.FINAL_ANSWER),
+    Refused(): (FailureMode.LLM_REFUSAL, Ending.REFUSED, Ending.REFUSED),
     Succeeded(): (None, None, None),
     Succeeded(recovered=True): (FailureMode.TOOL_CALL_FAILURE, None, None),
     ResultLost(): (None, None, None),

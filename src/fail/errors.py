@@ -87,7 +87,18 @@ class EffectNotRecorded(InputError):
 
 
 class ModelError(TachographError):
-    """A model callable failed for good."""
+    """A model callable failed for good.
+
+    `status` is the HTTP status that the service answered with, `service_text` its own message; each may be None. A
+    record keeps both, the text after redaction.
+    """
+
+    def __init__(
+        self, message: str = "", *, status: int | None = None, service_text: str | None = None
+    ) -> None:
+        self.status = status
+        self.service_text = service_text
+        super().__init__(message)
 
 
 class TransientModelError(ModelError):
@@ -96,9 +107,16 @@ class TransientModelError(ModelError):
     `retry_after_ms` is what the provider asked for, or None.
     """
 
-    def __init__(self, message: str = "", *, retry_after_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        retry_after_ms: int | None = None,
+        status: int | None = None,
+        service_text: str | None = None,
+    ) -> None:
         self.retry_after_ms = retry_after_ms
-        super().__init__(message)
+        super().__init__(message, status=status, service_text=service_text)
 
 
 class InvalidModelOutput(ModelError):

@@ -20,6 +20,7 @@ from tachograph.fail.catalog import (
     FailureMode,
     GaveUp,
     Happening,
+    Refused,
     ResultLost,
     Rule,
     Stopped,
@@ -34,6 +35,7 @@ DENIAL, FAILURE = Ending.POLICY_DENIAL, Ending.FAILURE
 # what happened: (mode, ending under terminate, ending under inform); None: the run goes on
 EXPECTED: dict[Happening, tuple[str | None, str | None, str | None]] = {
     Answered(): (None, "final_answer", "final_answer"),
+    Refused(): ("llm_refusal", "refused", "refused"),
     Succeeded(): (None, None, None),
     ResultLost(): (None, None, None),
     Succeeded(recovered=True): ("tool_call_failure", None, None),

@@ -135,7 +135,7 @@ def test_usage_counts_cached_tokens_as_input(provider: str) -> None:
 
 FINISHES = {
     "openai": openai.FINISH | {"function_call": "other", "eos": "other"},
-    "anthropic": anthropic.FINISH | {"pause_turn": "other", "compaction": "other"},
+    "anthropic": anthropic.FINISH | {"compaction": "other"},
 }
 
 

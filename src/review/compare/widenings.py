@@ -281,11 +281,17 @@ class Widenings:
         raised = [name for name in raised if name not in _STEP_LIMITS]
         # each repeat was a call, and its result was an object: two bytes
         repeatable = repeats > fewer < mine["max_tool_calls"] and mine["max_result_bytes"] > 2 * fewer
-        if not raised and not repeatable:
+        overdraws = self.stricter.policy.denies_overdraft and not self.looser.policy.denies_overdraft
+        if not raised and not repeatable and not overdraws:
             return
-        shown = self._any_tool("loop_budget" if raised else "cycle_detection")
+        shown = self._any_tool("loop_budget" if raised or overdraws else "cycle_detection")
         if shown is None:
             return
+        if overdraws:
+            event = Event(shown.name, shown.arguments, used={"tokens": others["max_tokens"] + 1})
+            now, before = ("allow", "deny") if self.widening else ("deny", "allow")
+            what = f"overdraft is {now}, was {before}"
+            yield self._widening("loop_budget", what, "/loop_budget/overdraft", event)
         for name in raised:
             limit = others[name]
             if name == "max_tool_calls":

@@ -7,7 +7,7 @@ of the result. Its decision is the strictest of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from ...fail.catalog import Rule
@@ -63,7 +63,8 @@ def decide_event(gate: Gate, event: Event, call: Call | None = None) -> Decision
     """Return the strictest decision of a gate about an event; if all allow, the last one."""
     iterations, tokens, calls, size = (event.used.get(name, 0) for name in _COUNTS)
     counters = Counters(iterations, tokens, calls, size)
-    step = gate.decide_step(counters)
+    # the tokens of a call's event include those of the reply that proposes it, which a step does not know yet
+    step = gate.decide_step(counters if event.tool is None else replace(counters, tokens=0))
     if step is not None:
         return step
     if event.tool is None:

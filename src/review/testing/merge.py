@@ -80,6 +80,7 @@ def _content(policy: Policy) -> tuple[Any, ...]:
         policy.strict_arguments,
         policy.limits,
         policy.wrap_up,
+        policy.denies_overdraft,
         policy.max_repeats,
         schedule if schedule.max_retries else None,
         policy.on_deny,

@@ -225,6 +225,11 @@ class _Changes:
             current = bool(self._at("loop_budget", "wrap_up"))
             description = f"wrap_up {str(not current).lower()} instead of {str(current).lower()}"
             yield self._put(("loop_budget", "wrap_up"), not current, description, self._probes.of_wrap_up())
+        if self._may("loop_budget", "overdraft"):
+            before = self._at("loop_budget", "overdraft") or "allow"
+            other = "allow" if before == "deny" else "deny"
+            description = f"overdraft {other} instead of {before}"
+            yield self._put(("loop_budget", "overdraft"), other, description, self._probes.of_overdraft())
 
     def repeats(self) -> Iterator[Change]:
         keys = ("cycle_detection", "max_repeats")

@@ -104,6 +104,11 @@ class Probes:
             return [{"result_bytes": size} for size in (limit, limit + 1)]
         return [{**call, "used": {"tool_calls": number}} for call in self._some_calls() for number in places]
 
+    def of_overdraft(self) -> list[Question]:
+        """Return calls of a reply that has overdrawn the tokens."""
+        used = {"tokens": self._policy.limits["max_tokens"] + 1}
+        return [{**call, "used": used} for call in self._some_calls()]
+
     def of_wrap_up(self) -> list[Question]:
         """Return questions about the last step within the limits."""
         last = max(self._policy.limits["max_iterations"] - 1, 0)
@@ -153,7 +158,7 @@ class Probes:
         elif name == "loop_budget":
             for limit, value in policy.limits.items():
                 questions += self.of_limit(limit, value)
-            questions += self.of_wrap_up()
+            questions += [*self.of_wrap_up(), *self.of_overdraft()]
         elif name == "cycle_detection":
             questions = self.of_repeats(policy.max_repeats)
         elif name == "retry":

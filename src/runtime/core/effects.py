@@ -82,7 +82,8 @@ class Fault:
     """An exception as the loop sees it: its class, and what our classification of it rests on.
 
     `nothing_happened` is true where the failure proves that the effect did not take place. `undeclared` is the
-    method of `io` that the tool called although its effect kind does not cover it.
+    method of `io` that the tool called although its effect kind does not cover it. `status` and `text` are what a
+    model's service answered: its HTTP status and its message, after redaction.
     """
 
     exception: str
@@ -90,6 +91,8 @@ class Fault:
     nothing_happened: bool = False
     retry_after_ms: int | None = None
     undeclared: str | None = None
+    status: int | None = None
+    text: str | None = None
 
     def to_dict(self) -> FaultEntry:
         """Return this as a ledger entry."""
@@ -100,6 +103,10 @@ class Fault:
             out["retry_after_ms"] = self.retry_after_ms
         if self.undeclared is not None:
             out["undeclared"] = self.undeclared
+        if self.status is not None:
+            out["status"] = self.status
+        if self.text is not None:
+            out["text"] = self.text
         return out
 
 

@@ -168,6 +168,8 @@ class FaultEntry(TypedDict):
     nothing_happened: NotRequired[bool]
     retry_after_ms: NotRequired[int]
     undeclared: NotRequired[str]
+    status: NotRequired[int]
+    text: NotRequired[str]
 
 
 class AttemptEntry(TypedDict):
@@ -207,6 +209,8 @@ class ErrorEntry(TypedDict, total=False):
     nothing_happened: bool
     retry_after_ms: int
     undeclared: str
+    status: int
+    text: str
     problem: str | None
     pointer: str
     keyword: str

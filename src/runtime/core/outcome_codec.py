@@ -89,6 +89,8 @@ def fault_from_dict(data: Mapping[str, Any]) -> Fault:
         data.get("nothing_happened", False),
         data.get("retry_after_ms"),
         data.get("undeclared"),
+        data.get("status"),
+        data.get("text"),
     )
 
 

@@ -23,7 +23,7 @@ from ..core.effects import (
 from ..core.redaction import Redactor, placeholder_counts
 from ..formats import canonical_json
 from ..formats.canonical_json import NotJson
-from ..loop.retry import fault_from_error
+from ..loop.retry import MAX_SERVICE_TEXT, fault_from_error
 from ..models.types import Model, read_reply
 from ..policy.gate import ALLOW, Decision, Gate
 from ..tools.contract import Tool
@@ -208,7 +208,9 @@ class LiveExecutor:
 
     def _fault(self, error: BaseException, transient: Sequence[type[BaseException]]) -> Fault:
         fault = fault_from_error(error, transient)
-        return replace(fault, exception=self._redact(fault.exception))
+        # cut after redaction, so that no part of a secret is left that is not recognised as one
+        text = None if fault.text is None else self._redact(fault.text)[:MAX_SERVICE_TEXT]
+        return replace(fault, exception=self._redact(fault.exception), text=text)
 
     def _run(self, tool: Tool, arguments: dict[str, Any], io: IO) -> Any:
         if tool.timeout_s is None and not tool.isolate:

@@ -32,6 +32,7 @@ from ...fail.catalog import (
     FailureMode,
     GaveUp,
     Happening,
+    Refused,
     Stopped,
     Succeeded,
 )
@@ -139,17 +140,26 @@ def _judge_reply(outcome: Outcome) -> Happening | Fault:
 
 
 def _take_answer(step: StepBuilder, reply: Reply) -> Happening:
-    """Return what a usable reply amounts to: Answered, or Succeeded for calls or a piece of an answer."""
+    """Return what a usable reply amounts to: Answered, Refused, or Succeeded for calls or a piece of an answer."""
     state = step.state
+    if reply.finish_reason == "refusal":
+        return Refused()
     if reply.final_answer is None:
-        state.partial_answers = []
+        state.partial_answers, state.cut_offs = [], 0
         return Succeeded()
+    state.is_paused = reply.finish_reason == "pause"
     cut_off = reply.finish_reason == "length"
-    if cut_off and len(state.partial_answers) == MAX_CONTINUATIONS:
+    state.cut_offs += cut_off
+    if state.cut_offs > MAX_CONTINUATIONS:
         step.add_error("m", problem="an answer that was cut off again and again")
         return GaveUp(FailureMode.LLM_INVALID_OUTPUT)
     state.partial_answers.append(reply.final_answer)
-    return Succeeded() if cut_off else Answered()
+    if cut_off or state.is_paused:
+        return Succeeded()
+    if not "".join(state.partial_answers).strip():
+        step.add_error("m", problem="an empty answer")
+        return GaveUp(FailureMode.LLM_INVALID_OUTPUT)
+    return Answered()
 
 
 def _count_reply(step: StepBuilder, reply: Reply) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
-from ...fail.errors import TransientModelError
+from ...fail.errors import ModelError, TransientModelError
 from ...light_dataclasses import dataclass
 from ..core.effects import Fault, FaultKind
 from ..formats.canonical_json import MAX_SAFE_INTEGER
+
+# of a service's message in a record, in characters
+MAX_SERVICE_TEXT: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,26 @@ class Schedule:
 
 
 def fault_from_error(error: BaseException, transient: Sequence[type[BaseException]] = ()) -> Fault:
-    """Return an exception as a Fault: its class name and whether it may be repeated. Its text is dropped."""
+    """Return an exception as a Fault: its class name and whether it may be repeated. Its own text is dropped.
+
+    What a model's service answered is kept: its status, and its message, which is yet to be redacted.
+    """
+    fault = _classified(error, transient)
+    if not isinstance(error, ModelError):
+        return fault
+    status = error.status if type(error.status) is int and 100 <= error.status <= 999 else None
+    return replace(fault, status=status, text=_line(error.service_text))
+
+
+def _line(said: object) -> str | None:
+    """Return a service's message as one line that a record can hold, None if there is none."""
+    if not isinstance(said, str):
+        return None
+    words = " ".join(str.__str__(said)[: 4 * MAX_SERVICE_TEXT].split())
+    return words.encode("utf-8", "replace").decode("utf-8") or None
+
+
+def _classified(error: BaseException, transient: Sequence[type[BaseException]]) -> Fault:
     name = type(error).__name__
     retry_after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
     if isinstance(error, TimeoutError):

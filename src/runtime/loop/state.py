@@ -39,8 +39,9 @@ class RunState:
 
     `counters` is what has been used of the budgets, `history` what the model reads. Of what the ledger holds
     already, `known_inputs` names the files (path, SHA-256) and `known_tools` the tool sets (digest).
-    `partial_answers` are the pieces of an answer that was cut off. `refused` holds, by the key of a call, the
-    decision that refused it.
+    `partial_answers` are the pieces of an answer that was cut off or paused, `cut_offs` counts those that were cut
+    off, and `is_paused` says that the last of them was paused. `refused` holds, by the key of a call, the decision
+    that refused it.
     """
 
     def __init__(self, run: RunSpec) -> None:
@@ -52,6 +53,8 @@ class RunState:
         self.known_inputs: set[tuple[str, str]] = set()
         self.known_tools = {tools_digest(run.specs)}
         self.partial_answers: list[str] = []
+        self.cut_offs = 0
+        self.is_paused = False
         self.refused: dict[bytes, Decision] = {}
 
     def classify(self, happening: Happening) -> Classification:
@@ -65,8 +68,8 @@ class RunState:
         left = limit - self.counters.iterations
         if left == 1 and policy.wrap_up:
             return "last", ()
-        if self.partial_answers:
-            return "go_on", self.run.specs
+        if self.partial_answers:  # a paused turn goes on from its own last message
+            return None if self.is_paused else "go_on", self.run.specs
         return "two_left" if left == 2 < limit else None, self.run.specs
 
     def request_parts(

@@ -17,7 +17,7 @@ from ..core.redaction import Redactor
 from ..formats import canonical_json
 from ..formats.canonical_json import NotJson
 
-FINISH_REASONS: Final = ("stop", "tool_calls", "length", "refusal", "other")
+FINISH_REASONS: Final = ("stop", "tool_calls", "length", "refusal", "pause", "other")
 # how often a cut-off answer is asked for the rest before it counts as no usable reply
 MAX_CONTINUATIONS: Final = 3
 # what the loop says to the model of its own accord; a step's `notice` names it
@@ -146,7 +146,8 @@ class LLMOutput:
         tool_calls: The calls that it proposes.
         final_answer: The answer, which ends the run.
         usage: `{"input_tokens": int, "output_tokens": int}`, or None.
-        finish_reason: stop, tool_calls, length, refusal, other, or None.
+        finish_reason: stop, tool_calls, length, refusal, pause (the turn is sent back as it is, and goes on),
+            other, or None.
         model: The name of the model that replied, or None.
         raw: JSON data that an adapter needs back, or None.
     """
@@ -186,7 +187,7 @@ def read_reply(output: object, step: int, redact: Redactor) -> Reply:
     problem = None
     if text is _BAD or answer is _BAD:
         return _unusable("text that is no string")
-    if (answer is None) == (not calls):
+    if (answer is None) == (not calls) and output.finish_reason != "refusal":
         problem = "both an answer and tool calls" if calls else "neither an answer nor tool calls"
     elif calls and output.finish_reason == "length":
         problem = "tool calls of a reply that was cut off by length"

@@ -309,6 +309,8 @@ class Gate:
 
     def _call_budget(self, request: GateRequest) -> Decision | None:
         limits, counters = self.policy.limits, request.counters
+        if self.policy.denies_overdraft and counters.tokens > limits["max_tokens"]:
+            return self._over_budget("max_tokens", counters.tokens, limits["max_tokens"])
         if counters.tool_calls >= limits["max_tool_calls"]:
             return self._over_budget("max_tool_calls", counters.tool_calls, limits["max_tool_calls"])
         if counters.result_bytes >= limits["max_result_bytes"]:

@@ -211,6 +211,11 @@ class Policy:
         """Whether the last iteration within the limits is offered without tools."""
         return bool(self.section("loop_budget").get("wrap_up", False))
 
+    @property
+    def denies_overdraft(self) -> bool:
+        """Whether the calls of a reply that overdraws the tokens are denied."""
+        return bool(self.section("loop_budget").get("overdraft") == "deny")
+
     @cached_property
     def max_repeats(self) -> int:
         """How often the same call may bring the same result."""

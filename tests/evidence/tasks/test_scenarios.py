@@ -27,6 +27,7 @@ SPANS = ("agent_run", "agent_step", "llm_call", "policy_check", "tool_call", "re
 BASE, OVERLAYS = "policy/v1.yaml", "policy/overlays"
 ANSWER, DENIED, FAILED = "final_answer", "policy_denial_terminal", "failure_mode_terminal"
 BUDGET, REFUSED, CANCELLED = "loop_budget", "approval_refused", "cancelled"
+REFUSED_BY_MODEL = "refused"
 
 # (phase, decision, rule): what the gate said, in order
 TOOL = ("proposal", "allow", "tool_registry")
@@ -114,10 +115,10 @@ PLAN: dict[str, Row] = {
     ),
     "policy_gates/pg3_loop_budget_tokens": Row(
         BUDGET,
-        (PATH, PATH, deny("loop_budget", "step")),
-        (1, 3, 2, 3, 2, 2),
-        modes=(None,) * 3,
-        attempts=(OK,) * 2,
+        (PATH, deny("loop_budget")),
+        (1, 2, 2, 2, 1, 1),
+        modes=(None,) * 2,
+        attempts=(OK,),
         at=(f"{OVERLAYS}/few_tokens.yaml", "max_tokens: 1000"),
         facts={"budget": "max_tokens", "used": 1240, "limit": 1000},
     ),
@@ -227,6 +228,9 @@ PLAN: dict[str, Row] = {
         model=("transient_failure",) * 3 + ("exhausted",),
     ),
     "failure_modes/llm_invalid_output": Row(FAILED, (), (1, 1, 1, 0, 0, 0), modes=("llm_invalid_output",)),
+    "failure_modes/llm_refusal": Row(
+        REFUSED_BY_MODEL, (TOOL,), (1, 2, 2, 1, 1, 1), modes=(None, "llm_refusal"), attempts=(OK,)
+    ),
     "failure_modes/tool_output_invalid": Row(
         FAILED, (URL,), ONE_CALL, modes=("tool_output_invalid",), attempts=(("failed",),)
     ),
@@ -490,13 +494,28 @@ def test_the_exception_of_a_tool_that_failed(name: str) -> None:
 
 
 def test_a_refused_step_was_never_put_to_the_model() -> None:
-    for name in ("policy_gates/pg3_loop_budget", "policy_gates/pg3_loop_budget_tokens"):
-        run = recorded(name)
-        last = run.steps[-1]
-        assert last["llm_input"] is None and last["llm_output"] is None and last["llm_attempts"] == []
-        assert last["intended_tool_calls"] == [] and last["tool_results"] == []
-        (check,) = run.below(run.named("agent_step")[-1], "policy_check")
-        assert check["agent.policy.rule_id"] == "loop_budget" and check["agent.tool_name"] is None
+    run = recorded("policy_gates/pg3_loop_budget")
+    last = run.steps[-1]
+    assert last["llm_input"] is None and last["llm_output"] is None and last["llm_attempts"] == []
+    assert last["intended_tool_calls"] == [] and last["tool_results"] == []
+    (check,) = run.below(run.named("agent_step")[-1], "policy_check")
+    assert check["agent.policy.rule_id"] == "loop_budget" and check["agent.tool_name"] is None
+
+
+def test_calls_of_a_reply_that_overdraws_the_tokens_are_not_executed() -> None:
+    run = recorded("policy_gates/pg3_loop_budget_tokens")
+    last = run.steps[-1]
+    assert last["llm_output"] is not None and len(last["intended_tool_calls"]) == 1
+    assert [result["status"] for result in last["tool_results"]] == ["denied"]
+    (check,) = run.below(run.named("agent_step")[-1], "policy_check")
+    assert check["agent.policy.rule_id"] == "loop_budget" and check["agent.tool_name"] == "read"
+
+
+def test_the_words_of_a_refusal_are_recorded_and_are_no_answer() -> None:
+    run = recorded("failure_modes/llm_refusal")
+    said = run.steps[-1]["llm_output"]
+    assert said["finish_reason"] == "refusal" and "forged record" in said["final_answer"]
+    assert run.lines[-1]["final_answer"] is None and run.lines[-1]["failure_mode"] == "llm_refusal"
 
 
 def test_the_tokens_that_were_used_are_those_of_the_replies() -> None:

@@ -173,6 +173,7 @@ def test_the_changes_of_a_policy_are_these() -> None:
         "arg_schema_enforcement shape instead of strict",
         *(f"{name} 1 instead of 0" for name in LIMITS),
         "wrap_up true instead of false",
+        "overdraft deny instead of allow",
         "max_repeats 1 instead of 0",
         "max_retries 0 instead of 1",
         "max_retries 2 instead of 1",

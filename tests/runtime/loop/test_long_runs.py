@@ -37,6 +37,27 @@ def test_it_is_asked_a_bounded_number_of_times() -> None:
     assert done.result.answer is None
 
 
+def test_a_paused_turn_goes_on_without_a_word_from_us() -> None:
+    kept = {"provider": "x", "blocks": [1]}
+    paused = [answer("one ", finish_reason="pause", raw=kept)] * (MAX_CONTINUATIONS + 2)
+    done = perform([*paused, answer("end")])
+    assert done.result.answer == "one " * len(paused) + "end"
+    assert [step.get("notice") for step in done.steps] == [None] * (len(paused) + 1)
+    assert _said(done.model, 2) == {"role": "assistant", "content": "one ", "raw": kept}
+
+
+def test_a_cut_off_answer_after_a_pause_is_asked_for_the_rest() -> None:
+    done = perform(
+        [
+            answer("a", finish_reason="pause"),
+            answer("b", finish_reason="length"),
+            answer("", finish_reason=None),
+        ]
+    )
+    assert done.result.answer == "ab"
+    assert [step.get("notice") for step in done.steps] == [None, None, "go_on"]
+
+
 def test_pieces_before_a_call_are_no_part_of_the_answer() -> None:
     done = perform([answer("half", finish_reason="length"), ask(probe(n=1)), answer("whole")])
     assert done.result.answer == "whole"

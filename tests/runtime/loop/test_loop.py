@@ -23,7 +23,13 @@ from tachograph.fail.catalog import (
     classify,
     happenings,
 )
-from tachograph.fail.errors import Cancelled, Interrupted, InvalidModelOutput, TransientModelError
+from tachograph.fail.errors import (
+    Cancelled,
+    Interrupted,
+    InvalidModelOutput,
+    ModelError,
+    TransientModelError,
+)
 from tachograph.runtime.agent import Agent
 from tachograph.runtime.core.effects import (
     Answer,
@@ -40,7 +46,7 @@ from tachograph.runtime.core.effects import (
 from tachograph.runtime.core.redaction import Redactor
 from tachograph.runtime.formats.canonical_json import freeze
 from tachograph.runtime.loop.loop import run_loop
-from tachograph.runtime.loop.retry import Schedule
+from tachograph.runtime.loop.retry import MAX_SERVICE_TEXT, Schedule
 from tachograph.runtime.loop.state import RunSpec
 from tachograph.runtime.models.types import LLMOutput, ToolCall, read_reply
 from tachograph.runtime.policy.gate import Gate
@@ -141,7 +147,7 @@ def _model(name: str, mode: str, reply: Any) -> Row:
     return Row(name, mode, FAILURE, FAILURE, None, reply)
 
 
-def _budget(name: str, calls: LLMOutput, ran: tuple[str, ...], **limits: int) -> Row:
+def _budget(name: str, calls: LLMOutput, ran: tuple[str, ...], **limits: int | str) -> Row:
     return Row(name, None, BUDGET, BUDGET, "loop_budget", calls, policy={"loop_budget": limits}, ran=ran)
 
 
@@ -202,6 +208,13 @@ ROWS = [
         ran=("probe",),
     ),
     _budget("calls used up", ask(probe(), probe(n=1), ECHO), ("probe",), max_tool_calls=1),
+    _budget(
+        "a reply that overdraws the tokens",
+        ask(probe(), ECHO, usage={"input_tokens": 60, "output_tokens": 31}),
+        (),
+        max_tokens=90,
+        overdraft="deny",
+    ),
     _budget("result over the byte budget", ask(probe(), ECHO), ("probe",), max_result_bytes=5),
     Row(
         "approval refused",
@@ -301,6 +314,17 @@ ROWS = [
     _model("answer that is no text", "llm_invalid_output", LLMOutput(final_answer=3)),  # type: ignore[arg-type]
     _model("call without a name", "llm_invalid_output", LLMOutput(tool_calls=[ToolCall(3, "{}")])),  # type: ignore[arg-type]
     _model("calls that are no list", "llm_invalid_output", LLMOutput(tool_calls={"a": 1})),  # type: ignore[arg-type]
+    _model("an empty answer", "llm_invalid_output", answer("")),
+    _model("an answer of blanks", "llm_invalid_output", answer(" \n\t")),
+    *(
+        Row(f"refusal: {name}", "llm_refusal", Ending.REFUSED, Ending.REFUSED, None, reply)
+        for name, reply in {
+            "with words": answer("I will not.", finish_reason="refusal"),
+            "without words": LLMOutput(final_answer="", finish_reason="refusal"),
+            "without an answer": LLMOutput(finish_reason="refusal"),
+            "with calls": ask(ECHO, finish_reason="refusal"),
+        }.items()
+    ),
     _model("raw that is no JSON", "llm_invalid_output", answer(raw={1})),
     Row(
         "cancelled",
@@ -457,6 +481,25 @@ def test_calls_of_an_unusable_reply_stay_recorded_and_never_run() -> None:
     done = perform([ask(probe(), ECHO, final_answer="x")])
     assert [result["status"] for result in done.results] == ["not_reached", "not_reached"]
     assert done.decisions == []
+
+
+def test_what_a_service_answered_is_recorded_without_its_secrets() -> None:
+    key = "sk-" + "ant-" + "Ab1" * 8
+    said = f"{'x' * (MAX_SERVICE_TEXT - 20)} the key {key} is not valid"
+    done = perform(
+        [ModelError("refused", status=401, service_text=said)], policy=policy_data(redact=["anthropic_key"])
+    )
+    (attempt,) = done.steps[0]["llm_attempts"]
+    assert attempt["fault"]["status"] == 401
+    shown = f"{said.partition(' the ')[0]} the key <secret:anthropic_key:1> is not valid"
+    assert attempt["fault"]["text"] == shown[:MAX_SERVICE_TEXT] != shown
+    assert done.steps[0]["errors"][0]["status"] == 401
+    assert b"Ab1" not in done.state
+
+
+def test_a_fault_without_a_service_has_neither_status_nor_text() -> None:
+    done = perform([ValueError("secret words")])
+    assert done.steps[0]["llm_attempts"][0]["fault"] == {"exception": "ValueError", "kind": "other"}
 
 
 def test_a_redirect_hop_is_a_late_decision_under_its_attempt(books: Path) -> None:

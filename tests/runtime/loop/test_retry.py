@@ -75,6 +75,17 @@ def test_a_servers_wish_counts_up_to_the_cap(schedule: Schedule, attempt: int, w
         (TransientModelError(), (), Fault("TransientModelError", "transient")),
         (TransientModelError(retry_after_ms=7), (), Fault("TransientModelError", "transient", False, 7)),
         (ModelError(), (ConnectionError,), Fault("ModelError", "other")),
+        (
+            ModelError(status=400, service_text=" no\n\x1b[2J such\tmodel "),
+            (),
+            Fault("ModelError", "other", status=400, text="no \x1b[2J such model"),
+        ),
+        (
+            TransientModelError(status=503, service_text=""),
+            (),
+            Fault("TransientModelError", "transient", status=503),
+        ),
+        (ModelError(status=True, service_text=3), (), Fault("ModelError", "other")),  # type: ignore[arg-type]
     ],
 )
 def test_what_a_failure_is(error: BaseException, transient: Any, expected: Fault) -> None:

@@ -133,6 +133,7 @@ EFFECTS: dict[str, tuple[Any, Callable[[dict[str, Any]], Any]]] = {
     "/loop_budget/max_tool_calls": (9, lambda d: _search(d, tool_calls=9)),
     "/loop_budget/max_result_bytes": (9, lambda d: _search(d, result_bytes=9)),
     "/loop_budget/wrap_up": (True, _offered),
+    "/loop_budget/overdraft": ("deny", lambda d: _search(d, tokens=10**9)),
     "/cycle_detection/max_repeats": (1, _search),
     "/retry/max_retries": (1, _waits),
     "/retry/backoff_base_ms": (200, _waits),
@@ -541,6 +542,6 @@ def test_ten_thousand_entries(tmp_path: Path) -> None:
 
 def test_the_shipped_policy_loads() -> None:
     policy = Policy.load(shipped("policy/v1.yaml"), root=shipped("."))
-    assert policy.data == FULL
+    assert policy.data == changed("/loop_budget/overdraft", "deny")
     assert policy.at("/schema").startswith("policy/v1.yaml:")
     policy.check_tools(TOOLS)

@@ -46,6 +46,7 @@ FINISH: Final = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "refusal": "refusal",
+    "pause_turn": "pause",
 }
 _THINKING: Final = ("thinking", "redacted_thinking")
 # what the parts of a block that a delta adds to are called
@@ -202,7 +203,7 @@ def reply_of(message: dict[str, Any]) -> LLMOutput:
     proposed = [block for block in blocks if block.get("type") == "tool_use"]
     finish = finish_of(message.get("stop_reason"), FINISH, bool(proposed))
     calls = [] if finish == "refusal" else [_call(block) for block in proposed]
-    answered = finish in ("refusal", "length") or text
+    answered = finish in ("refusal", "length", "pause") or text
     return LLMOutput(
         text=(text or None) if calls else None,
         tool_calls=calls,
@@ -210,8 +211,16 @@ def reply_of(message: dict[str, Any]) -> LLMOutput:
         usage=_usage(message.get("usage")),
         finish_reason=finish,
         model=message.get("model"),
-        raw=_raw(blocks) if calls else None,
+        raw=_paused(blocks) if finish == "pause" else _raw(blocks) if calls else None,
     )
+
+
+def _paused(blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return all blocks of a paused turn: the service goes on with it only if it gets them back unchanged."""
+    try:
+        return {"provider": "anthropic", "blocks": blocks, "seal": _seal(blocks)}
+    except NotJson:
+        raise InvalidModelOutput("the reply has a block that is no JSON") from None
 
 
 def _call(block: dict[str, Any]) -> ToolCall:

@@ -1,7 +1,8 @@
 """Turn what went wrong in a call into one of our exceptions. Pure: no SDK is imported here.
 
 The SDKs' exceptions are told apart by the names of their classes, which are the same over the SDKs and the
-HTTP libraries below them. Nothing that a server or an SDK says is passed on but a status and a known word.
+HTTP libraries below them. The text of an exception of ours holds nothing that a server or an SDK says but a status
+and a known word; the service's own message is kept apart, in `service_text`.
 """
 
 from __future__ import annotations
@@ -68,10 +69,11 @@ class Refused(Exception):
 
 
 class Reported(Exception):
-    """A reply that is, or breaks off with, an error of the service, with its word for it."""
+    """A reply that is, or breaks off with, an error of the service, with its word for it and its message."""
 
     def __init__(self, body: object) -> None:
         self.word = word_of(body)
+        self.message = message_of(body)
         super().__init__()
 
 
@@ -82,16 +84,19 @@ def failure_of(error: BaseException, answered: Answered | None, host: str, begun
     if isinstance(error, Refused):
         return InvalidModelOutput(f"the reply of {host} is {error}")
     if answered is not None and answered.status >= 300:
-        return _by_status(answered, _body_word(error), host)
+        body = getattr(error, "body", None)
+        return _by_status(answered, word_of(body), message_of(body), host)
     names = {cls.__name__ for each in _chain(error) for cls in type(each).__mro__}
+    said = error.message if isinstance(error, Reported) else None
     transient = isinstance(error, Cut) or (isinstance(error, Reported) and error.word in TRANSIENT_WORDS)
     if begun and (transient or isinstance(error, Reported) or names & (_TIMEOUTS | _CONNECTION)):
-        return ModelError(f"{host} broke off in the middle of a reply")
+        return ModelError(f"{host} broke off in the middle of a reply", service_text=said)
     if isinstance(error, Cut):
         return TransientModelError(f"{host} ended the reply before it began")
     if isinstance(error, Reported):
         text = f"{host} reported a failure" + (f" ({error.word})" if error.word else "")
-        return TransientModelError(text) if transient else ModelError(text)
+        kind = TransientModelError if transient else ModelError
+        return kind(text, service_text=said)
     if names & _LASTING:
         return ModelError(f"no connection to {host} can be made: its certificate or address is refused")
     if names & _TIMEOUTS:
@@ -103,14 +108,16 @@ def failure_of(error: BaseException, answered: Answered | None, host: str, begun
     return ModelError(f"the call to {host} failed: {type(error).__name__}")
 
 
-def _by_status(answered: Answered, word: str | None, host: str) -> Exception:
+def _by_status(answered: Answered, word: str | None, said: str | None, host: str) -> Exception:
     status = answered.status
     text = f"{host} answered {status}" + (f" ({word})" if word else "")
     transient = status in TRANSIENT_STATUS or status >= 500
     if transient and answered.may_retry and word not in SPENT_WORDS:
-        return TransientModelError(text, retry_after_ms=answered.retry_after_ms)
+        return TransientModelError(
+            text, retry_after_ms=answered.retry_after_ms, status=status, service_text=said
+        )
     hint = "it redirects, which is not followed" if status < 400 else _HINTS.get(status)
-    return ModelError(f"{text}: {hint}" if hint else text)
+    return ModelError(f"{text}: {hint}" if hint else text, status=status, service_text=said)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -122,8 +129,11 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or current.__context__
 
 
-def _body_word(error: BaseException) -> str | None:
-    return word_of(getattr(error, "body", None))
+def message_of(body: object) -> str | None:
+    """Return the service's own message in an error body, untrusted text; None if there is none."""
+    inner = body.get("error", body) if isinstance(body, dict) else None
+    said = inner.get("message") if isinstance(inner, dict) else inner
+    return said if isinstance(said, str) else None
 
 
 def word_of(body: object) -> str | None:
