@@ -2,6 +2,8 @@
 
 - `main`: run a command, return its exit code
 - `parser`: find the command that is called, parse its arguments
+- `supervise`: the parent process of a run that is kept in a journal
+- `kept_run`: write the record of such a run if its process vanishes
 - `console`: colour, width, text that is safe to show
 - `progress`: progress output of a run
 - `terminal_approval`: ask a person at the terminal about a call

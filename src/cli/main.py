@@ -10,11 +10,13 @@ from __future__ import annotations
 import sys
 
 try:
+    import argparse
     import contextlib
+    import functools
     import os
     import signal
     import threading
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
     from typing import Final
 
@@ -36,16 +38,41 @@ _RUNS: Final = ("run", "resume")  # they attend to signals themselves while a ru
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line; returns the exit code.
+
+    Without `argv` this process is the command's own, and a run that is kept in a journal gets a process below it.
+    """
+    try:
+        options = _parsed(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:
+        print("tachograph: interrupted", file=sys.stderr)
+        return 130
+    if isinstance(options, int):
+        return options
+    options.attended = functools.partial(_attended, options)
+    options.supervised = argv is None
+    return _attended(options, lambda: options.act(options))
+
+
+def _attended(options: argparse.Namespace, act: Callable[[], int]) -> int:
+    """Return the exit code of what a command does; errors and signals are told on one line."""
     came: list[int] = []
     try:
-        code = _main(argv, came)
+        code = _told(options, act, came)
     except KeyboardInterrupt:
         with contextlib.suppress(KeyboardInterrupt):  # once more, when all is over
-            if not came:
-                print("tachograph: interrupted", file=sys.stderr)
+            if not came or _way_on(options):
+                print(f"tachograph: interrupted{_way_on(options)}", file=sys.stderr)
         code = 130
     return 128 + came[0] if came and code in (0, 130) else code
+
+
+def _way_on(options: argparse.Namespace) -> str:
+    """Return how a run that was left at once goes on, if it was kept in a journal."""
+    recorded = getattr(options, "recorded", None)
+    if recorded is None or not os.path.isfile(f"{recorded}.partial/journal.jsonl"):
+        return ""
+    return f"; go on with `tachograph resume {_escaped(str(recorded), 400)}`"
 
 
 def _escaped(text: str, limit: int) -> str:
@@ -57,21 +84,26 @@ def _escaped(text: str, limit: int) -> str:
     return escape_terminal(text, limit)
 
 
-def _main(argv: Sequence[str] | None, came: list[int]) -> int:
+def _parsed(argv: Sequence[str]) -> argparse.Namespace | int:
+    """Return what a command line asks for, or the exit code where it cannot be read."""
     _fill_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):  # no text file: a caller's own
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        options = parse(sys.argv[1:] if argv is None else argv)
+        return parse(argv)
     except InputError as error:
         print(f"tachograph: {_escaped(str(error), 1000)}", file=sys.stderr)
         return 2
     except OSError as error:  # of an import
         return _system_refused(error)
+
+
+def _told(options: argparse.Namespace, act: Callable[[], int], came: list[int]) -> int:
+    """Return the exit code of what a command does; signals that came are added to `came`."""
     try:
         with _sigterm_as_ctrl_c(options.command, came):
-            code: int = options.act(options)
+            code = act()
             sys.stdout.flush()
         return code
     except ExpectationError as error:

@@ -48,11 +48,11 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     # tools
     "T1": ("fault:tool.rogue", "fault:run.deadline", _WORKER + "test_hanging_tools_are_cut_off_and_all_they_started"),
     "T2": ("fault:tool.rogue", _WORKER + "test_hanging_tools_are_cut_off_and_all_they_started"),
-    "T3": ("fault:tool.rogue", _LOOP + "test_each_happening_has_its_mode_and_ending"),
+    "T3": ("fault:tool.rogue", "fault:exit.tool", _LOOP + "test_each_happening_has_its_mode_and_ending"),
     "T4": ("fault:tool.rogue", "tests/faults/test_rogues.py::test_a_rogue_is_contained"),
     "T5": ("fault:tool.heavy", _LOOP + "test_a_result_over_the_byte_budget_is_decided_under_its_tool_call"),
     "T6": ("tests/tables/test_outputs.py::test_no_text_changes_more_than_words",),
-    "T7": ("fault:kill.run", _RESUME + "test_a_call_in_doubt_waits_for_a_person"),
+    "T7": ("fault:kill.run", "fault:orphan.probe", _RESUME + "test_a_call_in_doubt_waits_for_a_person"),
     "T8": (_LOOP + "test_used_up_retries_end_with_one_attempt_more_than_retries", "fault:kill.run"),
     "T9": ("fault:tool.rogue", _LOOP + "test_attempts_of_a_call_share_their_key_and_get_fresh_arguments"),
     # the model and what lies between

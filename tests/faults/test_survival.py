@@ -105,7 +105,8 @@ def test_a_second_signal_leaves_at_once_and_the_run_is_gone_on_with(one: Lab, po
 
 
 @pytest.mark.parametrize(
-    "name", ["place.swapped", "place.meanwhile", "run.deadline", "signal.hangup", "journal.lines"]
+    "name",
+    ["place.swapped", "place.meanwhile", "run.deadline", "signal.hangup", "journal.lines", "orphan.probe"],
 )
 def test_faults_that_cost_little_are_made_as_a_whole(one: Lab, name: str) -> None:
     assert not FAULTS[name].needs

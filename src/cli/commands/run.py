@@ -116,6 +116,7 @@ def run(options: argparse.Namespace) -> int:
     """Run a task, record it, and say how it ended."""
     from ...evidence.files.folder import is_unfinished
     from ...evidence.recording import index
+    from ...evidence.recording.durability import OFF, durability_of
     from ...evidence.recording.record import check_replaceable, ending_ok, live_export, record_run
     from ...evidence.tasks.place import expected_of, refuse_foreign
     from ...evidence.tasks.task import build, load_task
@@ -151,24 +152,42 @@ def run(options: argparse.Namespace) -> int:
         setting = _answered(agent, setting, out)
     expected = expected_of(task, live=model is not None, people=options.approve is not None)
     rejected = Path(near(home / ".tachograph" / "rejected" / f"{kind}-{name}"))
-    with live_export(options.otlp, lambda line: print(f"tachograph: {line}", file=sys.stderr)) as extra:
-        result = record_run(
-            agent,
-            setting,
-            out,
-            root=task.root,
-            listeners=[*([progress] if progress else []), *extra],
-            expected=expected,
-            rejected=rejected,
-            durability=options.durability,
-            discard=options.discard,
-        )
-    index.update_for(home, out)
-    good = ending_ok(result, expected)
-    _say_result(options, result, out, good, paint)
-    if result.mode == "interrupted" and not good:
-        return 128 + (result.signum or 2)
-    return 0 if good else 1
+
+    def say(result: Any) -> int:
+        good = ending_ok(result, expected)
+        _say_result(options, result, out, good, paint)
+        if result.mode == "interrupted" and not good:
+            return 128 + (result.signum or 2)
+        return 0 if good else 1
+
+    def perform() -> int:
+        with live_export(options.otlp, lambda line: print(f"tachograph: {line}", file=sys.stderr)) as extra:
+            result = record_run(
+                agent,
+                setting,
+                out,
+                root=task.root,
+                listeners=[*([progress] if progress else []), *extra],
+                expected=expected,
+                rejected=rejected,
+                durability=options.durability,
+                discard=options.discard,
+            )
+        index.update_for(home, out)
+        return say(result)
+
+    if durability_of(agent, setting, options.durability) == OFF:
+        return perform()
+    return _in_own_process(options, out, task.root, perform, say)
+
+
+def _in_own_process(options: argparse.Namespace, out: Path, root: Path | None, perform: Any, say: Any) -> int:
+    """Perform a run that is kept in a journal; see `cli.kept_run`."""
+    if not getattr(options, "supervised", False):
+        return int(perform())
+    from ..kept_run import in_own_process
+
+    return in_own_process(options, out, root, perform, say)
 
 
 def _answered(agent: Any, setting: Any, out: Path) -> Any:
@@ -301,22 +320,29 @@ def resume(options: argparse.Namespace) -> int:
         ]
         return _model(options, spec, progress)
 
-    result = resume_folder(
-        out,
-        resolutions=resolutions,
-        rebase=options.rebase,
-        root=root,
-        open_model=again,
-        listeners=listeners,
-        approver=lambda policy, way: _approver(options, policy, way),
-        on_signal=options.on_signal,
-    )
     place = out.with_name(out.name.removesuffix(".partial"))
-    index.update_for(project_of(place, root), place)
-    _say_result(options, result, place, result.ok, paint)
-    if result.mode == "interrupted":
-        return 128 + (result.signum or 2)
-    return 0 if result.ok else 1
+
+    def say(result: Any) -> int:
+        _say_result(options, result, place, result.ok, paint)
+        if result.mode == "interrupted":
+            return 128 + (result.signum or 2)
+        return 0 if result.ok else 1
+
+    def perform() -> int:
+        result = resume_folder(
+            out,
+            resolutions=resolutions,
+            rebase=options.rebase,
+            root=root,
+            open_model=again,
+            listeners=listeners,
+            approver=lambda policy, way: _approver(options, policy, way),
+            on_signal=options.on_signal,
+        )
+        index.update_for(project_of(place, root), place)
+        return say(result)
+
+    return _in_own_process(options, place, root, perform, say)
 
 
 def _refuse_finished(out: Path) -> None:

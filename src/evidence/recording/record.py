@@ -30,6 +30,7 @@ from ...runtime.core.clock import Clock, stopwatch
 from ...runtime.core.lines import Line
 from ...runtime.driver.interrupts import Interrupts, exit_for
 from ...runtime.driver.ports import Approve, Listener
+from ...runtime.driver.processes import marking
 from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import read_unlinked
 from ...runtime.formats.shipped_files import package_digest
@@ -195,9 +196,10 @@ def record_run(
         with contextlib.closing(Journal(folder.partial / JOURNAL, durable)) as journal:
             about = {**package(), "durability": durable}
             durable_run = DurableRun(journal, folder.partial / MOUNTS, about, config.clock, suspends=keeps_on)
-            return recorder.make(
-                agent, light_dataclasses.replace(config, durable_run=durable_run), folder, interrupts
-            )
+            with marking(durable_run.marker):
+                return recorder.make(
+                    agent, light_dataclasses.replace(config, durable_run=durable_run), folder, interrupts
+                )
 
 
 def package() -> Line:

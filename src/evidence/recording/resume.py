@@ -17,6 +17,7 @@ from ...runtime.core.clock import Clock, SystemClock, VirtualClock
 from ...runtime.core.lines import Line
 from ...runtime.driver.interrupts import Interrupts, exit_for
 from ...runtime.driver.ports import Approve, Listener
+from ...runtime.driver.processes import marking
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal.cassette import RecordedClock
@@ -134,6 +135,7 @@ def resume_folder(
     listeners: Iterable[Listener] = (),
     approver: Callable[[Policy, str | None], Approve | None] | None = None,
     on_signal: str | None = None,
+    concludes: bool = False,
 ) -> RunResult:
     """Resume the run of a task that died.
 
@@ -147,6 +149,7 @@ def resume_folder(
         approver: Makes the function that answers escalated calls from the policy and the channel that the run
             was started with: `terminal`, `file`, or None for the answers in its task.
         on_signal: As for `record`; by default as the task says.
+        concludes: Perform nothing more, and write the record of a run whose process ended itself.
     """
 
     def configure(run: Line) -> tuple[Agent, RunConfig]:
@@ -161,7 +164,7 @@ def resume_folder(
             config = replace(config, approvals=channel, approve=approve)
         return agent, replace(config, on_signal=on_signal or config.on_signal)
 
-    return Resumption(out, resolutions, rebase).go(
+    return Resumption(out, resolutions, rebase, concludes=concludes).go(
         configure, listeners=listeners, expectation_of=lambda run: _expectation(out, run, root)
     )
 
@@ -185,13 +188,19 @@ def _base(out: Path, run: Line, root: Path | None) -> Path:
 
 
 class Resumption:
-    """Resumes one run: locks its folder, reads the journal, replays it to its end and continues live."""
+    """Resumes one run: locks its folder, reads the journal, replays it to its end and continues live.
 
-    def __init__(self, out: Path, resolutions: Mapping[str, str], rebase: bool) -> None:
+    With `concludes` it performs nothing more and brings the run to its end; see `DurableRun`.
+    """
+
+    def __init__(
+        self, out: Path, resolutions: Mapping[str, str], rebase: bool, *, concludes: bool = False
+    ) -> None:
         shown = out.name.removesuffix(".partial")
         self._out = out.with_name(shown) if shown else out
         self._resolutions = dict(resolutions)
         self._rebase = rebase
+        self._concludes = concludes
 
     def go(
         self,
@@ -205,7 +214,7 @@ class Resumption:
             name = f"{self._out}.partial/{JOURNAL}"
             if folder.is_whole:
                 folder.finish()
-                return _result_in(folder.out)
+                return result_in(folder.out)
             journaled = read_journal(read_unlinked(folder.partial / JOURNAL), name)
             if journaled is None:
                 folder.discard()
@@ -232,11 +241,15 @@ class Resumption:
                     said=self._resolutions,
                     rebase=changed,
                     suspends=suspends(config.on_signal),
+                    concludes=self._concludes,
                 )
                 expected, rejected = expectation_of(journaled.begin["run"])
                 recorder = Recorder(project_of(self._out, None), listeners, expected, rejected, durable)
                 try:
-                    return recorder.make(agent, replace(config, durable_run=durable_run), folder, interrupts)
+                    with marking(durable_run.marker):
+                        return recorder.make(
+                            agent, replace(config, durable_run=durable_run), folder, interrupts
+                        )
                 except ReplayError as error:
                     raise RecordError(
                         f"does not answer the run: {error}", file=name, remedy="go back to the inputs it had"
@@ -297,7 +310,7 @@ def task_begun(out: Path) -> str | None:
     return None if run is None or run["task"] is None else str(run["task"]["path"])
 
 
-def _result_in(folder: Path) -> RunResult:
+def result_in(folder: Path) -> RunResult:
     """Return how the run in a folder ended."""
     end = json.loads((folder / STATE).read_text(encoding="utf-8").split("\n")[-2])
     return RunResult(

@@ -1,4 +1,4 @@
-"""Where randomness enters: the name of a run that is not derived from a task."""
+"""Where randomness enters: the name of a run that is not derived from a task, and the marker of its processes."""
 
 from __future__ import annotations
 
@@ -8,3 +8,10 @@ def new_run_id(prefix: str, seed: int) -> str:
     import secrets  # slow to import, and a run of a task is named after it
 
     return f"{prefix}-s{seed}-{secrets.token_hex(4)}"
+
+
+def new_marker() -> str:
+    """16 hex digits, different for every run that is begun; they stand in its journal, never in its record."""
+    import secrets
+
+    return secrets.token_hex(8)

@@ -3,6 +3,7 @@
 - `driver`: drives the loop: has each effect performed and hands on each finished step
 - `live_executor`: performs effects for real
 - `interrupts`: Ctrl-C and SIGTERM while a run is under way
+- `processes`: the processes that a run started
 - `ports`: protocols and callables shared by driver, journal and evidence
 - `listeners`: callables that watch a run and cannot disturb it
 - `file_approvals`: questions to a person, asked and answered by files

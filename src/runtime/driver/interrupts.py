@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ...fail.errors import Interrupted
 from ..core.effects import (
@@ -23,13 +23,51 @@ def exit_for(signum: int | None) -> BaseException:
     return SystemExit(128 + signal.SIGTERM) if signum == signal.SIGTERM else KeyboardInterrupt()
 
 
+class Relay:
+    """Tells a signal that a parent process passed on from the same one that came here directly.
+
+    A signal to a process group comes twice: to this process, and to its parent, which writes a byte into the pipe
+    `fd` and passes it on. It counts once. `on_ctrl_c` attends to Ctrl-C while no run is under way.
+    """
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._passed_on = self._direct = self._counted = 0
+
+    def is_new(self) -> bool:
+        """Return whether the signal that has just come is not one that was counted."""
+        try:
+            passed_on = len(os.read(self._fd, 64))
+        except BlockingIOError:
+            passed_on = 0
+        if passed_on:
+            self._passed_on += passed_on
+        else:
+            self._direct += 1
+        counted, self._counted = self._counted, max(self._passed_on, self._direct)
+        return self._counted > counted
+
+    def on_ctrl_c(self, _signum: int, _frame: object) -> None:
+        """Raise KeyboardInterrupt for a signal that was not counted yet."""
+        if self.is_new():
+            self.leave()
+            raise KeyboardInterrupt
+
+    def leave(self) -> None:
+        """Hold back what comes from here on: the process is told to end, and the same signal may come once more."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+
+
 class Interrupts:
     """SIGINT and SIGTERM while a run is under way: raised at once in foreign code, kept for the next effect elsewhere.
 
     As a context manager it takes the two over, in the main thread and unless someone else did already. What
     comes after the last effect is raised at the end of the block. A second signal does not wait for anything.
-    `signum` is the signal that came, or None.
+    `signum` is the signal that came, or None. `relay` is set in a process whose parent passes signals on.
     """
+
+    relay: ClassVar[Relay | None] = None
 
     def __init__(self) -> None:
         self._pending = self._open = False
@@ -42,11 +80,14 @@ class Interrupts:
                 (signal.SIGINT, signal.default_int_handler),
                 (signal.SIGTERM, signal.SIG_DFL),
             ):
-                if signal.getsignal(signum) is untouched:
+                found = signal.getsignal(signum)
+                if found is untouched or (self.relay is not None and found == self.relay.on_ctrl_c):
                     self._before[signum] = signal.signal(signum, self._on_signal)
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
+        if self.relay is not None and self.signum is not None:
+            self.relay.leave()
         self._give_back()
         if kind is ForceQuit or (self._pending and kind is None):
             raise exit_for(self.signum) from None
@@ -57,6 +98,8 @@ class Interrupts:
         self._before = {}
 
     def _on_signal(self, signum: int, _frame: object) -> None:
+        if self.relay is not None and not self.relay.is_new():
+            return
         again = self.signum is not None
         self.signum = signum
         if again:

@@ -6,5 +6,6 @@
 - `journal`: write-ahead journal of a run under way
 - `durable_run`: a run with a journal, and its resumption
 - `recorded_effects`: answers to external calls from a record
+- `journaled_executor`: performs the effects of such a run
 - `cassette`: outcomes read back from a record and given again by position
 """

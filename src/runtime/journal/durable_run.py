@@ -9,15 +9,17 @@ is asked, anything else needs a person.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ...fail.errors import Cancelled, EffectInDoubt, Interrupted, ReplayError, StoppedBySignal
-from ..core.effects import AskHuman, AskModel, Effect, Invoke, Outcome
+from ..core.effects import AskHuman, Effect, Invoke, Outcome
 from ..core.lines import RunLine
-from ..driver.interrupts import ForceQuit, Interrupts
+from ..core.run_ids import new_marker
+from ..driver.interrupts import Interrupts
 from ..driver.ports import Executor, Stamps
+from ..driver.processes import carriers
 from ..policy.gate import Gate
 from ..resources.mount_path import parse_path
 from ..resources.url import Malformed
@@ -25,10 +27,9 @@ from ..tools.contract import Tool
 from ..workspace.workspace import Workspace
 from .cassette import Cassette, ReplayExecutor
 from .journal import SCHEMA, Entry, Journal, Journaled
-
-DONE: Final = "done"
-NOT_DONE: Final = "not_done"
-UNKNOWN: Final = "unknown"
+from .journaled_executor import DONE as DONE
+from .journaled_executor import NOT_DONE as NOT_DONE
+from .journaled_executor import JournaledExecutor
 
 
 class DurableRun:
@@ -37,6 +38,11 @@ class DurableRun:
     `said` is what a person says of effects in doubt: call id -> `done` or `not_done`. `clock` is the run's,
     which stamps what the cassette answers. `rebase` says that it goes on under other inputs than before.
     With `suspends` a signal stops the run before its next effect, so that it can be resumed; else it ends it.
+    With `concludes` nothing is performed any more: the effect after the last in the journal is taken to have ended
+    the process, and the run is brought to its end.
+
+    Attributes:
+        marker: What every program that the run starts has in its environment; None for a journal without one.
     """
 
     def __init__(
@@ -50,6 +56,7 @@ class DurableRun:
         said: dict[str, str] | None = None,
         rebase: bool = False,
         suspends: bool = True,
+        concludes: bool = False,
     ) -> None:
         self.private: Path | None = private
         self.is_prepared = before is not None and before.is_prepared
@@ -72,6 +79,8 @@ class DurableRun:
         self._stamps: Stamps = {}
         self._told = 0
         self._suspends = suspends
+        self.concludes = concludes
+        self.marker: str | None = new_marker() if before is None else before.begin.get("marker")
         self._intent: Invoke | None = None  # the last that was written here
 
     @property
@@ -83,7 +92,15 @@ class DurableRun:
         """Begin or resume a run; see `DurabilityPort`."""
         line = {key: value for key, value in run_line.items() if key != "prev"}
         if self._before is None:
-            self._journal.write({"type": "begin", "schema": SCHEMA, "run": line, "package": self._package})
+            self._journal.write(
+                {
+                    "type": "begin",
+                    "schema": SCHEMA,
+                    "run": line,
+                    "package": self._package,
+                    "marker": self.marker,
+                }
+            )
         elif self._rebase:
             self._rebased = {"type": "rebased", "run": line, "package": self._package}
 
@@ -129,6 +146,11 @@ class DurableRun:
 
     def _untold(self) -> Stamps:
         return dict(list(self._stamps.items())[self._told :])
+
+    def _alive(self) -> list[int]:
+        """Return the living processes that the run started; [0] where that cannot be told."""
+        found = None if self.marker is None else carriers(self.marker)
+        return [0] if found is None else found
 
     # ---- for the world ---------------------------------------------------------------------------------
 
@@ -191,11 +213,15 @@ class DurableRun:
             return None
         doubt = self._doubt_of(effect)
         if doubt is not None:
-            said = self._said.get(effect.call.id) or probe()
+            alive: list[int] = []
+            said = self._said.get(effect.call.id)
+            if said is None and tool.probe is not None:
+                alive = [] if tool.isolate else self._alive()
+                said = None if alive else probe()
             if said == DONE:
                 return Outcome(result_lost=True)
             if said != NOT_DONE:
-                raise in_doubt(doubt)
+                raise in_doubt(doubt, alive)
             self._doubt = None
         self._goes_beyond()
         self._journal.intent(effect, effect.call.id, tool.name)
@@ -203,11 +229,15 @@ class DurableRun:
         return None
 
 
-def in_doubt(intent: Entry) -> EffectInDoubt:
-    """Return the error for an intent without an outcome."""
+def in_doubt(intent: Entry, alive: Sequence[int] = ()) -> EffectInDoubt:
+    """Return the error for an intent without an outcome; `alive` are processes that may still perform it."""
     call, tool = str(intent["call"]), str(intent["tool"])
+    first = ""
+    if alive:
+        who = f"process {alive[0]}, which the run started, is" if alive[0] else "what the run started may be"
+        first = f"{who} still alive, so the tool's probe was not asked; end it and resume again, or "
     return EffectInDoubt(
-        f"call {call} of tool {tool!r} was begun and may have taken place: look there, then go on with "
+        f"call {call} of tool {tool!r} was begun and may have taken place: {first}look there, then go on with "
         f"--done {call} or --not-done {call}",
         call,
         tool,
@@ -224,75 +254,6 @@ def _sync(*places: Path) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
-
-
-class JournaledExecutor:
-    """The world of a kept run: the journal answers first."""
-
-    def __init__(
-        self,
-        live: Executor,
-        gate: Gate,
-        workspace: Workspace,
-        durable_run: DurableRun,
-        interrupts: Interrupts,
-    ) -> None:
-        self._live = live
-        self._interrupts = interrupts
-        self._gate = gate
-        self._workspace = workspace
-        self._durable_run = durable_run
-
-    def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
-        """Answer an effect from the journal, else perform and journal it."""
-        known = self._durable_run.answer(effect, stamps)
-        if known is not None:
-            return known
-        if isinstance(effect, AskModel):
-            self._durable_run.step_begins(self._workspace)
-        if isinstance(effect, Invoke):
-            tool = self._gate.tools[effect.call.name]
-            settled = self._durable_run.resolve_in_doubt(effect, tool, lambda: self._probe(effect, tool))
-            if settled is not None:
-                return settled
-        try:
-            self._stop_before(effect)
-            outcome = self._live.perform(effect, stamps)
-        except Interrupted as stop:
-            raise self._durable_run.stopped(stop) from None
-        if outcome.writes:
-            self._durable_run.wrote((path for path, _ in outcome.writes), self._workspace)
-        return outcome
-
-    def _stop_before(self, effect: Effect) -> None:
-        """Stop where a signal came before an effect was begun, which leaves no doubt about it."""
-        try:
-            self._interrupts.stop_if_told()
-        except Interrupted:
-            if isinstance(effect, Invoke):
-                self._durable_run.withdraw(effect)
-            raise
-
-    def _probe(self, effect: Invoke, tool: Tool) -> str:
-        """Ask a tool whether an effect took place; whatever is no clear answer is `unknown`."""
-        if tool.probe is None or effect.call.arguments is None:
-            return UNKNOWN
-        from ..tools.deadline import deadline
-        from ..tools.isolation import run_isolated
-
-        io = self._workspace.io(lambda check, keep: self._gate.decide_late(check), effect.key, tool.uses)
-        try:
-            arguments = effect.call.arguments.value()
-            if tool.isolate:
-                said = run_isolated(tool, arguments, io, tool.timeout_s, name="probe")
-            else:
-                with deadline(tool.timeout_s, ForceQuit):
-                    said = tool.probe(arguments, io)
-        except (KeyboardInterrupt, ForceQuit):
-            raise
-        except BaseException:  # noqa: BLE001 - foreign code: no answer
-            return UNKNOWN
-        return said if isinstance(said, str) and said in (DONE, NOT_DONE) else UNKNOWN
 
 
 def _answers(known: Outcome, asked: AskHuman) -> bool:
