@@ -61,13 +61,17 @@ def test_both_at_once_are_refused(stopped: Lab) -> None:
     assert done.code == 2 and "both given" in done.said
 
 
-def test_the_run_of_another_task_is_not_gone_on_with(stopped: Lab) -> None:
-    other = stopped.scene.root / "tasks/faults/other.yaml"
-    other.write_text((stopped.scene.root / TASK).read_text().replace("faults-ten", "faults-other"))
-    done = stopped.do("run", "tasks/faults/other.yaml", "--out", RUN, "--resume")
+def test_the_run_of_another_task_is_not_gone_on_with(one: Lab) -> None:
+    one.scene.clear()
+    other = one.scene.root / "tasks/faults/other.yaml"
+    other.write_text((one.scene.root / TASK).read_text().replace("faults-ten", "faults-other"))
+    one.scene.hold.touch()
+    send = [{"when": str(one.scene.held), "signal": signal.SIGTERM}]
+    assert one.run("--out", "outside/kept", send=send).code == 143
+    done = one.do("run", "tasks/faults/other.yaml", "--out", "outside/kept", "--resume")
     other.unlink()
     assert done.code == 2 and f"is of another task, {TASK}" in done.said
-    assert stopped.scene.journal.exists()
+    assert (one.scene.root / "outside/kept.partial/journal.jsonl").exists()
 
 
 def test_expectations_are_judged_when_the_run_ends(one: Lab) -> None:

@@ -9,6 +9,7 @@ from tests.support import well_formed
 from . import rogues
 from .lab import Fault, Lab
 from .registry import fault
+from .scene import TASK
 
 _CODE = "from pathlib import Path\nfrom tests.faults import rogues\n"
 
@@ -54,18 +55,25 @@ def tool_memory(lab: Lab) -> Iterator[str]:
 
 @fault("run.deadline", "a run whose time is over, and one that dies before it is")
 def run_deadline(lab: Lab) -> Iterator[str]:
-    yield "over"
-    lab.scene.clear()
-    assert lab.run("--timeout", "1").code == 1
-    lines, _ = well_formed((lab.scene.rejected / "state.jsonl").read_bytes())
-    assert (lines[-1]["terminal_reason"], lines[-1]["failure_mode"]) == ("failure_mode_terminal", "timeout")
-    yield "not over, killed and resumed"
-    whole, middle = lab.whole, lab.middle
-    lab.scene.clear()
-    assert lab.run("--timeout", "100").code == 0
-    limited = lab.scene.files()
-    assert limited != whole
-    lab.scene.clear()
-    assert lab.run("--timeout", "100", fault=Fault(middle)).code == -9
-    assert lab.resume().code == 0
-    assert lab.scene.files() == limited
+    whole, middle, task = lab.whole, lab.middle, lab.scene.root / TASK
+    text = task.read_text()
+    try:
+        yield "over"
+        task.write_text(f"{text}deadline_s: 1\n")
+        lab.scene.clear()
+        assert lab.run().code == 1
+        lines, _ = well_formed((lab.scene.rejected / "state.jsonl").read_bytes())
+        end = lines[-1]
+        assert (end["terminal_reason"], end["failure_mode"]) == ("failure_mode_terminal", "timeout")
+        yield "not over, killed and resumed"
+        task.write_text(f"{text}deadline_s: 100\n")
+        lab.scene.clear()
+        assert lab.run().code == 0
+        limited = lab.scene.files()
+        assert limited != whole
+        lab.scene.clear()
+        assert lab.run(fault=Fault(middle)).code == -9
+        assert lab.resume().code == 0
+        assert lab.scene.files() == limited
+    finally:
+        task.write_text(text)
