@@ -19,7 +19,7 @@ from ...runtime.driver.interrupts import Interrupts, exit_for
 from ...runtime.driver.ports import Approve, Listener
 from ...runtime.driver.processes import marking
 from ...runtime.formats.escape import escape_terminal
-from ...runtime.formats.read_file import read_unlinked
+from ...runtime.formats.read_file import NotPlain, read_unlinked
 from ...runtime.journal.cassette import RecordedClock
 from ...runtime.journal.durable_run import DONE, NOT_DONE, DurableRun
 from ...runtime.journal.journal import JOURNAL, Journal, Journaled, read_journal
@@ -215,7 +215,7 @@ class Resumption:
             if folder.is_whole:
                 folder.finish()
                 return result_in(folder.out)
-            journaled = read_journal(read_unlinked(folder.partial / JOURNAL), name)
+            journaled = read_journal(_bytes_of(folder.partial / JOURNAL, name), name)
             if journaled is None:
                 folder.discard()
                 raise RecordError(
@@ -296,6 +296,15 @@ class Resumption:
         return replace(config, rebased=rebased), bool(changed)
 
 
+def _bytes_of(journal: Path, name: str) -> bytes:
+    try:
+        return read_unlinked(journal)
+    except NotPlain as error:
+        raise RecordError(
+            str(error), file=name, remedy="restore the file, or remove the folder and run again"
+        ) from None
+
+
 def task_begun(out: Path) -> str | None:
     """Return the task of the unfinished run in the place of `out`, None for one made from code.
 
@@ -303,7 +312,7 @@ def task_begun(out: Path) -> str | None:
     """
     partial = out.with_name(f"{out.name}.partial")
     try:
-        journaled = read_journal(read_unlinked(partial / JOURNAL), str(partial / JOURNAL))
+        journaled = read_journal(_bytes_of(partial / JOURNAL, str(partial / JOURNAL)), str(partial / JOURNAL))
         run = None if journaled is None else journaled.begin["run"]
     except FileNotFoundError:  # the run is over, and is only to be put in place
         run = json.loads(read_unlinked(partial / STATE).split(b"\n", 1)[0])
