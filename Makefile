@@ -129,9 +129,9 @@ fuzz: $(VENV)/.fuzz ## bounded fuzzing of the gate and of what reads untrusted t
 faults: $(VENV)/.dev ## kill, tear, fill and flip: runs must survive it; ARGS="--only NAME", "--sample" or "--list"
 	@$(PY) -m tests.faults.run $(ARGS)
 
-$(VENV)/.live: requirements-live.txt requirements-seal.txt $(VENV)/.dev
+$(VENV)/.live: requirements-live.txt $(VENV)/.dev
 	@echo "tachograph: installing the SDKs of live models and of seals (once) ..."
-	@$(PIP) -r requirements-live.txt -r requirements-seal.txt
+	@$(PIP) -r requirements-live.txt
 	@touch $@
 
 .PHONY: test-live
@@ -172,6 +172,10 @@ lint: $(VENV)/.dev ## ruff, mypy --strict, one-way imports
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-logo 2>&1 | tail -6
+
+.PHONY: seal-demo
+seal-demo: $(VENV)/.dev ## seal a copy with keys that are thrown away, attack it, show what verify says
+	@$(PY) -m dev.seal_demo
 
 .PHONY: bench
 bench: $(VENV)/.dev ## measure costs as ratios; gates nothing

@@ -1,1 +1,1 @@
-"""Tooling of this repository: evidence, generated pages, regression, sampling, smoke. Not part of the wheel."""
+"""Tooling of this repository, not part of the wheel: evidence, generated pages, regression, sampling, smoke, demos."""

@@ -13,7 +13,7 @@ COMMANDS = {
     "approve": ("approve", "answer a question that a run put into a file"),
     "check": ("check", "make recorded runs again and compare them byte for byte"),
     "verify": ("check", "check records in themselves, without running anything"),
-    "seal": ("check", "sign the four files of runs with an ed25519 key"),
+    "seal": ("sealing", "sign runs, or with --all the whole project, with ed25519 keys"),
     "replay": ("check", "make runs again from their own records: no model, no tools"),
     "accept": ("accept", "record drifted runs anew and keep why: never in CI"),
     "ls": ("ls", "list recorded runs: name, ending, failure mode, steps, model, when"),

@@ -17,13 +17,14 @@ from ...runtime.formats.escape import escape_terminal
 from ..console import painter, width_of
 from .common import Verb, add_files, load_policies, near, path_given, run_folders, why_of, write_file
 from .policy_diff import add_jobs, over_runs
+from .sealing import add_to_verify, as_data, chain_problems, summary, verdict_of
 
 _ALL = "folders of runs; runs/ may be left out (default: all below it)"
 SKIP: Final = 125  # what `git bisect run` takes for "skip this commit"
 
 
 def add(commands: Any, verb: Verb) -> None:
-    """Add the commands check, verify, seal and replay."""
+    """Add the commands check, verify and replay."""
     parser = verb(commands, "check", check)
     parser.add_argument("runs", nargs="*", type=path_given, metavar="RUN", help=_ALL)
     parser.add_argument(
@@ -43,10 +44,8 @@ def add(commands: Any, verb: Verb) -> None:
     parser.add_argument(
         "--key", type=path_given, metavar="FILE", help="each run must have a seal of this key (PEM)"
     )
+    add_to_verify(parser)
     add_jobs(parser)
-    parser = verb(commands, "seal", seal)
-    parser.add_argument("runs", nargs="+", type=path_given, metavar="RUN", help="folders of runs")
-    parser.add_argument("--key", type=path_given, required=True, metavar="FILE", help="private key (PEM)")
     parser = verb(commands, "replay", replay)
     parser.add_argument(
         "--policy",
@@ -150,10 +149,12 @@ def verify(options: argparse.Namespace) -> int:
     from ...evidence.recording.index import problems
     from ...evidence.sending.seal import check_key, check_seal
 
+    _refuse_keys_as_root(options)
     root, folders = run_folders(options)
     key = Path(options.key) if options.key is not None else None
     if key is not None:
         check_key(key)  # else what is wrong with it is told of each run
+    verdict = verdict_of(options, root)
 
     def held(folder: Path) -> list[str]:
         return [*verify_run(folder, root), *check_seal(folder, key, root)]
@@ -161,34 +162,40 @@ def verify(options: argparse.Namespace) -> int:
     wrong = over_runs(options, held, folders, "verify", ("with problems", bool))
     by_run = dict(zip((str(near(folder)) for folder in folders), wrong, strict=True))
     lines = [line for run in by_run.values() for line in run]
-    if not options.runs and (root / "policy").is_dir():
+    if verdict is not None or (not options.runs and (root / "policy").is_dir()):
         lines += [line for line in problems(root) if line not in lines]
+        lines += chain_problems(root) if verdict is None else verdict.problems
+    unsealed = verdict.unsealed if verdict is not None else []
+    failed = bool(lines or (options.strict and unsealed))
     if options.json:
-        print(json.dumps({"runs": len(by_run), "problems": lines}, sort_keys=True))
-        return 1 if lines else 0
+        data = {"runs": len(by_run), "problems": lines, **as_data(verdict)}
+        print(json.dumps(data, sort_keys=True))
+        return int(failed)
     for line in lines:
         print(escape_terminal(line, 400))
+    for line in unsealed:
+        print(f"unsealed: {escape_terminal(line, 400)}")
     names = escape_terminal(next(iter(by_run)), 400) if len(by_run) == 1 else f"{len(by_run)} runs"
+    sealed = (", sealed with that key" if key else "") + (summary(verdict) if verdict is not None else "")
+    strictly = f"{counted(len(unsealed), 'unsealed change')}, which --strict refuses"
     print(
         f"verify: {counted(len(lines), 'problem')}"
         if lines
-        else f"verify: {names} whole and consistent{', sealed with that key' if key else ''}; nothing was run"
+        else f"verify: {strictly}"
+        if failed
+        else f"verify: {names} whole and consistent{sealed}; nothing was run"
     )
-    return 1 if lines else 0
+    return int(failed)
 
 
-def seal(options: argparse.Namespace) -> int:
-    """Sign the four files of recorded runs."""
-    from ...evidence.sending.seal import seal as seal_run
-
-    root, folders = run_folders(options)
-    keys = {near(folder): seal_run(folder, Path(options.key), root) for folder in folders}
-    if options.json:
-        print(json.dumps(keys, sort_keys=True))
-        return 0
-    for name, keyid in keys.items():
-        print(f"sealed    {escape_terminal(name, 400)}/seal.json with key {keyid[:16]}")
-    return 0
+def _refuse_keys_as_root(options: argparse.Namespace) -> None:
+    """Raise InputError where the keys to trust are given as the project's root."""
+    if options.root is not None and os.path.isfile(options.root):
+        raise InputError(
+            "is a file, but --root names the folder of the project",
+            file=options.root,
+            remedy=f"keys to trust are given with --trust {options.root}",
+        )
 
 
 def replay(options: argparse.Namespace) -> int:

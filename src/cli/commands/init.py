@@ -50,4 +50,5 @@ def init(options: argparse.Namespace) -> int:
     print("          tachograph check                      # make the runs again, byte for byte")
     print("          tachograph show runs/first/welcome    # look at one")
     print("          tachograph policy test                # what the policy says to calls")
+    print("          tachograph seal --all --key FILE      # sign all of it, at a release")
     return 0

@@ -11,22 +11,21 @@ import base64
 import json
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from ...fail.errors import InputError, OutputError, RecordError
+from ...fail.errors import OutputError, RecordError
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
-from ...runtime.formats.read_file import read_plain, read_unlinked, why_unread
+from ...runtime.formats.read_file import read_unlinked, why_unread
 from ..checking.verify import verify
 from ..files.manifest import FILES, SEAL
 from ..files.rebuild import run_files
 from ..recording.recorded import relative_name
+from ..sealing.keys import library, private_signer, public_key
+from ..sealing.snapshots import PAYLOAD
+from ..sealing.statement import STATEMENT
 
-STATEMENT: Final = "https://in-toto.io/Statement/v1"
 PREDICATE: Final = "urn:tachograph:run:v1"
-_MOST: Final = 1 << 20  # bytes of a key file
-PAYLOAD: Final = "application/vnd.in-toto+json"
-_NEEDS: Final = "pip install 'tachograph[seal]'"
 
 
 def seal(folder: Path, key: Path, root: Path) -> str:
@@ -34,18 +33,12 @@ def seal(folder: Path, key: Path, root: Path) -> str:
 
     Raises RecordError for a record that fails `verify`, InputError for anything but such a key.
     """
-    dsse, signers, loading = _library()
+    dsse, _, _ = library()
     name = relative_name(folder, root)
     wrong = verify(folder, root)
     if wrong:
         raise RecordError(f"does not hold: {wrong[0]}", file=name, remedy="a seal is for a whole record")
-    try:
-        private = loading.load_pem_private_key(_pem(key), None)
-        signer = signers.CryptoSigner(private)
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise _no_key(key, "private", type(error).__name__) from None
-    if signer.public_key.keytype != "ed25519":
-        raise _no_key(key, "private", signer.public_key.keytype)
+    signer = private_signer(key)
     envelope = dsse.Envelope(_statement(run_files(folder, name)), PAYLOAD, {})
     envelope.sign(signer)
     text = json.dumps(envelope.to_dict(), sort_keys=True, indent=2) + "\n"
@@ -61,7 +54,7 @@ def seal(folder: Path, key: Path, root: Path) -> str:
 
 def check_key(key: Path) -> None:
     """Raise InputError unless `key` holds an ed25519 key in PEM, public or private."""
-    _public(key)
+    public_key(key)
 
 
 def check_seal(folder: Path, key: Path | None, root: Path) -> list[str]:
@@ -102,22 +95,9 @@ def check_seal(folder: Path, key: Path | None, root: Path) -> list[str]:
     return problems + ([] if key is None else _signature(data, key, name))
 
 
-def _public(key: Path) -> Any:
-    pem = _pem(key)
-    _, signers, loading = _library()
-    try:
-        if b"PRIVATE KEY" in pem:
-            public = loading.load_pem_private_key(pem, None).public_key()
-        else:
-            public = loading.load_pem_public_key(pem)
-        return signers.SSlibKey.from_crypto(public)
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise _no_key(key, "public", type(error).__name__) from None
-
-
 def _signature(data: Line, key: Path, name: str) -> list[str]:
-    dsse, _, _ = _library()
-    known = _public(key)
+    dsse, _, _ = library()
+    known = public_key(key)
     try:
         dsse.Envelope.from_dict(data).verify([known], 1)
     except Exception as error:  # noqa: BLE001 - whatever the library finds, it is not this key's signature
@@ -142,32 +122,3 @@ def _statement(files: dict[str, bytes]) -> bytes:
             },
         }
     ).encode("utf-8")
-
-
-def _pem(key: Path) -> bytes:
-    try:
-        return read_plain(key, _MOST)
-    except OSError as error:
-        why = error.strerror or str(error) or type(error).__name__
-        what = "no such key file" if isinstance(error, FileNotFoundError) else f"cannot be read ({why})"
-        raise InputError(
-            what, file=str(key), remedy="make one: openssl genpkey -algorithm ed25519 -out FILE"
-        ) from None
-
-
-def _no_key(key: Path, kind: str, why: str) -> InputError:
-    return InputError(
-        f"is no {kind} ed25519 key in PEM ({why})",
-        file=str(key),
-        remedy="make one: openssl genpkey -algorithm ed25519 -out FILE",
-    )
-
-
-def _library() -> tuple[Any, Any, Any]:
-    """Import securesystemslib's envelope and signers, and the key loader below them, which are optional."""
-    try:
-        from cryptography.hazmat.primitives import serialization
-        from securesystemslib import dsse, signer
-    except ImportError:
-        raise InputError("sealing needs the package securesystemslib", remedy=f"run: {_NEEDS}") from None
-    return dsse, signer, serialization

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,16 @@ import pytest
 
 from tachograph.cli import main as cli
 from tachograph.evidence.recording.record import record_run
+from tachograph.evidence.sealing.snapshots import PAYLOAD
+from tachograph.evidence.sealing.statement import STATEMENT
 from tachograph.evidence.sending import seal as seals
-from tachograph.evidence.sending.seal import PAYLOAD, PREDICATE, STATEMENT, check_seal, seal
+from tachograph.evidence.sending.seal import PREDICATE, check_seal, seal
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.fail.errors import InputError, RecordError
 from tachograph.runtime.formats import canonical_json
+from tests.evidence.keys import HAS_LIBRARY, key_pair, needs_library, put_key
 from tests.evidence.project import FEW, copy_inputs, tachograph
 from tests.support import CANONICAL, FILES, TASK, environment, tree
-
-HAS_LIBRARY = all(find_spec(name) is not None for name in ("cryptography", "securesystemslib"))
-needs_library = pytest.mark.skipif(not HAS_LIBRARY, reason="needs securesystemslib[crypto]")
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +107,7 @@ def test_what_is_no_seal_is_named(made: Path, tmp_path: Path, case: str) -> None
 def test_a_seal_that_cannot_be_read_is_named(made: Path, tmp_path: Path) -> None:
     run = shutil.copytree(made / CANONICAL, tmp_path / "run")
     (run / "seal.json").mkdir()
-    assert check_seal(run, None, tmp_path) == ["run/seal.json: cannot be read (Is a directory)"]
+    assert check_seal(run, None, tmp_path) == ["run/seal.json: cannot be read (no plain file)"]
 
 
 def test_a_sealed_run_is_checked_verified_and_replayed_like_any_other(
@@ -185,24 +184,14 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 
     folder = tmp_path_factory.mktemp("keys")
-    plain, pem = serialization.NoEncryption(), serialization.Encoding.PEM
-    pkcs8, public = serialization.PrivateFormat.PKCS8, serialization.PublicFormat.SubjectPublicKeyInfo
-
-    def put(name: str, data: bytes) -> None:
-        (folder / name).write_bytes(data)
-
-    private: Any
-    for name, private in (
-        ("ann", ed25519.Ed25519PrivateKey.generate()),
-        ("bob", ed25519.Ed25519PrivateKey.generate()),
-        ("rsa", rsa.generate_private_key(65537, 2048)),
-    ):
-        put(name, private.private_bytes(pem, pkcs8, plain))
-        put(f"{name}.pub", private.public_key().public_bytes(pem, public))
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    for name in ("ann", "bob"):
+        key_pair(folder, name)
+    key_pair(folder, "rsa", rsa.generate_private_key(65537, 2048))
     locked = serialization.BestAvailableEncryption(b"word")
-    put("locked", ed25519.Ed25519PrivateKey.generate().private_bytes(pem, pkcs8, locked))
-    put("none", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
-    put("empty", b"")
+    put_key(folder / "locked", ed25519.Ed25519PrivateKey.generate().private_bytes(pem, pkcs8, locked))
+    put_key(folder / "none", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
+    put_key(folder / "empty", b"")
     return {path.name: path for path in folder.iterdir()}
 
 
