@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from ..runtime.core.lines import Line
 from ..runtime.formats import canonical_json
-from ..runtime.models.types import NOTICES, History
+from ..runtime.journal.requests import arguments_text, notice_message, reply_message, tool_message
+from ..runtime.models.types import History
 from .spans import Span, Value, span_id_of, trace_id_of
 
 CONTENT_CHARS: Final = 50_000  # of one attribute
@@ -90,7 +91,7 @@ class _Content:
 
     def _model(self, line: Line, path: str) -> None:
         if "notice" in line:
-            self._add({"role": "user", "content": NOTICES[line["notice"]]})
+            self._add(notice_message(line))
         extra: dict[str, Value] = {}
         # messages that the ledger does not vouch for are not sent
         if self._history.digest == line["llm_input"]["digest"]:
@@ -98,30 +99,18 @@ class _Content:
             extra["gen_ai.input.messages"] = canonical_json.encode(kept)
             if left_out:
                 extra["agent.llm.messages_left_out"] = left_out
-        output = line["llm_output"]
-        if output is not None:
-            calls = line["intended_tool_calls"]
-            message: dict[str, Any] = {
-                "role": "assistant",
-                "content": output["text"] or output["final_answer"] or "",
-            }
-            if calls:
-                message["tool_calls"] = [
-                    {"id": call["id"], "name": call["name"], "arguments": _arguments(call)} for call in calls
-                ]
-            if output["raw"] is not None:
-                message["raw"] = output["raw"]
+        message = reply_message(line)
+        if message is not None:
             self._add(message)
-            reply = {**self._parts[-1], "finish_reason": output["finish_reason"] or "stop"}
+            reply = {**self._parts[-1], "finish_reason": line["llm_output"]["finish_reason"] or "stop"}
             extra["gen_ai.output.messages"] = canonical_json.encode([reply])
         self._put(path, extra)
 
     def _tool(self, path: str, call: Line, result: Line) -> None:
-        message = result.get("told", result["result"])
+        message = tool_message(result)
         if message is not None:
-            text = canonical_json.encode(message)
-            self._add({"role": "tool", "tool_call_id": result["id"], "name": result["name"], "content": text})
-        extra: dict[str, Value] = {"gen_ai.tool.call.arguments": _cut(_arguments(call))}
+            self._add(message)
+        extra: dict[str, Value] = {"gen_ai.tool.call.arguments": _cut(arguments_text(call))}
         if result["result"] is not None:
             extra["gen_ai.tool.call.result"] = _cut(canonical_json.encode(result["result"]))
         self._put(
@@ -165,7 +154,7 @@ def _place(decision: Line, number: int | None) -> str:
 
 
 def _decided(decision: Line, call: Line | None) -> dict[str, Value]:
-    proposed = None if call is None else f"{call['name']} {_arguments(call)}"
+    proposed = None if call is None else f"{call['name']} {arguments_text(call)}"
     outcome = f"{decision['decision']}, {decision['rule_id']}: {decision['reason']} ({decision['at']})"
     return _values(proposed, outcome)
 
@@ -176,15 +165,6 @@ def _values(request: str | None, answer: str | None) -> dict[str, Value]:
         if text is not None:
             values |= {f"{name}.value": _cut(text), f"{name}.mime_type": _TEXT}
     return values
-
-
-def _arguments(call: Line) -> str:
-    text: str = (
-        call.get("arguments_text") or ""
-        if call["arguments"] is None
-        else canonical_json.encode(call["arguments"])
-    )
-    return text
 
 
 def _cut(text: str) -> str:

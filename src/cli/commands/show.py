@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
+from ...fail.errors import InputError
 from ..console import painter, wants_colour, width_of
 from .common import RUN_HELP, Verb, path_given, run_named
 
@@ -22,6 +23,12 @@ def add(commands: Any, verb: Verb) -> None:
         "other", nargs="?", type=path_given, metavar="RUN", help="another run to hold against it"
     )
     parser.add_argument("--html", type=path_given, metavar="FILE", help="write it as one page for a browser")
+    parser.add_argument(
+        "--request",
+        type=int,
+        metavar="STEP",
+        help="what the model saw at this step: messages, tools, options",
+    )
     parser = verb(commands, "explain", explain)
     parser.add_argument("run", type=path_given, metavar="RUN", help=RUN_HELP)
     parser.add_argument("--step", type=int, metavar="N", help="this step only")
@@ -30,6 +37,8 @@ def add(commands: Any, verb: Verb) -> None:
 def show(options: argparse.Namespace) -> int:
     """Print a recorded run, or two; exit code 1 where two did not do the same."""
     runs = [_folder_of(options, run) for run in (options.run, options.other) if run is not None]
+    if options.request is not None:
+        return _show_request(options, runs)
     if options.html is not None:
         from .pages import show_page
 
@@ -47,6 +56,17 @@ def show(options: argparse.Namespace) -> int:
     from ...views.terminal import print_run
 
     print_run(run_of(runs[0], _root(options)), sys.stdout, no_color=plain)
+    return 0
+
+
+def _show_request(options: argparse.Namespace, runs: list[Path]) -> int:
+    """Print what the model saw at a step of one run."""
+    from ...evidence.queries.show_request import show_request
+
+    if len(runs) == 2 or options.html is not None:
+        raise InputError("--request is about one run, as text or with --json", remedy="leave the other out")
+    paint = painter(sys.stdout, options.no_color)
+    print(show_request(runs[0], options.request, as_json=options.json, paint=paint))
     return 0
 
 

@@ -16,6 +16,7 @@ from ...runtime.core.outcome_codec import call_from_dict
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal import ledger
+from ...runtime.journal.requests import requests_of
 from ..files import manifest as manifests
 from ..files.claims import misshapen_claims
 from ..files.json_diff import differences
@@ -44,6 +45,7 @@ def verify(folder: Path, root: Path) -> list[str]:
     try:
         out += _totals(files[STATE], f"{name}/{STATE}")
         out += _approvals(files[STATE], f"{name}/{STATE}")
+        out += _requests(files[STATE], f"{name}/{STATE}")
         rebuilt = rebuild(files[STATE], f"{name}/{STATE}", files)
     except RecordError as error:
         out.append(str(error))
@@ -116,6 +118,20 @@ def _approvals(state: bytes, name: str) -> list[str]:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(name, error) from error
     return out
+
+
+def _requests(state: bytes, name: str) -> list[str]:
+    """Check that each step was asked with what the lines before it give."""
+    try:
+        unasked: list[str] = []
+        found = [
+            f"{name}: step {request.step}: {escape_terminal(problem, 200)}"
+            for request in requests_of(ledger.read(state, name), unasked)
+            for problem in request.problems
+        ]
+        return found + [f"{name}: {escape_terminal(problem, 200)}" for problem in unasked]
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ledger.unknown_shape(name, error) from error
 
 
 def _manifest(files: dict[str, bytes], rebuilt: dict[str, bytes], name: str) -> list[str]:

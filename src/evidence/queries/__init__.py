@@ -5,5 +5,6 @@
 - `explain`: why each call of a run was decided as it was
 - `decide`: decide one call from a file
 - `show`: a recorded run as text
+- `show_request`: what the model saw at a step
 - `wrap`: wrap lines for a terminal
 """

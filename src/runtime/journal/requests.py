@@ -1,0 +1,150 @@
+"""What the model saw at each step, rebuilt from a ledger: messages, instructions, tools, options.
+
+The messages follow from the lines before a step, and the digest that the step holds says whether they are the ones that
+were sent. The other parts stand in `request_parts` where they first appear, and steps point to them by digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..core.lines import Line
+from ..formats import canonical_json
+from ..models.types import NOTICES, History, Messages
+
+# kind of part -> the key that holds its content in an entry of `request_parts`
+CONTENT: Final = {"instructions": "text", "tools": "tools", "options": "options"}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the model saw at one step.
+
+    Attributes:
+        step: The step's number.
+        messages: The messages, as the ledger gives them.
+        new: How many of them the step before did not have.
+        instructions, tools, options: The other parts; None where the request has none, or the ledger does not hold
+            them.
+        max_output_tokens: How much the model may say.
+        problems: What of the request the ledger does not vouch for, in words; empty where all of it is proved.
+    """
+
+    step: int
+    messages: Messages
+    new: int
+    instructions: str | None
+    tools: list[Any] | None
+    options: dict[str, Any] | None
+    max_output_tokens: int
+    problems: tuple[str, ...]
+
+
+def requests_of(lines: Iterable[Line], unasked: list[str] | None = None) -> Iterator[Request]:
+    """Yield the request of each step that asked the model, from the lines of a ledger, the run line first.
+
+    `unasked` gets what is wrong with parts that no request follows. Raises KeyError, TypeError, ValueError or
+    AttributeError for lines of an unknown shape.
+    """
+    history = History()
+    parts: dict[str, dict[str, Any]] = {kind: {} for kind in CONTENT}
+    seen = 0
+    problems: list[str] = []  # of the run line and of steps without a request, told with the next request
+    for line in lines:
+        problems += _take_parts(line, parts)
+        if line["type"] == "run":
+            history.add({"role": "user", "content": line["question"]})
+        if line["type"] != "step" or line["llm_input"] is None:
+            continue
+        if "notice" in line:
+            history.add(notice_message(line))
+        entry = line["llm_input"]
+        window = history.window()
+        if (len(window), history.digest) != (entry["messages"], entry["digest"]):
+            problems.append("the lines before it give other messages than the model was asked with")
+        found, missing = _parts_of(entry, parts)
+        yield Request(
+            line["step_index"], window, len(window) - seen, **found,
+            max_output_tokens=entry["max_output_tokens"], problems=(*problems, *missing),
+        )  # fmt: skip
+        seen, problems = len(window), []
+        for message in (reply_message(line), *map(tool_message, line["tool_results"])):
+            if message is not None:
+                history.add(message)
+    if unasked is not None:
+        unasked += problems
+
+
+def _take_parts(line: Line, parts: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Add the parts that stand in a line; yield what is wrong with them."""
+    held = line.get("request_parts", {})
+    pointed = line.get("llm_input") or {}
+    for kind, key in CONTENT.items():
+        for entry in held.get(kind, ()):
+            digest, content = entry["digest"], entry[key]
+            if canonical_json.digest(canonical_json.encode(content)) != digest:
+                yield f"{kind}: the content is not that of its digest {digest[:12]}"
+            elif digest in parts[kind]:
+                yield f"{kind}: {digest[:12]} stands in the ledger already"
+            elif line["type"] == "step" and pointed.get(kind) != digest:
+                yield f"{kind}: {digest[:12]} stands in a step that does not point to it"
+            parts[kind][digest] = content
+        if len(held.get(kind, ())) > 1:
+            yield f"{kind}: a line holds one at most, not {len(held[kind])}"
+
+
+def _parts_of(entry: Line, parts: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """Return the contents that a step's `llm_input` points to, and what is missing, in words."""
+    found: dict[str, Any] = {}
+    missing = []
+    for kind in CONTENT:
+        digest = entry.get(kind)
+        found[kind] = None if digest is None else parts[kind].get(digest)
+        if digest is not None and digest not in parts[kind]:
+            missing.append(f"{kind}: {str(digest)[:12]} stands nowhere in the ledger before it")
+    return found, missing
+
+
+# ---- messages ----------------------------------------------------------------------------------------------
+
+
+def notice_message(step: Line) -> dict[str, Any]:
+    """Return the message for the notice of the runtime that a step names."""
+    return {"role": "user", "content": NOTICES[step["notice"]]}
+
+
+def reply_message(step: Line) -> dict[str, Any] | None:
+    """Return the message of the reply in a step; None where there is none."""
+    output = step["llm_output"]
+    if output is None:
+        return None
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": output["text"] or output["final_answer"] or "",
+    }
+    if step["intended_tool_calls"]:
+        message["tool_calls"] = [
+            {"id": call["id"], "name": call["name"], "arguments": arguments_text(call)}
+            for call in step["intended_tool_calls"]
+        ]
+    if output["raw"] is not None:
+        message["raw"] = output["raw"]
+    return message
+
+
+def tool_message(result: Line) -> dict[str, Any] | None:
+    """Return the message in which the model reads what came of a call; None where it reads nothing of it."""
+    content = result.get("told", result["result"])
+    if content is None:
+        return None
+    text = canonical_json.encode(content)
+    return {"role": "tool", "tool_call_id": result["id"], "name": result["name"], "content": text}
+
+
+def arguments_text(call: Line) -> str:
+    """Return the arguments of a recorded call as the model's next request holds them."""
+    if call["arguments"] is None:
+        return str(call.get("arguments_text") or "")
+    return canonical_json.encode(call["arguments"])
