@@ -41,6 +41,11 @@ def copy_inputs(to: Path, keep: Iterable[str] | None = None) -> Path:
             if f"{task.parent.name}/{task.stem}" not in kept:
                 task.unlink()
                 shutil.rmtree(to / "runs" / task.parent.name / task.stem)
+        accepted = to / "runs/ACCEPTED.jsonl"
+        if accepted.is_file():  # lines of runs that are not here would be wrong
+            lines = accepted.read_text(encoding="utf-8").splitlines(keepends=True)
+            stay = [line for line in lines if json.loads(line)["run"].removeprefix("runs/") in kept]
+            accepted.write_text("".join(stay), encoding="utf-8")
         for kind in [path for path in (to / "runs").iterdir() if path.is_dir() and not any(path.iterdir())]:
             kind.rmdir()
         for folder in ((to / "tasks").iterdir(), (to / "runs").glob("*/")):

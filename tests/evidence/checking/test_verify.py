@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tachograph.evidence.checking.check import examine
 from tachograph.evidence.checking.verify import verify
 from tachograph.evidence.files.rebuild import rebuild
 from tachograph.evidence.recording import index
@@ -200,15 +201,29 @@ def test_a_forgery_with_its_index_is_found_by_the_check_alone(
     assert "does not hold in itself" not in out
 
 
-def test_a_forged_text_of_the_model_is_found_by_the_check_alone(project: Path) -> None:
-    """The digest of the messages stands in the ledger, but nothing is run that would compare it."""
-    edit_lines(project / RETRIED, lambda lines: lines[1]["llm_output"].update(text="x"), chain=True)
+def _forge_text(project: Path, line: int) -> list[str]:
+    """Return what verify says where the text beside a reply was forged, with all that follows from the ledger."""
+    edit_lines(project / RETRIED, lambda lines: lines[line]["llm_output"].update(text="x"), chain=True)
     made = rebuild((project / RETRIED / "state.jsonl").read_bytes(), "state.jsonl")
     for file in FILES[1:3]:
         (project / RETRIED / file).write_bytes(made[file])
     edit_manifest(project / RETRIED, lambda manifest: manifest.update(json.loads(made["manifest.json"])))
     index.update(project)
-    assert verify(project / RETRIED, project) == []
+    return verify(project / RETRIED, project)
+
+
+def test_a_forged_text_of_the_model_is_found_by_the_request_that_follows(project: Path) -> None:
+    found = _forge_text(project, 1)
+    assert [line.partition("state.jsonl: ")[2] for line in found] == [
+        f"step {step}: the lines before it give other messages than the model was asked with"
+        for step in (2, 3)
+    ]
+
+
+def test_a_forged_text_of_the_last_reply_is_found_by_the_check_alone(project: Path) -> None:
+    """No request follows it whose digest would hold it."""
+    assert _forge_text(project, -2) == []
+    assert not examine(project / RETRIED, root=project).ok
 
 
 def test_the_digests_are_sha_256_of_the_files() -> None:
