@@ -26,7 +26,7 @@ EVIDENCE: Final = "docs/evidence.md"
 LINES: Final = ("<!-- lines -->\n", "<!-- /lines -->")  # around the table of the ledger's schema
 # in the order of the tree
 SPANS: Final = ("agent_run", "agent_step", "llm_call", "policy_check", "tool_call", "retry_attempt")
-KINDS: Final = ("canonical", "policy_gates", "failure_modes", "loop", "live")
+KINDS: Final = ("canonical", "code", "policy_gates", "failure_modes", "loop", "live")
 
 
 def pages(root: Path) -> dict[str, str]:

@@ -128,6 +128,7 @@ class RunConfig:
         as_recorded: Whether the question comes from a record, and was redacted before.
         approvals: How a person outside the task is asked: `terminal` or `file`.
         on_signal: What a signal does to a run that is kept in a journal: `suspend` or `cancel`; it ends any other.
+        modules: Sources of an agent that the task names in code, with their digests.
     """
 
     question: str
@@ -149,3 +150,4 @@ class RunConfig:
     as_recorded: bool = False
     approvals: str | None = None
     on_signal: str = "suspend"
+    modules: tuple[dict[str, str], ...] = ()

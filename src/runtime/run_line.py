@@ -77,6 +77,8 @@ def run_line_of(
         },
         "request_parts": _first_parts(specs, identity.get("options", {})),
     }
+    if config.modules:
+        line["modules"] = list(config.modules)
     if config.deadline_s is not None:
         line["deadline_ms"] = int(config.deadline_s * 1000)
     if config.approvals is not None:

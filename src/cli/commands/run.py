@@ -136,7 +136,12 @@ def run(options: argparse.Namespace) -> int:
     if options.resume and is_unfinished(out):
         return _go_on(options, out, task)
     model = _model(options, options.llm, progress)
+    if task.agent is not None:
+        print(
+            f"tachograph: the agent is {task.agent}, code of the project, which is executed", file=sys.stderr
+        )
     agent, setting = build(task, model=model)
+    live = agent.identity["execution_path"] != "stub"
     if options.approve is not None:
         way = "terminal" if options.approve == "ask" else "file"
         approve = _approver(options, agent.policy, way)
@@ -146,11 +151,11 @@ def run(options: argparse.Namespace) -> int:
     setting = replace(setting, on_signal=options.on_signal or setting.on_signal)
     if progress is not None:
         progress.redact = agent.redactor().for_model_output()
-    if model is not None and not options.replace:
+    if live and not options.replace:
         check_replaceable(out, setting.run_id, "--replace")
-    if model is None and not options.perform_effects:
+    if not live and not options.perform_effects:
         setting = _answered(agent, setting, out)
-    expected = expected_of(task, live=model is not None, people=options.approve is not None)
+    expected = expected_of(task, live=live, people=options.approve is not None)
     rejected = Path(near(home / ".tachograph" / "rejected" / f"{kind}-{name}"))
 
     def say(result: Any) -> int:
@@ -296,7 +301,7 @@ def resume(options: argparse.Namespace) -> int:
     """Go on with a run that died."""
     from ...evidence.recording import index
     from ...evidence.recording.recorded import project_of
-    from ...evidence.recording.resume import resume_folder
+    from ...evidence.recording.resume import has_code_agent, resume_folder
     from ...runtime.journal.durable_run import DONE, NOT_DONE
 
     out = run_named(options, options.run)
@@ -320,6 +325,7 @@ def resume(options: argparse.Namespace) -> int:
         ]
         return _model(options, spec, progress)
 
+    own = options.llm is None and has_code_agent(out, root)  # it brings its own model
     place = out.with_name(out.name.removesuffix(".partial"))
 
     def say(result: Any) -> int:
@@ -334,7 +340,7 @@ def resume(options: argparse.Namespace) -> int:
             resolutions=resolutions,
             rebase=options.rebase,
             root=root,
-            open_model=again,
+            open_model=None if own else again,
             listeners=listeners,
             approver=lambda policy, way: _approver(options, policy, way),
             on_signal=options.on_signal,

@@ -27,7 +27,7 @@ _ORDER: Final = {name: i for i, name in enumerate(CLASSES)}
 # the inputs that a place in a line depends on, the likeliest first; `at`, `read` and `tool` depend on the place
 _RESTS: Final = (
     ("run", "policy", ("policy",)),
-    ("run", "tools", ("tool of the list",)),
+    ("run", "tools", ("tool of the list", "task")),
     ("run", "request_parts", ("tools", "policy", "task")),
     ("run", "mounts", ("task", "policy")),
     ("run", "", ("task",)),
@@ -155,7 +155,9 @@ def _inputs(findings: Findings, ground: str, item: Divergence) -> Iterable[str]:
         return [path for path, role in roles.items() if role.startswith("tool ")]
     if ground == "documents":
         return [path for path in findings.moved if path not in roles]
-    return [path for path, role in roles.items() if role == ground]
+    # the module of an agent in code says what a task says otherwise, and may hold the policy
+    alike = (ground, "agent") if ground in ("task", "policy") else (ground,)
+    return [path for path, role in roles.items() if role in alike]
 
 
 def _at(item: Divergence) -> int | None:

@@ -25,7 +25,10 @@ _TABLE: Final = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
         (r"\w+/(prev|run_id|schema)\b", "DIGEST-ONLY"),
-        (r"run/(policy/(version|files)|tools/\d+/\w*digest|task/sha256|model/script_digest)", "DIGEST-ONLY"),
+        (
+            r"run/(policy/(version|files)|tools/\d+/\w*digest|task/sha256|model/script_digest|modules)",
+            "DIGEST-ONLY",
+        ),
         (r"run/policy/limits/(max_retries|backoff_\w+)", "RETRY"),
         (r"run/policy/limits", "BUDGET"),
         (r"run/(question|model)", "TEXT"),

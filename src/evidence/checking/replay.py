@@ -117,15 +117,13 @@ def checked(recorded: Recorded, *, seed: int | None = None) -> Findings:
 def _rerecord_command(recorded: Recorded) -> str:
     """Return the command that records the run again with its model: a replay repeats the old replies."""
     model = recorded.run["model"]
-    words = [
-        "tachograph",
-        "run",
-        recorded.run["task"]["path"],
-        "--llm",
-        f"{model.get('provider')}:{model.get('name')}",
-    ]
-    for key, value in options_of(recorded.run).items():
-        words += ["--llm-option", f"{key}={canonical_json.encode(value)}"]
+    from ...runtime.models.providers import PROVIDERS  # for few runs
+
+    words = ["tachograph", "run", recorded.run["task"]["path"]]
+    if model.get("provider") in PROVIDERS:  # else it is that of an agent in code
+        words += ["--llm", f"{model.get('provider')}:{model.get('name')}"]
+        for key, value in options_of(recorded.run).items():
+            words += ["--llm-option", f"{key}={canonical_json.encode(value)}"]
     return shlex.join([*words, "--out", recorded.name, "--replace"])
 
 

@@ -41,15 +41,17 @@ from ..files import manifest
 from ..files.folder import MOUNTS, Folder
 from ..files.manifest import MANIFEST, SEAL, STATE
 from ..files.writer import Writer
+from ..tasks.code_agent import is_importing
 from ..tasks.expect import differences
 from .durability import OFF, SUSPEND, durability_of, suspends
 
 
 def record(
-    agent: Agent,
+    agent: Agent | str,
     question: str,
-    out: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
     *,
+    task: str | os.PathLike[str] | None = None,
     otlp: str | None = None,
     seed: int = 0,
     run_id: str | None = None,
@@ -68,9 +70,12 @@ def record(
     `resume` continues it too; they end any other run, with a complete record. Both are raised again.
 
     Args:
-        agent: The agent.
+        agent: The agent; with `task` also its name, `package.module:name`.
         question: The question.
-        out: The folder of the run.
+        out: The folder of the run; `runs/K/N` unless given with `task`.
+        task: The file `tasks/K/N.yaml` of the project, which is written if it is not there: it names the agent, the
+            question and the seed, so that `tachograph check` makes the run again. The agent is a value at the top
+            of a module of the project. Approvals and the clock are the task's.
         otlp: OTLP endpoint (`http://host:4318`, `grpc://host:4317`) that gets the spans live.
         seed: Seeds the jitter of waits.
         run_id: Name of the run; made up if it is not given.
@@ -90,6 +95,7 @@ def record(
         How the run ended, with its steps.
 
     Raises:
+        InputError: The task is of another run, or does not lead to the agent.
         OutputError: `out` cannot be used.
         Suspended: The run cannot continue, but can be resumed.
         KeyboardInterrupt: Ctrl-C came.
@@ -102,6 +108,35 @@ def record(
         >>> result.ending, result.answer
         ('final_answer', 'At the depot.')
     """
+    if is_importing():
+        raise InputError(
+            "a run is recorded while the module of an agent is imported",
+            remedy='put the call under `if __name__ == "__main__":`',
+        )
+    if task is not None:
+        from .code_task import record_task  # few runs have a task that is written by code
+
+        given = {"run_id": run_id, "clock": clock, "approve": approve}
+        if unfit := [name for name, value in given.items() if value is not None]:
+            raise InputError(
+                f"{unfit[0]} is given beside task", remedy="leave it out; the task file decides it"
+            )
+        return record_task(
+            agent,
+            question,
+            Path(task),
+            None if out is None else Path(out),
+            seed=seed,
+            deadline_s=deadline_s,
+            on_signal=on_signal,
+            replace=replace,
+            otlp=otlp,
+            listeners=listeners,
+            durability=durability,
+            cancel=cancel,
+        )
+    if not isinstance(agent, Agent) or out is None:
+        raise InputError("there is no Agent, or no folder for its run", remedy="give both, or a task")
     config = agent.configure_run(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
     config = light_dataclasses.replace(config, cancel=cancel, deadline_s=deadline_s, on_signal=on_signal)
     if not replace:

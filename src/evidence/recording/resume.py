@@ -51,6 +51,7 @@ _INPUTS: Final = (
     "seed",
     "clock",
     "request_parts",
+    "modules",
 )
 _LOG = logging.getLogger("tachograph")
 
@@ -279,7 +280,7 @@ class Resumption:
         changed = [
             f"{key}{escape_terminal(pointer)}"
             for key in _INPUTS
-            for pointer, _, _ in differences(latest["run"][key], run_line[key])
+            for pointer, _, _ in differences(latest["run"].get(key), run_line.get(key))
         ]
         if latest["package"]["digest"] != package()["digest"]:
             changed.append("the package's own code")
@@ -317,6 +318,16 @@ def task_begun(out: Path) -> str | None:
     except FileNotFoundError:  # the run is over, and is only to be put in place
         run = json.loads(read_unlinked(partial / STATE).split(b"\n", 1)[0])
     return None if run is None or run["task"] is None else str(run["task"]["path"])
+
+
+def has_code_agent(out: Path, root: Path | None) -> bool:
+    """Return whether the task of the unfinished run in the place of `out` names an agent in code."""
+    out = out.with_name(out.name.removesuffix(".partial"))
+    path = task_begun(out) if out.with_name(f"{out.name}.partial").is_dir() else None
+    if path is None:
+        return False
+    base = _base(out, {"task": {"path": path}}, root)
+    return (base / path).is_file() and load_task(base / path, root=base).agent is not None
 
 
 def result_in(folder: Path) -> RunResult:

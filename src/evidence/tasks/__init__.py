@@ -2,6 +2,9 @@
 
 - `task`: read a task file and turn it into an agent and a run's configuration
 - `named_files`: the files and folders that a task names
+- `values`: check what the schema of tasks cannot express
+- `code_agent`: load the agent that a task names in code
+- `project_modules`: find the source files of the project that a module needs
 - `place`: what the task of a place below `runs/` demands of the run there
 - `faults`: inject the faults that a task describes
 - `expect`: compare a run with what its task expects

@@ -17,6 +17,7 @@ from ...light_dataclasses import dataclass
 from ...runtime.core.lines import Line
 from ...runtime.journal.ledger import unknown_shape
 from .task import Task, load_task
+from .values import not_live
 
 _DRAWN = re.compile(r"-[0-9a-f]{8}")  # what the id of a live run adds to that of its task
 _PLACEHOLDER = re.compile(r"<secret:[a-z_]+:[1-9][0-9]*>")
@@ -74,7 +75,8 @@ class Place:
         remedy = f"`tachograph check {self.name}` says what differs"
         out = []
         try:
-            if is_scripted_run(run) and run["model"]["script_digest"] != task.script_digest:
+            stated = run["model"]["script_digest"]
+            if task.agent is None and is_scripted_run(run) and stated != task.script_digest:
                 out.append(f"{self.name}: its script is not the one in {task.file}; {remedy}")
             if "approvals" not in run:
                 out += [
@@ -159,7 +161,7 @@ def refuse_foreign(
     if place.task_file != task.file or place.inner:
         problem = f"{place.name} is the place of a run of {place.task_file}"
     elif model is not None:
-        problem = _not_live(task, model)
+        problem = not_live(task, model)
         elsewhere = f"let it name {model}, or {elsewhere}"
     elif task.is_scripted and deadline:
         problem = "a time limit other than the task's makes another run"
@@ -185,7 +187,7 @@ def _of_model(run: Line, task: Task) -> str | None:
         return None if task.is_scripted else f"was answered by a script, but {task.file} has none"
     model = run["model"]
     name = ":".join((model["provider"], model["name"]))
-    problem = _not_live(task, name)
+    problem = not_live(task, name)
     if problem is not None:
         return f"states that {name[:200]} answered, but {task.file} {problem}"
     if run["clock"]["kind"] != "system":
@@ -193,17 +195,6 @@ def _of_model(run: Line, task: Task) -> str | None:
     if not (run["run_id"].startswith(task.run_id) and _DRAWN.fullmatch(run["run_id"], len(task.run_id))):
         return f"is called {run['run_id'][:200]}, but a live run of {task.file} {task.run_id}-XXXXXXXX"
     return None
-
-
-def _not_live(task: Task, model: str) -> str | None:
-    """Return why a task does not allow a live model, or None if it does."""
-    if task.live is None:
-        scripted = "has a script and " if task.is_scripted else ""
-        return f"{scripted}does not say `live: {{models: [...]}}`"
-    for pattern in task.live["models"]:
-        if re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), model, re.DOTALL):
-            return None
-    return f"allows {', '.join(task.live['models'])[:200]} in live.models"
 
 
 def _of_people(run: Line, task: Task) -> str | None:

@@ -13,11 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...fail.catalog import ENDINGS
 from ...fail.errors import InputError, TaskError, system_reason
 from ...light_dataclasses import dataclass, field, replace
 from ...runtime.agent import Agent
-from ...runtime.core.clock import DEFAULT_START, VirtualClock, epoch_ns
+from ...runtime.core.clock import DEFAULT_START, VirtualClock
 from ...runtime.core.effects import Answer, AskHuman
 from ...runtime.core.run_ids import new_run_id
 from ...runtime.formats import canonical_json
@@ -30,15 +29,14 @@ from ...runtime.models.scripted import Stub
 from ...runtime.models.types import Model
 from ...runtime.policy.consistency import check_addresses
 from ...runtime.policy.policy import Policy
-from ...runtime.resources.mount_path import parse_path
-from ...runtime.resources.url import Malformed
 from ...runtime.run_config import RunConfig
-from ...runtime.schema.schema_errors import DocumentValidator, did_you_mean, first_problem
+from ...runtime.schema.schema_errors import DocumentValidator, first_problem
 from ...runtime.tools.loader import load_named, names_in
 from ...runtime.workspace.mounts import Host, Mount
 from ...runtime.workspace.workspace import Workspace
 from .faults import fault_injector
 from .named_files import folder_inside, policy_of
+from .values import check_values, live_problem
 
 _SCHEMA = Path(__file__).with_name("task.v1.schema.json")
 _MAX_BYTES = 8 << 20
@@ -81,8 +79,13 @@ class Task:
 
     @property
     def is_scripted(self) -> bool:
-        """Whether the task has a script that stands in for a model."""
-        return "llm" in self.data
+        """Whether a script stands in for a model: the task's, or that of its agent in code."""
+        return "llm" in self.data or (self.agent is not None and self.live is None)
+
+    @property
+    def agent(self) -> str | None:
+        """The agent in code, `package.module:name`; None for a task that says what its agent consists of."""
+        return self.data.get("agent")
 
     @property
     def run_id(self) -> str:
@@ -107,8 +110,8 @@ class Task:
 
     @property
     def script_digest(self) -> str | None:
-        """The digest of the script as records state it; None without a script."""
-        return None if not self.is_scripted else str(_stub(self).identity["script_digest"])
+        """The digest of the task's script as records state it; None without one."""
+        return None if "llm" not in self.data else str(_stub(self).identity["script_digest"])
 
     def error(self, pointer: str, message: str, remedy: str | None = None) -> TaskError:
         """Return a TaskError at the place of a JSON Pointer into the task."""
@@ -153,11 +156,11 @@ def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
             file=str(path),
             remedy="move it into a project or give --root",
         )
-    return _parsed(source, base, relative_to_root(source, base), text)
+    return parse_task(source, base, relative_to_root(source, base), text)
 
 
 @lru_cache(maxsize=16)
-def _parsed(source: Path, base: Path, name: str, text: bytes) -> Task:
+def parse_task(source: Path, base: Path, name: str, text: bytes) -> Task:
     """Return the task in the bytes of a file. Raises TaskError.
 
     Cached, since many runs of one check may come from the same task.
@@ -175,7 +178,7 @@ def _parsed(source: Path, base: Path, name: str, text: bytes) -> Task:
             remedy = _id_remedy(source)
         raise TaskError(message, file=name, line=line, column=column, remedy=remedy)
     task = Task(base, name, canonical_json.digest(text), document.data, document)
-    _check_values(task)
+    check_values(task)
     return task
 
 
@@ -191,49 +194,6 @@ def _validator() -> DocumentValidator:
     return DocumentValidator(json.loads(_SCHEMA.read_text(encoding="utf-8")))
 
 
-def _check_values(task: Task) -> None:
-    """Check what the JSON Schema cannot express."""
-    start = task.data.get("clock", {}).get("start", DEFAULT_START)
-    try:
-        epoch_ns(start)
-    except ValueError:
-        raise task.error("/clock/start", "is not a time in UTC", 'write "2026-01-01T00:00:00Z"') from None
-    _check_endings(task, task.expected, "/expected")
-    for key, part in (("live", task.live), ("people", task.people)):
-        _check_endings(task, (part or {}).get("expected", {}), f"/{key}/expected")
-    turns = task.data["llm"]["stub"]["turns"] if "llm" in task.data else ()
-    for i, turn in enumerate(turns):
-        for j, call in enumerate(turn.get("calls", ())):
-            if "arguments" in call and "arguments_text" in call:
-                raise task.error(
-                    f"/llm/stub/turns/{i}/calls/{j}", "both arguments and arguments_text", "give one of them"
-                )
-    for i, item in enumerate(task.data.get("setup", ())):
-        try:
-            mount = parse_path(item["path"]).mount
-        except Malformed as error:
-            raise task.error(
-                f"/setup/{i}/path", f"is not a usable path: {error.reason}", "write mount/file"
-            ) from None
-        if mount in task.data.get("mounts", {}):
-            raise task.error(
-                f"/setup/{i}/path",
-                f"mount {quote_literal(mount)} is a folder of the project",
-                "set up files in a private mount only, one that the task binds to no folder",
-            )
-
-
-def _check_endings(task: Task, expected: Mapping[str, Any], pointer: str) -> None:
-    endings = [(f"{pointer}/endings/{i}", ending) for i, ending in enumerate(expected.get("endings", ()))]
-    for place, ending in [(f"{pointer}/ending", expected.get("ending")), *endings]:
-        if ending is not None and ending not in ENDINGS:
-            raise task.error(
-                place,
-                f"{quote_literal(ending)} is not an ending",
-                did_you_mean(ending, ENDINGS) or f"one of {', '.join(ENDINGS)}",
-            )
-
-
 def build(task: Task, *, model: Model | None = None, policy: Policy | None = None) -> tuple[Agent, RunConfig]:
     """Build the agent of a task and the configuration of its run.
 
@@ -246,6 +206,67 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
     Raises:
         InputError: Policy, tools, mounts and hosts do not fit together.
     """
+    data = task.data
+    modules: tuple[dict[str, str], ...] = ()
+    if task.agent is None:
+        agent = _agent_of_parts(task, model, policy)
+    else:
+        agent, modules = _agent_in_code(task, model, policy)
+    task_entry = {"id": task.id, "path": task.file, "sha256": task.digest}
+    if model is not None or agent.identity["execution_path"] != "stub":
+        live = agent.configure_run(
+            data["question"],
+            seed=task.seed,
+            run_id=new_run_id(task.id, task.seed),
+            approve=_approvals(data["approvals"]) if "approvals" in data else None,
+            task=task_entry,
+            prepare=lambda workspace: _prepare(task, workspace),
+        )
+        return agent, _with_limits(live, data, modules)
+    times = data.get("clock", {})
+    clock = VirtualClock(times.get("start", DEFAULT_START), times.get("costs_ms"))
+    config = agent.configure_run(
+        data["question"],
+        seed=task.seed,
+        run_id=task.run_id,
+        clock=clock,
+        approve=_approvals(data.get("approvals", ())),
+        task=task_entry,
+        prepare=lambda workspace: _prepare(task, workspace),
+        inject=fault_injector(task.data.get("faults", ()), task.error, clock),
+    )
+    return agent, _with_limits(config, data, modules)
+
+
+def _with_limits(
+    config: RunConfig, data: Mapping[str, Any], modules: tuple[dict[str, str], ...]
+) -> RunConfig:
+    """Return a configuration with what the task says of the run's end, and the modules of an agent in code."""
+    on_signal = data.get("on_signal", config.on_signal)
+    return replace(config, deadline_s=data.get("deadline_s"), on_signal=on_signal, modules=modules)
+
+
+def _agent_in_code(
+    task: Task, model: Model | None, policy: Policy | None
+) -> tuple[Agent, tuple[dict[str, str], ...]]:
+    """Return the agent that a task names in code, and the modules that it is made by."""
+    from .code_agent import load_code_agent  # for few tasks
+
+    assert task.agent is not None
+    loaded = load_code_agent(
+        task.agent, task.root, lambda message, remedy: task.error("/agent", message, remedy)
+    )
+    agent = loaded.with_parts(task.root, model, policy)
+    check_addresses(agent.policy, agent.hosts)
+    if model is None:
+        problem = live_problem(task, agent.identity)
+        if problem is not None:
+            raise task.error("/agent", *problem)
+    return agent, loaded.modules
+
+
+def _agent_of_parts(task: Task, model: Model | None, policy: Policy | None) -> Agent:
+    """Return the agent that a task describes by policy, tools, mounts, hosts and script."""
     data = task.data
     policy_given = policy is not None
     policy = policy or policy_of(task)
@@ -271,36 +292,7 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
     }
     agent = Agent(model or _stub(task), tools, policy, mounts=mounts, hosts=hosts, known_tools=names)
     check_addresses(policy, hosts)
-    task_entry = {"id": task.id, "path": task.file, "sha256": task.digest}
-    if model is not None:
-        live = agent.configure_run(
-            data["question"],
-            seed=task.seed,
-            run_id=new_run_id(task.id, task.seed),
-            approve=_approvals(data["approvals"]) if "approvals" in data else None,
-            task=task_entry,
-            prepare=lambda workspace: _prepare(task, workspace),
-        )
-        return agent, _with_limits(live, data)
-    times = data.get("clock", {})
-    clock = VirtualClock(times.get("start", DEFAULT_START), times.get("costs_ms"))
-    config = agent.configure_run(
-        data["question"],
-        seed=task.seed,
-        run_id=task.run_id,
-        clock=clock,
-        approve=_approvals(data.get("approvals", ())),
-        task=task_entry,
-        prepare=lambda workspace: _prepare(task, workspace),
-        inject=fault_injector(task.data.get("faults", ()), task.error, clock),
-    )
-    return agent, _with_limits(config, data)
-
-
-def _with_limits(config: RunConfig, data: Mapping[str, Any]) -> RunConfig:
-    """Return a configuration with what the task says of the run's end."""
-    on_signal = data.get("on_signal", config.on_signal)
-    return replace(config, deadline_s=data.get("deadline_s"), on_signal=on_signal)
+    return agent
 
 
 def _mount(task: Task, name: str, policy: Policy, policy_given: bool) -> Mount:

@@ -258,6 +258,7 @@ class RunLine(TypedDict):
     mounts: dict[str, dict[str, Any]]
     hosts: dict[str, dict[str, Any]]
     request_parts: RequestPartsEntry
+    modules: NotRequired[list[dict[str, str]]]
     deadline_ms: NotRequired[int]
     approvals: NotRequired[str]
     rebased: NotRequired[list[dict[str, Any]]]

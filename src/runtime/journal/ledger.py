@@ -103,6 +103,7 @@ def end_line(run_line: Line, totals: Totals, ending: RunEnded, lines: int, stamp
     )
     if run_line["task"] is not None:
         inputs[run_line["task"]["path"]] = run_line["task"]["sha256"]
+    inputs.update({item["path"]: item["sha256"] for item in run_line.get("modules", ())})
     inputs.update(totals.inputs)
     return {
         "type": "end",

@@ -247,6 +247,7 @@ PLAN: dict[str, Row] = {
     ),
     "loop/answer_cut_off": Row(ANSWER, (), (1, 2, 2, 0, 0, 0), modes=(None, None)),
     "loop/wrap_up": Row(ANSWER, (TOOL, PATH), (1, 3, 3, 2, 2, 2), modes=(None,) * 3, attempts=(OK, OK)),
+    "code/depots": Row(ANSWER, (TOOL,), (1, 2, 2, 1, 1, 1), modes=(None, None), attempts=(OK,)),
     "failure_modes/cancelled": Row(
         CANCELLED, (URL,), ONE_CALL, modes=("cancelled",), attempts=(("cancelled",),)
     ),
@@ -349,6 +350,10 @@ def test_every_scenario_has_a_row_and_every_row_a_run() -> None:
 @every
 def test_the_shipped_policy_and_the_real_tools(name: str) -> None:
     run = recorded(name).lines[0]
+    assert run["run_id"] == f"{name.replace('/', '-')}-s{run['seed']}"
+    if name.startswith("code/"):  # the policy and the tools of these are in code
+        assert [item["path"] for item in run["modules"]] == ["tasks/code/depots.py"]
+        return
     first, *overlays = [item["path"] for item in run["policy"]["files"]]
     assert first == BASE
     assert all(Path(overlay).parent.as_posix() == OVERLAYS for overlay in overlays)
@@ -360,7 +365,6 @@ def test_the_shipped_policy_and_the_real_tools(name: str) -> None:
         assert tool["file"] == f"tools/{tool['name']}.py"
         assert hashlib.sha256((ROOT / tool["file"]).read_bytes()).hexdigest() == tool["module_digest"]
     assert run["model"]["execution_path"] == "stub"
-    assert run["run_id"] == f"{name.replace('/', '-')}-s{run['seed']}"
 
 
 # ---- every row -----------------------------------------------------------------------------------------
