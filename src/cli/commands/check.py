@@ -176,7 +176,7 @@ def verify(options: argparse.Namespace) -> int:
     for line in unsealed:
         print(f"unsealed: {escape_terminal(line, 400)}")
     names = escape_terminal(next(iter(by_run)), 400) if len(by_run) == 1 else f"{len(by_run)} runs"
-    sealed = (", sealed with that key" if key else "") + (summary(verdict) if verdict is not None else "")
+    sealed = (", sealed with that key" if key else "") + summary(verdict, root)
     strictly = f"{counted(len(unsealed), 'unsealed change')}, which --strict refuses"
     print(
         f"verify: {counted(len(lines), 'problem')}"

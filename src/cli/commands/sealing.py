@@ -167,13 +167,18 @@ def chain_problems(root: Path) -> list[str]:
     return read_snapshots(root)[1]
 
 
-def summary(verdict: Verdict) -> str:
-    """Return in a few words which snapshot a project was compared with."""
+def summary(verdict: Verdict | None, root: Path) -> str:
+    """Return in a few words which snapshot a project was compared with, or that it has some and was with none."""
+    if verdict is None:
+        from ...evidence.sealing.snapshots import SEALS
+
+        return f", compared with no snapshot in {SEALS}/ (--trust KEYS)" if (root / SEALS).is_dir() else ""
     if verdict.snapshot is None:
         return "; not sealed"
     later = len(verdict.unsealed)
     changes = f"; {later} later change{'' if later == 1 else 's'} unsealed" if later else ""
-    return f", {len(verdict.runs)} runs as sealed in {verdict.snapshot.file} by {', '.join(verdict.names)}{changes}"
+    names = escape_terminal(", ".join(verdict.names), 200)
+    return f", {len(verdict.runs)} runs as sealed in {verdict.snapshot.file} by {names}{changes}"
 
 
 def as_data(verdict: Verdict | None) -> dict[str, Any]:

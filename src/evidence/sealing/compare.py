@@ -90,7 +90,8 @@ def _other_run(name: str, run: SealedRun, snapshots: Sequence[Snapshot], out: Ch
     last = snapshots[-1]
     own = last.tree.runs.get(name)
     if own is None:
-        out.unsealed.append(f"{name}: is a new run since {last.file}")
+        proof = "" if run.can_be_remade else ", and no check makes it again"
+        out.unsealed.append(f"{name}: is a new run since {last.file}{proof}")
         return
     earlier = _earlier([item.tree.runs.get(name) == run for item in snapshots], snapshots)
     if own.can_be_remade and run.can_be_remade:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ...fail.errors import InputError, OutputError, system_reason
 from ...runtime.formats import canonical_json
-from ...runtime.formats.read_file import read_unlinked, why_unread
+from ...runtime.formats.read_file import NotPlain, read_unlinked, why_unread
 from ..files.folder import directory_lock
 from .keys import TrustedKeys, library
 from .statement import Tree, read_statement
@@ -89,6 +89,8 @@ def read_snapshots(root: Path) -> tuple[list[Snapshot], list[str]]:
     if not os.path.lexists(place):
         return [], []
     try:
+        if os.path.islink(place):
+            raise NotPlain("it is a link")
         names = sorted(os.listdir(place))
     except OSError as error:
         raise InputError(

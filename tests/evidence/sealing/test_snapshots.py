@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tachograph.cli import main as cli
 from tachograph.evidence.recording import index
@@ -107,6 +110,18 @@ def test_a_statement_covers_files_and_runs_and_reads_back(project: Path) -> None
 def test_what_is_no_statement_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError):
         read_statement(text)
+
+
+def test_what_a_statement_holds_besides_is_refused(project: Path) -> None:
+    text = statement(tree_of(project), 1, None)
+    for other in (
+        text + b"\n",
+        text.replace(b'"_type"', b'"_more":1,"_type"', 1),
+        text.replace(b":1}", b":1.0}", 1),
+    ):
+        assert other != text
+        with pytest.raises(ValueError, match="not as it was written"):
+            read_statement(other)
 
 
 @pytest.mark.parametrize("place", ["policy/more.yaml", "tools/folder"])
@@ -396,6 +411,57 @@ def test_accepted_changes_are_added_to_and_never_taken_out(
         assert "runs/ACCEPTED.jsonl: lines that" in _only(verify_snapshot(project, ann).problems)
 
 
+@needs_library
+def test_seals_that_are_a_link_are_refused(sealed: Path, ann: TrustedKeys) -> None:
+    (sealed / "seals").rename(sealed.parent / "elsewhere")
+    (sealed / "seals").symlink_to(sealed.parent / "elsewhere")
+    with pytest.raises(InputError, match=re.escape("seals: cannot be read (it is a link)")):
+        verify_snapshot(sealed, ann)
+
+
+@needs_library
+def test_any_changed_byte_of_a_sealed_file_is_found(sealed: Path, ann: TrustedKeys) -> None:
+    for number, name in enumerate(sorted(tree_of(sealed).files)):
+        path = sealed / name
+        text = path.read_bytes()
+        place = number * 7919 % len(text)
+        path.write_bytes(text[:place] + bytes([text[place] ^ 1]) + text[place + 1 :])
+        verdict = verify_snapshot(sealed, ann)
+        lines = [*verdict.problems, *verdict.unsealed]
+        assert lines and all(line.startswith(f"{name}: ") for line in lines), (name, lines)
+        path.write_bytes(text)
+    assert verify_snapshot(sealed, ann).unsealed == []
+
+
+@pytest.fixture(scope="module")
+def small(made: Path, keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sealed project that a property may write to, if it puts everything back."""
+    project = shutil.copytree(made, tmp_path_factory.mktemp("small") / "project")
+    seal_all(project, [keys / "ann"])
+    return project
+
+
+@needs_library
+@given(place=st.integers(0, 10**6), put=st.binary(max_size=3), cut=st.integers(0, 3))
+@settings(max_examples=150, deadline=None)
+def test_a_damaged_snapshot_is_named_unless_it_states_and_signs_the_same(
+    small: Path, keys: Path, place: int, put: bytes, cut: int
+) -> None:
+    path = small / FIRST
+    text = path.read_bytes()
+    start = place % len(text)
+    changed = text[:start] + put + text[start + cut :]
+    trusted = trusted_keys(keys / "one")
+    before = files.read_snapshots(small)[0][0]
+    path.write_bytes(changed)
+    try:
+        found, problems = files.read_snapshots(small)
+        problem = files.signature_problem(found[0], trusted) if found else problems[0]
+        assert problem is not None or found[0].payload == before.payload
+    finally:
+        path.write_bytes(text)
+
+
 # ---- later changes -----------------------------------------------------------------------------------------
 
 
@@ -407,10 +473,13 @@ def test_later_changes_are_listed_as_unsealed(sealed: Path, ann: TrustedKeys) ->
     forge(sealed / CANONICAL, _answer_otherwise, root=sealed)
     shutil.copytree(sealed / DENIED, sealed / "runs/loop/new")
     forge(sealed / "runs/loop/new", lambda lines: [line.update(run_id="new") for line in lines], root=sealed)
+    shutil.copytree(sealed / LIVE, sealed / "runs/loop/invented")
+    forge(sealed / "runs/loop/invented", _answer_otherwise, root=sealed)
     verdict = verify_snapshot(sealed, ann)
     assert verdict.problems == []
     assert verdict.unsealed == [
         f"{CANONICAL}: is another run than in {SECOND}",
+        f"runs/loop/invented: is a new run since {SECOND}, and no check makes it again",
         f"runs/loop/new: is a new run since {SECOND}",
         f"policy/v1.yaml: has changed since {SECOND}, but again as in {FIRST}",
         f"tasks/canonical/new.yaml: is new since {SECOND}",
@@ -548,9 +617,26 @@ def test_the_commands(
     assert run("seal", "--all", "--add-signature", "--key", str(keys / "bob"))[0] == 0
     code, out = run("verify", "--trust", str(keys / "two"))
     assert code == 0 and f"as sealed in {SECOND} by ann, bob" in out
+    code, out = run("verify")
+    assert (code, out) == (
+        0,
+        "verify: 4 runs whole and consistent, compared with no snapshot in seals/ (--trust KEYS); nothing was run\n",
+    )
     (project / FIRST).unlink()
     code, out = run("verify")
     assert code == 1 and f"{FIRST}: is missing" in out
+
+
+@needs_library
+def test_a_project_without_policies_is_compared_all_the_same(
+    sealed: Path, keys: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(sealed / "policy")
+    _delete(sealed)
+    trust = ("--trust", str(keys / "one"))
+    code, out = tachograph(sealed, capsys, monkeypatch, "verify", *trust)
+    assert code == 1 and f"{DENIED}: is gone, but {SECOND} holds it" in out
+    assert f"unsealed: policy/v1.yaml: is gone since {SECOND}" in out
 
 
 WRONG: dict[str, tuple[tuple[str, ...], str]] = {
