@@ -54,6 +54,7 @@ OUTPUT_SCHEMA: dict[str, Any] = {
 EFFECT = "read"
 IDEMPOTENT = True
 TRANSIENT: tuple[type[BaseException], ...] = ()
+IMPORTS = ("sqlite3",)  # a database in memory
 
 MOUNT = "corpus"
 SUFFIX = ".md"

@@ -1,6 +1,7 @@
 """The tool contract, and tools in a process of their own.
 
 - `contract`: `Tool`: what a tool must have, checked
+- `source_scan`: look through a tool's source for imports that reach past its `io`
 - `loader`: load tools from modules, files and names
 - `deadline`: end a tool in this process when its time is up
 - `isolation`: run a tool in a worker process that can be killed when its time is up

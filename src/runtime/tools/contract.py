@@ -7,7 +7,8 @@ A tool is a plain module that imports nothing of ours:
 - `EFFECT` one of `pure`, `read`, `write`, `network`, `external`; `IDEMPOTENT` bool
 - `TRANSIENT` tuple of builtin exception types that are worth another attempt
 - `run(args: dict, io) -> dict`
-- optional: `TIMEOUT_S` seconds an attempt may take, `ISOLATE` True for a worker process of its own,
+- optional: `IMPORTS` names of modules that it needs beside the listed ones (`source_scan`), `TIMEOUT_S` seconds an
+  attempt may take, `ISOLATE` True for a worker process of its own,
   `probe(args, io) -> "done" | "not_done" | "unknown"`, asked whether an attempt took place whose outcome was lost
 
 A string in `INPUT_SCHEMA` that names a resource says so with `"x-resource": "url"`, `"path:read"` or
@@ -41,6 +42,7 @@ USES: Final[Mapping[str, frozenset[str]]] = {
     "external": frozenset({"read", "list", "write", "get"}),
 }
 EFFECTS: Final = tuple(USES)
+EXTERNAL: Final = "external"
 SHIPPED: Final = ("search", "fetch", "read", "write", "summarize")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
 
@@ -85,6 +87,8 @@ class Tool:
         isolate: Whether it runs in a worker process.
         origin: What a worker makes its module from, None if there is no source.
         probe: Tells whether an attempt took place whose outcome was lost.
+        imports: The modules outside the project that it says it needs.
+        modules: Modules of its project that it needs: path and SHA-256; None if its source was not looked through.
         resources: Where its arguments hold URLs and paths.
         schema_texts: Input and output schema as canonical JSON, as they were when the tool was made.
 
@@ -113,6 +117,8 @@ class Tool:
     isolate: bool = False
     origin: Origin | None = field(default=None, repr=False, compare=False)
     probe: Callable[[dict[str, Any], Any], Any] | None = None
+    imports: tuple[str, ...] = ()
+    modules: tuple[tuple[str, str], ...] | None = None
     resources: tuple[Resource, ...] = field(init=False, default=())
     schema_texts: tuple[str, str] = field(init=False, repr=False, compare=False, default=("", ""))
 
@@ -124,7 +130,12 @@ class Tool:
     @property
     def is_external(self) -> bool:
         """Whether its effect is never performed again where a record stands."""
-        return self.effect == "external"
+        return self.effect == EXTERNAL
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether its effect kind is only declared: its source was not looked through."""
+        return not self.is_external and self.modules is None
 
     @property
     def uses(self) -> frozenset[str]:

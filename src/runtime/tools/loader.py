@@ -14,7 +14,8 @@ from ...fail.errors import ToolError, system_reason
 from ..formats import canonical_json
 from ..formats.shipped_files import shipped
 from ..schema.schema_errors import did_you_mean
-from .contract import Origin, Tool
+from . import source_scan
+from .contract import EXTERNAL, Origin, Tool
 
 
 def load_module(path: str | Path, *, file: str | None = None) -> Tool:
@@ -35,6 +36,7 @@ def load_module(path: str | Path, *, file: str | None = None) -> Tool:
         raise ToolError(
             f"cannot be read ({system_reason(error)})", file=label, remedy="name an existing tool module"
         ) from None
+    source_scan.scan_unloaded(text, label, file=str(source))
     module = ModuleType(f"tachograph_tool_{source.stem}")
     module.__file__ = str(source)
     try:
@@ -91,10 +93,13 @@ def from_module(
 
         with contextlib.suppress(OSError, TypeError):
             source = inspect.getsource(module).encode("utf-8")
-    origin = None
+    imports = _names(getattr(module, "IMPORTS", None), label)
+    origin = modules = None
     if source is not None:
         place = getattr(module, "__file__", None)
         origin = Origin(source, module.__name__, label, place, module.__package__, run)
+        if values["EFFECT"] != EXTERNAL:
+            modules = source_scan.scan(source, label, imports, file=place, package=module.__package__)
     return Tool(
         name=name or module.__name__.rpartition(".")[2],
         description=values["DESCRIPTION"],
@@ -110,7 +115,24 @@ def from_module(
         timeout_s=getattr(module, "TIMEOUT_S", None),
         isolate=getattr(module, "ISOLATE", False),
         probe=getattr(module, "probe", None),
+        imports=imports,
+        modules=modules,
     )
+
+
+def _names(imports: object, label: str) -> tuple[str, ...]:
+    """Return a module's IMPORTS. Raises ToolError for anything but a tuple of names of modules."""
+    if imports is None:
+        return ()
+    names = imports if isinstance(imports, tuple) else (None,)
+    for name in names:
+        if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+            raise ToolError(
+                "IMPORTS must be a tuple of names of modules",
+                file=label,
+                remedy='write IMPORTS = ("sqlite3",)',
+            )
+    return names
 
 
 def load_named(name: str, folder: Path | None = None, *, label: str = "tools") -> Tool:
