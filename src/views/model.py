@@ -23,6 +23,7 @@ from ..runtime.core.lines import Line
 from ..runtime.formats.read_file import read_unlinked, why_unread
 from ..runtime.journal import ledger
 from ..runtime.journal.journal import JOURNAL
+from ..runtime.journal.requests import Request, requests_of
 from ..runtime.models.types import NOTICES
 from ..tracing.spans import Projector, Span, span_id_of
 from .journaled import lines_of_journal
@@ -92,7 +93,11 @@ class Call:
 
 @dataclass(slots=True)
 class Step:
-    """One step. `line` is its ledger line, `used` the budgets used up to its end, in the order of BUDGETS."""
+    """One step.
+
+    `line` is its ledger line, `used` the budgets used up to its end, in the order of BUDGETS, `request` what the model
+    saw, None where it was not asked.
+    """
 
     line: Line
     calls: list[Call]
@@ -103,6 +108,7 @@ class Step:
     pieces: list[tuple[str, int, int]]
     rows: list[Row]
     used: tuple[int, ...]
+    request: Request | None = None
 
     @property
     def index(self) -> int:
@@ -228,11 +234,13 @@ def _run(name: str, lines: list[Line], digest: str, left: list[str], base: Path)
     totals = ledger.Totals()
     iterations = 0
     steps = []
+    requests = {request.step: request for request in requests_of(lines)}
     for line in lines[1 : None if end is None else -1]:
         totals.add(line)
         iterations += bool(line["llm_attempts"])
         tokens = totals.input_tokens + totals.output_tokens
         steps.append(_step(line, tree, (iterations, tokens, totals.tool_calls, totals.result_bytes)))
+        steps[-1].request = requests.get(line["step_index"])
     places = RulePlaces(base)
     note = moved_on(run, base)
     files = [_policy_file(str(item["path"]), places, note) for item in run["policy"]["files"]]

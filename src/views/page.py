@@ -11,6 +11,7 @@ from ..pages.wording import duration
 from ..runtime.core.lines import Line
 from .charts import bars, budgets, lanes, outline_shapes, tree_of
 from .model import PolicyFile, Run, of_known_shape
+from .requests import Pointer, parts_of, pointers_of, summary_of
 from .steps import error_words, model_facts, touched
 
 OPEN: Final = 12  # steps; with more, all of them are folded at first
@@ -25,6 +26,7 @@ HELPERS: Final = {
     "model_facts": model_facts,
     "modes": MODES,
     "outline_shapes": outline_shapes,
+    "request_summary": summary_of,
     "touched": touched,
 }
 
@@ -58,7 +60,14 @@ def run_page(run: Run, *, home: str | None = None) -> str:
             kind="run",
             home=home,
             skip="steps",
-            places=("steps", *(("timeline",) if timed else ()), "budgets", "policy", "provenance"),
+            places=(
+                "steps",
+                *(("timeline",) if timed else ()),
+                "budgets",
+                "requests",
+                "policy",
+                "provenance",
+            ),
             run=run,
             ending=ending_of(run),
             numbers=numbers_of(run),
@@ -67,8 +76,21 @@ def run_page(run: Run, *, home: str | None = None) -> str:
             tree=bars(tree),
             budgets=budgets(run),
             policy_files=list(_policy_files(run)),
+            request_lines=_request_lines(run),
+            request_parts=parts_of(run.lines),
             **HELPERS,
         )
+
+
+def _request_lines(run: Run) -> dict[int, list[Pointer]]:
+    """Return the lines on what the model saw, by step."""
+    found: dict[int, list[Pointer]] = {}
+    before = None
+    for step in run.steps:
+        if step.request is not None:
+            found[step.index] = list(pointers_of(step.request, step.line, before))
+            before = step.index
+    return found
 
 
 def ending_of(run: Run) -> Ending:

@@ -142,8 +142,13 @@ def lines_of(run: str) -> list[Line]:
 
 # words of the format itself: what a page goes by
 _OURS = frozenset(
-    "type decision phase position id outcome status at start prev sha256 answer kind schema".split()
+    "type decision phase position id outcome status at start prev sha256 digest tools answer kind schema".split()
 )
+
+
+def _key(text: str) -> str:
+    """Return a text as a key: characters beyond U+FFFF are in no key of a ledger."""
+    return "".join(character if character <= "\uffff" else "\ufffd" for character in text)
 
 
 def retold(value: Any, say: Callable[[str], str], key: str = "") -> Any:
@@ -155,7 +160,7 @@ def retold(value: Any, say: Callable[[str], str], key: str = "") -> Any:
     if isinstance(value, dict):
         free = key in ("arguments", "result", "facts", "told")
         return {
-            f"{say(name)}{number}" if free else name: retold(item, say, "" if free else name)
+            f"{_key(say(name))}{number}" if free else name: retold(item, say, "" if free else name)
             for number, (name, item) in enumerate(value.items())
         }
     return value

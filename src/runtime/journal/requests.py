@@ -112,7 +112,7 @@ def _parts_of(entry: Line, parts: dict[str, dict[str, Any]]) -> tuple[dict[str, 
 
 def notice_message(step: Line) -> dict[str, Any]:
     """Return the message for the notice of the runtime that a step names."""
-    return {"role": "user", "content": NOTICES[step["notice"]]}
+    return {"role": "user", "content": NOTICES.get(step["notice"], str(step["notice"]))}
 
 
 def reply_message(step: Line) -> dict[str, Any] | None:
