@@ -81,7 +81,7 @@ def replayed(folder: Path, *, root: Path | None = None) -> Findings:
                 remedy="`tachograph accept` records it anew; `verify` and `show` read it as it is",
             )
         agent, config = revive(recorded)
-        cassette = Cassette.of(recorded.lines[1:-1])
+        cassette = _cassette(recorded)
         clock = config.clock
         assert isinstance(clock, RecordedClock)
         _make(findings, recorded, agent, replace(config, executor=ReplayExecutor(cassette, clock)), cassette)
@@ -101,7 +101,7 @@ def checked(recorded: Recorded, *, seed: int | None = None) -> Findings:
     agent, config = revive(recorded)
     if seed is not None:
         config = replace(config, seed=seed)
-    cassette = Cassette.of(recorded.lines[1:-1], parts=False)
+    cassette = _cassette(recorded, parts=False)
     clock = config.clock
     assert isinstance(clock, RecordedClock)
 
@@ -112,6 +112,13 @@ def checked(recorded: Recorded, *, seed: int | None = None) -> Findings:
     if findings.lines and (findings.moved or findings.kind != BROKEN):
         findings.accept = _rerecord_command(recorded)
     return findings
+
+
+def _cassette(recorded: Recorded, *, parts: bool = True) -> Cassette:
+    try:
+        return Cassette.of(recorded.lines[1:-1], parts=parts)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
 
 
 def _rerecord_command(recorded: Recorded) -> str:

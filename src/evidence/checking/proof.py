@@ -1,0 +1,151 @@
+"""What proves the fields of a record: `check` derives a field again, or only the record states it.
+
+`UNPROVEN` lists every field that a check takes from the record. Nothing but a seal vouches for them. Every other field
+is derived again: whoever changes it, and all that follows from it, is found by `check`. A field that follows from an
+unproven one, such as the final answer of a live run, is right only as far as that one is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ...runtime.core.lines import Line
+from ...runtime.formats.json_pointer import escape_pointer
+
+# when a field is unproven -> in words
+WHEN: Final = {
+    "live": "run of a live model",
+    "person": "run that a person answered",
+    "outside": "call answered from the record: an external tool; in a live run also a network tool, a time-out",
+    "always": "every run",
+}
+
+
+@dataclass(frozen=True)
+class Unproven:
+    """Fields that only the record states.
+
+    Attributes:
+        line: The type of the ledger line, or `manifest`.
+        pattern: JSON Pointer, in which `*` stands for one part and `**` at the end for any number of them.
+        when: A key of `WHEN`.
+        says: What stands there.
+    """
+
+    line: str
+    pattern: str
+    when: str
+    says: str
+
+    def covers(self, line: str, pointer: str) -> bool:
+        """Return whether a field of a line is among these."""
+        wanted, parts = self.pattern.split("/")[1:], pointer.split("/")[1:]
+        if wanted[-1] == "**":
+            wanted = wanted[:-1]
+            parts = parts[: len(wanted)]
+        same = all(want in ("*", part) for want, part in zip(wanted, parts, strict=False))
+        return self.line == line and len(wanted) == len(parts) and same
+
+
+UNPROVEN: Final = (
+    Unproven("run", "/run_id", "live", "the drawn end of the run's name"),
+    Unproven("step", "/run_id", "live", "the drawn end of the run's name"),
+    Unproven("end", "/run_id", "live", "the drawn end of the run's name"),
+    Unproven("run", "/clock/start", "live", "when the run began"),
+    Unproven("run", "/model/**", "live", "which model answered, of those that the task names"),
+    Unproven("run", "/request_parts/options/*/options/**", "live", "the options that its provider was given"),
+    Unproven("run", "/deadline_ms", "live", "the time limit"),
+    Unproven("run", "/rebased/**", "live", "inputs that the run began under"),
+    Unproven("run", "/approvals", "person", "how a person was asked"),
+    Unproven("step", "/llm_attempts/**", "live", "how often the model was asked, and what failed"),
+    Unproven("step", "/llm_output/**", "live", "what the model said"),
+    Unproven("step", "/intended_tool_calls/**", "live", "the calls that the model proposed"),
+    Unproven("step", "/usage/**", "live", "the tokens that the provider counted"),
+    Unproven("step", "/stamps/**", "live", "when it happened"),
+    Unproven("step", "/stopped", "live", "what stopped the run"),
+    Unproven("end", "/stamp", "live", "when the run ended"),
+    Unproven("step", "/policy_decisions/*/approval/**", "person", "what a person answered, who it was, and why"),
+    Unproven("step", "/tool_results/*/result/**", "outside", "what the tool returned"),
+    Unproven("step", "/tool_results/*/attempts/**", "outside", "what it read, wrote, met, and how it failed"),
+    Unproven("manifest", "/timestamp", "always", "when it was recorded"),
+    Unproven("manifest", "/wall_clock_seconds", "always", "how long that took"),
+    Unproven("manifest", "/code/**", "always", "the code that made it"),
+    Unproven("manifest", "/environment/**", "always", "where it was made"),
+)
+
+
+@dataclass
+class Proof:
+    """How the fields of one record, its ledger and its manifest, are proved.
+
+    Attributes:
+        total: Number of fields.
+        unproven: Entry of `UNPROVEN` -> number of fields that only the record states.
+    """
+
+    total: int = 0
+    unproven: Counter[Unproven] = field(default_factory=Counter)
+
+    @property
+    def derived(self) -> int:
+        """The number of fields that `check` derives again."""
+        return self.total - sum(self.unproven.values())
+
+
+def proof_of(lines: Sequence[Line], manifest: Line) -> Proof:
+    """Return how the fields of a record are proved."""
+    proof = Proof()
+    run = lines[0]
+    for line in (*lines, {**manifest, "type": "manifest"}):
+        for pointer in pointers(line):
+            proof.total += 1
+            entry = unproven_field(run, line, pointer)
+            if entry is not None:
+                proof.unproven[entry] += 1
+    return proof
+
+
+def unproven_field(run: Line, line: Line, pointer: str) -> Unproven | None:
+    """Return the entry of `UNPROVEN` that a field belongs to, or None if `check` derives it again.
+
+    Args:
+        run: The first line of the ledger.
+        line: The line that the field stands in; a manifest with `type` set to `manifest`.
+        pointer: JSON Pointer to the field.
+    """
+    for entry in UNPROVEN:
+        if entry.covers(str(line["type"]), pointer) and _applies(entry.when, run, line, pointer):
+            return entry
+    return None
+
+
+def pointers(value: Any, pointer: str = "") -> Iterator[str]:
+    """Yield the JSON Pointer of every leaf of a value; an empty object or array is a leaf."""
+    if isinstance(value, dict | list) and value:
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from pointers(item, f"{pointer}/{escape_pointer(str(key))}")
+    else:
+        yield pointer
+
+
+def _applies(when: str, run: Line, line: Line, pointer: str) -> bool:
+    live = run["model"]["execution_path"] != "stub"
+    if when == "live":
+        return live
+    if when == "person":
+        return "approvals" in run
+    if when == "outside":
+        return _is_outside(run, line["tool_results"][int(pointer.split("/")[2])], live)
+    return True
+
+
+def _is_outside(run: Line, result: Mapping[str, Any], live: bool) -> bool:
+    """Return whether a check takes the result of a call from the record."""
+    effects = {tool["name"]: tool["effect"] for tool in run["tools"]}
+    effect = effects.get(result["name"])
+    late = any(attempt.get("fault", {}).get("kind") == "timeout" for attempt in result["attempts"])
+    return effect == "external" or (live and (effect == "network" or late))
