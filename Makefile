@@ -129,6 +129,10 @@ fuzz: $(VENV)/.fuzz ## bounded fuzzing of the gate and of what reads untrusted t
 faults: $(VENV)/.dev ## kill, tear, fill and flip: runs must survive it; ARGS="--only NAME", "--sample" or "--list"
 	@$(PY) -m tests.faults.run $(ARGS)
 
+.PHONY: forgeries
+forgeries: $(VENV)/.dev ## forge every field of every recorded run: check must find it; ARGS="--sample"
+	@$(PY) -m tests.evidence.forgeries $(ARGS)
+
 $(VENV)/.live: requirements-live.txt $(VENV)/.dev
 	@echo "tachograph: installing the SDKs of live models and of seals (once) ..."
 	@$(PIP) -r requirements-live.txt

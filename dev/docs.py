@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
 
+from tachograph.evidence.checking.proof import UNPROVEN, WHEN
 from tachograph.evidence.files.manifest import STATE
 from tachograph.evidence.tasks.task import load_task
 from tachograph.fail.catalog import ENDINGS, MODES, Denied, Happening, classify, happenings
@@ -24,6 +25,7 @@ CATALOG: Final = "src/fail/failure_modes.md"
 CAPABILITIES: Final = "docs/capabilities.md"
 EVIDENCE: Final = "docs/evidence.md"
 LINES: Final = ("<!-- lines -->\n", "<!-- /lines -->")  # around the table of the ledger's schema
+FIELDS: Final = ("<!-- unproven -->\n", "<!-- /unproven -->")  # around the list of unproven fields
 # in the order of the tree
 SPANS: Final = ("agent_run", "agent_step", "llm_call", "policy_check", "tool_call", "retry_attempt")
 KINDS: Final = ("canonical", "code", "policy_gates", "failure_modes", "loop", "live")
@@ -36,7 +38,7 @@ def pages(root: Path) -> dict[str, str]:
         out[CATALOG] = _catalog()
     evidence = _text(root, EVIDENCE)
     if evidence is not None:
-        out[EVIDENCE] = _with_lines(evidence)
+        out[EVIDENCE] = _with_unproven(_with_lines(evidence))
     return out
 
 
@@ -114,6 +116,19 @@ def _with_lines(text: str) -> str:
                 kind = "string, see below"
             rows.append(f"| `{name}` | `{key}`{mark} | {kind} | {part.get('description', '')} |")
     rows += ["", "The values of the longer sets:", "", *values]
+    return f"{before}{begin}\n" + "\n".join(rows) + f"\n\n{end}{after}"
+
+
+def _with_unproven(text: str) -> str:
+    """Return the page with the list of unproven fields written anew; without the marks it stays as it is."""
+    before, begin, rest = text.partition(FIELDS[0])
+    _, end, after = rest.partition(FIELDS[1])
+    if not begin or not end:
+        return text
+    rows = ["| line | field | holds | is unproven in a |", "|---|---|---|---|"]
+    rows += [
+        f"| {entry.line} | `{entry.pattern}` | {entry.says} | {WHEN[entry.when]} |" for entry in UNPROVEN
+    ]
     return f"{before}{begin}\n" + "\n".join(rows) + f"\n\n{end}{after}"
 
 

@@ -33,7 +33,7 @@ def choose(suite: Mapping[str, Iterable[str]], root: Path) -> Sample:
         root: The folder of the repository.
     """
     names = tuple(suite)
-    commit = _git(root, "rev-parse", "HEAD").strip()
+    commit = commit_of(root)
     touched = touched_files(root)
     if not commit or touched is None:
         return Sample(names, f"all {len(names)}: there is no history to choose by")
@@ -45,6 +45,11 @@ def choose(suite: Mapping[str, Iterable[str]], root: Path) -> Sample:
         f"{len(chosen)} of {len(names)}: {len(recent)} of files that the last {COMMITS} commits touched, "
         f"{len(tenth - recent)} of the tenth that commit {commit[:12]} selects",
     )
+
+
+def commit_of(root: Path) -> str:
+    """Return the id of the commit that is checked out; empty where there is none."""
+    return _git(root, "rev-parse", "HEAD").strip()
 
 
 def is_in_part(name: str, commit: str) -> bool:

@@ -14,15 +14,14 @@ import json
 import shutil
 import sys
 import tempfile
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from dev.sample import PARTS, is_in_part
+from dev.sample import PARTS, commit_of, is_in_part
 from tachograph.evidence.checking.check import examine, runs_below
 from tachograph.evidence.checking.proof import UNPROVEN, Unproven, pointers, unproven_field
 from tachograph.evidence.checking.workers import each
@@ -41,6 +40,8 @@ GONE = object()
 
 # (type of line, JSON Pointer with * for numbers) -> values seen there
 Seen = dict[tuple[str, str], list[Any]]
+# (number of the line, -1 for the manifest; JSON Pointer) -> whether the field is to be forged
+Wanted = Callable[[int, str], bool]
 
 
 @dataclass
@@ -68,11 +69,11 @@ def manifest_of(run: Path) -> dict[str, Any]:
 
 def seen_in(runs: Iterable[Path]) -> Seen:
     """The values of all fields, and the entries of all objects, of some runs."""
-    seen: Seen = defaultdict(list)
+    seen: Seen = {}
     for run in runs:
         for line in [*lines_of(run), manifest_of(run)]:
             for pointer, value in _nodes(line):
-                values = seen[line["type"], _general(pointer)]
+                values = seen.setdefault((line["type"], _general(pointer)), [])
                 if value not in values and len(values) < 8:
                     values.append(value)
     return seen
@@ -98,12 +99,12 @@ def forged_values(line: dict[str, Any], pointer: str, seen: Seen) -> Iterator[An
         yield old + 1
     elif isinstance(old, str):
         yield f"{old}x"
-        if old and all(letter in "0123456789abcdef" for letter in old):
+        if len(old) > 7 and all(letter in "0123456789abcdef" for letter in old[-8:]):
             yield old[:-1] + ("1" if old[-1] == "0" else "0")
     else:
         yield "x"
     yield GONE
-    others = [value for value in seen[line["type"], _general(pointer)] if value != old]
+    others = [value for value in seen.get((line["type"], _general(pointer)), ()) if value != old]
     yield from others[:OTHERS]
 
 
@@ -185,8 +186,13 @@ def _forge_manifest(run: Path, pointer: str, value: Any, root: Path) -> None:
     index.update(root)
 
 
-def forge_all(run: Path, root: Path, seen: Seen, part: str | None = None) -> Forged:
-    """Try every forgery of a run, or with `part` those fields of it that this text selects."""
+def in_part(run: str, part: str | None) -> Wanted:
+    """A choice of fields: with `part` the tenth of a run's fields that this text selects, else all."""
+    return lambda number, pointer: part is None or is_in_part(f"{run} {number} {pointer}", part)
+
+
+def forge_all(run: Path, root: Path, seen: Seen, wanted: Wanted) -> Forged:
+    """Try the forgeries of a run in those fields that are wanted."""
     name = run.relative_to(root).as_posix()
     before = {file: (run / file).read_bytes() for file in FILES}
     lines, manifest = lines_of(run), manifest_of(run)
@@ -194,7 +200,7 @@ def forge_all(run: Path, root: Path, seen: Seen, part: str | None = None) -> For
     done: set[tuple[int, str]] = set()
     for number, pointer, value in attempts(run, seen):
         line = manifest if number < 0 else lines[number]
-        if part is not None and not is_in_part(f"{name} {number} {pointer}", part):
+        if not wanted(number, pointer):
             continue
         made.tried += 1
         done.add((number, pointer))
@@ -216,7 +222,7 @@ def forge_copy(run: str, seen: Seen, part: str | None) -> Forged:
     """Try the forgeries of a committed run in a copy of its project."""
     with tempfile.TemporaryDirectory() as place:
         root = copied(Path(place) / "project")
-        return forge_all(root / run, root, seen, part)
+        return forge_all(root / run, root, seen, in_part(run, part))
 
 
 def main(arguments: list[str]) -> int:
@@ -225,7 +231,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--sample", action="store_true", help=f"one field of {PARTS}, chosen by the commit")
     options = parser.parse_args(arguments)
     runs = runs_below(ROOT)
-    part = json.dumps(json.loads((ROOT / index.INDEX).read_bytes())) if options.sample else None
+    part = commit_of(ROOT) if options.sample else None
     work = partial(forge_copy, seen=seen_in(runs), part=part)
     all_made = each(work, [run.relative_to(ROOT).as_posix() for run in runs])
     for made in all_made:

@@ -45,6 +45,11 @@ def add(commands: Any, verb: Verb) -> None:
         "--key", type=path_given, metavar="FILE", help="each run must have a seal of this key (PEM)"
     )
     add_to_verify(parser)
+    parser.add_argument(
+        "--fields",
+        action="store_true",
+        help="say of each run which fields only the record states, sealed or not; `check` derives all others again",
+    )
     add_jobs(parser)
     parser = verb(commands, "replay", replay)
     parser.add_argument(
@@ -167,10 +172,17 @@ def verify(options: argparse.Namespace) -> int:
         lines += chain_problems(root) if verdict is None else verdict.problems
     unsealed = verdict.unsealed if verdict is not None else []
     failed = bool(lines or (options.strict and unsealed))
+    proofs = _proofs(folders) if options.fields else {}
     if options.json:
         data = {"runs": len(by_run), "problems": lines, **as_data(verdict)}
+        if options.fields:
+            data["fields"] = {name: proof.to_dict() for name, proof in proofs.items()}
         print(json.dumps(data, sort_keys=True))
         return int(failed)
+    for name, proof in proofs.items():
+        is_sealed = (key is not None and not by_run[name]) or (verdict is not None and name in verdict.runs)
+        for line in proof.in_words(name, is_sealed=is_sealed):
+            print(escape_terminal(line, 400))
     for line in lines:
         print(escape_terminal(line, 400))
     for line in unsealed:
@@ -196,6 +208,14 @@ def _refuse_keys_as_root(options: argparse.Namespace) -> None:
             file=options.root,
             remedy=f"keys to trust are given with --trust {options.root}",
         )
+
+
+def _proofs(folders: Sequence[Path]) -> dict[str, Any]:
+    """Return by run how its fields are proved; a run that cannot be read is among the problems."""
+    from ...evidence.checking.proof import proof_of_run
+
+    proofs = {near(folder): proof_of_run(folder) for folder in folders}
+    return {name: proof for name, proof in proofs.items() if proof is not None}
 
 
 def replay(options: argparse.Namespace) -> int:

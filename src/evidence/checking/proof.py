@@ -10,17 +10,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
+from ...fail.errors import RecordError
 from ...runtime.core.lines import Line
 from ...runtime.formats.json_pointer import escape_pointer
+from ...runtime.journal import ledger
+from ..files import manifest as manifests
+from ..files.manifest import MANIFEST, STATE
+from ..files.rebuild import run_files
 
 # when a field is unproven -> in words
 WHEN: Final = {
     "live": "run of a live model",
     "person": "run that a person answered",
-    "outside": "call answered from the record: an external tool; in a live run also a network tool, a time-out",
-    "always": "every run",
+    "outside": "call answered from the record: of an external tool; in a live run of a network tool or timed out",
+    "always": "run of any kind",
 }
 
 
@@ -52,8 +58,6 @@ class Unproven:
 
 UNPROVEN: Final = (
     Unproven("run", "/run_id", "live", "the drawn end of the run's name"),
-    Unproven("step", "/run_id", "live", "the drawn end of the run's name"),
-    Unproven("end", "/run_id", "live", "the drawn end of the run's name"),
     Unproven("run", "/clock/start", "live", "when the run began"),
     Unproven("run", "/model/**", "live", "which model answered, of those that the task names"),
     Unproven("run", "/request_parts/options/*/options/**", "live", "the options that its provider was given"),
@@ -63,11 +67,12 @@ UNPROVEN: Final = (
     Unproven("step", "/llm_attempts/**", "live", "how often the model was asked, and what failed"),
     Unproven("step", "/llm_output/**", "live", "what the model said"),
     Unproven("step", "/intended_tool_calls/**", "live", "the calls that the model proposed"),
-    Unproven("step", "/usage/**", "live", "the tokens that the provider counted"),
     Unproven("step", "/stamps/**", "live", "when it happened"),
     Unproven("step", "/stopped", "live", "what stopped the run"),
     Unproven("end", "/stamp", "live", "when the run ended"),
-    Unproven("step", "/policy_decisions/*/approval/**", "person", "what a person answered, who it was, and why"),
+    Unproven(
+        "step", "/policy_decisions/*/approval/**", "person", "what a person answered, who it was, and why"
+    ),
     Unproven("step", "/tool_results/*/result/**", "outside", "what the tool returned"),
     Unproven("step", "/tool_results/*/attempts/**", "outside", "what it read, wrote, met, and how it failed"),
     Unproven("manifest", "/timestamp", "always", "when it was recorded"),
@@ -93,6 +98,38 @@ class Proof:
     def derived(self) -> int:
         """The number of fields that `check` derives again."""
         return self.total - sum(self.unproven.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        unproven = [
+            {"line": entry.line, "pointer": entry.pattern, "fields": number, "says": entry.says}
+            for entry, number in self.unproven.items()
+        ]
+        return {"total": self.total, "derived": self.derived, "unproven": unproven}
+
+    def in_words(self, name: str, *, is_sealed: bool) -> list[str]:
+        """Return lines for a person: how many fields are proved in which way, then those that are not derived."""
+        word = "sealed" if is_sealed else "unproven"
+        left = sum(self.unproven.values())
+        counts = {"sealed": left * is_sealed, "unproven": left * (not is_sealed)}
+        head = f"{name}: of {self.total} fields `check` derives {self.derived} again, "
+        return [
+            f"{head}{counts['sealed']} are only sealed, {counts['unproven']} are unproven",
+            *(
+                f"  {word:8}  {entry.line} {entry.pattern}  ({number}) {entry.says}"
+                for entry, number in self.unproven.items()
+            ),
+        ]
+
+
+def proof_of_run(folder: Path) -> Proof | None:
+    """Return how the fields of the record in a folder are proved, or None if it cannot be read."""
+    try:
+        files = run_files(folder, folder.name)
+        lines = list(ledger.read(files[STATE], folder.name))
+        return proof_of(lines, manifests.read(files[MANIFEST]))
+    except (RecordError, KeyError, TypeError, ValueError, AttributeError, IndexError):
+        return None
 
 
 def proof_of(lines: Sequence[Line], manifest: Line) -> Proof:
@@ -147,5 +184,5 @@ def _is_outside(run: Line, result: Mapping[str, Any], live: bool) -> bool:
     """Return whether a check takes the result of a call from the record."""
     effects = {tool["name"]: tool["effect"] for tool in run["tools"]}
     effect = effects.get(result["name"])
-    late = any(attempt.get("fault", {}).get("kind") == "timeout" for attempt in result["attempts"])
+    late: bool = any(attempt.get("fault", {}).get("kind") == "timeout" for attempt in result["attempts"])
     return effect == "external" or (live and (effect == "network" or late))
