@@ -52,9 +52,20 @@ def copy_inputs(to: Path, keep: Iterable[str] | None = None) -> Path:
             for kind in folder:
                 if kind.is_dir() and not any(kind.iterdir()):
                     kind.rmdir()
+        _keep_accepted(to, kept)
         index.update(to)
         docs.write(to)
     return to
+
+
+def _keep_accepted(project: Path, kept: set[str]) -> None:
+    """Drop the accepted changes of runs that are not there; without any there is no file."""
+    file = project / "runs/ACCEPTED.jsonl"
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
+    left = [line for line in lines if json.loads(line)["run"].removeprefix("runs/") in kept]
+    file.unlink(missing_ok=True)
+    if left:
+        file.write_text("".join(left), encoding="utf-8")
 
 
 def live_task(project: Path, name: str = "v1", models: str = "*:*") -> str:

@@ -88,7 +88,9 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
             findings = replay.checked(recorded, seed=None if place is None else task.seed)
             committed = recorded.files
             if place is not None:
-                findings.lines += place.recorded_problems(recorded.lines, task)
+                foreign = place.recorded_problems(recorded.lines, task)
+                findings.lines += foreign
+                findings.tampered = findings.tampered or bool(foreign)
             missed = _missed_by_live(task, recorded, findings)
         else:
             committed = run_files(folder, name)

@@ -21,11 +21,12 @@ from ..files import manifest as manifests
 from ..files.manifest import MANIFEST, STATE
 from ..files.rebuild import run_files
 
-# when a field is unproven -> in words
+# when a field is unproven -> in words; from the record are answered calls of external tools, and in a live run those of
+# network tools and those that timed out
 WHEN: Final = {
     "live": "run of a live model",
     "person": "run that a person answered",
-    "outside": "call answered from the record: of an external tool; in a live run of a network tool or timed out",
+    "outside": "call answered from the record",
     "always": "run of any kind",
 }
 
@@ -170,7 +171,7 @@ def pointers(value: Any, pointer: str = "") -> Iterator[str]:
 
 
 def _applies(when: str, run: Line, line: Line, pointer: str) -> bool:
-    live = run["model"]["execution_path"] != "stub"
+    live = bool(run["model"]["execution_path"] != "stub")
     if when == "live":
         return live
     if when == "person":
@@ -184,5 +185,5 @@ def _is_outside(run: Line, result: Mapping[str, Any], live: bool) -> bool:
     """Return whether a check takes the result of a call from the record."""
     effects = {tool["name"]: tool["effect"] for tool in run["tools"]}
     effect = effects.get(result["name"])
-    late: bool = any(attempt.get("fault", {}).get("kind") == "timeout" for attempt in result["attempts"])
-    return effect == "external" or (live and (effect == "network" or late))
+    late = any(attempt.get("fault", {}).get("kind") == "timeout" for attempt in result["attempts"])
+    return bool(effect == "external" or (live and (effect == "network" or late)))
