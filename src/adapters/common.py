@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Required, TypedDict
+from typing import Any, Final, TypedDict
 
 from ..fail.errors import InputError, ToolError
 from ..runtime.formats import canonical_json
@@ -21,7 +21,7 @@ from ..runtime.formats.escape import escape_terminal
 from ..runtime.resources.mount_path import parse_path
 from ..runtime.resources.url import parse_url
 from ..runtime.schema.resource_places import Resource
-from ..runtime.tools.contract import Tool
+from ..runtime.tools.contract import EXTERNAL, USES, Tool
 from .schemas import adopt
 
 _PATHS: Final = ("copy", "text")
@@ -32,8 +32,8 @@ class ToolOptions(TypedDict, total=False):
     """What is said of a foreign tool beside its own description.
 
     Attributes:
-        effect: `pure`, `read`, `write` or `network`.
-        idempotent: Whether the same call may be made twice.
+        effect: `pure`, `read`, `write`, `network` or `external`, which is the default. Nothing checks it.
+        idempotent: Whether the same call may be made twice; by default not.
         resources: What a string is (`url`, `path:read`, `path:write`, `none`), by argument name or by a place such
             as `/items/*/path`.
         transient: Exceptions worth another attempt, of any library.
@@ -45,8 +45,8 @@ class ToolOptions(TypedDict, total=False):
             mount path as text.
     """
 
-    effect: Required[str]
-    idempotent: Required[bool]
+    effect: str
+    idempotent: bool
     resources: Mapping[str, str] | None
     transient: Iterable[type[BaseException]]
     timeout_s: float | None
@@ -78,13 +78,10 @@ class Foreign:
 
 
 def checked_options(options: ToolOptions) -> ToolOptions:
-    """Return the options. Raises TypeError as Python does for a keyword that is unknown or missing."""
-    known, required = ToolOptions.__annotations__, ("effect", "idempotent")
+    """Return the options. Raises TypeError as Python does for a keyword that is unknown."""
+    known = ToolOptions.__annotations__
     for name in options.keys() - known.keys():
         raise TypeError(f"got an unexpected keyword argument {name!r}")
-    for name in required:
-        if name not in options:
-            raise TypeError(f"missing a required keyword argument: {name!r}")
     return options
 
 
@@ -119,8 +116,8 @@ def govern(foreign: Foreign, options: ToolOptions) -> Tool:
             description=description,
             input_schema=adopt(foreign.parameters, options.get("resources") or {}, label),
             output_schema=output_schema(options.get("returns", foreign.returns)),
-            effect=options["effect"],
-            idempotent=options["idempotent"],
+            effect=options.get("effect", EXTERNAL),
+            idempotent=options.get("idempotent", False),
             run=run,
             transient=kinds,
             digest=digest_of(foreign.source),
@@ -167,6 +164,12 @@ def _check_paths(tool: Tool, takes_io: bool, paths: str | None, label: str) -> N
                 f"{where} is a path to write, and a copy is read-only",
                 file=label,
                 remedy="write through io, in a function that takes io",
+            )
+        if paths == "copy" and "read" not in USES[tool.effect]:
+            raise ToolError(
+                f"{where} is copied from a mount, which a {tool.effect} tool may not read",
+                file=label,
+                remedy='say effect="read"',
             )
         if paths is None:
             raise ToolError(

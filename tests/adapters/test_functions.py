@@ -422,8 +422,22 @@ def test_a_default_that_is_no_json_data_is_not_in_the_schema() -> None:
 def test_options_are_keywords_of_python() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'efect'"):
         made(_vague, efect="pure")
-    with pytest.raises(TypeError, match="missing a required keyword argument: 'idempotent'"):
-        tool_from_function(_vague, effect="pure")  # type: ignore[call-arg]
+
+
+def test_what_is_not_declared_is_external_and_not_idempotent() -> None:
+    tool = tool_from_function(_plain)
+    assert (tool.effect, tool.idempotent, tool.is_external, tool.is_declared) == (
+        "external",
+        False,
+        True,
+        False,
+    )
+    assert tool_from_function(_plain, effect="read").is_declared
+
+
+def _plain(text: str) -> str:
+    """Return the text."""
+    return text
 
 
 PLAIN = st.sampled_from(

@@ -7,6 +7,7 @@ terminal sequence.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ...fail.catalog import ENDINGS
@@ -205,9 +206,22 @@ class Report:
             f"- Model {escape_markdown(model['provider'])} / {escape_markdown(model['name'])}, "
             f"{escape_markdown(model['execution_path'])}",
             f"- Inputs read: {len(end['inputs'])} files, listed with their digests in `manifest.json`",
+            *_kinds(run["tools"]),
             "",
             again,
         ]
+
+
+def _kinds(tools: Sequence[Line]) -> list[str]:
+    """Return which tools a check does not call, and whose effect kinds nobody checked."""
+    external = [code_span(tool["name"], 64) for tool in tools if tool["effect"] == "external"]
+    declared = [f"{code_span(tool['name'], 64)} ({tool['effect']})" for tool in tools if "declared" in tool]
+    lines = []
+    if external:
+        lines.append(f"- External tools, whose results a check takes from this record: {', '.join(external)}")
+    if declared:
+        lines.append(f"- Effect kinds that were declared, not checked: {', '.join(declared)}")
+    return lines
 
 
 def _word(name: str) -> str:

@@ -74,3 +74,10 @@ def test_foreign_text_forges_neither_heading_row_link_nor_fence() -> None:
     assert [c for c in hostile if c != "\n" and not c.isprintable()] == []
     prose = re.sub(r"(`+).*?\1", "", hostile)
     assert "](" not in prose and "<script>" not in prose and "![" not in prose
+
+
+def test_external_tools_and_declared_kinds_are_named() -> None:
+    send = tool("send", effect="external")
+    report = _report(perform([ask(probe()), answer()], [send]))
+    assert "- External tools, whose results a check takes from this record: `send`" in report
+    assert "- Effect kinds that were declared, not checked: `probe` (network), `echo` (network)" in report
