@@ -36,7 +36,7 @@ def make_key(place: Path) -> str:
         private.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     public = private.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return public.decode("ascii").splitlines()[1]
+    return str(public.decode("ascii").splitlines()[1])
 
 
 def swap(project: Path) -> None:

@@ -11,7 +11,6 @@ import json
 import posixpath
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -34,12 +33,11 @@ TOOLS = {name: load_named(name, ROOT / "tools") for name in SHIPPED}
 # where the shipped policy lets a call go
 HOSTS = {("https", "corpus.test", 443)}
 MOUNTS = {"corpus": "read", "sandbox": "write"}
-# the sections of a policy in which the line behind a decision may stand
+# the sections of a policy in which the rule behind a decision may stand; a refused argument names its tool's schema
 SECTIONS = {
     "tool_registry": {"tool_registry"},
     "url_allowlist": {"url_allowlist", "private_networks"},
     "sandbox_path": {"sandbox"},
-    "arg_schema": {"arg_schema_enforcement"},
     "cycle_detection": {"cycle_detection"},
     "loop_budget": {"loop_budget"},
     "approval": {"approval"},
@@ -63,18 +61,8 @@ def gate(*overlays: str) -> Gate:
     return Gate(Policy.load(ROOT / "policy" / "v1.yaml", files, root=ROOT), TOOLS)
 
 
-@lru_cache(maxsize=16)
-def _sections(file: str) -> list[str]:
-    """The section of each line of a policy file."""
-    found = [""]
-    for line in (ROOT / file).read_text(encoding="utf-8").splitlines():
-        key = re.match(r"([a-z_]+):", line)
-        found.append(key.group(1) if key else found[-1])
-    return found[1:]
-
-
 def sound(decision: object, *, total: bool = True) -> Decision:
-    """A decision that names a rule and the line behind it, and that a record can hold.
+    """A decision that names a rule and its place, and that a record can hold.
 
     With `total` the gate must not have failed inside, and its reason is one plain line.
     """
@@ -88,15 +76,11 @@ def sound(decision: object, *, total: bool = True) -> Decision:
     if decision.rule_id == "gate_error":
         need(decision.decision == DENY, "a failure of the gate that allows")
         need(not total, f"the gate failed: {decision.reason}")
-    file, _, line = decision.at.rpartition(":")
-    need(file.startswith("policy/") and line.isdecimal(), f"no file and line: {decision.at!r}")
-    sections = _sections(file)
-    need(1 <= int(line) <= len(sections), f"no line of the file: {decision.at!r}")
-    wanted = SECTIONS.get(decision.rule_id)
-    need(
-        wanted is None or sections[int(line) - 1] in wanted,
-        f"{decision.rule_id} rests on {decision.at}, a line of {sections[int(line) - 1]}",
-    )
+    document, mark, pointer = decision.at.partition("#")
+    need(document and mark and pointer[:1] in ("", "/"), f"no document and pointer: {decision.at!r}")
+    section = pointer.split("/")[1] if pointer else ""
+    expected = SECTIONS.get(decision.rule_id)
+    need(expected is None or section in expected, f"{decision.rule_id} rests on {decision.at}")
     encode(decision.to_dict())
     return decision
 

@@ -46,6 +46,8 @@ class Progress:
         self._midline = False
         # what takes secrets out of a model's text before it is shown; and what of it is not shown yet
         self.redact: Callable[[str], str] = str
+        # how the place of a rule is shown: with a policy at hand, its file and line
+        self.place_of: Callable[[str], str] = str
         self._unshown = ""
 
     def __call__(self, notice: RunEvent) -> None:
@@ -103,9 +105,8 @@ class Progress:
             self._print(f"  call {name} {escape_terminal(arguments, self._width - len(name) - 8)}")
         why = "" if decision.decision == "allow" else f"  {escape_terminal(decision.reason, self._width)}"
         verdict = self._paint(decision.decision.ljust(8), colour)
-        self._print(
-            f"       {verdict} {decision.rule_id}  {self._paint(escape_terminal(decision.at, 200), 'dim')}{why}"
-        )
+        place = self._paint(escape_terminal(self.place_of(decision.at), 200), "dim")
+        self._print(f"       {verdict} {decision.rule_id}  {place}{why}")
 
     def _performed(self, notice: RunEvent) -> None:
         item, outcome = notice.item, notice.outcome

@@ -6,6 +6,7 @@ import importlib
 import json
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -123,7 +124,10 @@ def test_the_decision_is_the_same(kind: str, enforcement: str) -> None:
     def same(arguments: dict[str, Any]) -> None:
         call = read_call("tc_1_0", "probe", json.dumps(arguments), Redactor([]))
         decision = adapted.decide(call, Counters())
-        assert decision == module.decide(call, Counters())
+        expected = module.decide(call, Counters())
+        # a refused argument names the schema of the tool, and the module's is a file
+        assert decision.at.partition("#")[2] == expected.at.partition("#")[2]
+        assert decision == replace(expected, at=decision.at)
         seen.add(decision.rule_id)
 
     same()

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tachograph import Agent, Policy, ToolCall, record
+from tachograph.fail.errors import CorpusError
 from tachograph.runtime.tools.contract import Tool
 from tachograph.runtime.tools.loader import load_named
 from tachograph.runtime.workspace.mounts import Host
@@ -257,8 +258,10 @@ def test_settings_in_a_folder_that_the_model_writes_are_not_obeyed(incident: str
         answer(),
     ]
     agent = Agent(Script(replies), [WRITE], Policy.from_dict(_only("write")), mounts={"box": work})
-    result = record(agent, "What now?", work / "runs" / "one", run_id="one")
+    with pytest.raises(CorpusError, match="holds the run's record"):
+        record(agent, "What now?", work / "runs" / "one", run_id="one")
+    result = record(agent, "What now?", tmp_path / "one", run_id="one")
     assert result.ok and (work / ".git" / "config").exists()
-    assert (work / "runs" / "one" / "manifest.json").exists()
+    assert (tmp_path / "one" / "manifest.json").exists()
     assert not mark.exists()
-    assert os.listdir(tmp_path) == ["work"]
+    assert sorted(os.listdir(tmp_path)) == ["one", "work"]

@@ -130,7 +130,8 @@ def test_any_counters_get_a_sound_decision(
     counters = used(counts, repeats, call)
     found = judged(asked, call, counters)
     if wanted in GOOD:
-        assert (found.decision == DENY) == (repeats >= 3 or counts[2] >= 40 or counts[3] >= 1_000_000)
+        over = counts[1] > 50_000 or counts[2] >= 40 or counts[3] >= 1_000_000
+        assert (found.decision == DENY) == (repeats >= 3 or over)
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,7 @@ def run(options: argparse.Namespace) -> int:
     setting = replace(setting, on_signal=options.on_signal or setting.on_signal)
     if progress is not None:
         progress.redact = agent.redactor().for_model_output()
+        progress.place_of = agent.policy.shown
     if live and not options.replace:
         check_replaceable(out, setting.run_id, "--replace")
     if not live and not options.perform_effects:
