@@ -17,7 +17,7 @@ from ...runtime.formats.escape import escape_terminal
 from ..console import painter, width_of
 from .common import Verb, add_files, load_policies, near, path_given, run_folders, why_of, write_file
 from .policy_diff import add_jobs, over_runs
-from .sealing import add_to_verify, as_data, chain_problems, summary, verdict_of
+from .sealing import add_to_verify, as_data, chain_problems, sealed_runs, summary, verdict_of
 
 _ALL = "folders of runs; runs/ may be left out (default: all below it)"
 SKIP: Final = 125  # what `git bisect run` takes for "skip this commit"
@@ -180,7 +180,7 @@ def verify(options: argparse.Namespace) -> int:
         print(json.dumps(data, sort_keys=True))
         return int(failed)
     for name, proof in proofs.items():
-        is_sealed = (key is not None and not by_run[name]) or (verdict is not None and name in verdict.runs)
+        is_sealed = (key is not None and not by_run[name]) or name in sealed_runs(verdict, root)
         for line in proof.in_words(name, is_sealed=is_sealed):
             print(escape_terminal(line, 400))
     for line in lines:

@@ -181,6 +181,11 @@ def summary(verdict: Verdict | None, root: Path) -> str:
     return f", {len(verdict.runs)} runs as sealed in {verdict.snapshot.file} by {names}{changes}"
 
 
+def sealed_runs(verdict: Verdict | None, root: Path) -> set[str]:
+    """Return the runs that are as they were sealed, named as the other lines of `verify` name them."""
+    return set() if verdict is None else {near(root / name) for name in verdict.runs}
+
+
 def as_data(verdict: Verdict | None) -> dict[str, Any]:
     """Return what the snapshots of a project prove, for output as JSON; nothing where it was not asked."""
     if verdict is None:

@@ -628,6 +628,22 @@ def test_the_commands(
 
 
 @needs_library
+def test_fields_of_a_sealed_run_are_sealed_from_any_folder(
+    sealed: Path, keys: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fields(folder: Path, *words: str) -> str:
+        out = tachograph(folder, capsys, monkeypatch, "verify", "--fields", *words)[1]
+        return next(line for line in out.splitlines() if f"{LIVE}: of " in line)
+
+    trust = ("--trust", str(keys / "one"))
+    for folder, words in ((sealed, ()), (sealed / "tools", ()), (sealed.parent, ("--root", "project"))):
+        assert fields(folder, *trust, *words).endswith("are only sealed, 0 are unproven")
+    assert ", 0 are only sealed, " in fields(sealed)
+    _rechain(sealed)
+    assert ", 0 are only sealed, " in fields(sealed, *trust)
+
+
+@needs_library
 def test_a_project_without_policies_is_compared_all_the_same(
     sealed: Path, keys: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
