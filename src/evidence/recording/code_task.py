@@ -111,6 +111,23 @@ def _recorded(
             raise exit_for(stopped.signum) from stopped
 
 
+def record_anew(task: Task) -> RunResult:
+    """Record the run of a task in its place; the model of an agent in code is asked, external effects are not repeated.
+
+    Raises:
+        InputError: The task needs a live model that it does not bring.
+        ExpectationError: The run misses what the task expects.
+    """
+    agent, config = build(task)
+    folder = task.root / run_of(task)
+    config = answered_from(agent, config, folder, run_of(task))
+    result = _recorded(agent, config, folder, task, None, (), None)
+    index.update_for(task.root, folder)
+    if result.mode == "interrupted" and not result.ok:
+        raise exit_for(result.signum)
+    return dataclasses.replace(result, steps=record.steps_in(folder))
+
+
 def run_of(task: Task) -> str:
     """Return the place of a task's run, relative to the project."""
     return f"runs{task.file.removeprefix('tasks').removesuffix('.yaml')}"
