@@ -425,14 +425,14 @@ def test_options_are_keywords_of_python() -> None:
 
 
 def test_what_is_not_declared_is_external_and_not_idempotent() -> None:
-    tool = tool_from_function(_plain)
+    tool = tool_from_function(_plain, name="plain")
     assert (tool.effect, tool.idempotent, tool.is_external, tool.is_declared) == (
         "external",
         False,
         True,
         False,
     )
-    assert tool_from_function(_plain, effect="read").is_declared
+    assert tool_from_function(_plain, name="plain", effect="read").is_declared
 
 
 def _plain(text: str) -> str:
