@@ -327,3 +327,15 @@ def test_a_run_of_a_live_model_is_checked_without_an_effect(project: Path) -> No
     found = examine(project / "live", root=project)
     assert found.lines == []
     assert sent(project) == ["kept"]
+
+
+def test_the_recorded_scenario_reports_nothing_when_it_is_checked() -> None:
+    """Its tool writes a line to a file of the project: `run --perform-effects` does, a check does not."""
+    workshop = ROOT / ".tachograph" / "workshop.txt"
+    before = workshop.read_bytes() if workshop.exists() else None
+    run = ROOT / "runs" / "code" / "defect_reported"
+    assert examine(run, root=ROOT).lines == []
+    assert (workshop.read_bytes() if workshop.exists() else None) == before
+    ledger = [json.loads(line) for line in (run / "state.jsonl").read_text().split("\n")[:-1]]
+    assert [tool["effect"] for tool in ledger[0]["tools"]] == ["external"]
+    assert ledger[1]["tool_results"][0]["result"] == {"ticket": "8672c191"}

@@ -248,6 +248,7 @@ PLAN: dict[str, Row] = {
     "loop/answer_cut_off": Row(ANSWER, (), (1, 2, 2, 0, 0, 0), modes=(None, None)),
     "loop/wrap_up": Row(ANSWER, (TOOL, PATH), (1, 3, 3, 2, 2, 2), modes=(None,) * 3, attempts=(OK, OK)),
     "code/depots": Row(ANSWER, (TOOL,), (1, 2, 2, 1, 1, 1), modes=(None, None), attempts=(OK,)),
+    "code/defect_reported": Row(ANSWER, (TOOL,), (1, 2, 2, 1, 1, 1), modes=(None, None), attempts=(OK,)),
     "failure_modes/cancelled": Row(
         CANCELLED, (URL,), ONE_CALL, modes=("cancelled",), attempts=(("cancelled",),)
     ),
@@ -352,7 +353,7 @@ def test_the_shipped_policy_and_the_real_tools(name: str) -> None:
     run = recorded(name).lines[0]
     assert run["run_id"] == f"{name.replace('/', '-')}-s{run['seed']}"
     if name.startswith("code/"):  # the policy and the tools of these are in code
-        assert [item["path"] for item in run["modules"]] == ["tasks/code/depots.py"]
+        assert [item["path"] for item in run["modules"]] == [f"tasks/{name}.py"]
         return
     first, *overlays = [item["path"] for item in run["policy"]["files"]]
     assert first == BASE
