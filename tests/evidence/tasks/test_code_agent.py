@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import py_compile
 import sys
 from pathlib import Path
 
@@ -73,6 +74,15 @@ def test_a_changed_module_is_named_as_the_cause(project: Path) -> None:
     assert done.returncode == 1 and "agents/words.py moved" in done.stdout
     replaced(project / "agents/words.py", "a tote", "a note")
     assert examine(run, root=project).ok
+
+
+def test_cached_bytecode_is_not_used(project: Path) -> None:
+    words = project / "agents/words.py"
+    py_compile.compile(str(words))
+    made = words.stat().st_mtime_ns
+    replaced(words, "a note", "a tote")
+    os.utime(words, ns=(made, made))  # so that Python takes the bytecode for that of this source
+    assert b"a tote" in (_recorded(project) / "state.jsonl").read_bytes()
 
 
 def test_the_same_bytes_from_any_folder(
