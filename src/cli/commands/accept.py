@@ -13,7 +13,7 @@ from typing import Any
 from ...fail.errors import EffectNotRecorded, InputError
 from ...runtime.formats.escape import escape_terminal
 from ..console import painter
-from .common import Verb, in_project, path_given, root_of, run_folders
+from .common import Verb, in_project, owners, path_given, root_of, run_folders
 from .policy_diff import add_jobs, over_runs
 
 
@@ -55,7 +55,7 @@ def accept(options: argparse.Namespace) -> int:
 def _folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
     """Return the project and the runs named, each once."""
     root, folders = run_folders(options)
-    return root, list({folder.resolve(): folder for folder in folders}.values())
+    return root, owners(root, folders)
 
 
 def _sorted(

@@ -15,7 +15,7 @@ from typing import Any, Final
 from ...fail.errors import InputError, OutputError
 from ...runtime.formats.escape import escape_terminal
 from ..console import painter, width_of
-from .common import Verb, add_files, load_policies, near, path_given, run_folders, why_of, write_file
+from .common import Verb, add_files, load_policies, near, owners, path_given, run_folders, why_of, write_file
 from .policy_diff import add_jobs, over_runs
 from .sealing import add_to_verify, as_data, chain_problems, sealed_runs, summary, verdict_of
 
@@ -88,6 +88,7 @@ def _checked(options: argparse.Namespace) -> int:
     if options.json and options.github:
         raise InputError("--json and --github both want standard output", remedy="choose one of them")
     root, folders = run_folders(options)
+    folders = owners(root, folders)
     is_whole_project = not options.runs and (root / "policy").is_dir()
     given_root = Path(options.root) if options.root is not None else None
     counted_too = ("drifted", lambda item: not item.ok)

@@ -129,6 +129,14 @@ def run_folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
     return root, folders
 
 
+def owners(root: Path, folders: Sequence[Path]) -> list[Path]:
+    """Return the runs or sessions that own the runs in some folders, each once: children have no task of their own."""
+    from ...evidence.tasks.place import owner_of
+
+    found = (owner_of(folder, root) for folder in folders)
+    return list({folder.resolve(): folder for folder in found}.values())
+
+
 def run_named(options: argparse.Namespace, name: str) -> Path:
     """Return the folder of the run `name`: as it stands, else below `--root` or the project, `runs/` left out or not.
 

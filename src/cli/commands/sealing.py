@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...fail.errors import InputError
 from ...runtime.formats.escape import escape_terminal
-from .common import Verb, near, path_given, root_of, run_folders
+from .common import Verb, near, owners, path_given, root_of, run_folders
 
 if TYPE_CHECKING:
     from ...evidence.sealing.compare import Changes
@@ -87,7 +87,7 @@ def seal(options: argparse.Namespace) -> int:
     from ...evidence.sending.seal import seal as seal_run
 
     root, folders = run_folders(options)
-    keys = {near(folder): seal_run(folder, Path(options.key[0]), root) for folder in folders}
+    keys = {near(folder): seal_run(folder, Path(options.key[0]), root) for folder in owners(root, folders)}
     if options.json:
         print(json.dumps(keys, sort_keys=True))
         return 0

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tachograph.cli import main as command_line
+from tachograph.cli.commands.common import owners
 from tachograph.evidence.checking.check import examine
 from tachograph.evidence.checking.verify import verify
 from tachograph.evidence.recording import index
@@ -376,5 +377,11 @@ def test_a_child_is_checked_with_the_run_that_owns_it(
     shutil.copytree(project / DENIED, project / CANONICAL / "children/1")
     found = examine(project / CANONICAL / "children/1", root=project)
     assert found.run == CANONICAL
-    code, out = tachograph(project, capsys, monkeypatch, "check", "--json", f"{CANONICAL}/children/1")
-    assert code == 1 and list(json.loads(out)["drifted"]) == [CANONICAL]
+    monkeypatch.delenv("CI", raising=False)  # where nothing is accepted
+    child = f"{CANONICAL}/children/1"
+    code, out = tachograph(project, capsys, monkeypatch, "check", "--json", child, CANONICAL)
+    data = json.loads(out)
+    assert code == 1 and list(data["drifted"]) == [CANONICAL] and data["runs"] == 1
+    assert command_line.main(["accept", child, "--reason", "so"]) == 2
+    assert capsys.readouterr().err.startswith(f"tachograph: {CANONICAL}: ")
+    assert owners(project, [project / child, project / CANONICAL]) == [project / CANONICAL]
