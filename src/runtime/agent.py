@@ -29,6 +29,7 @@ from .driver.interrupts import Interrupts, exit_for
 from .driver.listeners import ListenerHub
 from .driver.live_executor import LiveExecutor
 from .driver.ports import Approve, Executor, Inject, Listener, Stop
+from .driver.script_end import ScriptEnd
 from .journal.cassette import RecordedClock
 from .journal.ledger import Ledger, Totals, end_line
 from .journal.ledger_file import ledger_file
@@ -260,7 +261,9 @@ class Agent:
             )
             if durable_run is not None:
                 live = durable_run.around(live, self.gate, workspace, interrupts)
-            yield live if config.around is None else config.around(live)
+            live = live if config.around is None else config.around(live)
+            scripted = self.identity["execution_path"] == "stub"
+            yield ScriptEnd(live, self.gate.tools, self.mounts) if scripted else live
 
     def redactor(self) -> Redactor:
         """Return a new redactor, which takes secrets out of everything that enters one run."""

@@ -121,3 +121,41 @@ def error_signal(lab: Lab) -> Iterator[str]:
         if lab.scene.partial.exists():  # else it was over by then
             converge(lab)
         assert lab.scene.files() == lab.whole
+
+
+@fault("error.unlink", "files and folders that cannot be removed when a run is over")
+def error_unlink(lab: Lab) -> Iterator[str]:
+    """What could not be cleaned up is never put in place: the run waits, and is put in place by a resume."""
+    lab.scene.clear()
+    points = lab.points(lambda plan: lab.run(fault=plan), ops="unlink,rmdir", under="runs")
+    waited = 0
+    for point in points:
+        for act in ("error", "errors"):
+            yield f"{act} at call {point.number}: {point.op} {point.path}"
+            lab.scene.clear()
+            done = lab.run(fault=Fault(point.number, act, errno.EPERM, "unlink,rmdir", "runs"))
+            told(done)
+            if done.code:
+                assert not lab.scene.run.exists() and f"`tachograph resume {RUN}`" in done.said
+                waited += 1
+            converge(lab)
+    assert waited, "nothing that could not be removed kept the run from its place"
+
+
+@fault("mount.full", "a disk that is full when a tool writes to a mount, and has room again", "shim")
+def mount_full(lab: Lab) -> Iterator[str]:
+    lab.scene.clear()
+    points = lab.points(lambda plan: lab.run(fault=plan), ops="write", under=MOUNTS)
+    assert len(points) > 1
+    for point in points:
+        for number in (errno.ENOSPC, errno.EDQUOT):
+            yield f"write {point.number} fails with {errno.errorcode[number]}: {point.path}"
+            lab.scene.clear()
+            done = lab.run(fault=Fault(point.number, "error", number, "write", MOUNTS))
+            if point is points[0]:
+                assert done.code == 2 and "make room and run again" in done.said, "the run did not begin"
+            else:
+                assert (
+                    done.code == 3 and f"make room and go on with `tachograph resume {RUN}`" in done.said
+                ), done
+            converge(lab)

@@ -24,7 +24,7 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "S5": ("fault:journal.bits", "tests/runtime/journal/test_journal.py::test_flipped_bits"),
     "S6": ("fault:journal.lines", "tests/runtime/journal/test_journal.py::test_lines_doubled_swapped_or_lost"),
     "S7": ("fault:power.cut", "fault:power.unsynced"),
-    "S8": ("fault:place.full", "fault:place.limit", "fault:error.for_good"),
+    "S8": ("fault:mount.full", "fault:place.full", "fault:place.limit", "fault:error.for_good"),
     "S9": ("fault:error.once", "fault:error.close", "fault:error.resume"),
     "S10": ("fault:error.short", "fault:error.interrupted"),
     "S11": ("fault:kill.replace", "fault:error.once"),

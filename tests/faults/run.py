@@ -20,7 +20,7 @@ from threading import Event
 from dev.sample import choose
 from tests.support import ROOT
 
-from . import breaks, kills, limits, media, places, power, signals, tool_faults, vanish  # noqa: F401 - they register
+from . import accepting, breaks, kills, limits, media, places, power, signals, tool_faults, vanish  # noqa: F401 - they register
 from .lab import Lab, lab
 from .registry import FAULTS, Entry
 

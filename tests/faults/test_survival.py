@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.faults.accepting import killed
 from tests.faults.breaks import of_the_record, told
 from tests.faults.kills import converge
 from tests.faults.lab import Fault, Lab, Point, lab
@@ -104,9 +105,21 @@ def test_a_second_signal_leaves_at_once_and_the_run_is_gone_on_with(one: Lab, po
     assert one.scene.files() == one.whole
 
 
+def test_an_accept_that_is_killed_loses_no_reason(one: Lab) -> None:
+    assert len(list(killed(one, every=3))) > 10
+
+
 @pytest.mark.parametrize(
     "name",
-    ["place.swapped", "place.meanwhile", "run.deadline", "signal.hangup", "journal.lines", "orphan.probe"],
+    [
+        "place.swapped",
+        "place.meanwhile",
+        "run.deadline",
+        "signal.hangup",
+        "journal.lines",
+        "orphan.probe",
+        "error.unlink",
+    ],
 )
 def test_faults_that_cost_little_are_made_as_a_whole(one: Lab, name: str) -> None:
     assert not FAULTS[name].needs

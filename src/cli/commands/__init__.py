@@ -16,6 +16,7 @@ COMMANDS = {
     "seal": ("sealing", "sign runs, or with --all the whole project, with ed25519 keys"),
     "replay": ("check", "make runs again from their own records: no model, no tools"),
     "accept": ("accept", "record drifted runs anew and keep why: never in CI"),
+    "index": ("index", "complete what a crash cut off in runs/, and write its index anew"),
     "ls": ("ls", "list recorded runs: name, ending, failure mode, steps, model, when"),
     "show": ("show", "print a recorded run, or two beside each other"),
     "explain": ("show", "say why each call of a run was decided as it was"),

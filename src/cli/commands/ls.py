@@ -45,6 +45,10 @@ def ls(options: argparse.Namespace) -> int:
         print(json.dumps(rows, sort_keys=True))
     else:
         _print_table(rows, options.no_color)
+        for row in rows:
+            if row["ending"] == "unfinished":
+                folder = escape_terminal(str(row["folder"]).removesuffix(".partial"), 400)
+                print(f"unfinished: go on with `tachograph resume {folder}`")
     return 1 if any(row["problem"] for row in rows) else 0
 
 

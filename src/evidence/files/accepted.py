@@ -18,16 +18,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ...fail.errors import OutputError, system_reason
+from ...fail.errors import OutputError, RecordError, system_reason
 from ...light_dataclasses import dataclass, field
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import read_unlinked, why_unread
 from ..files import manifest as manifests
+from ..files.folder import directory_lock, sync_folder
 from ..files.json_diff import CLASSES
 from ..files.manifest import MANIFEST
 
 ACCEPTED: Final = "runs/ACCEPTED.jsonl"
+PENDING: Final = "runs/ACCEPTING.jsonl"  # lines of an accept that is under way, or was cut off
 SCHEMA: Final = "accepted/v1"
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -182,21 +184,65 @@ def _held_against_run(root: Path, run: str, number: int, after: str, left: dict[
     )
 
 
-def append(root: Path, entries: Sequence[Line]) -> None:
-    """Append entries to the file, durable when this returns. Raises OutputError."""
-    path = root / ACCEPTED
-    text = "".join(map(line_of, entries)).encode("utf-8")
+def announce(root: Path, entries: Sequence[Line]) -> None:
+    """Write down what is about to be accepted, durable when this returns, so that no reason is lost.
+
+    Raises OutputError.
+    """
+    if entries:
+        _replace(root / PENDING, "".join(map(line_of, entries)).encode("utf-8"))
+
+
+def complete(root: Path) -> list[Line]:
+    """Give their lines to the announced runs that are in place, and return these; an accept is over then.
+
+    What was announced and not done is forgotten: those runs stand as before.
+
+    Raises:
+        OutputError: A file cannot be written; what was announced stays.
+        RecordError: What was announced cannot be read.
+    """
     try:
-        with path.open("ab") as file:
-            file.write(text)
+        announced = read_unlinked(root / PENDING)
+    except FileNotFoundError:
+        return []
+    with directory_lock(root / "runs"):
+        path = root / ACCEPTED
+        before = read_unlinked(path) if path.exists() else b""
+        added = []
+        for number, line in enumerate(announced.splitlines(), start=1):
+            entry = _entry(line)
+            if isinstance(entry, str):
+                raise RecordError(entry, file=PENDING, line=number, remedy="restore the line or take it out")
+            if line not in before.split(b"\n") and _stands_as(root, entry):
+                added.append(entry)
+        if added:
+            _replace(path, before + "".join(map(line_of, added)).encode("utf-8"))
+        (root / PENDING).unlink()
+        sync_folder(path.parent)
+    return added
+
+
+def _stands_as(root: Path, entry: Line) -> bool:
+    """Return whether the run of an entry is in place as it was accepted."""
+    try:
+        found = digest_of(read_unlinked(root / entry["run"] / MANIFEST))
+    except (OSError, ValueError):
+        return False
+    return bool(found == entry["manifest"]["after"])
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Replace a file as a whole, durable when this returns. Raises OutputError."""
+    fresh = path.with_name(f".{path.name}.tmp")
+    try:
+        with fresh.open("wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        fd = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        fresh.replace(path)
+        sync_folder(path.parent)
     except OSError as error:
         raise OutputError(
-            f"{ACCEPTED}: cannot be written to ({system_reason(error)}); make room, then add these lines: {text!r}"
+            f"runs/{path.name}: cannot be written to ({system_reason(error)}); make room, then `tachograph index`"
         ) from error

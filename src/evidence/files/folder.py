@@ -54,7 +54,7 @@ class Folder:
             self._made = [path for path in self.out.parents if not path.exists()]
             self.out.parent.mkdir(parents=True, exist_ok=True)
             for path in self._made:
-                _sync(path.parent)  # a new folder is an entry in the one above
+                sync_folder(path.parent)  # a new folder is an entry in the one above
             if self.out.exists() and not self.out.is_dir():
                 raise OutputError(f"{self.shown}: is not a folder; name another place for the run")
             known = (*manifests.FILES, manifests.SEAL, *OWNED)
@@ -176,28 +176,32 @@ class Folder:
         self._keep = False
 
     def keep_as(self, place: Path) -> Path:
-        """Move what was written to `place` for a person to look at."""
-        shutil.rmtree(place, ignore_errors=True)
+        """Move what was written to `place` for a person to look at. Raises OSError where something is left behind."""
+        _remove_tree(place)
+        _remove_tree(self.partial / MOUNTS)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(self.partial, place)
-        _drop_journal(
-            place
-        )  # not before: what has no journal and lies in `partial` is put in place by a resume
+        # not before: what has no journal and lies in `partial` is put in place by a resume
+        (place / JOURNAL).unlink(missing_ok=True)
         return place
 
     def finish(self) -> None:
-        """Put the folder in place: fsync, move the old one aside, rename."""
-        _sync(self.partial / MANIFEST)
-        _sync(self.partial)
+        """Put the folder in place: fsync, remove what is not of the record, move the old one aside, rename.
+
+        Raises OSError; what could not be removed is never put in place.
+        """
+        sync_folder(self.partial / MANIFEST)
+        sync_folder(self.partial)
         # from here on the four files are the run
-        _drop_journal(self.partial)
-        _sync(self.partial)
+        (self.partial / JOURNAL).unlink(missing_ok=True)
+        _remove_tree(self.partial / MOUNTS)
+        sync_folder(self.partial)
         with directory_lock(self.out.parent):
             shutil.rmtree(self._old, ignore_errors=True)
             if self.out.exists():
                 self.out.rename(self._old)
             self.partial.rename(self.out)
-            _sync(self.out.parent)
+            sync_folder(self.out.parent)
             shutil.rmtree(self._old, ignore_errors=True)
 
 
@@ -218,9 +222,10 @@ def _is_kept_and_whole(partial: Path) -> bool:
         return False
 
 
-def _drop_journal(folder: Path) -> None:
-    (folder / JOURNAL).unlink(missing_ok=True)
-    shutil.rmtree(folder / MOUNTS, ignore_errors=True)
+def _remove_tree(folder: Path) -> None:
+    """Remove a folder with all that is in it, if it is there. Raises OSError where something stays."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(folder)
 
 
 def _absolute(out: Path) -> Path:
@@ -317,7 +322,8 @@ def _locked(folder: Path) -> int:
     return lock
 
 
-def _sync(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Put a folder or a file on the disk. Raises OSError."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

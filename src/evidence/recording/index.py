@@ -23,7 +23,7 @@ from ..tasks.task import OTHER_SUFFIXES
 
 INDEX: Final = "runs/INDEX.json"
 # files of runs/ itself
-ASIDE: Final = ("INDEX.json", "README.md", "ACCEPTED.jsonl")
+ASIDE: Final = ("INDEX.json", "README.md", "ACCEPTED.jsonl", "ACCEPTING.jsonl")
 # suffixes of folders of runs that are being written or replaced
 UNFINISHED: Final = (".partial", ".old")
 
@@ -101,8 +101,11 @@ def update(root: Path) -> bool:
         return False
     if path.is_file() and path.read_bytes() == text:
         return False
-    temporary = path.with_name(".INDEX.tmp")
-    temporary.write_bytes(text)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(temporary, path)
     return True
 
@@ -116,12 +119,14 @@ def update_for(root: Path, out: Path) -> None:
 def problems(root: Path) -> list[str]:
     """Return one line for each disagreement of index, runs and tasks; none if they agree."""
     path = root / INDEX
+    if (root / accepted.PENDING).exists():
+        return [f"{accepted.PENDING}: an accept was cut off; complete it with `tachograph index`"]
     if not path.is_file():
-        return [f"{INDEX}: is missing; recording any task (`tachograph run`) writes it"]
+        return [f"{INDEX}: is missing; `tachograph index` writes it"]
     listed = read(path)
     if listed is None:
         _read(path)
-        return [f"{INDEX}: is not an index; restore it, or recording any task (`tachograph run`) writes it"]
+        return [f"{INDEX}: is not an index; restore it, or write it anew with `tachograph index`"]
     out = [] if render(listed) == _read(path) else [f"{INDEX}: is not as it was written; restore it"]
     present = digests(root)
     tasks = {f"runs/{path.parent.name}/{path.stem}" for path in (root / "tasks").glob("*/*.yaml")}

@@ -6,6 +6,7 @@ relative to it and must stay inside; recorded paths are relative to it too, with
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -341,6 +342,10 @@ def _prepare(task: Task, workspace: Workspace) -> None:
             else:
                 workspace.place(item["path"], item["text"])
         except Exception as error:  # any refusal of the workspace is an error of the task
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise task.error(
+                    f"/setup/{i}", f"cannot be set up ({system_reason(error)})", "make room and run again"
+                ) from error
             raise task.error(
                 f"/setup/{i}", "cannot be set up", "check that the policy mounts it for writing"
             ) from error

@@ -148,6 +148,7 @@ def accept(root: Path, changes: Sequence[Change]) -> list[Line]:
         for one in changes:
             folders.append((one, _written(stack, one, root)))
             signals.allow_pending()
+        accepted.announce(root, [one.entry for one in changes if one.findings.run in entries])
         try:
             for one, folder in folders:
                 folder.finish()
@@ -157,18 +158,28 @@ def accept(root: Path, changes: Sequence[Change]) -> list[Line]:
                 f"{escape_terminal(one.findings.run)}: cannot be put in place ({type(error).__name__}); accept again"
             ) from error
         finally:
-            added = [one.entry for one in done if one.findings.run in entries]
             if done:
                 index.update(root)
-                accepted.append(root, added)
+            added = accepted.complete(root)
     return added
 
 
-def recover(root: Path) -> None:
-    """Put back runs that were moved aside by a process that was killed before it replaced them."""
-    for old in sorted((root / "runs").glob("*/*.old")):
-        with contextlib.suppress(OutputError), Folder(old.with_suffix("")) as left:
-            left.discard()
+def recover(root: Path) -> list[Line]:
+    """Complete what a process was doing in `runs/` that was killed, and return the lines of its accepted runs.
+
+    Runs that were moved aside and not replaced are put back, what was only prepared is removed, and runs that were
+    replaced get their lines. A run that `resume` can go on with is left as it is.
+    """
+    runs = root / "runs"
+    for left in sorted([*runs.glob("*/*.old"), *runs.glob("*/*.partial")]):
+        with contextlib.suppress(OutputError), Folder(left.with_suffix("")) as folder:
+            folder.discard()
+    for name in (index.INDEX, accepted.ACCEPTED, accepted.PENDING):
+        (runs / f".{Path(name).name}.tmp").unlink(missing_ok=True)
+    if not (root / accepted.PENDING).exists():
+        return []
+    index.update(root)
+    return accepted.complete(root)
 
 
 def needs_line(root: Path, changes: Sequence[Change]) -> set[str]:

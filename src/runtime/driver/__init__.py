@@ -3,6 +3,7 @@
 - `driver`: drives the loop: has each effect performed and hands on each finished step
 - `live_executor`: performs effects for real
 - `interrupts`: Ctrl-C and SIGTERM while a run is under way
+- `script_end`: ends a run whose script is wrong after an effect
 - `processes`: the processes that a run started
 - `ports`: protocols and callables shared by driver, journal and evidence
 - `listeners`: callables that watch a run and cannot disturb it

@@ -145,6 +145,9 @@ class LiveExecutor:
             result, invalid = self._read_result(returned)
         finally:
             self._clock.spend("attempt")
+        if io.no_room is not None:
+            # the disk failed, not the tool, whatever it made of that: the run stops, and can go on with room
+            raise OSError(io.no_room.errno, io.no_room.strerror)
         if io.denied:
             # whatever the tool made of the denial: it neither succeeds nor is it tried again
             fault = result = invalid = None

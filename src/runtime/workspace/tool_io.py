@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -26,6 +27,7 @@ from .safe_open import (
 )
 
 MAX_HOPS: Final = 5
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 HTTP_S: Final = 30.0  # for all hops together
@@ -90,6 +92,7 @@ class IO:
         self.reads: list[tuple[str, str]] = []
         self.writes: list[tuple[str, str]] = []
         self.denied = False
+        self.no_room: OSError | None = None  # a write that found the disk full
         self.undeclared: str | None = None
 
     def read(self, path: str) -> str:
@@ -116,6 +119,10 @@ class IO:
             write_file(self._folders.roots[mount], parts, data, done)
         except Refused as refused:
             raise self._deny_found(path, "write", refused.kind) from None
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                self.no_room = error
+            raise
 
     def list(self, mount: str) -> list[str]:
         """Return the sorted mount paths of the regular files of a mount, which is given by its name alone.
