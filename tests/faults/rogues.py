@@ -25,6 +25,7 @@ OUTPUT_SCHEMA = {"type": "object", "additionalProperties": False, "properties": 
 EFFECT = "write"
 IDEMPOTENT = False
 TRANSIENT = (ConnectionError,)
+IMPORTS = ("os", "signal", "sys", "time", "resource")
 """
 FAILED, INVALID, LATE, ANSWERED = "catalogued_unhandled", "tool_output_invalid", "timeout", None
 

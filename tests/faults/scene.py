@@ -49,6 +49,7 @@ OUTPUT_SCHEMA = {"type": "object", "additionalProperties": False, "properties": 
 EFFECT = "KIND"
 IDEMPOTENT = REPEATS
 TRANSIENT = (ConnectionError,)
+IMPORTS = ("os", "pathlib", "subprocess", "threading", "time")
 LOG = Path(__file__).resolve().parent.parent / "outside" / "log"
 
 
