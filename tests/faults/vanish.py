@@ -22,7 +22,8 @@ from .scene import TASK
 
 _ORPHAN = (
     "import subprocess; child = subprocess.Popen(['sleep', '600'], start_new_session=True); "
-    "file = open(LOG.parent / 'orphans', 'a'); file.write(f'{child.pid}\\n'); file.close()"
+    "fd = os.open(LOG.parent / 'orphans', os.O_WRONLY | os.O_CREAT | os.O_APPEND); "
+    "os.write(fd, b'%d\\n' % child.pid); os.close(fd)"
 )
 
 
@@ -88,7 +89,8 @@ def orphan_probe(lab: Lab) -> Iterator[str]:
         yield "the tool ran in the run's process: nobody is asked while what it started is alive"
         lab.scene.clear()
         with changed(lab, "book", "deed(io, said)", f"{_ORPHAN}; os.kill(os.getpid(), 9)"):
-            assert lab.run().code == -signal.SIGKILL
+            done = lab.run()
+            assert done.code == -signal.SIGKILL, done
             done = lab.resume("--not-done", "tc_3_0")
             assert done.code == 2, "it is not the one in doubt"
             for _ in range(2):

@@ -27,7 +27,7 @@ from ...runtime.models.request_parts import options_of
 from ...runtime.models.types import Model
 from ...runtime.policy.policy import Policy
 from ...runtime.run_config import RunConfig, RunResult
-from ..files.folder import MOUNTS, Folder
+from ..files.folder import MOUNTS, Folder, is_unfinished
 from ..files.json_diff import differences
 from ..files.manifest import STATE
 from ..tasks.place import expected_of_run
@@ -315,8 +315,10 @@ def task_begun(out: Path) -> str | None:
     try:
         journaled = read_journal(_bytes_of(partial / JOURNAL, str(partial / JOURNAL)), str(partial / JOURNAL))
         run = None if journaled is None else journaled.begin["run"]
-    except FileNotFoundError:  # the run is over, and is only to be put in place
-        run = json.loads(read_unlinked(partial / STATE).split(b"\n", 1)[0])
+    except FileNotFoundError:
+        if not is_unfinished(out):
+            return None  # nothing was begun
+        run = json.loads(read_unlinked(partial / STATE).split(b"\n", 1)[0])  # it only has to be put in place
     return None if run is None or run["task"] is None else str(run["task"]["path"])
 
 
