@@ -66,6 +66,7 @@ def test_nothing_but_the_package_goes_into_site_packages(wheel: Path) -> None:
         "tachograph/_shipped/policy/v1.yaml",
         "tachograph/_shipped/policy/v1.schema.json",
         "tachograph/_shipped/tools/search.py",
+        "tachograph/_shipped/tools/README.md",
         "tachograph/_shipped/data/corpus/v1/manifest.json",
         "tachograph/_shipped/tasks/canonical/v1.yaml",
     ):

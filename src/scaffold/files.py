@@ -40,6 +40,7 @@ ITEMS: Final = (
         "policy/tests/v1.yaml", "policy/tests/v1.yaml", "tests of the policy: calls and what it says to them"
     ),
     Item("tools/count_words.py", "tools/count_words.py", "a tool of your own: one plain module"),
+    Item("", "tools/README.md", "what a tool must be: the contract, effect kinds, what it may import"),
     Item("", "tools/read.py", "a tool that comes with tachograph; yours from here on"),
     Item("data/notes/welcome.md", "data/notes/welcome.md", "a note that the tool reads"),
     Item("data/notes/depots.md", "data/notes/depots.md", "another one"),

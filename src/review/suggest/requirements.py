@@ -28,6 +28,8 @@ from .required_limits import COUNTED, Usage, limit_pointer, required_budget
 
 Data = dict[str, Any]
 
+# what a tool of an effect kind may reach without a trace in the record
+_REACHES: Final = {"read": ("path",), "write": ("path",), "network": ("url",), "external": ("url", "path")}
 _WHOLE: Final = "the whole host: no entry names less"
 _PLACEHOLDER: Final = re.compile(rb"<secret:([a-z_]+):[1-9][0-9]*>")
 
@@ -139,18 +141,13 @@ class RequirementCollector:
             item.call.name for item in self.questions if item.call is not None and self._is_hidden(item)
         } - self._tools_with_recorded_files()
         for name in sorted(hidden):
-            effect = self.tools[name].effect
-            reason = (
-                "the record does not say what it reached"
-                if effect == "network"
-                else "the record notes no file of it"
-            )
-            if effect == "network":
-                self._keep("url_allowlist", name, reason)
-            else:
+            reaches = _REACHES[self.tools[name].effect]
+            if "url" in reaches:
+                self._keep("url_allowlist", name, "the record does not say what it reached")
+            if "path" in reaches:
                 for mount, bound in self.run["mounts"].items():
                     if bound["source"] is None:
-                        self._mount(mount, "write", f"{name} ran, and {reason}")
+                        self._mount(mount, "write", f"{name} ran, and the record notes no file of it")
         if self._reached_out():
             self._keep("private_networks", "the network", "the record has no allowed address")
 
@@ -185,7 +182,7 @@ class RequirementCollector:
         tool = self.tools.get(call.name)
         if tool is None or not result["attempts"] or call.arguments is None:
             return False
-        kinds = {"network": ("url",), "read": ("path",), "write": ("path",)}.get(tool.effect, ())
+        kinds = _REACHES.get(tool.effect, ())
         named = [
             text
             for resource in tool.resources

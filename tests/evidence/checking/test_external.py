@@ -18,6 +18,7 @@ from tachograph.evidence.checking.replay import replayed
 from tachograph.evidence.recording import index
 from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.tasks.task import build, load_task
+from tachograph.review.suggest.suggest import suggest
 from tests.evidence.project import replaced
 from tests.support import ROOT
 
@@ -339,3 +340,13 @@ def test_the_recorded_scenario_reports_nothing_when_it_is_checked() -> None:
     ledger = [json.loads(line) for line in (run / "state.jsonl").read_text().split("\n")[:-1]]
     assert [tool["effect"] for tool in ledger[0]["tools"]] == ["external"]
     assert ledger[1]["tool_results"][0]["result"] == {"ticket": "8672c191"}
+
+
+def test_a_drafted_policy_keeps_what_an_external_tool_may_have_reached(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(project, capsys)
+    text = suggest(project / RUN, root=project).text
+    assert "# kept: send, the record does not say what it reached" in text
+    assert "send ran, and the record notes no file of it" in text
+    assert len(sent(project)) == 2

@@ -26,7 +26,7 @@ OUTPUT_SCHEMA: dict[str, Any] = {
     },
 }
 
-EFFECT = "read"  # pure, read, write or network
+EFFECT = "read"  # pure, read, write, network or external, see README.md
 IDEMPOTENT = True  # may it be done twice?
 TRANSIENT: tuple[type[BaseException], ...] = ()  # which exceptions are worth another attempt
 
