@@ -21,6 +21,7 @@ from ..fail.errors import (
 from ..light_dataclasses import replace
 from .core.clock import Clock, SystemClock, VirtualClock
 from .core.effects import RunEnded
+from .core.known_secrets import ENV_KIND, from_environment, registered
 from .core.lines import LedgerLine, RunLine
 from .core.redaction import Redactor
 from .core.run_ids import new_run_id
@@ -180,7 +181,7 @@ class Agent:
         `interrupts` is entered by the caller, who can so finish a record before Ctrl-C is raised again.
         """
         interrupts = interrupts or Interrupts()
-        redactor = self.redactor()
+        redactor = self.redactor(as_recorded=config.as_recorded)
         question = _text(config.question)
         if not config.as_recorded:
             question = redactor(question)
@@ -265,12 +266,30 @@ class Agent:
             scripted = self.identity["execution_path"] == "stub"
             yield ScriptEnd(live, self.gate.tools, self.mounts) if scripted else live
 
-    def redactor(self) -> Redactor:
-        """Return a new redactor, which takes secrets out of everything that enters one run."""
-        return Redactor(self.policy.redact, getattr(self.llm, "secrets", ()))
+    def redactor(self, *, as_recorded: bool = False) -> Redactor:
+        """Return a new redactor, which takes secrets out of everything that enters one run.
+
+        Raises:
+            InputError: A value that the policy's `redact.env` names is too short, unless the run is `as_recorded`.
+        """
+        return self.policy.redactor([pair for _, pair in self._live_secrets(as_recorded)])
+
+    def _live_secrets(self, as_recorded: bool) -> list[tuple[str, tuple[str, str]]]:
+        """Return the secrets known by their text, each with the name that a record gives it; a script knows none."""
+        if self.identity["execution_path"] == "stub":
+            return []
+        pairs = dict.fromkeys((*registered(), *getattr(self.llm, "secrets", ())))
+        values = from_environment(self.policy.redact_env, skips_short=as_recorded)
+        return [
+            *((f"env:{name}", (ENV_KIND, value)) for name, value in values.items()),
+            *((f"model:{kind}", (kind, value)) for kind, value in pairs),
+        ]
 
     def run_line(self, config: RunConfig, question: str) -> RunLine:
         """Return the ledger's first line: everything that decides how the run goes, except the outcomes."""
+        if config.redacted is None:
+            names = {name for name, _ in self._live_secrets(config.as_recorded)}
+            config = replace(config, redacted=tuple(sorted(names)))
         return run_line_of(self.gate, self.identity, self._specs, self.mounts, self.hosts, config, question)
 
 

@@ -127,6 +127,7 @@ class RunConfig:
         rebased: The inputs that the run started with, if it is resumed under changed ones.
         as_recorded: Whether the question comes from a record, and was redacted before.
         approvals: How a person outside the task is asked: `terminal` or `file`.
+        redacted: Names of the secrets known by their text that are kept out of the record; None asks the process.
         on_signal: What a signal does to a run that is kept in a journal: `suspend` or `cancel`; it ends any other.
         modules: Sources of an agent that the task names in code, with their digests.
     """
@@ -149,5 +150,6 @@ class RunConfig:
     rebased: tuple[dict[str, Any], ...] = ()
     as_recorded: bool = False
     approvals: str | None = None
+    redacted: tuple[str, ...] | None = None
     on_signal: str = "suspend"
     modules: tuple[dict[str, str], ...] = ()

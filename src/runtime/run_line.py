@@ -80,6 +80,10 @@ def run_line_of(
     }
     if config.modules:
         line["modules"] = list(config.modules)
+    if policy.is_unredacted:
+        line["policy"]["redact"] = {"off": True}
+    if config.redacted:
+        line["policy"].setdefault("redact", {})["values"] = list(config.redacted)
     if config.deadline_s is not None:
         line["deadline_ms"] = int(config.deadline_s * 1000)
     if config.approvals is not None:

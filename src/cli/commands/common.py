@@ -7,6 +7,7 @@ import contextlib
 import errno
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -80,6 +81,12 @@ def root_of(options: argparse.Namespace, *, own: bool = False) -> Path:
 def escaped_path(path: Path) -> str:
     """Return a path for a person: relative where possible, with control characters escaped."""
     return escape_terminal(near(path), 400)
+
+
+def print_warnings(policy: Any) -> None:
+    """Say on standard error what whoever runs under a policy should know."""
+    for line in policy.warnings:
+        print(f"tachograph: {escape_terminal(line, 400)}", file=sys.stderr)
 
 
 def near(path: Path) -> str:

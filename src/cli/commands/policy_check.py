@@ -8,7 +8,17 @@ import sys
 from typing import Any
 
 from ..console import painter
-from .common import OVERLAY_HELP, Verb, add_files, escaped_path, load_policies, near, path_given, root_of
+from .common import (
+    OVERLAY_HELP,
+    Verb,
+    add_files,
+    escaped_path,
+    load_policies,
+    near,
+    path_given,
+    print_warnings,
+    root_of,
+)
 
 
 def add(kinds: Any, verb: Verb) -> None:
@@ -56,6 +66,7 @@ def policy_check(options: argparse.Namespace) -> int:
             f"{escaped_path(path)}: version {policy.version}, {counted(len(policy.allowed), 'tool')} allowed, "
             f"{urls} URL {'entry' if urls == 1 else 'entries'}, {counted(len(policy.mounts), 'mount')}"
         )
+        print_warnings(policy)
     return 0
 
 

@@ -17,7 +17,7 @@ from ...runtime.formats.canonical_json import NotJson, freeze
 from ...runtime.formats.escape import escape_terminal
 from ..console import Paint, painter, width_of
 from ..progress import Progress, tell_model_errors
-from .common import Verb, escaped_path, near, path_given, run_named, seconds_given
+from .common import Verb, escaped_path, near, path_given, print_warnings, run_named, seconds_given
 
 _PERFORM: Final = "--perform-effects"
 
@@ -149,6 +149,7 @@ def run(options: argparse.Namespace) -> int:
     if options.timeout is not None:
         setting = replace(setting, deadline_s=options.timeout)
     setting = replace(setting, on_signal=options.on_signal or setting.on_signal)
+    print_warnings(agent.policy)
     if progress is not None:
         progress.redact = agent.redactor().for_model_output()
         progress.place_of = agent.policy.shown

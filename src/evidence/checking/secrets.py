@@ -13,18 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from ...fail.errors import system_reason
-from ...runtime.core.redaction import PATTERNS
+from ...runtime.core.redaction import Redactor
+from ...runtime.core.secret_kinds import KEY_KINDS
 from ...runtime.formats.lazy_pattern import lazy_pattern
 from ..recording.recorded import relative_name
 from .workers import each
 
-# a mail address is personal data, but not a key
-KINDS: Final = tuple(kind for kind in PATTERNS if kind != "email")
-_PATTERN: Final = lazy_pattern("|".join(f"(?P<{kind}>{PATTERNS[kind]})" for kind in KINDS))
-# how each kind begins: most files hold none of these, and are not searched further
-_HINT: Final = lazy_pattern(
-    r"sk-|AKIA|ASIA|(?i:bearer|basic)\s|gh[pousr]_|github_pat_|AIza|eyJ|PRIVATE KEY|xox"
-)
+KINDS: Final = KEY_KINDS
+_SEARCH: Final = Redactor(KINDS)
 _DIGIT: Final = re.compile(r"[0-9]")
 _MANY: Final = 400  # from so many files on, starting processes saves time
 _BLOCK: Final = lazy_pattern(r"[A-Za-z0-9+/]{40}")
@@ -55,9 +51,10 @@ def _leaks_in(file: Path, root: Path) -> list[str]:
 
 def secrets_in(text: str) -> Iterator[tuple[int, str]]:
     """Yield (line, kind) of each secret in a text."""
-    if _HINT.search(text) is None:
+    pattern = _SEARCH.pattern_for(text)
+    if pattern is None:
         return
-    for match in _PATTERN.finditer(text):
+    for match in pattern.finditer(text):
         kind = str(match.lastgroup)
         if _is_secret(kind, match.group()):
             yield text.count("\n", 0, match.start()) + 1, kind

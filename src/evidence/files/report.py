@@ -119,6 +119,7 @@ class Report:
             + (f" Failure mode: `{line['failure_mode']}`." if line["failure_mode"] else ""),
             f"Steps: {totals['steps']} · Tool calls: {totals['tool_calls']} · Attempts: {totals['attempts']}"
             f" · Retries: {totals['retries']} · Denials: {totals['denials']}",
+            *self._redaction(totals),
             "",
             "## Question",
             "",
@@ -145,6 +146,18 @@ class Report:
             parts += ["## Failures", "", *self._failures, ""]
         parts += [*self._budgets(totals), *self._diagram(), *self._provenance(line)]
         return "\n".join(parts) + "\n"
+
+    def _redaction(self, totals: Line) -> list[str]:
+        """Return lines on what redaction did not do, or left that cannot be derived again; most runs have none."""
+        lines = []
+        if self._run["policy"].get("redact", {}).get("off"):
+            lines += ["", "**Redaction was off**: secrets stand in this record as they came."]
+        if totals.get("hidden_verdicts"):
+            lines += [
+                "",
+                f"Verdicts on hidden values, which cannot be derived again: {totals['hidden_verdicts']}",
+            ]
+        return lines
 
     def _budgets(self, totals: Line) -> list[str]:
         limits = self._run["policy"]["limits"]

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from ...fail.errors import InputError
 from ...runtime.core.effects import Call
-from ...runtime.core.redaction import Redactor
 from ...runtime.formats.canonical_json import NotJson, parse
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.formats.read_file import NotPlain, read_plain
@@ -83,7 +82,7 @@ def tools_of(names: Iterable[str], root: Path) -> dict[str, Tool]:
 
 def call_of(tool: str, arguments: object, policy: Policy) -> Call:
     """Read a call as from a model's reply, secrets redacted as the policy says."""
-    return read_call("tc_1_0", tool, arguments, Redactor(policy.redact))
+    return read_call("tc_1_0", tool, arguments, policy.redactor())
 
 
 def counters_of(used: Mapping[str, int], key: bytes) -> Counters:

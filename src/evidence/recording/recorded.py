@@ -92,7 +92,7 @@ def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Run
     try:
         model = RecordedModel({**run["model"], "options": options_of(run)})
         agent, built = agent_of(run, recorded.folder, recorded.base, model=model, policy=policy)
-        question = _question(run["question"], built.question, Redactor(agent.policy.redact))
+        question = _question(run["question"], built.question, agent.policy.redactor())
         clock = RecordedClock.of(recorded.lines)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
@@ -101,6 +101,7 @@ def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Run
     seconds = None if deadline is None else deadline / 1000
     rebased = tuple(run.get("rebased", ()))
     config = replace(config, deadline_s=seconds, rebased=rebased, approvals=run.get("approvals"))
+    config = replace(config, redacted=tuple(run["policy"].get("redact", {}).get("values", ())))
     return agent, replace(config, as_recorded=True)
 
 

@@ -73,7 +73,7 @@ def _retry(old: Policy, new: Policy) -> list[Setting]:
 
 
 def _redact(old: Policy, new: Policy) -> list[Setting]:
-    before, after = sorted(old.redact), sorted(new.redact)
+    before, after = (sorted({*p.redact, *p.redact_patterns, *p.redact_env}) for p in (old, new))
     if before == after:
         return []
     lost = [kind for kind in before if kind not in after]

@@ -17,6 +17,7 @@ from ...evidence.files.manifest import STATE
 from ...evidence.recording.recorded import Recorded, task_of
 from ...evidence.tasks.task import load_task
 from ...fail.errors import PolicyError, TaskError
+from ...runtime.core.secret_kinds import PATTERNS
 from ...runtime.policy.policy import Policy, meta_schema
 from ...runtime.resources.mount_path import parse_path
 from ...runtime.resources.networks import Networks
@@ -269,9 +270,9 @@ class RequirementCollector:
         data["on_deny"] = recorded["on_deny"]
         self._collect_approval()
         if self.policy is not None:
-            redact = list(self.policy.redact)
+            redact = self.policy.data.get("redact", [])
         else:
-            known = set(meta_schema()["properties"]["redact"]["items"]["enum"])
+            known = set(PATTERNS)
             kinds = {kind.decode() for kind in _PLACEHOLDER.findall(self.recorded.files[STATE])}
             redact = sorted(kinds & known)
             self.required.line_comments["/redact"] = (

@@ -14,7 +14,6 @@ from ...evidence.queries.decide import call_of, counters_of
 from ...fail.catalog import ApprovalRefused, Denied, classify
 from ...runtime.core.effects import Fault, FaultKind, Outcome, Wait
 from ...runtime.core.lines import Line
-from ...runtime.core.redaction import Redactor
 from ...runtime.loop.attempts import with_retries
 from ...runtime.loop.retry import Schedule
 from ...runtime.loop.state import RunSpec, RunState
@@ -95,7 +94,7 @@ def answer(question: Question, gate: Gate) -> Answer:
     if kind == "retry":
         return _of_retry(question["retry"], gate)
     if kind == "text":
-        return Answer(Redactor(policy.redact)(question["text"]), policy.at("/redact"))
+        return Answer(policy.redactor()(question["text"]), policy.at("/redact"))
     used = question.get("used", {})
     if kind == "call":
         call = call_of(question["call"]["tool"], question["call"]["arguments"], policy)

@@ -87,4 +87,7 @@ def _content(policy: Policy) -> tuple[Any, ...]:
         frozenset(policy.approval_for),
         policy.approval_timeout_s if policy.approval_for else None,
         frozenset(policy.redact),
+        policy.redact_patterns,
+        frozenset(policy.redact_env),
+        {tool: frozenset(kinds) for tool, kinds in policy.reveal_to.items()},
     )

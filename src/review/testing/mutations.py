@@ -280,7 +280,8 @@ class _Changes:
                 yield self._put(("approval", "timeout_s"), value, description, self._probes.of_approval())
 
     def redact(self) -> Iterator[Change]:
-        yield from self._dropped(("redact",), "redacted kind", self._probes.of_secret)
+        keys = ("redact", "kinds") if isinstance(self._at("redact"), Mapping) else ("redact",)
+        yield from self._dropped(keys, "redacted kind", self._probes.of_secret)
 
 
 # ---- entries that are wider than an entry --------------------------------------------------------------------

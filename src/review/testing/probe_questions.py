@@ -24,14 +24,23 @@ from .answers import USED, Question
 _SECRETS: Final[Mapping[str, str]] = {
     "anthropic_key": "sk-ant-" + "x" * 20,
     "aws_access_key": "AKIA" + "X" * 16,
-    "bearer_token": "bearer " + "x" * 20,
+    "aws_secret_key": "aws_secret_access_key = " + "x" * 40,
+    "bearer_token": "bearer 1" + "x" * 20,
     "email": "someone@mail.test",
     "github_token": "ghp_" + "x" * 36,
+    "gitlab_token": "glpat-" + "x" * 20,
     "google_key": "AIza" + "x" * 35,
+    "huggingface_token": "hf_" + "x" * 34,
     "jwt": "eyJ" + "x" * 8 + ".eyJ" + "x" * 8 + "." + "x" * 8,
+    "npm_token": "npm_" + "x" * 36,
     "openai_key": "sk-" + "x" * 20,
     "private_key": "-----BEGIN PRIVATE KEY-----x-----END PRIVATE KEY-----",
+    "pypi_token": "pypi-AgE" + "x" * 40,
+    "service_token": "gsk_" + "x" * 48,
     "slack_token": "xoxb-" + "x" * 12,
+    "stripe_key": "sk_live_" + "x" * 24,
+    "url_password": "https://someone:xxxxxxxx@host.test/",
+    "webhook_url": "https://hooks.slack.com/services/" + "x" * 30,
 }
 _FEW: Final = 8  # calls of one tool that break limits
 _UNLISTED: Final = {"call": {"tool": "unlisted", "arguments": {}}}

@@ -4,6 +4,8 @@
 - `lines`: the lines of a ledger as types
 - `outcome_codec`: outcomes as plain data and back, for journal and replay
 - `redaction`: secrets replaced by typed placeholders as they enter a run
+- `secret_kinds`: kinds of secrets with a fixed prefix or context
+- `known_secrets`: secrets known by their text: keys of opened models, environment variables
 - `clock`: the virtual and the system clock; the only place that reads the time
 - `run_ids`: random run ids; the only place that uses randomness
 """

@@ -20,7 +20,7 @@ from ..core.effects import (
     Reply,
     Wait,
 )
-from ..core.redaction import Redactor, placeholder_counts
+from ..core.redaction import MARK, Redactor, placeholder_counts
 from ..formats import canonical_json
 from ..formats.canonical_json import NotJson
 from ..loop.retry import MAX_SERVICE_TEXT, fault_from_error
@@ -125,10 +125,20 @@ class LiveExecutor:
                 checks.append(shown)
             return decision
 
+        is_answered = self._is_answered(effect, tool)
+        if MARK in effect.call.arguments.text and not is_answered:
+            arguments, unknown = self._redact.reveal(
+                arguments, self._gate.policy.reveal_to.get(tool.name, ())
+            )
+            if unknown is not None:
+                kind, number = unknown
+                late({"rule": "redact", "kind": kind, "number": number}, False)
+                self._clock.spend("attempt")
+                return Outcome(checks=tuple(checks))
         io = self._workspace.io(late, effect.key, tool.uses)
         fault = result = invalid = None
         try:
-            if self._is_answered(effect, tool):
+            if is_answered:
                 returned = self._call(effect, io, lambda: self._answer(effect, checks, stamps))
             else:
                 returned = self._call(effect, io, lambda: self._run(tool, arguments, io))
@@ -195,8 +205,8 @@ class LiveExecutor:
     def _decide_late(self, check: dict[str, Any]) -> tuple[Decision, dict[str, Any]]:
         """Decide a fact, and the fact as the record may show it: without secrets, decided the same.
 
-        A replay decides on what is shown. Where that would go another way, the fact is denied, and shown as
-        something that no rule accepts.
+        A replay decides on what is shown. Where that would go another way, the verdict is recorded as one on a hidden
+        value, which no replay can derive.
         """
         decision = self._gate.decide_late(check)
         if self._redact.is_noop:
@@ -205,7 +215,7 @@ class LiveExecutor:
         if shown != check:
             again = self._gate.decide_late(shown)
             if (again.decision == ALLOW) != (decision.decision == ALLOW):
-                shown["target" if "target" in shown else "path"] = "<redacted>"
+                shown["hidden"] = str(decision.decision)
             return self._gate.decide_late(shown), shown
         return decision, check
 

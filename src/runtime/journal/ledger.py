@@ -52,7 +52,7 @@ class Totals:
 
     def __init__(self) -> None:
         self.steps = self.tool_calls = self.attempts = self.denials = 0
-        self.input_tokens = self.output_tokens = self.result_bytes = 0
+        self.input_tokens = self.output_tokens = self.result_bytes = self.hidden_verdicts = 0
         self._inputs: dict[str, str] = {}
 
     def add(self, step: Line) -> None:
@@ -68,6 +68,7 @@ class Totals:
             if result["result"] is not None:
                 self.result_bytes += len(text_of(result["result"]).encode("utf-8"))
             for attempt in attempts:
+                self.hidden_verdicts += sum("hidden" in check for check in attempt.get("checks", ()))
                 for path, digest in attempt.get("reads", ()):
                     self._inputs.setdefault(path, digest)
 
@@ -87,6 +88,7 @@ class Totals:
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
             "result_bytes": self.result_bytes,
+            **({"hidden_verdicts": self.hidden_verdicts} if self.hidden_verdicts else {}),
         }
 
 

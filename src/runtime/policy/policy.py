@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import PolicyError
+from ..core.redaction import Redactor
 from ..formats import canonical_json
 from ..formats.json_pointer import by_index, by_value, escape_pointer
 from ..formats.shipped_files import shipped
 from ..resources.networks import Networks
 from ..resources.url import Allowlist
 from ..schema.schema_errors import DocumentValidator, did_you_mean, first_problem
-from .consistency import check_names, check_networks, check_urls
+from .consistency import check_names, check_networks, check_redaction, check_urls
 
 SCHEMA_FILE: Final = "policy/v1.schema.json"
 _IN_CODE: Final = "<policy>"
@@ -231,10 +232,49 @@ class Policy:
         """Whether arguments are held to all limits of their schema."""
         return bool(self.data.get("arg_schema_enforcement", "strict") == "strict")
 
+    @cached_property
+    def _redact(self) -> dict[str, Any]:
+        """The section `redact`; a list of kinds is short for `kinds`."""
+        section = self.data.get("redact", ())
+        given = dict(section) if isinstance(section, Mapping) else {"kinds": section}
+        return {} if given.get("off") else given
+
     @property
     def redact(self) -> tuple[str, ...]:
         """Kinds of secrets that never reach a record."""
-        return tuple(self.data.get("redact", ()))
+        return tuple(self._redact.get("kinds", ()))
+
+    @property
+    def redact_patterns(self) -> dict[str, str]:
+        """Kinds of secrets that the policy itself describes, each with its regular expression."""
+        return dict(self._redact.get("patterns", {}))
+
+    @property
+    def redact_env(self) -> tuple[str, ...]:
+        """Environment variables whose values never reach the record of a live run."""
+        return tuple(self._redact.get("env", ()))
+
+    @property
+    def reveal_to(self) -> dict[str, tuple[str, ...]]:
+        """The kinds of placeholders that a tool gets resolved, by tool."""
+        return {tool: tuple(kinds) for tool, kinds in self._redact.get("reveal_to", {}).items()}
+
+    @property
+    def is_unredacted(self) -> bool:
+        """Whether no kind of secret is kept out of records."""
+        return not (self.redact or self.redact_patterns or self.redact_env)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What whoever runs under this policy should know, one line each."""
+        if not self.is_unredacted:
+            return ()
+        place = self.at("/redact") if "redact" in self.data else self._name
+        return (f"{place}: redaction is off: secrets reach the model and the record; name kinds in redact",)
+
+    def redactor(self, values: Sequence[tuple[str, str]] = ()) -> Redactor:
+        """Return a new redactor of the policy's kinds, which also replaces these (kind, secret) pairs."""
+        return Redactor(self.redact, values, self.redact_patterns)
 
     def check_tools(self, known: Iterable[str]) -> None:
         """Refuse names that no tool answers to: a rule that can decide no call is a mistake, not a rule."""
@@ -243,6 +283,7 @@ class Policy:
             ("tool_registry", "allowed", self.allowed),
             ("tool_registry", "denied", self.denied),
             ("approval", "required_for", self.approval_for),
+            ("redact", "reveal_to", {name: name for name in self.reveal_to}),
         ):
             for name, i in listed.items():
                 if name not in names:
@@ -275,6 +316,7 @@ def _validate(policy: Policy) -> None:
     check_names(policy)
     check_urls(policy)
     check_networks(policy)
+    check_redaction(policy)
     retry = policy.section("retry")
     if retry and retry["backoff_cap_ms"] < retry["backoff_base_ms"]:
         raise policy.error(

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tachograph.evidence.checking.secrets import KINDS, leaks, secrets_in
-from tachograph.runtime.core.redaction import PATTERNS
+from tachograph.runtime.core.secret_kinds import PATTERNS
+from tests.runtime.core.test_redaction import SECRETS
 from tests.support import ROOT
 
 BODY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7"
@@ -23,6 +24,7 @@ SAMPLES = {
     "private_key": f"-----BEGIN RSA PRIVATE KEY-----\n{BODY}\n-----END RSA PRIVATE KEY-----",
     "slack_token": "xoxb-0123456789-abcdefghij",
 }
+SAMPLES |= {kind: SECRETS[kind][0] for kind in KINDS if kind not in SAMPLES}
 HARMLESS = (
     "basic responsibilities of the driver, and Bearer verylongwordwithoutdigits",
     "<secret:openai_key:1> and <secret::openai_key:12345678901234567890>",

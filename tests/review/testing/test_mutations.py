@@ -16,7 +16,7 @@ from tachograph.review.testing.coverage import UNGUARDED, as_yaml
 from tachograph.review.testing.merge import made_up_tools, policy_of
 from tachograph.review.testing.mutations import LIMITS, Unlisted, changes
 from tachograph.review.testing.probe_questions import Probes
-from tachograph.runtime.core.redaction import PATTERNS
+from tachograph.runtime.core.secret_kinds import PATTERNS
 from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.tools.contract import SHIPPED

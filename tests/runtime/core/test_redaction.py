@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tachograph.runtime.core.redaction import PATTERNS, Redactor
+from tachograph.fail.errors import InputError
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.core.secret_kinds import KEY_KINDS, NEEDLES, PATTERNS
 from tachograph.runtime.formats import canonical_json
 from tachograph.runtime.formats.canonical_json import freeze, parse
 from tachograph.runtime.models.types import read_call
@@ -20,18 +22,32 @@ A, B = "Ab1" * 12, "Zy9" * 12
 SECRETS: dict[str, tuple[str, str]] = {
     "anthropic_key": ("sk-" + f"ant-api03-{A}", "sk-" + f"ant-{B}"),
     "aws_access_key": ("AKIA" + "ABCDEFGHIJKLMNOP", "ASIA" + "0123456789ABCDEF"),
+    "aws_secret_key": (f"aws_secret_access_key = {(A + B)[:40]}", f"AWS_SECRET_KEY:'{(B + A)[:40]}'"),
     "bearer_token": (f"Bearer {A}", f"bearer  {B}=="),
     "email": ("a.b+c" + "@" + "mail.example.test", "x" + "@" + "y.test"),
     "github_token": ("ghp_" + A, "github_pat_" + B),
+    "gitlab_token": ("glpat" + "-" + A[:20], "gldt" + "-" + B[:24]),
     "google_key": ("AIza" + A[:35], "AIza" + B[:35]),
+    "huggingface_token": ("hf" + "_" + A[:34], "hf" + "_" + B[:34]),
     "jwt": (f"eyJ{A}.eyJ{A}.{A}", f"eyJ{B}.eyJ{B}.{B}"),
+    "npm_token": ("npm" + "_" + A[:36], "npm" + "_" + B[:36]),
     "openai_key": ("sk-" + A, "sk-proj-" + B),
     "private_key": (
         "-----BEGIN RSA " + "PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----",
         "-----BEGIN " + "PRIVATE KEY-----\nwithout an end",
     ),
+    "pypi_token": ("pypi" + "-AgE" + A, "pypi" + "-AgE" + B),
+    "service_token": ("gsk" + "_" + A + A[:12], "SG" + f".{B[:22]}.{A}{A[:7]}"),
     "slack_token": ("xoxb-" + A, "xoxp-" + B),
+    "stripe_key": ("sk" + "_live_" + A, "rk" + "_test_" + B),
+    "url_password": (f"https://someone:{A}@host.test/", f"postgres://app:{B}@[::1]/db"),
+    "webhook_url": (
+        "https://hooks.slack." + f"com/services/T1/{A}",
+        "https://discord.com/api/" + f"webhooks/123/{A}{B}",
+    ),
 }
+# kinds of which only a part is the secret: what stands around it stays
+IN_CONTEXT = {"aws_secret_key", "url_password"}
 ALL = Redactor(list(PATTERNS))
 PLACEHOLDER = re.compile(r"<secret:(\w+):([1-9][0-9]*)>")
 
@@ -44,8 +60,10 @@ def test_every_kind_has_its_examples() -> None:
 def test_a_kind_alone(kind: str) -> None:
     one, two = SECRETS[kind]
     redact = Redactor([kind])
-    assert redact(f"<{one}>") == f"<<secret:{kind}:1>>"
-    assert redact(two) == f"<secret:{kind}:2>"
+    assert f"<secret:{kind}:1>" in redact(f"<{one}>")
+    assert f"<secret:{kind}:2>" in redact(two)
+    if kind not in IN_CONTEXT:
+        assert redact(f"<{one}>") == f"<<secret:{kind}:1>>"
     assert redact(f"{one} {one}" if kind != "private_key" else one).count(f"<secret:{kind}:1>") >= 1
     others = Redactor([other for other in PATTERNS if other != kind])
     assert Redactor([])(one) == one
@@ -230,3 +248,82 @@ def test_a_model_may_repeat_the_placeholders_that_were_given_out_and_forge_none(
     # a new secret of a model's counts on from the shared numbers
     assert model("e@f.example") == "<secret:email:3>"
     assert redactor("e@f.example, <secret:email:1>") == "<secret:email:3>, <secret::email:1>"
+
+
+# ---- what stands around a secret ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (f"https://app:{A}@host.test/a?b=c", "https://app:<secret:url_password:1>@host.test/a?b=c"),
+        (f"postgres://:{A}@[::1]:5432/db user=x", "postgres://:<secret:url_password:1>@[::1]:5432/db user=x"),
+        (
+            f"aws_secret_access_key={(A + B)[:40]}&region=eu",
+            "aws_secret_access_key=<secret:aws_secret_key:1>&region=eu",
+        ),
+        (
+            f'{{"aws_secret_key": "{(A + B)[:40]}", "user": "x"}}',
+            '{"aws_secret_key": "<secret:aws_secret_key:1>", "user": "x"}',
+        ),
+        (f"key=sk-{A}&user=x", "key=<secret:openai_key:1>&user=x"),
+        (f'{{"key":"ghp_{A}","user":"x"}}', '{"key":"<secret:github_token:1>","user":"x"}'),
+        (f"Bearer {A}, user=x", "<secret:bearer_token:1>, user=x"),
+    ],
+)
+def test_a_placeholder_swallows_no_field_beside_the_secret(text: str, wanted: str) -> None:
+    assert Redactor(list(KEY_KINDS))(text) == wanted
+
+
+@pytest.mark.parametrize("kind", SECRETS)
+def test_the_hints_of_a_kind_stand_in_each_of_its_secrets(kind: str) -> None:
+    """Whatever the case of the letters: a text without a hint is not searched at all."""
+    for secret in SECRETS[kind]:
+        assert any(needle in secret.lower() for needle in NEEDLES[kind])
+    assert all(needle == needle.lower() for needle in NEEDLES[kind])
+
+
+def test_the_longest_of_known_secrets_is_replaced_first() -> None:
+    short, long = "abcdefgh", "abcdefghijkl"
+    for values in ([("api_key", short), ("env", long)], [("env", long), ("api_key", short)]):
+        redact = Redactor([], values)
+        assert redact(f"{long} {short}") == "<secret:env:1> <secret:api_key:1>"
+
+
+def test_a_known_secret_that_is_too_short_is_refused() -> None:
+    with pytest.raises(InputError, match="fewer than 8 characters"):
+        Redactor([], [("api_key", "seven77")])
+    assert Redactor([], [("api_key", "")]).is_noop
+
+
+def test_a_pattern_of_the_policy_is_a_kind_like_another() -> None:
+    redact = Redactor(["email"], patterns={"customer": "C-[0-9]{4}"})
+    assert redact("C-1234 a@b.test C-5678 C-1234") == (
+        "<secret:customer:1> <secret:email:1> <secret:customer:2> <secret:customer:1>"
+    )
+
+
+# ---- numbers over a resume, and back to secrets ------------------------------------------------------------------
+
+
+def test_numbers_survive_a_resume_without_the_secrets() -> None:
+    one, two = Redactor(["email"]), Redactor(["email"])
+    one.restore_numbers(b"key", ())
+    one("a@b.test c@d.test")
+    told = one.new_numbers()
+    assert one.new_numbers() == [] and "b.test" not in json.dumps(told)
+    two.restore_numbers(b"key", told)
+    two.restore_counters({"email": 2})
+    assert two("e@f.test c@d.test a@b.test") == "<secret:email:3> <secret:email:2> <secret:email:1>"
+    other = Redactor(["email"])
+    other.restore_numbers(b"another key", told)
+    assert other("c@d.test") == "<secret:email:1>", "the digests are keyed"
+
+
+def test_a_placeholder_is_resolved_only_for_the_kinds_that_are_granted() -> None:
+    redact = Redactor(["email"], [("env", "long value")])
+    shown = redact("a@b.test long value <secret:email:1>")
+    data = {"to": shown}
+    assert redact.reveal(data, ("email",)) == ({"to": "a@b.test <secret:env:1> <secret::email:1>"}, None)
+    assert redact.reveal(data, ()) == (data, None)
+    assert redact.reveal({"to": "<secret:email:7>"}, ("email",)) == ({"to": "<secret:email:7>"}, ("email", 7))

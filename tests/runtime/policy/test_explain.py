@@ -20,6 +20,7 @@ RULES = (
     "url_allowlist",
     "sandbox_path",
     "arg_schema",
+    "redact",
     "cycle_detection",
     "loop_budget",
     "approval",
@@ -88,7 +89,7 @@ def test_a_rule_that_breaks_fails() -> None:
         raise ZeroDivisionError
 
     asked = gate()
-    asked.rules = (asked.rules[0], ("cycle_detection", broken), *asked.rules[5:])
+    asked.rules = (asked.rules[0], ("cycle_detection", broken), *asked.rules[6:])
     found = explain(asked, call(**GOOD), Counters())
     assert [rule.verdict for rule in found.rules] == [PASSED, FAILED, NOT_ASKED, NOT_ASKED]
     assert found.decision.rule_id == "gate_error"

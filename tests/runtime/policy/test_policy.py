@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tachograph.fail.errors import PolicyError, TransientModelError
 from tachograph.runtime.agent import Agent
 from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.core.effects import Call
-from tachograph.runtime.core.redaction import PATTERNS, Redactor
+from tachograph.runtime.core.secret_kinds import KEY_KINDS, NEEDLES, PATTERNS
 from tachograph.runtime.formats.canonical_json import digest, encode, freeze
 from tachograph.runtime.formats.shipped_files import shipped
 from tachograph.runtime.loop.retry import Schedule
@@ -25,6 +26,7 @@ from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall, ToolS
 from tachograph.runtime.policy.gate import Counters, Gate
 from tachograph.runtime.policy.policy import Policy, meta_schema
 from tachograph.runtime.tools.loader import collect
+from tests.support import answer
 
 FULL: dict[str, Any] = {
     "schema": "policy/v1",
@@ -40,7 +42,7 @@ FULL: dict[str, Any] = {
     "retry": {"max_retries": 3, "backoff_base_ms": 100, "backoff_cap_ms": 2000},
     "on_deny": "terminate",
     "approval": {"required_for": [], "timeout_s": 300},
-    "redact": [],
+    "redact": {"kinds": []},
 }  # fmt: skip
 
 
@@ -117,6 +119,15 @@ def _offered(data: dict[str, Any]) -> Any:
     return state.notice_and_tools()
 
 
+def _of_environment(data: dict[str, Any]) -> str:
+    os.environ["TACHOGRAPH_TEST_VALUE"] = "a long value"
+    try:
+        agent = Agent(lambda asked: answer(), [], Policy.from_dict(data), known_tools=TOOLS)
+        return agent.redactor()("here is a long value")
+    finally:
+        del os.environ["TACHOGRAPH_TEST_VALUE"]
+
+
 # key of the meta-schema: (another value for it, what must differ then)
 EFFECTS: dict[str, tuple[Any, Callable[[dict[str, Any]], Any]]] = {
     "/tool_registry/allowed": (["fetch"], _search),
@@ -141,7 +152,17 @@ EFFECTS: dict[str, tuple[Any, Callable[[dict[str, Any]], Any]]] = {
     "/on_deny": ("inform", _ending),
     "/approval/required_for": (["search"], _search),
     "/approval/timeout_s": (7, _timeout),
-    "/redact": (["email"], lambda d: Redactor(Policy.from_dict(d).redact)("a@b.test")),
+    "/redact/kinds": (["email"], lambda d: Policy.from_dict(d).redactor()("a@b.test")),
+    "/redact/patterns": ({"customer": "C-[0-9]{8}"}, lambda d: Policy.from_dict(d).redactor()("C-12345678")),
+    "/redact/env": (["TACHOGRAPH_TEST_VALUE"], _of_environment),
+    "/redact/reveal_to": (
+        {"write": ["api_key"]},
+        lambda d: _decision(d, "write", {"path": "sandbox/a", "content": "<secret:api_key:1>"}),
+    ),
+    "/redact/off": (
+        True,
+        lambda d: Policy.from_dict({**d, "redact": {**d["redact"], "kinds": ["jwt"]}}).warnings,
+    ),
 }
 
 
@@ -181,7 +202,7 @@ def test_every_mapping_of_the_meta_schema_is_closed() -> None:
 
 
 def test_the_redact_kinds_of_the_meta_schema_are_those_there_are() -> None:
-    assert meta_schema()["properties"]["redact"]["items"]["enum"] == sorted(PATTERNS)
+    assert meta_schema()["$defs"]["secret_kind"]["enum"] == sorted(PATTERNS) == sorted(NEEDLES)
 
 
 def test_the_meta_schema_is_the_shipped_file() -> None:
@@ -542,6 +563,47 @@ def test_ten_thousand_entries(tmp_path: Path) -> None:
 
 def test_the_shipped_policy_loads() -> None:
     policy = Policy.load(shipped("policy/v1.yaml"), root=shipped("."))
-    assert policy.data == changed("/loop_budget/overdraft", "deny")
+    assert policy.data == {**changed("/loop_budget/overdraft", "deny"), "redact": {"kinds": [*KEY_KINDS]}}
+    assert not policy.warnings
     assert policy.at("/schema").startswith("policy/v1.yaml:")
     policy.check_tools(TOOLS)
+
+
+# ---- redaction ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("section", "pointer", "words"),
+    [
+        ({"patterns": {"email": "x"}}, "patterns/email", "is the name of a kind"),
+        ({"patterns": {"env": "x"}}, "patterns/env", "is the name of a kind"),
+        ({"patterns": {"mine": "("}}, "patterns/mine", "no regular expression"),
+        ({"patterns": {"mine": "(x)"}}, "patterns/mine", "has a group"),
+        ({"patterns": {"mine": "x*"}}, "patterns/mine", "matches an empty text"),
+        ({"reveal_to": {"write": ["email"]}}, "reveal_to/write/0", "no kind that this policy redacts"),
+        ({"reveal_to": {"write": ["env"]}}, "reveal_to/write/0", "no kind that this policy redacts"),
+    ],
+)
+def test_a_redaction_that_cannot_work_is_refused(section: dict[str, Any], pointer: str, words: str) -> None:
+    with pytest.raises(PolicyError, match=words) as caught:
+        Policy.from_dict({**FULL, "redact": {"kinds": ["jwt"], **section}})
+    assert f"/redact/{pointer}" in str(caught.value)
+
+
+def test_a_tool_that_nobody_knows_gets_nothing_revealed() -> None:
+    policy = Policy.from_dict({**FULL, "redact": {"kinds": ["email"], "reveal_to": {"send": ["email"]}}})
+    with pytest.raises(PolicyError, match="no tool named 'send'"):
+        policy.check_tools(TOOLS)
+
+
+@pytest.mark.parametrize("section", [[], {"kinds": []}, {"kinds": ["jwt"], "off": True}, None])
+def test_a_policy_without_redaction_says_so(section: Any) -> None:
+    data = (
+        {**FULL, "redact": section}
+        if section is not None
+        else {k: v for k, v in FULL.items() if k != "redact"}
+    )
+    policy = Policy.from_dict(data)
+    (line,) = policy.warnings
+    assert "redaction is off" in line and policy.redactor().is_noop
+    assert not Policy.from_dict({**FULL, "redact": ["jwt"]}).warnings

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ....fail.errors import InputError
+from ...core.known_secrets import register
 from ...formats import canonical_json
 from ...formats.canonical_json import NotJson
 from ...schema.schema_errors import did_you_mean
@@ -87,4 +88,5 @@ def open_model(
     module = importlib.import_module(PROVIDERS[provider][0], __name__)
     options = Options(on_text, min(timeout_s, total_s), total_s, max_output_tokens, stream, extra or {})
     adapter: Adapter = module.open_adapter(model, base_url, options)
+    register(adapter.secrets)  # a function wrapped around the model is not known to hold them
     return adapter

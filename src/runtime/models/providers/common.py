@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 from ....fail.errors import InputError, InvalidModelOutput
-from ...core.redaction import PATTERNS
+from ...core.known_secrets import SHORTEST
+from ...core.secret_kinds import PATTERNS
 from ...formats import canonical_json
 from ...formats.canonical_json import NotJson
 from ..types import LLMInput, LLMOutput, ToolSpec
@@ -24,8 +25,6 @@ from .wire import Call, Options
 # room for a long reply; a model whose own limit is smaller needs this set
 MAX_OUTPUT_TOKENS: Final = 8192
 CONNECT_S: Final = 10.0
-# shorter values are no secret ("EMPTY", "ollama"): replacing them would tear up ordinary text
-_SHORTEST_SECRET: Final = 8
 _NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -70,7 +69,7 @@ class Adapter:
             "script_digest": None,
         }
         self.host = endpoint.host
-        self.secrets = tuple(pair for pair in secrets if len(pair[1]) >= _SHORTEST_SECRET)
+        self.secrets = tuple(pair for pair in secrets if len(pair[1]) >= SHORTEST)
         self._model = model
         self._endpoint = endpoint
         self._options = options
@@ -170,7 +169,7 @@ def header_secrets(name: str) -> tuple[tuple[str, str], ...]:
     for line in (environment(name) or "").split("\n"):
         header, colon, value = line.partition(":")
         if colon and re.search(r"(?i)auth|key|token|secret|cookie|password", header):
-            secrets += [("api_key", part) for part in value.split() if len(part) >= _SHORTEST_SECRET]
+            secrets += [("api_key", part) for part in value.split() if len(part) >= SHORTEST]
     return tuple(secrets)
 
 

@@ -1,0 +1,192 @@
+"""Redaction in whole runs: writes that hold placeholders, hidden verdicts, secrets known by their text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tachograph import Agent, Policy
+from tachograph.fail.errors import InputError
+from tachograph.runtime.core import known_secrets
+from tachograph.runtime.core.clock import VirtualClock
+from tachograph.runtime.core.redaction import Redactor
+from tachograph.runtime.driver.live_executor import LiveExecutor
+from tachograph.runtime.journal.ledger import Totals
+from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
+from tachograph.runtime.policy.gate import Gate
+from tachograph.runtime.tools.contract import Tool
+from tachograph.runtime.workspace.workspace import Workspace
+from tests.support import OUTPUT, answer, ask, perform, policy_data, probe, tool
+
+MAIL = "someone@mail.test"
+NAME = "TACHOGRAPH_TEST_SECRET"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_registered() -> Iterator[None]:
+    known_secrets.forget_all()
+    yield
+    known_secrets.forget_all()
+
+
+def _sends(
+    text: str, redact: Any, *, effect: str = "write", on_deny: str = "terminate"
+) -> tuple[Any, list[str]]:
+    """A run in which the model reads a mail address and then sends `text` with a tool."""
+    sent: list[str] = []
+
+    def send(args: dict[str, Any], io: Any) -> dict[str, str]:
+        sent.append(args["text"])
+        return {"said": f"sent to {args['text']}"}
+
+    schema = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"text": {"type": "string", "x-resource": "none"}},
+    }
+    sender = Tool("probe", "sends", schema, OUTPUT, effect, True, send)
+    tools = [tool("echo", lambda args, io: {"said": MAIL}), sender]
+    done = perform(
+        [ask(ToolCall("echo", {})), ask(probe(text=text)), answer()],
+        tools,
+        policy_data(redact=redact, on_deny=on_deny),
+    )
+    return done, sent
+
+
+@pytest.mark.parametrize("effect", ["write", "network", "external"])
+def test_a_write_that_holds_a_placeholder_is_denied(effect: str) -> None:
+    done, sent = _sends("to <secret:email:1>", ["email"], effect=effect)
+    assert sent == [] and done.result.ending == "policy_denial_terminal"
+    last = done.decisions[-1]
+    assert (last["decision"], last["rule_id"]) == ("deny", "redact")
+    assert last["facts"] == {"kind": "email", "known": True} and "reveal_to" in last["reason"]
+
+
+def test_the_model_is_told_of_such_a_denial_and_goes_on() -> None:
+    done, sent = _sends("to <secret:email:1>", ["email"], on_deny="inform")
+    assert sent == [] and done.result.ok
+    assert done.steps[1]["tool_results"][0]["told"]["rule"] == "redact"
+
+
+@pytest.mark.parametrize("effect", ["pure", "read"])
+def test_what_writes_nothing_may_read_a_placeholder(effect: str) -> None:
+    done, sent = _sends("to <secret:email:1>", ["email"], effect=effect)
+    assert sent == ["to <secret:email:1>"] and done.result.ok
+
+
+def test_a_tool_gets_what_the_policy_reveals_to_it_and_the_record_does_not() -> None:
+    done, sent = _sends("to <secret:email:1>", {"kinds": ["email"], "reveal_to": {"probe": ["email"]}})
+    assert sent == [f"to {MAIL}"] and done.result.ok
+    assert MAIL.encode() not in done.state
+    assert done.steps[1]["tool_results"][0]["result"] == {"said": "sent to to <secret:email:1>"}
+
+
+def test_another_kind_is_not_revealed() -> None:
+    done, sent = _sends("<secret:email:1>", {"kinds": ["email", "jwt"], "reveal_to": {"probe": ["jwt"]}})
+    assert sent == [] and done.decisions[-1]["rule_id"] == "redact"
+
+
+@pytest.mark.parametrize("text", ["<secret:email:2>", "<secret:jwt:1>", "<secret::email:1>"])
+def test_a_placeholder_that_the_run_did_not_give_out_denies(text: str) -> None:
+    done, sent = _sends(text, {"kinds": ["email", "jwt"], "reveal_to": {"probe": ["email", "jwt"]}})
+    assert sent == [] and done.decisions[-1]["facts"]["known"] is False
+
+
+def test_a_verdict_on_a_hidden_value_stands_and_is_counted() -> None:
+    gate = Gate(Policy.from_dict(policy_data()), {})
+    executor = LiveExecutor(Wrapped("x"), gate, Workspace({}, {}), VirtualClock(), Redactor(["email"]))
+    check = {"rule": "url_allowlist", "target": f"https://good.test/{MAIL}", "hop": 1}
+    assert gate.decide_late(check).decision == "allow"
+    decision, shown = executor._decide_late(check)
+    assert shown == {**check, "target": "https://good.test/<secret:email:1>", "hidden": "allow"}
+    assert (decision.decision, decision.facts) == ("allow", {"hidden": True})
+    assert gate.decide_late(shown) == decision, "a replay takes it as recorded"
+    done = perform([ask(probe()), answer()])
+    (step, *_), totals = done.steps, Totals()
+    step["tool_results"][0]["attempts"][0]["checks"] = [shown, check]
+    totals.add(step)
+    assert totals.to_dict()["hidden_verdicts"] == 1
+
+
+def test_a_verdict_that_the_placeholder_gives_too_is_no_hidden_one(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("a page")
+
+    def read(args: dict[str, Any], io: Any) -> dict[str, str]:
+        return {"said": io.read(f"cellar/{MAIL}")}
+
+    done = perform(
+        [ask(probe()), answer()], [tool(run=read)], policy_data(redact=["email"]), mounts={"books": tmp_path}
+    )
+    assert done.decisions[-1]["rule_id"] == "sandbox_path" and done.decisions[-1]["decision"] == "deny"
+    assert "hidden_verdicts" not in done.end["totals"] and MAIL.encode() not in done.state
+
+
+@pytest.mark.parametrize("verdict", ["escalate", "", None, 1])
+def test_a_hidden_verdict_that_is_none_denies(verdict: Any) -> None:
+    gate = Gate(Policy.from_dict(policy_data()), {})
+    found = gate.decide_late({"rule": "sandbox_path", "path": "books/a", "access": "read", "hidden": verdict})
+    assert (found.decision, found.rule_id) == ("deny", "gate_error")
+
+
+# ---- secrets known by their text --------------------------------------------------------------------------------
+
+
+class Wrapped:
+    """A live model that says what it is given, and knows nothing of keys."""
+
+    def __init__(self, said: str, path: str = "live") -> None:
+        self.said = said
+        self.identity = {"execution_path": path, "provider": "x", "name": "x", "script_digest": None}
+
+    def __call__(self, asked: LLMInput) -> LLMOutput:
+        return answer(self.said)
+
+
+def _lines(model: Any, redact: Any) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = []
+    agent = Agent(model, [tool(), tool("echo")], Policy.from_dict(policy_data(redact=redact)))
+    config = agent.configure_run("What?", run_id="r", clock=VirtualClock())
+    agent.execute(config, on_line=lambda line, _text: lines.append(line))
+    return lines
+
+
+def test_a_wrapped_model_keeps_the_redaction_of_the_model_in_it() -> None:
+    known_secrets.register([("api_key", "a-long-key"), ("api_key", "EMPTY")])
+    lines = _lines(Wrapped("it is a-long-key, EMPTY"), ["jwt"])
+    assert lines[-1]["final_answer"] == "it is <secret:api_key:1>, EMPTY"
+    assert lines[0]["policy"]["redact"] == {"values": ["model:api_key"]}
+
+
+def test_values_of_the_environment_are_hidden_in_live_runs_and_their_names_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(NAME, "a long value")
+    lines = _lines(Wrapped("it is a long value"), {"env": [NAME, "TACHOGRAPH_TEST_UNSET"]})
+    assert lines[-1]["final_answer"] == "it is <secret:env:1>"
+    assert lines[0]["policy"]["redact"] == {"values": [f"env:{NAME}"]}
+
+
+def test_a_scripted_run_never_changes_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, redact = Wrapped("it is a long value", "stub"), {"env": [NAME]}
+    before = _lines(model, redact)
+    monkeypatch.setenv(NAME, "a long value")
+    known_secrets.register([("api_key", "a long value")])
+    assert _lines(model, redact) == before and before[-1]["final_answer"] == "it is a long value"
+    monkeypatch.setenv(NAME, "short")
+    assert _lines(model, redact) == before
+
+
+def test_a_short_value_of_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAME, "seven77")
+    with pytest.raises(InputError, match=f"the value of {NAME}.*fewer than 8"):
+        _lines(Wrapped("x"), {"env": [NAME]})
+
+
+@pytest.mark.parametrize("redact", [[], {"kinds": ["email"], "off": True}])
+def test_the_record_says_that_redaction_was_off(redact: Any) -> None:
+    done = perform([answer(MAIL)], policy=policy_data(redact=redact))
+    assert done.lines[0]["policy"]["redact"] == {"off": True} and done.result.answer == MAIL
