@@ -21,10 +21,11 @@ from ..fail.errors import (
 from ..light_dataclasses import replace
 from .core.clock import Clock, SystemClock, VirtualClock
 from .core.effects import RunEnded
-from .core.known_secrets import ENV_KIND, from_environment, registered
+from .core.known_secrets import from_environment, registered
 from .core.lines import LedgerLine, RunLine
 from .core.redaction import Redactor
 from .core.run_ids import new_run_id
+from .core.secret_kinds import ENV_KIND
 from .driver.driver import drive
 from .driver.interrupts import Interrupts, exit_for
 from .driver.listeners import ListenerHub

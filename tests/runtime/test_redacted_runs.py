@@ -97,7 +97,7 @@ def test_a_placeholder_that_the_run_did_not_give_out_denies(text: str) -> None:
 
 
 def test_a_verdict_on_a_hidden_value_stands_and_is_counted() -> None:
-    gate = Gate(Policy.from_dict(policy_data()), {})
+    gate = Gate(Policy.from_dict(policy_data(url_allowlist=[f"https://good.test/{MAIL}"])), {})
     executor = LiveExecutor(Wrapped("x"), gate, Workspace({}, {}), VirtualClock(), Redactor(["email"]))
     check = {"rule": "url_allowlist", "target": f"https://good.test/{MAIL}", "hop": 1}
     assert gate.decide_late(check).decision == "allow"

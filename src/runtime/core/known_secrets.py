@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Final
 
 from ...fail.errors import InputError
+from .secret_kinds import SHORTEST
 
-# shorter values are no secret ("EMPTY", "ollama"): replacing them would tear up ordinary text
-SHORTEST: Final = 8
-ENV_KIND: Final = "env"
 _REGISTERED: dict[tuple[str, str], None] = {}
 
 

@@ -14,8 +14,7 @@ from typing import Any, Final
 from ...fail.errors import InputError
 from ..formats import canonical_json
 from ..formats.canonical_json import Fragment
-from .known_secrets import SHORTEST
-from .secret_kinds import NEEDLES, PATTERNS
+from .secret_kinds import NEEDLES, PATTERNS, SHORTEST
 
 MARK: Final = "<secret:"
 _LOOKS_LIKE: Final = re.compile(r"<secret:(?:([a-z_]+):([1-9][0-9]*)>)?")

@@ -106,3 +106,7 @@ NEEDLES: Final[dict[str, tuple[str, ...]]] = {
 }
 # a mail address is personal data, but not a key, and stands in many harmless texts
 KEY_KINDS: Final = tuple(kind for kind in PATTERNS if kind != "email")
+# the kind of values of the environment
+ENV_KIND: Final = "env"
+# shorter values are no secret ("EMPTY", "ollama"): replacing them would tear up ordinary text
+SHORTEST: Final = 8

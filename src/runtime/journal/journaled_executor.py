@@ -17,6 +17,7 @@ from ..core.effects import (
     Outcome,
     Wait,
 )
+from ..core.redaction import MARK
 from ..driver.interrupts import ForceQuit, Interrupts
 from ..driver.ports import Executor, Stamps
 from ..policy.gate import Gate
@@ -83,8 +84,8 @@ class JournaledExecutor:
 
     def _probe(self, effect: Invoke, tool: Tool) -> str:
         """Ask a tool whether an effect took place; whatever is no clear answer is `unknown`."""
-        if tool.probe is None or effect.call.arguments is None:
-            return UNKNOWN
+        if tool.probe is None or effect.call.arguments is None or MARK in effect.call.arguments.text:
+            return UNKNOWN  # what a placeholder stood for is not known any more
         from ..tools.deadline import deadline
         from ..tools.isolation import run_isolated
 

@@ -4,6 +4,7 @@
 - `loading`: read and merge policy files
 - `consistency`: contradictions and dead entries that a JSON Schema cannot see
 - `gate`: decide one call: allow, deny or escalate, with rule and reason
+- `placeholder_rule`: writes that hold placeholders, and verdicts on hidden values
 - `usage`: what a run has used so far, for budgets and cycle detection
 - `explain`: the verdict of every rule on one call
 """

@@ -11,8 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from ..core.known_secrets import ENV_KIND
-from ..core.secret_kinds import PATTERNS
+from ..core.secret_kinds import ENV_KIND, PATTERNS
 from ..formats.escape import quote_literal
 from ..resources.networks import Networks, holds_shut
 from ..resources.url import Entry, Malformed, parse_entry

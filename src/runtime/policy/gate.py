@@ -26,18 +26,16 @@ from typing import Any, Final
 from ...fail.catalog import Rule
 from ..core.effects import Call, DecisionKind
 from ..core.effects import Decision as Decision
-from ..core.redaction import MARK, placeholders
 from ..formats.escape import quote_untrusted
 from ..resources.mount_path import MountPath, parse_path
 from ..resources.url import Malformed, Target, parse_url
 from ..tools.contract import Tool
+from .placeholder_rule import decide_placeholders, hidden_verdict, lost_secret
 from .policy import Policy
 from .usage import Counters as Counters
 from .usage import call_key as call_key
 from .usage import key_with_urls
 
-# effect kinds of tools that may leave something behind, or tell somebody
-_WRITES: Final = ("write", "network", "external")
 ALLOW: Final = DecisionKind.ALLOW
 DENY: Final = DecisionKind.DENY
 ESCALATE: Final = DecisionKind.ESCALATE
@@ -148,13 +146,13 @@ class Gate:
         """
         try:
             if "hidden" in check:
-                return self._hidden(check)
+                return hidden_verdict(self.policy, check)
             if check["rule"] == "url_allowlist":
                 return self._late_url(check)
             if check["rule"] == "sandbox_path":
                 return self._late_path(check)
             if check["rule"] == "redact":
-                return self._lost_secret(check)
+                return lost_secret(self.policy, check)
             raise ValueError("unknown check")
         except Exception as error:  # noqa: BLE001 - denies
             return self._broken(error)
@@ -305,30 +303,8 @@ class Gate:
         return Decision(DENY, Rule.ARG_SCHEMA, reason, _rule_of_schema(tool, wrong.schema), facts)
 
     def _redact(self, request: GateRequest) -> Decision | None:
-        """Deny a write that holds a placeholder, unless the tool gets it resolved."""
-        tool, call = request.tool, request.call
-        assert tool is not None and call.arguments is not None
-        if tool.effect not in _WRITES or MARK not in call.arguments.text:
-            return None
-        granted = self.policy.reveal_to.get(tool.name, ())
-        grant = None
-        for kind, is_ours in placeholders(request.arguments):
-            facts = {"kind": kind, "known": is_ours}
-            if not is_ours:
-                reason = f"the call holds a placeholder of kind {quote_untrusted(kind)} that this run did not give out"
-                return Decision(DENY, Rule.REDACT, reason, self.policy.rule("/redact"), facts)
-            if kind not in granted:
-                reason = (
-                    f"the call holds a placeholder of kind {quote_untrusted(kind)}, "
-                    f"which redact.reveal_to does not let tool {quote_untrusted(tool.name)} resolve"
-                )
-                return Decision(DENY, Rule.REDACT, reason, self.policy.rule("/redact/reveal_to"), facts)
-            place = self.policy.rule(f"/redact/reveal_to/{tool.name}/{granted.index(kind)}")
-            reason = (
-                f"redact.reveal_to lets tool {quote_untrusted(tool.name)} resolve {quote_untrusted(kind)}"
-            )
-            grant = Decision(ALLOW, Rule.REDACT, reason, place, facts)
-        return grant
+        assert request.tool is not None
+        return decide_placeholders(self.policy, request.tool, request.call)
 
     def _cycle(self, request: GateRequest) -> Decision | None:
         limit = self.policy.max_repeats
@@ -370,20 +346,6 @@ class Gate:
         reason = f"{quote_untrusted(match.facts['host'])} resolves to an address that is not public"
         place = self.policy.rule("/private_networks")
         return Decision(DENY, Rule.URL_ALLOWLIST, reason, place, match.facts)
-
-    def _lost_secret(self, check: Mapping[str, Any]) -> Decision:
-        facts = {"kind": check["kind"], "number": check["number"]}
-        name = f"{check['kind']}:{check['number']}"
-        reason = f"what placeholder {quote_untrusted(name)} stands for is not known in this process"
-        return Decision(DENY, Rule.REDACT, reason, self.policy.rule("/redact"), facts)
-
-    def _hidden(self, check: Mapping[str, Any]) -> Decision:
-        """Return the recorded verdict on a value that the record does not show, and that decides otherwise."""
-        rule = Rule(check["rule"])
-        section = {Rule.URL_ALLOWLIST: "/url_allowlist", Rule.SANDBOX_PATH: "/sandbox/mounts"}[rule]
-        kind = {"allow": ALLOW, "deny": DENY}[check["hidden"]]
-        reason = "decided on a value that is hidden here: this verdict cannot be derived again"
-        return Decision(kind, rule, reason, self.policy.rule(section), {"hidden": True})
 
     def _late_path(self, check: Mapping[str, Any]) -> Decision:
         access = check["access"]

@@ -179,6 +179,15 @@ PLAN: dict[str, Row] = {
     "policy_gates/redacted_secret": Row(
         ANSWER, (PATH,), (1, 2, 2, 1, 1, 1), modes=(None, None), attempts=(OK,)
     ),
+    "policy_gates/redacted_write": Row(
+        DENIED,
+        (PATH, deny("redact")),
+        (1, 2, 2, 2, 1, 1),
+        modes=(None, None),
+        attempts=(OK,),
+        at=(f"{OVERLAYS}/redact_email.yaml", "redact:"),
+        facts={"kind": "email", "known": True},
+    ),
     # ---- failure modes ---------------------------------------------------------------------------------
     "failure_modes/tool_call_failure": Row(
         ANSWER,
@@ -718,7 +727,7 @@ def test_a_repeated_call_is_refused_after_the_third_same_result() -> None:
 # ---- together ------------------------------------------------------------------------------------------
 
 
-def test_seven_of_seven_gates_and_five_of_five_modes() -> None:
+def test_eight_of_eight_gates_and_five_of_five_modes() -> None:
     """Each rule of the gate has a run with its deny span, each early failure mode a run with its ending."""
     denied = {
         node["agent.policy.rule_id"]
@@ -727,7 +736,7 @@ def test_seven_of_seven_gates_and_five_of_five_modes() -> None:
         if node["agent.policy.decision"] == "deny"
     }
     gates = set(RULES) - {"gate_error"}
-    assert len(gates) == 7 and denied == gates
+    assert len(gates) == 8 and denied == gates
     pg = [name for name in PLAN if name.startswith("policy_gates/pg")]
     assert len(pg) >= 8 and all(len(recorded(name).denials) == 1 for name in pg)
     endings = {

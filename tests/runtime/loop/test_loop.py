@@ -167,6 +167,7 @@ ROWS = [
         ran=("probe",),
     ),
     _denied("late: link", "sandbox_path", probe(path="books/link.md"), run=_read, ran=("probe",)),
+    _denied("a placeholder in a write", "redact", probe(url="https://good.test/<secret:email:1>")),
     _denied("value over its limit", "arg_schema", probe(n=10), "schema_mismatch", FAILURE),
     _denied("arguments that are no JSON", "arg_schema", ToolCall("probe", "{"), "schema_mismatch", FAILURE),
     _denied(

@@ -40,7 +40,7 @@ def tool(name: str = "probe") -> Tool:
             },
         },
         closed,
-        "pure",
+        "network",
         True,
         lambda args, io: {},
     )
@@ -77,6 +77,7 @@ ORDER = (
     "url_allowlist",
     "sandbox_path",
     "arg_schema",
+    "redact",
     "cycle_detection",
     "loop_budget",
     "approval",
@@ -90,9 +91,10 @@ SUBSETS = [set(some) for size in range(len(ORDER) + 1) for some in itertools.com
 def test_the_first_rule_that_objects_answers(objecting: set[str]) -> None:
     """Every set of rules that object at once: the first of them by the contract's order gives the answer."""
     name = "other" if "tool_registry" in objecting else "probe"
+    placeholder = "<secret:email:1>" if "redact" in objecting else ""
     wanted = call(
         name,
-        url="https://evil.test/" if "url_allowlist" in objecting else "https://good.test/",
+        url=f"https://{'evil' if 'url_allowlist' in objecting else 'good'}.test/{placeholder}",
         path="cellar/x" if "sandbox_path" in objecting else "box/x",
         n=6 if "arg_schema" in objecting else 5,
     )

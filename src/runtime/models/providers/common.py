@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 from ....fail.errors import InputError, InvalidModelOutput
-from ...core.known_secrets import SHORTEST
-from ...core.secret_kinds import PATTERNS
+from ...core.secret_kinds import PATTERNS, SHORTEST
 from ...formats import canonical_json
 from ...formats.canonical_json import NotJson
 from ..types import LLMInput, LLMOutput, ToolSpec
