@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from tachograph.fail.errors import InputError
+from tachograph.runtime.agent import Agent
 from tachograph.runtime.models.providers import PROVIDERS, open_model
+from tachograph.runtime.policy.policy import Policy
 from tests.providers.asking import PACKAGES
 from tests.support import ROOT, environment
 
@@ -95,6 +97,17 @@ def test_a_name_may_have_colons_and_slashes() -> None:
         "name": "hf.co/unsloth/Qwen3:Q4_K_M",
         "script_digest": None,
     }
+
+
+def test_options_are_part_of_what_a_record_says_of_a_request() -> None:
+    given = {"temperature": 0.5, "stop": ["a"]}
+    adapter = open_model("ollama:m", extra=given)
+    given["stop"].append("b")  # type: ignore[attr-defined]
+    assert adapter.identity["options"] == {"temperature": 0.5, "stop": ["a"]}
+    agent = Agent(adapter, [], Policy.shipped())
+    line = agent.run_line(agent.configure_run("What now?"), "What now?")
+    assert line["request_parts"]["options"][0]["options"] == adapter.identity["options"]
+    assert "options" not in line["model"]
 
 
 # ---- package, key, address -----------------------------------------------------------------------------------

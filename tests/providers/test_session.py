@@ -134,7 +134,10 @@ def test_options_stand_in_the_record(project: Project) -> None:
         words = ("--llm-option", "temperature=0", "--llm-option", "seed=7")
         assert project.run(server, "openai", *words).code == 0
         assert server.requests[0].body["temperature"] == 0 and server.requests[0].body["seed"] == 7
-    assert project.lines()[0]["model"]["options"] == {"temperature": 0, "seed": 7}
+    run, step, *_ = project.lines()
+    (entry,) = run["request_parts"]["options"]
+    assert entry["options"] == {"temperature": 0, "seed": 7}
+    assert step["llm_input"]["options"] == entry["digest"] and "options" not in run["model"]
     project.proven()
 
 

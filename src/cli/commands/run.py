@@ -272,8 +272,6 @@ def _model(options: argparse.Namespace, spec: str | None, progress: Progress | N
         progress.redact = Redactor(
             (), model.secrets
         ).for_model_output()  # a run adds the kinds that its policy names
-    if extra:
-        model.identity = {**model.identity, "options": extra}
     print(
         f"tachograph: the model {escape_terminal(spec, 100)} is asked at {escape_terminal(model.host, 200)}",
         file=sys.stderr,

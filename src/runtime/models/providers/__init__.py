@@ -82,11 +82,11 @@ def open_model(
     if taken := sorted(_OURS & set(extra or {})):
         raise InputError(f"extra holds {taken[0]!r}, which is set for each request", remedy="leave it out")
     try:
-        canonical_json.freeze(dict(extra or {}))
+        settings = canonical_json.freeze(dict(extra or {})).value()  # a copy of our own
     except NotJson as error:
         raise InputError(f"extra is not JSON: {error.reason}", remedy="give plain JSON data") from None
     module = importlib.import_module(PROVIDERS[provider][0], __name__)
-    options = Options(on_text, min(timeout_s, total_s), total_s, max_output_tokens, stream, extra or {})
+    options = Options(on_text, min(timeout_s, total_s), total_s, max_output_tokens, stream, settings)
     adapter: Adapter = module.open_adapter(model, base_url, options)
     register(adapter.secrets)  # a function wrapped around the model is not known to hold them
     return adapter

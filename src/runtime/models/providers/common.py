@@ -47,8 +47,9 @@ class Endpoint:
 class Adapter:
     """A live model: `Callable[[LLMInput], LLMOutput]`.
 
-    `identity` names it in a record, `host` is what will be spoken to, `secrets` holds (kind, value) of each
-    credential, for a redactor and for nobody else. It keeps no connection and may be called from any thread.
+    `identity` names it in a record, with the `options` that are sent with every request. `host` is what will be
+    spoken to, `secrets` holds (kind, value) of each credential, for a redactor and for nobody else. It keeps no
+    connection and may be called from any thread.
 
     A call raises TransientModelError (429, 5xx, a lost connection), TimeoutError, InvalidModelOutput (no
     reply at all) or ModelError (anything else, and whatever happens once a reply has begun); their texts are
@@ -61,12 +62,14 @@ class Adapter:
     def __init__(
         self, model: str, endpoint: Endpoint, secrets: tuple[tuple[str, str], ...], options: Options
     ) -> None:
-        self.identity = {
+        self.identity: dict[str, Any] = {
             "execution_path": "live",
             "provider": self.provider,
             "name": model,
             "script_digest": None,
         }
+        if options.extra:
+            self.identity["options"] = dict(options.extra)
         self.host = endpoint.host
         self.secrets = tuple(pair for pair in secrets if len(pair[1]) >= SHORTEST)
         self._model = model
