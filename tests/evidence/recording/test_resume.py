@@ -257,6 +257,20 @@ def test_a_run_that_leaves_its_journal_is_refused(scene: Scene) -> None:
     assert resume_folder(scene.run, resolutions={}, rebase=False, root=scene.root).ok, "it has gone back"
 
 
+def test_what_a_model_was_asked_with_already_cannot_be_changed(scene: Scene) -> None:
+    """With --rebase, but a step that has its reply would be asked with another schema of a tool."""
+    _die(scene)
+    before, deeds = scene.journal.read_bytes(), scene.deeds()
+    file, old, new, _ = CHANGES["tool schema"]
+    _edit(scene.root / file, old, new)
+    with pytest.raises(RecordError, match="the tools that the model is offered differ") as caught:
+        resume_folder(scene.run, resolutions={}, rebase=True, root=scene.root)
+    assert "go back to the inputs it had" in str(caught.value)
+    assert scene.journal.read_bytes() == before and scene.deeds() == deeds
+    _edit(scene.root / file, new, old)
+    assert resume_folder(scene.run, resolutions={}, rebase=False, root=scene.root).ok
+
+
 # ---- what the run was held to, and how long it may take ------------------------------------------------------
 
 
