@@ -2,6 +2,7 @@
 
 - `agent`: `Agent`: the loop with its driver, which is what a user imports
 - `run_config`: what a single run adds to an agent, and the result of the run
+- `run_inputs`: what a run rests on beside its ledger, with digests
 - `run_line`: the first line of a run's ledger
 
 Rooms, each importing only those after it: `journal` (the record under way), `driver` (performs effects), `loop`

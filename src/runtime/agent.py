@@ -20,7 +20,7 @@ from ..fail.errors import (
 )
 from ..light_dataclasses import replace
 from .core.clock import Clock, SystemClock, VirtualClock
-from .core.effects import RunEnded
+from .core.effects import Effect, Outcome, RunEnded
 from .core.known_secrets import from_environment, registered
 from .core.lines import LedgerLine, RunLine
 from .core.redaction import Redactor
@@ -30,7 +30,7 @@ from .driver.driver import drive
 from .driver.interrupts import Interrupts, exit_for
 from .driver.listeners import ListenerHub
 from .driver.live_executor import LiveExecutor
-from .driver.ports import Approve, Executor, Inject, Listener, Stop
+from .driver.ports import Approve, Executor, Inject, Listener, Stamps, Stop
 from .driver.script_end import ScriptEnd
 from .journal.cassette import RecordedClock
 from .journal.ledger import Ledger, Totals, end_line
@@ -42,6 +42,7 @@ from .models.types import Model, ToolSpec
 from .policy.gate import Gate
 from .policy.policy import Policy
 from .run_config import RunConfig, RunResult, StepLines
+from .run_inputs import inputs_of
 from .run_line import check_run_line, run_line_of
 from .tools.contract import SHIPPED, Tool
 from .tools.loader import collect
@@ -192,6 +193,7 @@ class Agent:
         hub = ListenerHub(listeners, interrupts)
         totals = Totals()
         texts: list[str] = []
+        documents: dict[str, str] = {}
 
         def put(line: LedgerLine) -> None:
             text = ledger.append(line)
@@ -206,7 +208,7 @@ class Agent:
         run_line = self.run_line(config, question)
         check_run_line(run_line, None if config.as_recorded else redactor)
         if config.durable_run is not None:
-            config.durable_run.begin(run_line)
+            config.durable_run.begin(run_line, self.inputs(config))
         options = run_line["request_parts"].get("options")
         with self._executor(config, redactor, interrupts) as executor:
             put(run_line)
@@ -219,7 +221,14 @@ class Agent:
                 self._specs,
                 {"options": options[0]["digest"]} if options else {},
             )
-            on_outcome = None if config.durable_run is None else config.durable_run.on_outcome
+
+            def on_outcome(effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
+                if isinstance(outcome, Outcome):
+                    for path, sha in outcome.reads:
+                        documents.setdefault(path, sha)
+                if config.durable_run is not None:
+                    config.durable_run.on_outcome(effect, outcome, stamps)
+
             ended: RunEnded = drive(
                 run_loop(run),
                 executor,
@@ -232,7 +241,21 @@ class Agent:
         put(end_line(run_line, totals, ended, ledger.lines + 1, config.clock.stamp()))
         steps = StepLines(texts)
         mode = None if ended.mode is None else str(ended.mode)
-        return RunResult(str(ended.reason), ended.answer, steps, config.run_id, mode, interrupts.signum)
+        read = {path: documents[path] for path in documents if path in totals.documents}
+        called = [tool for tool in self.gate.tools.values() if tool.name in totals.called]
+        return RunResult(
+            str(ended.reason),
+            ended.answer,
+            steps,
+            config.run_id,
+            mode,
+            interrupts.signum,
+            tuple(inputs_of(self.policy, config.task, called, read, config.modules)),
+        )
+
+    def inputs(self, config: RunConfig) -> list[dict[str, Any]]:
+        """Return what a run rests on before it begins, with digests: policy files, task, modules of all tools."""
+        return inputs_of(self.policy, config.task, self.gate.tools.values(), {}, config.modules)
 
     @contextlib.contextmanager
     def _executor(self, config: RunConfig, redactor: Redactor, interrupts: Interrupts) -> Iterator[Executor]:

@@ -97,6 +97,7 @@ class RunResult:
     run_id: str
     mode: str | None = None
     signum: int | None = None
+    inputs: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
     @property
     def ok(self) -> bool:

@@ -47,14 +47,14 @@ def run_line_of(
         "type": "run",
         "schema": SCHEMA,
         "run_id": config.run_id,
-        "task": config.task,
+        "task": None if config.task is None else {key: config.task[key] for key in ("id", "path")},
         "question": question,
         "seed": config.seed,
         "clock": {"kind": config.clock.kind, "start": config.clock.start},
         "model": model,
         "policy": {
             "version": policy.version,
-            "files": [{"path": path, "sha256": sha} for path, sha in policy.files],
+            "files": [{"path": path} for path, _ in policy.files],
             "limits": {**policy.limits, "max_repeats": policy.max_repeats, **policy.section("retry")},
             "on_deny": policy.on_deny,
         },
@@ -64,7 +64,6 @@ def run_line_of(
                 "effect": tool.effect,
                 "idempotent": tool.idempotent,
                 "schema_digest": tool.schema_digest,
-                "module_digest": tool.digest,
                 "file": tool.file,
                 **({"declared": True} if tool.is_declared else {}),
             }
@@ -79,7 +78,7 @@ def run_line_of(
         "request_parts": _first_parts(specs, identity.get("options", {})),
     }
     if config.modules:
-        line["modules"] = list(config.modules)
+        line["modules"] = [{"path": item["path"]} for item in config.modules]
     if policy.is_unredacted:
         line["policy"]["redact"] = {"off": True}
     if config.redacted:

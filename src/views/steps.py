@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..pages.wording import count, duration, json_text
 from ..runtime.core.lines import Line
+from ..runtime.core.outcome_codec import pairs_from_dict
 from .model import Step
 
 
@@ -27,7 +28,7 @@ def model_facts(step: Step) -> list[str]:
 def touched(attempt: Line) -> list[str]:
     """Return what an attempt wrote, read and asked the gate for while it ran, one line each."""
     lines = [f"wrote {path}" for path, _ in attempt.get("writes", ())]
-    lines += [f"read {path}" for path, _ in attempt.get("reads", ())]
+    lines += [f"read {path}" for path, _ in pairs_from_dict(attempt, "reads")]
     return lines + [f"asked {json_text(check)}" for check in attempt.get("checks", ())]
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ...light_dataclasses import dataclass
 from ...runtime.core.lines import Line
+from ...runtime.core.outcome_codec import pairs_from_dict
 from ...runtime.formats.escape import escape_terminal
 from ..files.json_diff import CLASSES
 from .compare import Findings
@@ -185,17 +186,17 @@ def _calls(side: Any, item: Divergence) -> list[Line]:
 
 
 def _read(findings: Findings, item: Divergence) -> set[str]:
-    """Return the documents that the call read with another digest; if it reads none, those that it names."""
+    """Return the documents that the call read; if it reads none, those that it names."""
     before, after = (_reads(side, _at(item)) for side in item.sides)
     if before or after:
-        return {path for path, _ in before ^ after}
+        return before | after
     named = json.dumps([_calls(side, item) for side in item.sides], ensure_ascii=False)
     documents = [path for path in findings.moved if path not in findings.roles]
     return {path for path in documents if path.rpartition("/")[2] in named}
 
 
-def _reads(side: Any, at: int | None) -> set[tuple[str, str]]:
+def _reads(side: Any, at: int | None) -> set[str]:
     attempts = [
         entry for result in _listed(side, "tool_results", at) for entry in _listed(result, "attempts")
     ]
-    return {(str(path), str(sha)) for attempt in attempts for path, sha in attempt.get("reads", ())}
+    return {str(path) for attempt in attempts for path, _ in pairs_from_dict(attempt, "reads")}

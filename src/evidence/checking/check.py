@@ -44,7 +44,7 @@ from ..recording.recorded import (
 from ..tasks.expect import differences
 from ..tasks.place import expected_of, expected_of_run, owner_of, place_of
 from ..tasks.task import Task, build, load_task
-from .compare import BROKEN, Findings, compare_files, hold_against_itself, in_words
+from .compare import BROKEN, Findings, compare_files, digest_today, hold_against_itself, in_words
 from .verify import verify
 
 
@@ -168,7 +168,7 @@ def _moved_on_disk(folder: Path, base: Path) -> dict[str, str]:
             file = (base / item["path"]).resolve()
             if not file.is_relative_to(base.resolve()):
                 continue
-            current = digest(file.read_bytes()) if file.is_file() else None
+            current = digest_today(item, file)
             if current != item["sha256"]:
                 moved[item["path"]] = in_words(item["sha256"], current)
     return moved

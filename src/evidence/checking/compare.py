@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 from ...fail.errors import RecordError
 from ...light_dataclasses import dataclass, field
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
+from ...runtime.formats.document_digest import digest_of_document
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal import ledger_v1
 from ..files import manifest as manifests
@@ -83,6 +85,8 @@ class Findings:
             return BROKEN
         if kind is None and self.fresh is None:
             return BROKEN
+        if kind is None and self.moved and not self.rerendered:
+            return "DIGEST-ONLY"
         return kind or ("TEXT" if list(self.rerendered) == [REPORT] else "SHAPE")
 
 
@@ -178,6 +182,14 @@ def _moved_inputs(committed: Line, fresh: Line) -> dict[str, tuple[str | None, s
     before, after = _digests(committed), _digests(fresh)
     pairs = {path: (before.get(path), after.get(path)) for path in sorted({*before, *after})}
     return {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def digest_today(item: Line, file: Path) -> str | None:
+    """Return the digest of an input's file as it is now: of what it says where that counts; None if it is gone."""
+    if not file.is_file():
+        return None
+    text = file.read_bytes()
+    return digest_of_document(text) if item.get("canonical") is True else canonical_json.digest(text)
 
 
 def in_words(old: str | None, new: str | None) -> str:

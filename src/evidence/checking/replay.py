@@ -30,7 +30,7 @@ from ..files import manifest
 from ..files.manifest import MANIFEST, STATE
 from ..files.writer import Writer
 from ..recording.recorded import Recorded, open_record, relative_name, revive
-from .compare import BROKEN, Findings, compare_files, note_drift
+from .compare import BROKEN, Findings, compare_files, digest_today, in_words, note_drift
 
 
 def replay(agent: Agent, folder: str | Path) -> RunResult:
@@ -149,7 +149,7 @@ def _make(
         writer.line(data, text)
 
     try:
-        agent.execute(config, on_line=line, keep_steps=False)
+        result = agent.execute(config, on_line=line, keep_steps=False)
         _all_used(cassette)
     except ReplayError as error:
         findings.lines.append(str(error))
@@ -162,7 +162,7 @@ def _make(
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         # the ledger is intact, but its model or an outcome has an unknown shape
         raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
-    stable = writer.finish()
+    stable = writer.finish(_with_recorded(result.inputs, recorded))
     files = {**writer.contents(), MANIFEST: manifest.stable(stable).encode("utf-8")}
     compare_files(findings, recorded.files, files, recorded.name)
 
@@ -170,18 +170,27 @@ def _make(
 def _moved(recorded: Recorded) -> Iterator[tuple[str, str]]:
     """Yield the inputs whose digests differ from the record, the likely reason why the replay failed."""
     base = recorded.base.resolve()
-    for path, recorded_digest in _digests(recorded.lines[-1]):
-        file = (base / path).resolve()
+    for item in _inputs(recorded):
+        file = (base / str(item["path"])).resolve()
         if file.is_relative_to(base) and file.is_file():
-            current_digest = canonical_json.digest(file.read_bytes())
-            if current_digest != recorded_digest:
-                yield path, f"{recorded_digest[:12]} -> {current_digest[:12]}"
+            then, now = str(item["sha256"]), digest_today(item, file)
+            if then != now:
+                yield str(item["path"]), in_words(then, now)
 
 
-def _digests(end: Line) -> Iterator[tuple[str, str]]:
-    for item in end.get("inputs", ()):
-        if isinstance(item, dict) and {"path", "sha256"} <= item.keys():
-            yield str(item["path"]), str(item["sha256"])
+def _inputs(recorded: Recorded) -> list[Line]:
+    """Return the inputs that the recorded manifest names, as far as it can be read."""
+    try:
+        inputs = manifest.read(recorded.files[MANIFEST])["inputs"]
+        return [item for item in inputs if {"path", "sha256"} <= item.keys()]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def _with_recorded(inputs: Iterable[Line], recorded: Recorded) -> list[Line]:
+    """Return inputs in which documents that were not read again have their recorded digest."""
+    then = {str(item["path"]): item["sha256"] for item in _inputs(recorded)}
+    return [item if item["sha256"] else {**item, "sha256": then.get(item["path"])} for item in inputs]
 
 
 def _all_used(cassette: Cassette) -> None:
@@ -273,7 +282,10 @@ def _pairs(
 ) -> tuple[tuple[str, str], ...]:
     known = [(path, digest) for path, digest in recorded if _PLACEHOLDER.search(path)]
     return tuple(
-        next((old for old in known if old[1] == digest and _is_like(old[0], path)), (path, digest))
+        next(
+            ((old[0], digest) for old in known if old[1] in ("", digest) and _is_like(old[0], path)),
+            (path, digest),
+        )
         for path, digest in fresh
     )
 

@@ -17,7 +17,9 @@ from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal import ledger
 from ...runtime.journal.requests import requests_of
+from ...runtime.run_inputs import files_of_called, paths_of
 from ..files import manifest as manifests
+from ..files import v1
 from ..files.claims import misshapen_claims
 from ..files.json_diff import differences
 from ..files.manifest import MANIFEST, REPORT, STATE, TRACE
@@ -46,6 +48,7 @@ def verify(folder: Path, root: Path) -> list[str]:
         out += _totals(files[STATE], f"{name}/{STATE}")
         out += _approvals(files[STATE], f"{name}/{STATE}")
         out += _requests(files[STATE], f"{name}/{STATE}")
+        out += _inputs(files, name)
         rebuilt = rebuild(files[STATE], f"{name}/{STATE}", files)
     except RecordError as error:
         out.append(str(error))
@@ -90,14 +93,47 @@ def _totals(state: bytes, name: str) -> list[str]:
             totals.add(line)
         end = lines[-1]
         ended = RunEnded(end["terminal_reason"], end["final_answer"], end["failure_mode"])
-        derived = ledger.end_line(lines[0], totals, ended, len(lines), end["stamp"])
-        derived["prev"] = end["prev"]
+        last = ledger.end_line(lines[0], totals, ended, len(lines), end["stamp"])
+        derived = {**last, "prev": end["prev"]}
+        if lines[0]["schema"] == v1.SCHEMA:
+            derived["inputs"] = v1.inputs(lines)
         return [
             f"{name}:{len(lines)}: {escape_terminal(pointer)} is {shorten(a)}, the lines before it give {shorten(b)}"
             for pointer, a, b in differences(end, derived)
         ]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(name, error) from error
+
+
+def _inputs(files: dict[str, bytes], name: str) -> list[str]:
+    """Compare the paths of the inputs with those that the ledger names; their digests are unproven without a seal.
+
+    Modules that tools import are in the manifest alone.
+    """
+    lines = list(ledger.read(files[STATE], f"{name}/{STATE}"))
+    if lines[0]["schema"] == v1.SCHEMA:
+        return []
+    try:
+        manifest = manifests.read(files[MANIFEST])
+        totals = ledger.Totals()
+        for line in lines[1:-1]:
+            totals.add(line)
+        wanted = paths_of(lines[0], totals) | files_of_called(lines[0], totals)
+        listed = [str(item["path"]) for item in manifest["inputs"]]
+        canonical = {str(item["path"]) for item in manifest["inputs"] if item.get("canonical") is True}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return [f"{name}/{MANIFEST}: names its inputs in an unknown shape"]
+    out = [f"does not name {path}, which the ledger names" for path in sorted(wanted - set(listed))]
+    others = set(listed) - wanted
+    out += [f"names {path}, which the run did not use" for path in sorted(others) if not _is_module(path)]
+    if listed != sorted(set(listed)) or not canonical <= wanted:
+        out.append("names its inputs in another order or shape than a run does")
+    return [f"{name}/{MANIFEST}: {escape_terminal(line, 300)}" for line in out]
+
+
+def _is_module(path: str) -> bool:
+    """Return whether an input may be a module: a file, a dotted name, or a tool that was made in code."""
+    return path.endswith(".py") or path.startswith("<tool ") or path.replace(".", "_").isidentifier()
 
 
 def _approvals(state: bytes, name: str) -> list[str]:

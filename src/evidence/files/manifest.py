@@ -1,7 +1,8 @@
 """`manifest.json`: what a run is made of, with digests.
 
-Everything in it follows from the ledger and the three other files, save the volatile keys: `timestamp`,
-`wall_clock_seconds`, `code`, `environment`. "The same manifest" means the canonical form without those.
+Everything in it follows from the ledger and the three other files, save `inputs`, the digests of the files that the run
+rests on, and the volatile keys: `timestamp`, `wall_clock_seconds`, `code`, `environment`. "The same manifest" means the
+canonical form without the volatile keys.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +21,7 @@ from ...runtime.formats import canonical_json
 from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.ledger import SCHEMA as LEDGER_SCHEMA
 
-SCHEMA: Final = "manifest/v1"
+SCHEMA: Final = "manifest/v2"
 TRACE_SCHEMA: Final = "trace/v1"
 REPORT_SCHEMA: Final = "report/v1"
 VOLATILE: Final = ("timestamp", "wall_clock_seconds", "code", "environment")
@@ -32,12 +34,12 @@ SEAL: Final = "seal.json"  # not a run's file: what a person adds to one
 FILES: Final = (STATE, TRACE, REPORT, MANIFEST)
 
 
-def build(run_line: Line, end_line: Line, head: str, artifacts: dict[str, str]) -> Line:
+def build(run_line: Line, inputs: Iterable[Line], head: str, artifacts: dict[str, str]) -> Line:
     """Return the manifest without its volatile keys.
 
     Args:
         run_line: the first line of the ledger.
-        end_line: its last line.
+        inputs: the files that the run rests on, each with its digest.
         head: SHA-256 of the last line.
         artifacts: SHA-256 of ledger, trace and report by file name.
     """
@@ -46,7 +48,7 @@ def build(run_line: Line, end_line: Line, head: str, artifacts: dict[str, str]) 
         "schemas": {"ledger": LEDGER_SCHEMA, "trace": TRACE_SCHEMA, "report": REPORT_SCHEMA},
         "run_id": run_line["run_id"],
         "task_id": run_line["task"]["id"] if run_line["task"] is not None else None,
-        "inputs": end_line["inputs"],
+        "inputs": list(inputs),
         "policy_version": run_line["policy"]["version"],
         "tools": {tool["name"]: tool["schema_digest"] for tool in run_line["tools"]},
         "model": run_line["model"],
@@ -96,6 +98,19 @@ def read(data: bytes) -> Line:
 def stable(manifest: Line) -> str:
     """Return the canonical text of a manifest without its volatile keys."""
     return canonical_json.encode({key: value for key, value in manifest.items() if key not in VOLATILE})
+
+
+def with_volatile(stable: Line, replaced: Line | None, made: Line) -> Line:
+    """Return a complete manifest, given the one that it replaces and the volatile keys of the new recording.
+
+    Where only inputs moved, the run is the one that was recorded then: its volatile keys stay, so that a remark in a
+    tool changes one line.
+    """
+    if replaced is not None and all(
+        replaced.get(key) == value for key, value in stable.items() if key != "inputs"
+    ):
+        return {**stable, **{key: replaced[key] for key in VOLATILE}}
+    return {**stable, **made}
 
 
 _SHA: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")

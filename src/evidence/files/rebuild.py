@@ -57,8 +57,8 @@ def rebuild(state: bytes, name: str, recorded: Mapping[str, bytes] | None = None
     Args:
         state: The ledger.
         name: What messages call it.
-        recorded: The files beside it. The report of a v1 run is worded otherwise today and is taken from here: it
-            is held against its digest only. Without them there is none.
+        recorded: The files beside it. Taken from here is what does not follow from the ledger: the inputs in the
+            manifest, and the report of a v1 run, which is worded otherwise today and held against its digest only.
 
     Raises:
         RecordError: the lines are no ledger.
@@ -74,8 +74,10 @@ def rebuild(state: bytes, name: str, recorded: Mapping[str, bytes] | None = None
             TRACE: canonical_json.digest(trace),
             REPORT: canonical_json.digest(text),
         }
-        build = v1.manifest if is_v1 else manifests.build
-        stable = build(lines[0], lines[-1], head, artifacts)
+        if is_v1:
+            stable = v1.manifest(lines[0], lines[-1], head, artifacts)
+        else:
+            stable = manifests.build(lines[0], _inputs(recorded or {}), head, artifacts)
         manifest = manifests.stable(stable).encode("utf-8")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise RecordError(
@@ -91,3 +93,12 @@ def _report(lines: list[Line]) -> bytes:
     for line in lines[1:-1]:
         report.step(line)
     return report.end(lines[-1]).encode("utf-8")
+
+
+def _inputs(recorded: Mapping[str, bytes]) -> list[Line]:
+    """Return the inputs that a recorded manifest names; none if it cannot be read, which is reported elsewhere."""
+    try:
+        inputs = manifests.read(recorded[MANIFEST])["inputs"]
+    except (KeyError, ValueError, TypeError):
+        return []
+    return inputs if isinstance(inputs, list) else []

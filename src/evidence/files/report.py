@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ...fail.catalog import ENDINGS
 from ...runtime.core.lines import Line
+from ...runtime.core.outcome_codec import pairs_from_dict
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import code_span, escape_markdown, truncate
 
@@ -25,6 +26,7 @@ class Report:
     def __init__(self, run_line: Line) -> None:
         self._run = run_line
         self._asked = 0
+        self._documents: set[str] = set()
         self._rows: list[str] = []
         self._denials: list[str] = []
         self._failures: list[str] = []
@@ -55,6 +57,9 @@ class Report:
                 self._arrows.append(f"    model ->> user: {index} answer")
         for result, call in zip(line["tool_results"], line["intended_tool_calls"], strict=True):
             own = [d for d in decisions if d["id"] == call["id"]]
+            self._documents.update(
+                path for a in result["attempts"] for path, _ in pairs_from_dict(a, "reads")
+            )
             self._call(index, call, result, own, mode, arrows)
         for decision in decisions:
             if decision["decision"] == "deny":
@@ -144,7 +149,7 @@ class Report:
             parts += ["## Denials", "", *self._denials, ""]
         if self._failures:
             parts += ["## Failures", "", *self._failures, ""]
-        parts += [*self._budgets(totals), *self._diagram(), *self._provenance(line)]
+        parts += [*self._budgets(totals), *self._diagram(), *self._provenance()]
         return "\n".join(parts) + "\n"
 
     def _redaction(self, totals: Line) -> list[str]:
@@ -198,7 +203,7 @@ class Report:
             "",
         ]
 
-    def _provenance(self, end: Line) -> list[str]:
+    def _provenance(self) -> list[str]:
         run = self._run
         model, task = run["model"], run["task"]
         if task is None:
@@ -218,7 +223,7 @@ class Report:
             f"- Policy version `{run['policy']['version']}`, `on_deny: {run['policy']['on_deny']}`",
             f"- Model {escape_markdown(model['provider'])} / {escape_markdown(model['name'])}, "
             f"{escape_markdown(model['execution_path'])}",
-            f"- Inputs read: {len(end['inputs'])} files, listed with their digests in `manifest.json`",
+            f"- Documents read: {len(self._documents)}; every input is listed with its digest in `manifest.json`",
             *_kinds(run["tools"]),
             "",
             again,

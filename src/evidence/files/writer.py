@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -110,15 +111,15 @@ class Writer:
         self._trace.add(spans)
         self.tally.spans(spans)
 
-    def finish(self) -> Line:
-        """Close the three files and return the manifest without its volatile keys."""
+    def finish(self, inputs: Iterable[Line]) -> Line:
+        """Close the three files and return the manifest without its volatile keys; `inputs` as the run gave them."""
         self._report_file.write(self._report_text.encode("utf-8"))
         artifacts = {
             STATE: self._state.close(),
             TRACE: self._trace_file.close(),
             REPORT: self._report_file.close(),
         }
-        return manifest.build(self._run_line, self._end_line, self._head, artifacts)
+        return manifest.build(self._run_line, inputs, self._head, artifacts)
 
     def close(self) -> None:
         """Close the files, finished or not."""
@@ -140,6 +141,6 @@ def derive(agent: Agent, config: RunConfig) -> tuple[dict[str, bytes], Tally]:
     The manifest is canonical and without its volatile keys.
     """
     writer = Writer(None)
-    agent.execute(config, on_line=writer.line, keep_steps=False)
-    stable = writer.finish()
+    result = agent.execute(config, on_line=writer.line, keep_steps=False)
+    stable = writer.finish(result.inputs)
     return {**writer.contents(), MANIFEST: manifest.stable(stable).encode("utf-8")}, writer.tally

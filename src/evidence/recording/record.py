@@ -273,7 +273,7 @@ class Recorder:
                     keep_steps=False,
                     interrupts=interrupts,
                 )
-                stable = writer.finish()
+                stable = writer.finish(result.inputs)
             self._put(folder, result, stable, differences(self.expected, writer.tally), stopwatch() - begun)
         except InputError:
             if not resumed and not (
@@ -297,7 +297,8 @@ class Recorder:
         if not missed and _same_in_place(folder.out, stable):
             folder.discard()
             return
-        complete = {**stable, **manifest.volatile(self.root, seconds, self.durability)}
+        made = manifest.volatile(self.root, seconds, self.durability)
+        complete = manifest.with_volatile(stable, _in_place(folder.out), made)
         (folder.partial / MANIFEST).write_bytes(manifest.render(complete))
         if missed:
             kept = folder.keep_as(self.rejected) if self.rejected is not None else folder.partial
@@ -317,6 +318,14 @@ class Recorder:
             folder.discard()
             kept_in = "make room or name another place"
         return OutputError(f"{folder.shown}: the run cannot be written ({why}); {kept_in}")
+
+
+def _in_place(out: Path) -> Line | None:
+    """Return the manifest of the record that `out` holds, None without one."""
+    try:
+        return manifest.read(read_unlinked(out / MANIFEST))
+    except (OSError, ValueError):
+        return None
 
 
 def _same_in_place(out: Path, stable: Line) -> bool:

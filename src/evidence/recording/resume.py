@@ -282,6 +282,7 @@ class Resumption:
             for key in _INPUTS
             for pointer, _, _ in differences(latest["run"].get(key), run_line.get(key))
         ]
+        changed += _moved(latest.get("inputs", ()), agent.inputs(config))
         if latest["package"]["digest"] != package()["digest"]:
             changed.append("the package's own code")
         if changed and not self._rebase:
@@ -320,6 +321,14 @@ def task_begun(out: Path) -> str | None:
             return None  # nothing was begun
         run = json.loads(read_unlinked(partial / STATE).split(b"\n", 1)[0])  # it only has to be put in place
     return None if run is None or run["task"] is None else str(run["task"]["path"])
+
+
+def _moved(before: Iterable[Line], after: Iterable[Line]) -> list[str]:
+    """Return the paths of inputs whose digests differ, sorted."""
+    then, now = ({str(item["path"]): item["sha256"] for item in items} for items in (before, after))
+    return sorted(
+        escape_terminal(path) for path in then.keys() | now.keys() if then.get(path) != now.get(path)
+    )
 
 
 def has_code_agent(out: Path, root: Path | None) -> bool:

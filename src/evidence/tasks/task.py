@@ -20,7 +20,7 @@ from ...runtime.agent import Agent
 from ...runtime.core.clock import DEFAULT_START, VirtualClock
 from ...runtime.core.effects import Answer, AskHuman
 from ...runtime.core.run_ids import new_run_id
-from ...runtime.formats import canonical_json
+from ...runtime.formats.document_digest import digest_of_data
 from ...runtime.formats.escape import quote_literal
 from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.formats.shipped_files import project_root, relative_to_root
@@ -51,7 +51,7 @@ class Task:
     Attributes:
         root: The project root.
         file: Path of the task file, relative to `root`.
-        digest: SHA-256 of its bytes.
+        digest: SHA-256 of its content in canonical JSON.
         data: Its content.
         document: The parsed YAML, which knows the place of each value.
     """
@@ -178,7 +178,7 @@ def parse_task(source: Path, base: Path, name: str, text: bytes) -> Task:
             message = f"id must be KIND-NAME, not {quote_literal(document.data['id'])}"
             remedy = _id_remedy(source)
         raise TaskError(message, file=name, line=line, column=column, remedy=remedy)
-    task = Task(base, name, canonical_json.digest(text), document.data, document)
+    task = Task(base, name, digest_of_data(document.data, text), document.data, document)
     check_values(task)
     return task
 

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...evidence.checking.drift import counted
 from ...evidence.checking.workers import each
-from ...evidence.files.manifest import FILES
+from ...evidence.files import manifest as manifests
+from ...evidence.files.manifest import FILES, MANIFEST
 from ...evidence.queries.counterfactual import against
 from ...evidence.queries.flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING, Counterfactual
 from ...evidence.recording.index import UNFINISHED, cannot_be_read, folders_in
 from ...evidence.recording.recorded import relative_name, run_line
 from ...fail.errors import InputError
 from ...runtime.core.lines import Line
+from ...runtime.formats.read_file import read_unlinked
 from ...runtime.formats.shipped_files import shipped
 from ...runtime.policy.policy import Policy
 from ...runtime.tools.contract import Tool
@@ -251,11 +253,14 @@ def _both(old: Side, new: Side, own: tuple[str, ...]) -> tuple[Policy, Policy] |
 
 
 def _policy_files(folder: Path) -> list[tuple[str, str]] | None:
-    """Return the policy files (path, SHA-256) that a record names first; None if it cannot be read."""
+    """Return the policy files of a run (path, canonical digest) in order; None if its record cannot be read."""
     try:
         line = run_line(folder) or {}
-        return [(str(item["path"]), str(item["sha256"])) for item in line["policy"]["files"]]
-    except (KeyError, TypeError):
+        inputs = manifests.read(read_unlinked(folder / MANIFEST))["inputs"]
+        digests = {str(item["path"]): str(item["sha256"]) for item in inputs}
+        paths = [str(item["path"]) for item in line["policy"]["files"]]
+        return [(path, digests.get(path, "")) for path in paths]
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

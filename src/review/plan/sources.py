@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...fail.errors import InputError
-from ...runtime.formats import canonical_json
+from ...runtime.formats.document_digest import digest_of_document
 from ...runtime.formats.shipped_files import relative_to_root
 from ...runtime.policy.policy import Policy
 
@@ -66,7 +66,7 @@ class Side:
         return copy
 
     def is_under(self, files: Sequence[tuple[str, str]]) -> bool:
-        """Return whether a run that names these policy files (path, SHA-256) was made under this policy."""
+        """Return whether a run that names these policy files (path, canonical digest) was made under this policy."""
         pairs = list(zip(self.files, files, strict=False))
         return len(pairs) == len(self.files) and all(
             path == mine.recorded or sha == mine.digest for mine, (path, sha) in pairs
@@ -121,7 +121,7 @@ class Sources(AbstractContextManager["Sources"]):
             raise InputError(
                 f"cannot be laid out ({type(error).__name__})", file=name, remedy=_EXAMPLE
             ) from None
-        return Source(name, path, recorded, canonical_json.digest(text))
+        return Source(name, path, recorded, digest_of_document(text))
 
     def _in_root(self, place: str) -> str:
         """Return git's path, which is relative to the top of the repository, as a record names it."""
@@ -137,7 +137,7 @@ def _is_of_git(name: str) -> bool:
 
 def _digest(path: Path) -> str | None:
     try:
-        return canonical_json.digest(path.read_bytes()) if path.is_file() else None
+        return digest_of_document(path.read_bytes()) if path.is_file() else None
     except (OSError, ValueError):
         return None
 

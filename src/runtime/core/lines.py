@@ -180,7 +180,7 @@ class AttemptEntry(TypedDict):
     fault: NotRequired[FaultEntry]
     invalid: NotRequired[str]
     checks: NotRequired[list[dict[str, Any]]]
-    reads: NotRequired[list[list[str]]]
+    reads: NotRequired[list[str]]
     writes: NotRequired[list[list[str]]]
     backoff_ms: NotRequired[int]
     unseen: NotRequired[bool]
@@ -281,7 +281,6 @@ class EndLine(TypedDict):
     final_answer: str | None
     failure_mode: str | None
     totals: dict[str, int]
-    inputs: list[dict[str, str]]
     lines: int
     stamp: int
     cost: NotRequired[CostEntry]

@@ -122,8 +122,12 @@ def reply_from_dict(said: Mapping[str, Any], calls: list[Mapping[str, Any]]) -> 
 
 
 def pairs_from_dict(data: Mapping[str, Any], name: str) -> tuple[tuple[str, str], ...]:
-    """Return the (path, digest) pairs under `name`, none if it is absent."""
-    return tuple((path, digest) for path, digest in data.get(name, ()))
+    """Return the (path, digest) pairs under `name`, none if it is absent.
+
+    A ledger names files that were read without digests, which stand in the manifest: theirs are empty.
+    """
+    entries = data.get(name, ())
+    return tuple((item, "") if isinstance(item, str) else (item[0], item[1]) for item in entries)
 
 
 def reply_to_dict(reply: Reply) -> OutputEntry:

@@ -66,8 +66,8 @@ class DurabilityPort(Protocol):
     is_prepared: bool
     secrets: Mapping[str, int]
 
-    def begin(self, run_line: RunLine) -> None:
-        """Begin a run, or resume it."""
+    def begin(self, run_line: RunLine, inputs: list[dict[str, Any]]) -> None:
+        """Begin a run, or resume it; `inputs` are the files that it rests on, with digests."""
 
     def prepared(self) -> None:
         """Note that the private mounts are set up."""

@@ -88,21 +88,14 @@ class DurableRun:
         """Whether an earlier process began the run."""
         return self._before is not None
 
-    def begin(self, run_line: RunLine) -> None:
+    def begin(self, run_line: RunLine, inputs: list[dict[str, Any]]) -> None:
         """Begin or resume a run; see `DurabilityPort`."""
         line = {key: value for key, value in run_line.items() if key != "prev"}
         if self._before is None:
-            self._journal.write(
-                {
-                    "type": "begin",
-                    "schema": SCHEMA,
-                    "run": line,
-                    "package": self._package,
-                    "marker": self.marker,
-                }
-            )
+            begin = {"type": "begin", "schema": SCHEMA, "run": line, "inputs": inputs}
+            self._journal.write({**begin, "package": self._package, "marker": self.marker})
         elif self._rebase:
-            self._rebased = {"type": "rebased", "run": line, "package": self._package}
+            self._rebased = {"type": "rebased", "run": line, "inputs": inputs, "package": self._package}
 
     def prepared(self) -> None:
         """Note that the private mounts are set up."""

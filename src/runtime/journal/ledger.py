@@ -16,6 +16,7 @@ from ...fail.errors import RecordError
 from ..core.effects import RunEnded
 from ..core.lines import EndLine, LedgerLine
 from ..core.lines import Line as Line
+from ..core.outcome_codec import pairs_from_dict
 from ..formats import canonical_json
 from . import ledger_v1
 
@@ -48,12 +49,16 @@ class Ledger:
 
 
 class Totals:
-    """Running sums over step lines, for the end line; also used to prove them against the steps."""
+    """Running sums over step lines, for the end line; also used to prove them against the steps.
+
+    `called` are the tools that were called, `documents` the files that they read.
+    """
 
     def __init__(self) -> None:
         self.steps = self.tool_calls = self.attempts = self.denials = 0
         self.input_tokens = self.output_tokens = self.result_bytes = self.hidden_verdicts = 0
-        self._inputs: dict[str, str] = {}
+        self.called: set[str] = set()
+        self.documents: set[str] = set()
 
     def add(self, step: Line) -> None:
         """Add one step line."""
@@ -65,17 +70,13 @@ class Totals:
             attempts = result["attempts"]
             self.tool_calls += bool(attempts)
             self.attempts += len(attempts)
+            if attempts:
+                self.called.add(result["name"])
             if result["result"] is not None:
                 self.result_bytes += len(text_of(result["result"]).encode("utf-8"))
             for attempt in attempts:
                 self.hidden_verdicts += sum("hidden" in check for check in attempt.get("checks", ()))
-                for path, digest in attempt.get("reads", ()):
-                    self._inputs.setdefault(path, digest)
-
-    @property
-    def inputs(self) -> dict[str, str]:
-        """Files that tools read: path -> SHA-256 as first read."""
-        return dict(self._inputs)
+                self.documents.update(path for path, _ in pairs_from_dict(attempt, "reads"))
 
     def to_dict(self) -> dict[str, int]:
         """Return the totals of the end line."""
@@ -99,14 +100,6 @@ def text_of(value: Any) -> str:
 
 def end_line(run_line: Line, totals: Totals, ending: RunEnded, lines: int, stamp: int) -> EndLine:
     """Return the last line, computed from the lines before it."""
-    inputs = {item["path"]: item["sha256"] for item in run_line["policy"]["files"]}
-    inputs.update(
-        {t["file"]: t["module_digest"] for t in run_line["tools"] if t["file"] and t["module_digest"]}
-    )
-    if run_line["task"] is not None:
-        inputs[run_line["task"]["path"]] = run_line["task"]["sha256"]
-    inputs.update({item["path"]: item["sha256"] for item in run_line.get("modules", ())})
-    inputs.update(totals.inputs)
     return {
         "type": "end",
         "run_id": run_line["run_id"],
@@ -114,7 +107,6 @@ def end_line(run_line: Line, totals: Totals, ending: RunEnded, lines: int, stamp
         "final_answer": ending.answer,
         "failure_mode": None if ending.mode is None else str(ending.mode),
         "totals": totals.to_dict(),
-        "inputs": [{"path": path, "sha256": inputs[path]} for path in sorted(inputs)],
         "lines": lines,
         "stamp": stamp,
     }

@@ -50,7 +50,7 @@ class RunState:
         self.counters = Counters()
         self.history = History()
         self.history.add({"role": "user", "content": run.question})
-        self.known_inputs: set[tuple[str, str]] = set()
+        self.known_inputs: set[str] = set()
         self.known_tools = {tools_digest(run.specs)}
         self.partial_answers: list[str] = []
         self.cut_offs = 0

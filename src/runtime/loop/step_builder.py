@@ -147,10 +147,10 @@ class StepBuilder:
             entry["invalid"] = outcome.invalid
         if outcome.checks:
             entry["checks"] = list(outcome.checks)
-        reads = [pair for pair in outcome.reads if pair not in self.state.known_inputs]
+        reads = [path for path, _ in outcome.reads if path not in self.state.known_inputs]
         if reads:
             self.state.known_inputs.update(reads)
-            entry["reads"] = [list(pair) for pair in reads]
+            entry["reads"] = list(dict.fromkeys(reads))
         if outcome.writes:
             entry["writes"] = [list(pair) for pair in outcome.writes]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import PolicyError, system_reason
-from ..formats import canonical_json
+from ..formats.document_digest import digest_of_data
 from ..formats.json_pointer import escape_pointer
 from ..formats.read_file import NotPlain, read_plain
 from ..formats.shipped_files import relative_to_root
@@ -40,7 +40,7 @@ def load_policy(
         marks.update(part_marks)
         values = {pointer: place for pointer, place in values.items() if pointer not in part_marks}
         values.update(_named(document.values, name))
-        files.append((name, canonical_json.digest(text)))
+        files.append((name, digest_of_data(document.data, text)))
         sources[f"policy {name}"] = source.absolute()
     return kind(data, files=files, sources=sources, marks=marks, values=values)
 
