@@ -94,7 +94,7 @@ def change_ledger(data: bytes) -> None:
         return
     files = dict(_files(0))
     try:
-        files.update(rebuild(state, STATE))
+        files.update(rebuild(state, STATE, files))
     except RecordError as error:
         need(str(error).isprintable(), f"not one plain line: {error}")
     _verified({**files, STATE: state})

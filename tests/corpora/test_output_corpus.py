@@ -148,7 +148,7 @@ class _Ran:
         self.result = agent.execute(
             config, on_line=writer.line, listeners=[Progress(screen, lambda text, _: text, 100)]
         )
-        self.manifest = manifests.render(writer.finish())
+        self.manifest = manifests.render(writer.finish(()))
         files = writer.contents()
         self.state, self.trace = files["state.jsonl"], files["trace.json"]
         self.report = files["run_report.md"].decode()

@@ -39,7 +39,7 @@ def forge(run: Path, change: Callable[[Lines], object], *, root: Path) -> None:
     lines = lines_of(run)
     change(lines)
     state = chained(lines)
-    made = rebuild(state, STATE)
+    made = rebuild(state, STATE, {MANIFEST: (run / MANIFEST).read_bytes()})
     old = json.loads((run / MANIFEST).read_bytes())
     volatile = {key: old[key] for key in manifests.VOLATILE}
     whole = manifests.render({**json.loads(made[MANIFEST]), **volatile})

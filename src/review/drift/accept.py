@@ -214,7 +214,9 @@ def _written(stack: contextlib.ExitStack, one: Change, root: Path) -> Folder:
     folder.discard()
     fresh = one.findings.fresh
     assert fresh is not None
-    full_manifest = {**json.loads(fresh[MANIFEST]), **manifest.volatile(root, one.seconds)}
+    replaced = manifest.read(read_unlinked(one.folder / MANIFEST))
+    made = manifest.volatile(root, one.seconds)
+    full_manifest = manifest.with_volatile(json.loads(fresh[MANIFEST]), replaced, made)
     files = {**fresh, MANIFEST: manifest.render(full_manifest)}
     try:
         for name in FILES:

@@ -97,7 +97,10 @@ def test_trace_ids_differ_between_run_ids() -> None:
 
 
 def test_the_three_other_files_follow_from_the_ledger_alone(tmp_path: Path) -> None:
-    made = rebuild((RUN / "state.jsonl").read_bytes(), "state.jsonl")
+    recorded = {
+        "manifest.json": (RUN / "manifest.json").read_bytes()
+    }  # what it says of inputs is its own claim
+    made = rebuild((RUN / "state.jsonl").read_bytes(), "state.jsonl", recorded)
     for file in ("trace.json", "run_report.md"):
         assert made[file] == (RUN / file).read_bytes()
     committed = json.loads((RUN / "manifest.json").read_bytes())

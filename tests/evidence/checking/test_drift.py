@@ -173,13 +173,13 @@ CHANGES = {
             "Can you note down the dispatch room's number, please?",
         ),
     ),
-    "a comment": Change(
+    "a rule that no call asks for": Change(
         POLICY,
-        "# The shipped policy.",
-        "# The shipped rules.",
+        "private_networks: []",
+        "private_networks: [10.9.0.0/16]",
         GIVEN,
         "DIGEST-ONLY",
-        (None, "/policy/files/0/sha256", "", ""),
+        (None, "/policy/version", "", ""),
     ),
 }
 
@@ -245,7 +245,7 @@ def test_what_is_accepted_is_clean_unless_the_task_expects_otherwise(
 def test_runs_where_only_digests_moved_stand_in_one_line(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change = CHANGES["a comment"]
+    change = CHANGES["a rule that no call asks for"]
     replaced(project / change.file, change.old, change.new)
     code, out = tachograph(project, capsys, monkeypatch, "check")
     names = " ".join(sorted((CANONICAL, DENIED, RETRIED, GIVEN, LATE)))
@@ -259,7 +259,7 @@ def test_runs_where_only_digests_moved_stand_in_one_line(
 def test_the_gravest_come_first_and_each_has_its_command(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("an answer of the model", "a comment", "a page of the corpus"):
+    for name in ("an answer of the model", "a rule that no call asks for", "a page of the corpus"):
         change = CHANGES[name]
         replaced(project / change.file, change.old, change.new)
     code, out = tachograph(project, capsys, monkeypatch, "check")
@@ -279,7 +279,7 @@ def test_the_gravest_come_first_and_each_has_its_command(
 def test_a_touched_record_is_not_hidden_among_moved_digests(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change = CHANGES["a comment"]
+    change = CHANGES["a rule that no call asks for"]
     replaced(project / change.file, change.old, change.new)
     replaced(project / DENIED / "trace.json", '"deny"', '"DENY"')
     replaced(project / task_of(GIVEN), "ending: final_answer", "ending: cancelled")

@@ -333,14 +333,14 @@ def test_a_task_outside_the_project_is_not_followed(run: Path, tmp_path: Path) -
     ("file", "change", "named"),
     [
         ("policy/v1.yaml", (b"max_iterations: 10", b"max_iterations: 11"), "policy_version"),
-        ("policy/v1.yaml", (b"# The", b"# the"), "policy/v1.yaml"),
+        ("policy/v1.yaml", (b"private_networks: []", b"private_networks: [10.9.0.0/16]"), "policy/v1.yaml"),
         ("data/corpus/v1/op-a4.md", (b"20 minutes", b"21 minutes"), "data/corpus/v1/op-a4.md"),
         ("data/corpus/v1/op-e5.md", (b".", b"!"), "data/corpus/v1/op-e5.md"),
-        ("tools/write.py", (b'"""Write', b'"""Writes'), "tools/write.py"),
+        ("tools/read.py", (b'"""Read', b'"""Reads'), "tools/read.py"),
         ("tools/search.py", (b"DEFAULT_TOP_K = 5", b"DEFAULT_TOP_K = 6"), "tools/search.py"),
         (TASK, (b"top_k: 3", b"top_k: 4"), TASK),
         (TASK, (b"seed: 7", b"seed: 8"), "/seed: 7 -> 8"),
-        (TASK, (b"# The canonical", b"# A canonical"), TASK),
+        (TASK, (b"title: ", b"title: On "), TASK),
     ],
     ids=lambda value: value if isinstance(value, str) and value.startswith(("p", "d", "t")) else "",
 )

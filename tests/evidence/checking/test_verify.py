@@ -51,11 +51,6 @@ def _total(lines: Lines) -> None:
 EDITS: dict[str, tuple[Callable[[Lines], object], str]] = {
     "a verdict": (_verdict, "/totals/denials is 1, the lines before it give 0"),
     "a total": (_total, "/totals/denials is 0, the lines before it give 1"),
-    "an input of the end line": (
-        lambda lines: lines[-1]["inputs"][0].update(sha256="0" * 64),
-        "/inputs/0/sha256 is 0000000000000000000000000000000000000000000000000000000000000000, the lines",
-    ),
-    "an input that is gone": (lambda lines: lines[-1]["inputs"].pop(), "/inputs/6 is nothing, "),
     "the number of lines": (
         lambda lines: lines[-1].update(lines=9),
         "/lines is 9, the lines before it give 3",
@@ -168,7 +163,8 @@ def _forge(project: Path, run: str) -> None:
         lines[1]["policy_decisions"][0]["reason"] = "forged"
 
     edit_lines(project / run, change, chain=True)
-    made = rebuild((project / run / "state.jsonl").read_bytes(), "state.jsonl")
+    recorded = {"manifest.json": (project / run / "manifest.json").read_bytes()}
+    made = rebuild((project / run / "state.jsonl").read_bytes(), "state.jsonl", recorded)
     for file in FILES[1:3]:
         (project / run / file).write_bytes(made[file])
     edit_manifest(project / run, lambda manifest: manifest.update(json.loads(made["manifest.json"])))
@@ -204,7 +200,8 @@ def test_a_forgery_with_its_index_is_found_by_the_check_alone(
 def _forge_text(project: Path, line: int) -> list[str]:
     """Return what verify says where the text beside a reply was forged, with all that follows from the ledger."""
     edit_lines(project / RETRIED, lambda lines: lines[line]["llm_output"].update(text="x"), chain=True)
-    made = rebuild((project / RETRIED / "state.jsonl").read_bytes(), "state.jsonl")
+    recorded = {"manifest.json": (project / RETRIED / "manifest.json").read_bytes()}
+    made = rebuild((project / RETRIED / "state.jsonl").read_bytes(), "state.jsonl", recorded)
     for file in FILES[1:3]:
         (project / RETRIED / file).write_bytes(made[file])
     edit_manifest(project / RETRIED, lambda manifest: manifest.update(json.loads(made["manifest.json"])))

@@ -32,7 +32,7 @@ def files(monkeypatch: pytest.MonkeyPatch, before_template: int) -> tuple[dict[s
         steps = [{**copy.deepcopy(step), "step_index": index} for index in range(1, 21)]
         for line in (run, *steps, end):
             writer.line(line, json.dumps(line))
-        writer.finish()
+        writer.finish(())
         return writer.contents(), len(rendered)
 
 

@@ -206,7 +206,7 @@ def test_a_rival_is_told_and_leaves_no_trace(project: Path) -> None:
     assert cli("run", TASK, "--quiet", cwd=project).returncode == 0
 
 
-@pytest.mark.parametrize("limit", [100, 4096, 17_000, 20_000], ids=str)
+@pytest.mark.parametrize("limit", [100, 4096, 11_000, 13_000], ids=str)
 def test_a_full_disk_leaves_the_old_run_and_nothing_else(project: Path, limit: int) -> None:
     file = project / "data/corpus/v1/op-a4.md"
     file.write_bytes(file.read_bytes().replace(b"20 minutes", b"25 minutes"))

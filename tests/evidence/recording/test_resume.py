@@ -171,12 +171,11 @@ def _edit(file: Path, old: str, new: str) -> None:
 
 CHANGES: dict[str, tuple[str, str, str, str]] = {
     "policy/limits": ("policy/v1.yaml", "max_tool_calls: 40", "max_tool_calls: 39", "policy"),
-    "policy/files": ("policy/v1.yaml", "max_iterations", "# a remark\n  max_iterations", "policy"),
-    "tools": ("tools/look.py", "upper", "title", "tools"),
+    "tools": ("tools/look.py", "upper", "title", "tools/look.py"),
     "tool schema": ("tools/pay.py", '{"type": "string"}', '{"type": "string", "maxLength": 9}', "tools"),
-    "task": (TASK, "title: Ten", "title: 10", "task"),
-    "script": (TASK, "say: step 9", "say: step nine", "task"),
-    "question": (TASK, "Do it all.", "Do it all twice.", "task"),
+    "task": (TASK, "title: Ten", "title: 10", "tasks/"),
+    "script": (TASK, "say: step 9", "say: step nine", "model"),
+    "question": (TASK, "Do it all.", "Do it all twice.", "question"),
     "seed": (TASK, "seed: 3", "seed: 4", "task"),
 }
 

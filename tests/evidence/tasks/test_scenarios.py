@@ -19,6 +19,7 @@ import pytest
 
 from tachograph.evidence.files.rule_places import RulePlaces
 from tachograph.fail.catalog import MODES, RULES
+from tachograph.runtime.formats.document_digest import digest_of_document
 from tachograph.runtime.loop.state import History
 from tests.evidence.project import all_runs
 from tests.support import FILES, ROOT
@@ -364,16 +365,23 @@ def test_the_shipped_policy_and_the_real_tools(name: str) -> None:
     if name.startswith("code/"):  # the policy and the tools of these are in code
         assert [item["path"] for item in run["modules"]] == [f"tasks/{name}.py"]
         return
+    inputs = json.loads((ROOT / "runs" / name / "manifest.json").read_text())["inputs"]
     first, *overlays = [item["path"] for item in run["policy"]["files"]]
     assert first == BASE
     assert all(Path(overlay).parent.as_posix() == OVERLAYS for overlay in overlays)
     assert len(overlays) <= 1
-    for item in run["policy"]["files"]:
-        assert hashlib.sha256((ROOT / item["path"]).read_bytes()).hexdigest() == item["sha256"]
+    documents = {f"tasks/{name}.yaml", *(item["path"] for item in run["policy"]["files"])}
+    assert {item["path"] for item in inputs if item.get("canonical")} == documents
+    for item in inputs:
+        text = (ROOT / item["path"]).read_bytes()
+        sha = digest_of_document(text) if "canonical" in item else hashlib.sha256(text).hexdigest()
+        assert sha == item["sha256"]
     assert {tool["name"] for tool in run["tools"]} == {path.stem for path in (ROOT / "tools").glob("*.py")}
     for tool in run["tools"]:
         assert tool["file"] == f"tools/{tool['name']}.py"
-        assert hashlib.sha256((ROOT / tool["file"]).read_bytes()).hexdigest() == tool["module_digest"]
+    called = {r["name"] for step in recorded(name).steps for r in step["tool_results"] if r["attempts"]}
+    modules = {item["path"] for item in inputs if item["path"].startswith("tools/")}
+    assert modules == {f"tools/{tool}.py" for tool in called}
     assert run["model"]["execution_path"] == "stub"
 
 

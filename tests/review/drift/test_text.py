@@ -78,7 +78,8 @@ def _forged(project: Path, run: str) -> None:
     """A record changed and made consistent throughout: chain, trace, report, manifest, index."""
     folder = project / run
     edit_lines(folder, lambda lines: lines[1]["policy_decisions"][0].update(reason="so"), chain=True)
-    made = rebuild((folder / "state.jsonl").read_bytes(), "state.jsonl")
+    recorded = {"manifest.json": (folder / "manifest.json").read_bytes()}
+    made = rebuild((folder / "state.jsonl").read_bytes(), "state.jsonl", recorded)
     manifest = json.loads((folder / "manifest.json").read_bytes())
     manifest.update(json.loads(made.pop("manifest.json")))
     (folder / "manifest.json").write_bytes(manifests.render(manifest))
@@ -141,15 +142,14 @@ def test_code_that_changed_is_the_cause_and_can_be_accepted(name: str, tmp_path:
 def test_code_is_the_cause_where_what_moved_explains_nothing(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replaced(
-        project / "tools/read.py", "Read a text file", "Read a plain text file"
-    )  # not called in this run
+    # called in this run, and does the same
+    replaced(project / "tools/fetch.py", '"""', '"""Tool: ')
     decide = Gate.decide_request
     monkeypatch.setattr(
         Gate, "decide_request", lambda *args, **more: replace(decide(*args, **more), reason="so")
     )
     found = examine(project / RETRIED, root=project)
-    assert found.kind == "TEXT" and list(found.moved) == ["tools/read.py"] and causes_of(found) == [CODE]
+    assert found.kind == "TEXT" and list(found.moved) == ["tools/fetch.py"] and causes_of(found) == [CODE]
 
 
 def test_an_edited_record_is_no_drift_and_never_accepted(

@@ -176,13 +176,14 @@ def test_a_run_on_another_policy_is_not_under_this_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other.yaml"
-    other.write_text((ROOT / SHIPPED).read_text(encoding="utf-8") + "# other\n", encoding="utf-8")
+    text = (ROOT / SHIPPED).read_text(encoding="utf-8")
+    other.write_text(text.replace("max_repeats: 3", "max_repeats: 4"), encoding="utf-8")
     code, data = _diff(capsys, str(other), _new(tmp_path, MORE_URLS), "--runs", "runs")
     assert code == 1 and len(data["runs"]["not under this policy"]) == len(RUNS)
-    assert data["verdict"] == "1 widening; no recorded run stands on the old policy"
-    # the very same bytes elsewhere are the same policy
+    assert data["verdict"] == "1 widening, 1 tightening; no recorded run stands on the old policy"
+    # what says the same elsewhere is the same policy
     copy = tmp_path / "copy.yaml"
-    shutil.copy(ROOT / SHIPPED, copy)
+    copy.write_text((ROOT / SHIPPED).read_text(encoding="utf-8") + "# a remark\n", encoding="utf-8")
     _, data = _diff(capsys, str(copy), _new(tmp_path, MORE_URLS), "--runs", "runs")
     assert _runs(data, "widening") == DENIED_URL
 

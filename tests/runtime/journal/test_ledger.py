@@ -233,35 +233,22 @@ def test_the_totals_are_those_of_the_steps(tmp_path: Any) -> None:
     assert end["lines"] == len(steps) + 2
 
 
-def test_the_end_line_names_every_file_once_and_sorted() -> None:
-    run_line = {
-        "run_id": "r",
-        "policy": {"files": [{"path": "policy/v1.yaml", "sha256": "p"}]},
-        "tools": [
-            {"file": "tools/b.py", "module_digest": "b"},
-            {"file": None, "module_digest": None},
-            {"file": "tools/c.py", "module_digest": None},
-        ],
-        "task": {"path": "tasks/t.yaml", "sha256": "t"},
-    }
+def test_the_totals_know_what_was_called_and_read() -> None:
     totals = Totals()
-    attempts = [{"reads": [["a/x.md", "1"]]}, {"reads": [["a/x.md", "2"], ["z", "3"]]}]
+    attempts = [{"reads": ["a/x.md"]}, {"reads": ["a/x.md", "z"]}]
     totals.add(
         {
             "usage": {"input_tokens": 1, "output_tokens": 1},
             "policy_decisions": [{"decision": "deny"}, {"decision": "allow"}],
-            "tool_results": [{"attempts": attempts, "result": None}, {"attempts": [], "result": None}],
+            "tool_results": [
+                {"name": "read", "attempts": attempts, "result": None},
+                {"name": "write", "attempts": [], "result": None},
+            ],
         }
     )
-    line = end_line(run_line, totals, RunEnded("final_answer", "a"), 3, 9)
-    assert [(item["path"], item["sha256"]) for item in line["inputs"]] == [
-        ("a/x.md", "1"), ("policy/v1.yaml", "p"), ("tasks/t.yaml", "t"), ("tools/b.py", "b"), ("z", "3"),
-    ]  # fmt: skip
-    assert line["totals"]["denials"] == 1 and line["totals"]["retries"] == 1
-    assert (
-        end_line({**run_line, "task": None}, Totals(), RunEnded("x"), 2, 0)["inputs"][0]["path"]
-        == "policy/v1.yaml"
-    )
+    line = end_line({"run_id": "r"}, totals, RunEnded("final_answer", "a"), 3, 9)
+    assert totals.called == {"read"} and totals.documents == {"a/x.md", "z"}
+    assert line["totals"]["denials"] == 1 and line["totals"]["retries"] == 1 and "inputs" not in line
 
 
 def test_text_of_a_value_is_the_same_decoded_or_not() -> None:

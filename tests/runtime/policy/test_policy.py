@@ -19,6 +19,7 @@ from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.core.effects import Call
 from tachograph.runtime.core.secret_kinds import KEY_KINDS, NEEDLES, PATTERNS
 from tachograph.runtime.formats.canonical_json import digest, encode, freeze
+from tachograph.runtime.formats.document_digest import digest_of_document
 from tachograph.runtime.formats.shipped_files import shipped
 from tachograph.runtime.loop.retry import Schedule
 from tachograph.runtime.loop.state import RunSpec, RunState
@@ -295,7 +296,9 @@ def test_places_of_a_loaded_policy(tmp_path: Path) -> None:
     assert {pointer: policy.at(pointer) for pointer in places} == {
         pointer: f"policy/p.yaml:{line}" for pointer, line in places.items()
     }
-    assert policy.files == (("policy/p.yaml", digest(BASE)),)
+    assert policy.files == (("policy/p.yaml", digest_of_document(BASE.encode())),)
+    remarked = Policy.load(write(tmp_path, "policy/p.yaml", f"# a remark\n{BASE}"), root=tmp_path)
+    assert remarked.files == policy.files and remarked.version == policy.version
 
 
 def test_a_policy_in_code_names_pointers() -> None:
