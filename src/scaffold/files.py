@@ -51,8 +51,8 @@ ITEMS: Final = (
     Item(
         "gitattributes",
         ".gitattributes",
-        "how git merges what two branches accepted",
-        instead="add the line `runs/ACCEPTED.jsonl merge=union`",
+        "which files git leaves as they are, and how it merges and shows records",
+        instead="add `-text` for policy/, tasks/, tools/, data/ and runs/, and `runs/ACCEPTED.jsonl merge=union`",
     ),
     Item(
         "gitignore",

@@ -86,7 +86,10 @@ def test_what_is_kept_says_what_to_add(tmp_path: Path) -> None:
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_text("theirs\n")
     assert begin(tmp_path / "a b", "1.0").kept == [
-        (".gitattributes", "add the line `runs/ACCEPTED.jsonl merge=union`"),
+        (
+            ".gitattributes",
+            "add `-text` for policy/, tasks/, tools/, data/ and runs/, and `runs/ACCEPTED.jsonl merge=union`",
+        ),
         (
             "../.github/workflows/tachograph.yml",
             "add a step that runs `tachograph check --github --root 'a b'`",
@@ -106,6 +109,19 @@ def test_what_two_branches_accepted_merges_by_union(tmp_path: Path) -> None:
     assert done.stdout.endswith("merge: union\n")
     ours = (ROOT / ".gitattributes").read_text(encoding="utf-8").splitlines()
     assert "runs/ACCEPTED.jsonl merge=union" in ours
+    for file, text, made in (
+        ("runs/a/b/state.jsonl", "unset", "set"),
+        ("runs/a/b/trace.json", "unset", "set"),
+        ("runs/a/b/run_report.md", "unset", "unspecified"),
+        ("tools/read.py", "unset", "unspecified"),
+        ("policy/v1.yaml", "unset", "unspecified"),
+    ):
+        done = subprocess.run(
+            ["git", "check-attr", "text", "linguist-generated", "--", f"desk/{file}"],
+            cwd=tmp_path, check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        said = {name: value for _, name, value in (line.rsplit(": ", 2) for line in done.stdout.splitlines())}
+        assert said == {"text": text, "linguist-generated": made}
 
 
 def test_a_root_is_not_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

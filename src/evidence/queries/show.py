@@ -26,9 +26,14 @@ Paint = Callable[[str, str], str]
 def show(folder: Path, *, as_json: bool, paint: Paint, root: Path | None = None) -> str:
     """Return the run in `folder` as text or JSON: its ledger, in text with the lines of rules in today's policy.
 
+    A ledger itself may be given too, as git does to compare two of them; it is shown with the rules as it names them,
+    so that only what happened makes a difference.
+
     Raises:
         RecordError: The ledger cannot be read.
     """
+    if folder.is_file():
+        return _ledger(folder, as_json=as_json, paint=paint)
     if (folder / JOURNAL).is_file():
         return _unfinished(folder, as_json=as_json, paint=paint)
     name = (folder / STATE).as_posix()
@@ -48,6 +53,17 @@ def show(folder: Path, *, as_json: bool, paint: Paint, root: Path | None = None)
         return _text(lines, paint, RulePlaces(base), moved_on(lines[0], base))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(name, error) from error
+
+
+def _ledger(file: Path, *, as_json: bool, paint: Paint) -> str:
+    """Return a ledger that stands alone as text or JSON."""
+    lines = list(ledger.read(read_unlinked(file), file.name))
+    if as_json:
+        return json.dumps(lines, sort_keys=True)
+    try:
+        return _text(lines, paint, None, None)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ledger.unknown_shape(file.name, error) from error
 
 
 def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
@@ -83,7 +99,7 @@ def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
     return "\n".join([*out, f"unfinished: go on with `tachograph resume {escape_terminal(place)}`"])
 
 
-def _text(lines: list[Line], paint: Paint, places: RulePlaces, remark: str | None) -> str:
+def _text(lines: list[Line], paint: Paint, places: RulePlaces | None, remark: str | None) -> str:
     run, end = lines[0], lines[-1]
     out = [paint(escape_terminal(run["run_id"]), "bold"), f"question  {escape_terminal(run['question'])}"]
     if remark is not None:
@@ -102,7 +118,7 @@ def _text(lines: list[Line], paint: Paint, places: RulePlaces, remark: str | Non
     return "\n".join(out)
 
 
-def _step(step: Line, paint: Paint, places: RulePlaces) -> list[str]:
+def _step(step: Line, paint: Paint, places: RulePlaces | None) -> list[str]:
     stamps = step["stamps"]
     begin = min(pair[0] for pair in stamps.values())
     took = max(pair[1] for pair in stamps.values()) - begin
@@ -130,10 +146,9 @@ def _person(approval: Line) -> str:
     return f"a person said {escape_terminal(approval['answer'])}{by}{why}"
 
 
-def _decision(decision: Line, paint: Paint, places: RulePlaces) -> str:
+def _decision(decision: Line, paint: Paint, places: RulePlaces | None) -> str:
     colour = "green" if decision["decision"] == "allow" else "red"
     why = "" if decision["decision"] == "allow" else f"  {escape_terminal(decision['reason'])}"
     word = paint(escape_terminal(decision["decision"]).ljust(6), colour)
-    return (
-        f"{word} {escape_terminal(decision['rule_id'])}  {escape_terminal(places.shown(decision['at']))}{why}"
-    )
+    at = decision["at"] if places is None else places.shown(decision["at"])
+    return f"{word} {escape_terminal(decision['rule_id'])}  {escape_terminal(at)}{why}"

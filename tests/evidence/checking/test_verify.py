@@ -153,6 +153,29 @@ def test_as_json(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
     assert code == 1 and json.loads(out)["problems"] == verify(project / DENIED, project)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda inputs: inputs.pop(0), "/manifest.json: does not name data/corpus/v1/"),
+        (
+            lambda inputs: inputs.insert(0, {"path": "data/a.md", "sha256": "0" * 64}),
+            "names data/a.md, which the run did",
+        ),
+        (lambda inputs: inputs.reverse(), "names its inputs in another order or shape"),
+        (lambda inputs: inputs.insert(0, 3), "names its inputs in an unknown shape"),
+    ],
+    ids=["gone", "new", "order", "shape"],
+)
+def test_inputs_are_those_that_the_ledger_names(
+    change: Callable[[Any], object], words: str, project: Path
+) -> None:
+    """Their digests are the manifest's claim; which files they are, the ledger says."""
+    edit_manifest(project / RETRIED, lambda manifest: change(manifest["inputs"]))
+    assert any(words in line for line in verify(project / RETRIED, project)), verify(
+        project / RETRIED, project
+    )
+
+
 # ---- forgeries that fit together -----------------------------------------------------------------------
 
 

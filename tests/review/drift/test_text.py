@@ -143,13 +143,13 @@ def test_code_is_the_cause_where_what_moved_explains_nothing(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # called in this run, and does the same
-    replaced(project / "tools/fetch.py", '"""', '"""Tool: ')
+    replaced(project / "tools/summarize.py", '"""Extractive', '"""An extractive')
     decide = Gate.decide_request
     monkeypatch.setattr(
         Gate, "decide_request", lambda *args, **more: replace(decide(*args, **more), reason="so")
     )
     found = examine(project / RETRIED, root=project)
-    assert found.kind == "TEXT" and list(found.moved) == ["tools/fetch.py"] and causes_of(found) == [CODE]
+    assert found.kind == "TEXT" and list(found.moved) == ["tools/summarize.py"] and causes_of(found) == [CODE]
 
 
 def test_an_edited_record_is_no_drift_and_never_accepted(
