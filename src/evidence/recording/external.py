@@ -15,6 +15,7 @@ from ...runtime.run_config import RunConfig
 from ..files.manifest import STATE
 
 PERFORM = "--perform-effects"
+ANSWERED = "answered"  # what a journal notes of a run whose external calls a record answers
 
 
 def answered_from(agent: Agent, config: RunConfig, folder: Path, name: str) -> RunConfig:

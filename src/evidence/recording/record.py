@@ -44,6 +44,7 @@ from ..files.writer import Writer
 from ..tasks.code_agent import is_importing
 from ..tasks.expect import differences
 from .durability import OFF, SUSPEND, durability_of, suspends
+from .external import ANSWERED
 
 
 def record(
@@ -229,7 +230,7 @@ def record_run(
         if durable == OFF:
             return recorder.make(agent, config, folder, interrupts)
         with contextlib.closing(Journal(folder.partial / JOURNAL, durable)) as journal:
-            about = {**package(), "durability": durable}
+            about = {**package(), "durability": durable, **({ANSWERED: True} if config.answers else {})}
             durable_run = DurableRun(journal, folder.partial / MOUNTS, about, config.clock, suspends=keeps_on)
             with marking(durable_run.marker):
                 return recorder.make(

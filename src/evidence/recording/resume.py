@@ -33,6 +33,7 @@ from ..files.manifest import STATE
 from ..tasks.place import expected_of_run
 from ..tasks.task import load_task
 from .durability import SUSPEND, suspends
+from .external import ANSWERED, answered_from
 from .record import Recorder, package, steps_in
 from .recorded import agent_of, project_of
 
@@ -228,6 +229,8 @@ class Resumption:
                 )
             self._check_resolutions(journaled, name)
             agent, config = configure(self._latest(journaled)["run"])
+            if journaled.begin["package"].get(ANSWERED):
+                config = answered_from(agent, config, self._out, self._out.as_posix())
             config, changed = self._apply_recorded_inputs(journaled, agent, config, name)
             durable = str(journaled.begin["package"].get("durability", "effect"))
             with contextlib.closing(

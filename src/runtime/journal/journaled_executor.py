@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ...fail.errors import Interrupted
+from ...fail.errors import EffectNotRecorded, Interrupted
 from ..core.effects import (
     Answer,
     ApprovalAnswer,
@@ -69,6 +69,10 @@ class JournaledExecutor:
             outcome = self._live.perform(effect, stamps)
         except Interrupted as stop:
             raise self._durable_run.stopped(stop) from None
+        except EffectNotRecorded:  # nothing was begun
+            if isinstance(effect, Invoke):
+                self._durable_run.withdraw(effect)
+            raise
         if outcome.writes:
             self._durable_run.wrote((path for path, _ in outcome.writes), self._workspace)
         return outcome

@@ -350,3 +350,16 @@ def test_a_drafted_policy_keeps_what_an_external_tool_may_have_reached(
     assert "# kept: send, the record does not say what it reached" in text
     assert "send ran, and the record notes no file of it" in text
     assert len(sent(project)) == 2
+
+
+def test_a_run_that_the_record_answers_is_resumed_without_an_effect(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = recorded(project, capsys)
+    replaced(project / TASK, "{text: second}", "{text: other}")
+    assert command(capsys, "run", TASK, "--durability", "effect")[0] == 1
+    assert (project / f"{RUN}.partial" / "journal.jsonl").exists()
+    for words in (["resume", RUN], ["run", TASK, "--resume"]):
+        code, _, err = command(capsys, *words)
+        assert code == 1 and 'send {"text":"other"}' in err, err
+    assert sent(project) == ["first", "second"] and files(project) == before
