@@ -228,3 +228,27 @@ def test_sources_are_found_by_the_imports_in_them(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     names = [path.relative_to(tmp_path).as_posix() for path in source_files("p.a", tmp_path)]
     assert names == ["p/__init__.py", "p/a.py", "p/b.py", "p/c.py", "p/e.py", "p/sub/d.py"]
+
+
+def test_a_run_that_stopped_goes_on_with_its_own_model(project: Path) -> None:
+    replaced(
+        project / "agents/notes.py",
+        "    return LLMOutput(final_answer=ANSWER)",
+        "    if not Path('key').exists():\n        raise InputError('the key is missing')\n"
+        "    return LLMOutput(final_answer=ANSWER)",
+    )
+    replaced(project / "agents/notes.py", "import Agent,", "import Agent, InputError,")
+    write_task(project, "agents.notes:live", 'live: {models: ["callable:*"]}\n')
+    done = cli("run", "tasks/code/notes.yaml", cwd=project)
+    assert done.returncode == 2 and "the key is missing" in done.stderr
+    (project / "key").write_text("")
+    changed = project / "agents/words.py"
+    replaced(changed, "a note", "a tote")
+    done = cli("resume", RUN, cwd=project)
+    assert (
+        done.returncode == 2 and "the run began under other inputs: modules/2/sha256 changed" in done.stderr
+    )
+    replaced(changed, "a tote", "a note")
+    done = cli("resume", RUN, cwd=project)
+    assert done.returncode == 0 and "a note" in done.stdout, done.stderr
+    assert cli("check", cwd=project).returncode == 0
