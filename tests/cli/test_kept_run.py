@@ -16,6 +16,7 @@ import pytest
 
 from tachograph.evidence.checking.replay import replayed
 from tachograph.evidence.checking.verify import verify
+from tachograph.runtime.driver.interrupts import Relay
 from tests.faults.scene import RUN, TASK, Scene
 from tests.support import FILES, ROOT, environment
 
@@ -195,3 +196,17 @@ def test_a_run_that_can_be_made_again_has_no_second_process(tmp_path: Path) -> N
     scene = _scene(tmp_path, "book", "(LOG.parent / 'parent').write_text(str(os.getppid()))", expected={})
     assert _command(scene, *KEPT[:-2]).returncode == 0
     assert int((scene.root / "outside/parent").read_text()) == os.getpid()
+
+
+def test_a_relay_counts_each_signal_once() -> None:
+    """In whatever order the two copies of a signal come: passed on by the parent, with a byte, and directly."""
+    read, write = os.pipe()
+    relay = Relay(read)
+    assert relay.is_new(), "directly"
+    os.write(write, b"s")
+    assert not relay.is_new(), "the same one, passed on"
+    os.write(write, b"s")
+    assert relay.is_new(), "a second one, passed on first"
+    assert not relay.is_new(), "and directly"
+    os.close(read)
+    os.close(write)
