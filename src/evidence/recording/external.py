@@ -12,7 +12,8 @@ from ...runtime.agent import Agent
 from ...runtime.journal import ledger
 from ...runtime.journal.recorded_effects import RecordedEffects
 from ...runtime.run_config import RunConfig
-from ..files.manifest import STATE
+from ..files import manifest
+from ..files.manifest import MANIFEST, STATE
 
 PERFORM = "--perform-effects"
 ANSWERED = "answered"  # what a journal notes of a run whose external calls a record answers
@@ -48,10 +49,19 @@ def answered_from(agent: Agent, config: RunConfig, folder: Path, name: str) -> R
             remedy=f"restore it, or {again}",
         ) from None
     try:
-        answers = RecordedEffects(lines[0]["run_id"], lines[1:-1], place, again)
+        answers = RecordedEffects(lines[0]["run_id"], lines[1:-1], place, again, _documents(folder))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(place, error) from error
     return replace(config, answers=answers)
+
+
+def _documents(folder: Path) -> dict[str, str]:
+    """Return the digests of the inputs in a manifest, by path; none if it cannot be read, which a check reports."""
+    try:
+        inputs = manifest.read((folder / MANIFEST).read_bytes())["inputs"]
+        return {str(item["path"]): str(item["sha256"]) for item in inputs}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def _stands(folder: Path) -> bool:

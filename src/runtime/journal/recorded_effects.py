@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ...fail.errors import Cancelled, EffectNotRecorded
+from ...light_dataclasses import replace
 from ..core.effects import Invoke, Outcome
 from ..core.lines import Line
 from ..formats import canonical_json
@@ -29,9 +30,13 @@ class RecordedEffects:
         steps: Its step lines.
         place: What messages call the record.
         remedy: The command that performs the run's effects again.
+        documents: The digests of the files that the run read, by path, which its ledger only names.
     """
 
-    def __init__(self, run_id: str, steps: Iterable[Line], place: str, remedy: str) -> None:
+    def __init__(
+        self, run_id: str, steps: Iterable[Line], place: str, remedy: str, documents: Mapping[str, str]
+    ) -> None:
+        self._documents = documents
         self._run_id = run_id
         self._place = place
         self._remedy = remedy
@@ -62,7 +67,8 @@ class RecordedEffects:
         outcome = self._outcomes[effect.step, effect.position]
         if isinstance(outcome, Cancelled):
             raise outcome
-        return outcome
+        reads = tuple((path, sha or self._documents.get(path, "")) for path, sha in outcome.reads)
+        return replace(outcome, reads=reads)
 
     def refuse(self, effect: Invoke) -> EffectNotRecorded:
         """Return the error for an attempt whose recorded outcome says nothing under the present policy."""
