@@ -188,7 +188,7 @@ class Agent:
         if not config.as_recorded:
             question = redactor(question)
         if config.durable_run is not None:
-            redactor.restore_counters(config.durable_run.secrets)
+            config.durable_run.number(redactor)
         ledger = Ledger()
         hub = ListenerHub(listeners, interrupts)
         totals = Totals()

@@ -15,3 +15,10 @@ def new_marker() -> str:
     import secrets
 
     return secrets.token_hex(8)
+
+
+def new_key() -> str:
+    """32 hex digits: the key of the digests of a run's secrets; it stands in the journal, never in the record."""
+    import secrets
+
+    return secrets.token_hex(16)

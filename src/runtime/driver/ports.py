@@ -18,6 +18,7 @@ from ..core.effects import (
 )
 from ..core.lines import RunLine
 from ..core.lines import Stamps as Stamps
+from ..core.redaction import Redactor
 from ..policy.gate import Gate
 from ..workspace.tool_io import IO
 from ..workspace.workspace import Workspace
@@ -65,6 +66,9 @@ class DurabilityPort(Protocol):
     private: Path | None
     is_prepared: bool
     secrets: Mapping[str, int]
+
+    def number(self, redactor: Redactor) -> None:
+        """Let a run's redactor go on with the numbers that were given out, and note those that it gives out."""
 
     def begin(self, run_line: RunLine, inputs: list[dict[str, Any]]) -> None:
         """Begin a run, or resume it; `inputs` are the files that it rests on, with digests."""

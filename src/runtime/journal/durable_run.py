@@ -16,7 +16,8 @@ from typing import Any
 from ...fail.errors import Cancelled, EffectInDoubt, Interrupted, ReplayError, StoppedBySignal
 from ..core.effects import AskHuman, Effect, Invoke, Outcome
 from ..core.lines import RunLine
-from ..core.run_ids import new_marker
+from ..core.redaction import Redactor
+from ..core.run_ids import new_key, new_marker
 from ..driver.interrupts import Interrupts
 from ..driver.ports import Executor, Stamps
 from ..driver.processes import carriers
@@ -61,6 +62,8 @@ class DurableRun:
         self.private: Path | None = private
         self.is_prepared = before is not None and before.is_prepared
         self.secrets: Mapping[str, int] = before.secrets if before is not None else {}
+        self._key = new_key() if before is None else str(before.begin.get("key", ""))
+        self._redactor: Redactor | None = None
         self._journal = journal
         self._package = package
         self._clock = clock
@@ -88,12 +91,19 @@ class DurableRun:
         """Whether an earlier process began the run."""
         return self._before is not None
 
+    def number(self, redactor: Redactor) -> None:
+        """Keep the numbers of placeholders; see `DurabilityPort`."""
+        self._redactor = redactor
+        redactor.restore_counters(self.secrets)
+        redactor.restore_numbers(self._key.encode(), [] if self._before is None else self._before.numbers)
+
     def begin(self, run_line: RunLine, inputs: list[dict[str, Any]]) -> None:
         """Begin or resume a run; see `DurabilityPort`."""
         line = {key: value for key, value in run_line.items() if key != "prev"}
         if self._before is None:
             begin = {"type": "begin", "schema": SCHEMA, "run": line, "inputs": inputs}
-            self._journal.write({**begin, "package": self._package, "marker": self.marker})
+            marks = {"package": self._package, "marker": self.marker, "key": self._key}
+            self._journal.write({**begin, **marks})
         elif self._rebase:
             self._rebased = {"type": "rebased", "run": line, "inputs": inputs, "package": self._package}
 
@@ -124,7 +134,8 @@ class DurableRun:
             if doubt is not None and isinstance(outcome, Cancelled) and doubt["call"] not in self._said:
                 raise in_doubt(doubt)  # the run was stopped before it was asked what became of it
             self._goes_beyond()
-            self._journal.outcome(effect, outcome, new, before)
+            numbers = [] if self._redactor is None else self._redactor.new_numbers()
+            self._journal.outcome(effect, outcome, new, before, numbers)
             self.has_noted = True
 
     def _goes_beyond(self) -> None:

@@ -17,7 +17,7 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,8 +106,18 @@ class Journal:
         """Say that the effect of the last intent was not begun."""
         self.write({"type": "withdrawn", "step": effect.step, "at": effect.position}, sync=self.is_each)
 
-    def outcome(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps, before: Stamps) -> None:
-        """Keep what came of an effect, with its new stamps, and those that an earlier step had `before`."""
+    def outcome(
+        self,
+        effect: Effect,
+        outcome: Outcome | Cancelled,
+        stamps: Stamps,
+        before: Stamps,
+        numbers: Sequence[Sequence[Any]] = (),
+    ) -> None:
+        """Keep what came of an effect, with its new stamps, and those that an earlier step had `before`.
+
+        `numbers` are those of placeholders given out since the entry before, as `Redactor.new_numbers` has them.
+        """
         entry: Entry = {
             "type": "outcome",
             "step": effect.step,
@@ -117,6 +127,8 @@ class Journal:
         }
         if before:
             entry["before"] = before
+        if numbers:
+            entry["numbers"] = [list(number) for number in numbers]
         if isinstance(effect, AskModel):
             entry["input"] = effect.to_dict()
         self.write(entry, sync=self.is_each)
@@ -171,6 +183,7 @@ class Journaled:
     rebased: list[Entry] = field(default_factory=list)
     intent: Entry | None = None
     secrets: dict[str, int] = field(default_factory=dict)
+    numbers: list[list[Any]] = field(default_factory=list)
 
     @property
     def cassette(self) -> Cassette:
@@ -287,6 +300,9 @@ def _take_outcome(found: Journaled, entry: Mapping[str, Any]) -> None:
     step = found.steps.setdefault(entry["step"], CassetteStep())
     step.outcomes[entry["at"]] = outcome_from_dict(entry["outcome"])
     step.late.update(late_of(entry["stamps"]))
+    found.numbers += [
+        [str(kind), int(number), str(digest)] for kind, number, digest in entry.get("numbers", ())
+    ]
     if "input" in entry and step.input is None:
         step.input = entry["input"]
     for pair in (*entry.get("before", {}).values(), *entry["stamps"].values()):

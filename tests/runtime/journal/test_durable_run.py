@@ -307,3 +307,31 @@ def test_numbers_of_secrets_go_on(tmp_path: Path) -> None:
     assert case.go_on() is not None
     state = (case.out / "state.jsonl").read_text()
     assert "<secret:email:2>" in state and "@mail.test" not in state
+
+
+def test_a_secret_that_appears_again_after_a_resume_keeps_its_number(tmp_path: Path) -> None:
+    """The journal holds keyed digests of secrets, with which the resumed process recognises them."""
+
+    def sees_one_address(case: Case) -> Case:
+        made = case.world.tool
+
+        def leaky(name: str) -> Tool:
+            tool = made(name)
+            object.__setattr__(tool, "run", lambda args, io: {"said": "someone@mail.test"})
+            return tool
+
+        case.world.tool = leaky  # type: ignore[method-assign]
+        return case
+
+    counting = Disk()
+    other = sees_one_address(Case(tmp_path / "other", [["look"], ["look"]], redact=["email"]))
+    assert other.begin(counting) is not None
+    case = sees_one_address(Case(tmp_path, [["look"], ["look"]], redact=["email"]))
+    assert case.begin(Disk(len(counting.calls) - 3)) is None
+    journal = case.journal.read_bytes()
+    found = read_journal(journal, "journal")
+    assert found is not None and [number[:2] for number in found.numbers] == [["email", 1]]
+    assert b"@mail.test" not in journal
+    assert case.go_on() is not None
+    state = (case.out / "state.jsonl").read_bytes()
+    assert state == (other.out / "state.jsonl").read_bytes() and b"<secret:email:2>" not in state
