@@ -175,6 +175,8 @@ def _plan_for(
         _plan_limit(f"/loop_budget/{facts['budget']}", facts["used"] + more, plan)
     elif decision.rule_id == "approval" and question.call is not None:
         plan.tools_to_unapprove.append(question.call.name)
+    elif decision.rule_id == "redact":
+        raise _NoEditHelps("the call holds a placeholder: whether redact.reveal_to names it is for a person")
     else:
         raise _NoEditHelps("the gate itself failed, which no policy fixes")
 

@@ -10,6 +10,7 @@ import pytest
 from tachograph.review.compare import widenings
 from tachograph.review.compare.policy_compare import TIGHTENING, WIDENING
 from tachograph.review.queries.address_ranges import AddressSet
+from tachograph.runtime.core.secret_kinds import KEY_KINDS
 from tachograph.runtime.formats.canonical_json import encode
 from tachograph.runtime.resources.networks import Networks
 from tests.review.compare.test_policy_compare import Data, compare, data
@@ -22,7 +23,7 @@ from tests.review.compare.test_policy_compare import Data, compare, data
     ({"retry": {"backoff_cap_ms": 5000}}, "retry.backoff_cap_ms", 2000, 5000),
     ({"on_deny": "inform"}, "on_deny", "terminate", "inform"),
     ({"loop_budget": {"wrap_up": True}}, "loop_budget.wrap_up", False, True),
-    ({"redact": ["jwt"]}, "redact", [], ["jwt"]),
+    ({"redact": ["jwt"]}, "redact", sorted(KEY_KINDS), ["jwt"]),
 ])  # fmt: skip
 def test_settings_that_decide_no_call_are_told_apart(
     sections: Data, name: str, before: Any, after: Any

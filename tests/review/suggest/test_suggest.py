@@ -98,6 +98,7 @@ STUCK = {
     "policy_gates/pg4_forbidden_tool": "the run has no such tool",
     "policy_gates/pg4_forbidden_tool_with_arg_schema_violation": "the run has no such tool",
     "policy_gates/pg5_arg_schema": "the tool's schema decides",
+    "policy_gates/redacted_write": "the call holds a placeholder",
 }
 
 

