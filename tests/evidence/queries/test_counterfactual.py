@@ -24,7 +24,8 @@ from tests.evidence.project import FEW, all_runs, copy_inputs, edit_lines, repla
 from tests.support import ROOT, Script, policy_data, tool
 
 Line = dict[str, Any]
-RUNS = [path.relative_to(ROOT).as_posix() for path in all_runs()]
+# runs of an agent in code have no policy file that another could be made from
+RUNS = [path.relative_to(ROOT).as_posix() for path in all_runs() if path.parent.name != "code"]
 SHIPPED = "policy/v1.yaml"
 
 # what is changed in the policy that a run stands on, its overlays merged
@@ -130,10 +131,19 @@ def test_the_changes_reach_every_kind_of_flip() -> None:
 
 
 def test_a_refused_step_that_is_let_through_is_a_widening() -> None:
-    policy = _merged("runs/policy_gates/pg3_loop_budget_tokens", {"loop_budget": {"max_tokens": 90_000}})
-    flip = under(ROOT / "runs/policy_gates/pg3_loop_budget_tokens", policy, root=ROOT).flip
-    assert flip is not None and (flip.kind, flip.step, flip.position) == ("widening", 3, "d")
+    run = "runs/policy_gates/pg3_loop_budget"
+    flip = under(ROOT / run, _merged(run, {"loop_budget": {"max_iterations": 90}}), root=ROOT).flip
+    steps = (ROOT / run / "state.jsonl").read_text(encoding="utf-8").count('"type":"step"')
+    assert flip is not None and (flip.kind, flip.step, flip.position) == ("widening", steps, "d")
     assert flip.after is None and flip.before is not None and flip.before["rule_id"] == "loop_budget"
+
+
+def test_a_call_of_an_overdrawing_reply_that_is_let_through_is_a_widening() -> None:
+    run = "runs/policy_gates/pg3_loop_budget_tokens"
+    flip = under(ROOT / run, _merged(run, {"loop_budget": {"max_tokens": 90_000}}), root=ROOT).flip
+    assert flip is not None and (flip.kind, flip.step, flip.position) == ("widening", 2, "d0")
+    assert flip.before is not None and flip.before["rule_id"] == "loop_budget"
+    assert flip.after is not None and flip.after["decision"] == "allow"
 
 
 def test_a_result_that_was_too_big_and_fits_now_is_a_widening(tmp_path: Path) -> None:
