@@ -158,7 +158,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "no runs": (
         "smoke",
         lambda p: shutil.rmtree(p / "runs"),
-        "runs/INDEX.json: is missing; recording any task (`tachograph run`) writes it",
+        "runs/INDEX.json: is missing; `tachograph index` writes it",
     ),
     "a run that is gone": (
         "smoke",

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import RecordError
+from ...light_dataclasses import dataclass, field
 from ...runtime.core.lines import Line
 from ...runtime.formats.json_pointer import escape_pointer
 from ...runtime.journal import ledger

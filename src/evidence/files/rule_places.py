@@ -7,12 +7,12 @@ their value, so that a moved line changes no record. Lines are looked up when a 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from ...fail.errors import InputError
+from ...light_dataclasses import dataclass
 from ...runtime.core.lines import Line
 from ...runtime.formats.json_pointer import by_index, parse
 from ...runtime.formats.read_file import read_plain

@@ -8,9 +8,9 @@ change is unsealed: it came after the snapshot, and `check` and review have to a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...light_dataclasses import dataclass, field
 from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import read_unlinked
 from ..files.accepted import ACCEPTED

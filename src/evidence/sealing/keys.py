@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import InputError, system_reason
+from ...light_dataclasses import dataclass
 from ...runtime.formats import strict_yaml
 from ...runtime.formats.read_file import read_plain
 

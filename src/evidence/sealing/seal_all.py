@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...fail.errors import InputError, OutputError, RecordError
+from ...light_dataclasses import dataclass
 from ..checking.check import runs_below
 from ..checking.verify import verify
 from ..recording.index import problems as index_problems

@@ -12,11 +12,11 @@ import base64
 import json
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import InputError, OutputError, system_reason
+from ...light_dataclasses import dataclass
 from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import NotPlain, read_unlinked, why_unread
 from ..files.folder import directory_lock

@@ -8,11 +8,11 @@ before it, and for each run the digests of its manifest and of its ledger.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ...fail.errors import InputError
+from ...light_dataclasses import dataclass
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import NotPlain, read_unlinked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 from ...fail.errors import TaskError
@@ -10,8 +9,6 @@ from ..core.effects import AskModel, Effect, Fault, FaultKind, Invoke, Outcome
 from ..tools.contract import Tool
 from ..workspace.mounts import Mount
 from .ports import Executor, Stamps
-
-_LOG = logging.getLogger("tachograph")
 
 
 class ScriptEnd:
@@ -36,5 +33,8 @@ class ScriptEnd:
         except TaskError as error:
             if not self._has_acted or not isinstance(effect, AskModel):
                 raise
-            _LOG.warning("tachograph: %s; the run had effects, and ends with a record", error)
+            import logging  # slow to import, and few runs come here
+
+            logger = logging.getLogger("tachograph")
+            logger.warning("tachograph: %s; the run had effects, and ends with a record", error)
             return Outcome(fault=Fault(TaskError.__name__, FaultKind.OTHER))

@@ -7,9 +7,9 @@ were sent. The other parts stand in `request_parts` where they first appear, and
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
+from ...light_dataclasses import dataclass
 from ..core.lines import Line
 from ..formats import canonical_json
 from ..models.types import NOTICES, History, Messages

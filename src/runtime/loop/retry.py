@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from ...fail.errors import ModelError, TransientModelError
-from ...light_dataclasses import dataclass
+from ...light_dataclasses import dataclass, replace
 from ..core.effects import Fault, FaultKind
 from ..formats.canonical_json import MAX_SAFE_INTEGER
 

@@ -130,14 +130,6 @@ def test_the_changes_reach_every_kind_of_flip() -> None:
 # ---- a budget that said no and says nothing now ----------------------------------------------------------
 
 
-def test_a_refused_step_that_is_let_through_is_a_widening() -> None:
-    run = "runs/policy_gates/pg3_loop_budget"
-    flip = under(ROOT / run, _merged(run, {"loop_budget": {"max_iterations": 90}}), root=ROOT).flip
-    steps = (ROOT / run / "state.jsonl").read_text(encoding="utf-8").count('"type":"step"')
-    assert flip is not None and (flip.kind, flip.step, flip.position) == ("widening", steps, "d")
-    assert flip.after is None and flip.before is not None and flip.before["rule_id"] == "loop_budget"
-
-
 def test_a_call_of_an_overdrawing_reply_that_is_let_through_is_a_widening() -> None:
     run = "runs/policy_gates/pg3_loop_budget_tokens"
     flip = under(ROOT / run, _merged(run, {"loop_budget": {"max_tokens": 90_000}}), root=ROOT).flip
