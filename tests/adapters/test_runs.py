@@ -70,7 +70,9 @@ def test_a_run_is_recorded_verified_and_replayed(kind: str, tmp_path: Path) -> N
     assert again.answer == result.answer and called == ["https://good.test/a"], "no tool ran"
     first = json.loads((tmp_path / "run/state.jsonl").read_bytes().splitlines()[0])
     (tool,) = first["tools"]
-    assert tool["module_digest"] and tool["file"] is None
+    assert tool["file"] is None
+    (source,) = json.loads((tmp_path / "run/manifest.json").read_bytes())["inputs"]
+    assert source == {"path": "<tool probe>", "sha256": agent.gate.tools["probe"].digest}
     other = _tool(kind, look_again)
     assert other.digest != agent.gate.tools["probe"].digest
     assert other.schema_digest == agent.gate.tools["probe"].schema_digest

@@ -148,11 +148,11 @@ def test_one_changed_byte_of_a_ledger_is_named_by_its_line(recorded: Project, nu
 
 # a change of what the run rests on: (file, old, new, what is said of the place)
 INPUTS = {
-    "one letter of a remark in the policy": (
-        "policy/v1.yaml",
-        "# The shipped",
-        "# the shipped",
-        "line 1 /policy/files/0/sha256",
+    "a remark in a tool": (
+        "tools/read.py",
+        "\nDESCRIPTION",
+        "\n# a remark\nDESCRIPTION",
+        "manifest.json: differs in inputs",
     ),
     "an address in the policy": (
         "policy/v1.yaml",
@@ -203,6 +203,11 @@ def test_a_change_of_what_it_rests_on(recorded: Project, what: str) -> None:
         assert f"input moved: {file} " in found.out
 
 
+def test_a_remark_in_the_policy_changes_nothing(recorded: Project) -> None:
+    replaced(recorded.folder / "policy/v1.yaml", "# The shipped", "# the shipped")
+    assert [recorded(verb, "made/live/v1").code for verb in ("replay", "check")] == [0, 0]
+
+
 def test_a_tool_that_works_otherwise_is_seen_by_a_check_alone(recorded: Project) -> None:
     replaced(recorded.folder / "tools/read.py", 'io.read(args["path"])}', 'io.read(args["path"]).upper()}')
     found = recorded("replay", "made/live/v1")
@@ -220,7 +225,7 @@ def test_a_moved_document_is_the_likely_cause(recorded: Project) -> None:
 
 
 def test_what_the_model_was_not_told_is_accepted_without_it(recorded: Project) -> None:
-    replaced(recorded.folder / "policy/v1.yaml", "# The shipped", "# the shipped")
+    replaced(recorded.folder / "tools/read.py", "\nDESCRIPTION", "\n# a remark\nDESCRIPTION")
     found = recorded("check", "made/live/v1")
     assert found.out.splitlines()[-1] == 'accept it: tachograph accept made/live/v1 --reason "..."'
 

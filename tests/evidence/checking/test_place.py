@@ -15,6 +15,7 @@ from tachograph.cli import main as command_line
 from tachograph.cli.commands.common import owners
 from tachograph.evidence.checking.check import examine
 from tachograph.evidence.checking.verify import verify
+from tachograph.evidence.files import manifest as manifests
 from tachograph.evidence.recording import index
 from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.tasks.place import expected_of, owner_of, place_of
@@ -67,12 +68,11 @@ def _rewritten_as_live(project: Path) -> None:
 
 
 def _without_task(project: Path) -> None:
-    def change(lines: Lines) -> None:
-        lines[0]["task"] = None
-        if "inputs" in lines[-1]:
-            lines[-1]["inputs"] = [item for item in lines[-1]["inputs"] if item["path"] != TASK]
-
-    forge(project / CANONICAL, change, root=project)
+    manifest = project / CANONICAL / "manifest.json"
+    data = json.loads(manifest.read_bytes())
+    data["inputs"] = [item for item in data["inputs"] if item["path"] != TASK]
+    manifest.write_bytes(manifests.render(data))
+    forge(project / CANONICAL, lambda lines: lines[0].update(task=None), root=project)
 
 
 def _swapped(project: Path) -> None:

@@ -23,7 +23,7 @@ from tachograph.evidence.tasks.task import build, load_task
 from tachograph.fail.errors import InputError, RecordError
 from tachograph.runtime.formats import canonical_json
 from tests.evidence.keys import HAS_LIBRARY, key_pair, needs_library, put_key
-from tests.evidence.project import FEW, copy_inputs, tachograph
+from tests.evidence.project import FEW, copy_inputs, replaced, tachograph
 from tests.support import CANONICAL, FILES, TASK, environment, tree
 
 
@@ -142,7 +142,11 @@ def test_recording_again_keeps_a_seal_that_still_holds_and_drops_one_that_does_n
 
     again()
     assert tree(run) == before
-    (project / "policy/v1.yaml").write_bytes((project / "policy/v1.yaml").read_bytes() + b"# a remark\n")
+    policy = project / "policy/v1.yaml"
+    policy.write_bytes(policy.read_bytes() + b"# a remark\n")
+    again()
+    assert tree(run) == before, "a remark in the policy changes no record"
+    replaced(policy, "backoff_base_ms: 100", "backoff_base_ms: 101")
     again()
     assert sorted(path.name for path in run.iterdir()) == sorted(FILES), "a seal of other files is none"
 
