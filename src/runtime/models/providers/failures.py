@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ....fail.errors import InvalidModelOutput, ModelError, TransientModelError
+from ...core.known_secrets import registered
 
 TRANSIENT_STATUS: Final = (408, 409, 425, 429)  # and whatever is 500 or more
 # the services' own words for a failure, in an error's `type` or `code`
@@ -130,10 +131,15 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def message_of(body: object) -> str | None:
-    """Return the service's own message in an error body, untrusted text; None if there is none."""
+    """Return the service's own message in an error body, untrusted text without keys; None if there is none."""
     inner = body.get("error", body) if isinstance(body, dict) else None
-    said = inner.get("message") if isinstance(inner, dict) else inner
-    return said if isinstance(said, str) else None
+    message = inner.get("message") if isinstance(inner, dict) else inner
+    if not isinstance(message, str):
+        return None
+    # services repeat the key that they refuse, and an exception ends up in logs that nothing redacts
+    for _, key in sorted(registered(), key=lambda pair: len(pair[1]), reverse=True):
+        message = message.replace(key, "[key]")
+    return message
 
 
 def word_of(body: object) -> str | None:
