@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from tachograph.runtime.core.known_secrets import forget_all
 from tests.providers import sessions
 from tests.providers.protocols import Turn
 from tests.providers.servers import Broken, Raw, Reply, Server
@@ -95,6 +96,7 @@ def test_the_record_is_that_of_a_run_that_was_not_killed(project: Project) -> No
         killed(project, server, 3, *project.words(server, "openai"))
     with Server([READ, ANSWER]) as server:
         assert project("resume", "made/live/v1", "--base-url", server.base_url("openai")).code == 0
+    forget_all()  # this process may have opened other models
     with Server([SEARCH, WRITE, READ, ANSWER]) as server:
         assert project.run(server, "openai", name="whole").code == 0
     resumed, whole = project.lines(), project.lines("whole")
@@ -162,9 +164,22 @@ def test_no_key_is_in_the_journal_of_a_killed_run(project: Project, monkeypatch:
     assert not any(other.encode() in data for data in kept.values())
 
 
-def test_ctrl_c_while_a_model_is_silent_leaves_a_whole_record(project: Project, provider: str) -> None:
+def test_ctrl_c_while_a_model_is_silent_suspends_the_run(project: Project, provider: str) -> None:
     with Server([SEARCH, Raw(b"", then="stall")]) as server:
         with started(project, *project.words(server, provider)) as process:
+            reached(server, 2, process)
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=BOUND_S)
+        assert process.returncode == 130
+    assert not project.place().exists()
+    with Server([ANSWER]) as server:
+        assert project("resume", "made/live/v1", "--base-url", server.base_url(provider)).code == 0
+    project.proven()
+
+
+def test_ctrl_c_while_a_model_is_silent_may_end_the_run(project: Project, provider: str) -> None:
+    with Server([SEARCH, Raw(b"", then="stall")]) as server:
+        with started(project, *project.words(server, provider, "--on-signal", "cancel")) as process:
             reached(server, 2, process)
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=BOUND_S)
