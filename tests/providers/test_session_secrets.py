@@ -225,7 +225,9 @@ def test_a_key_in_an_address_is_not_shown(
 def test_the_search_would_find_one(project: Project, tmp_path: Path) -> None:
     pytest.importorskip("openai")
     policy = project.folder / "policy/v1.yaml"
-    policy.write_text(re.sub(r"(?ms)^redact:.*", "redact: {off: true}\n", policy.read_text(encoding="utf-8")))
+    policy.write_text(
+        re.sub(r"(?ms)^redact:.*", 'redact: {"off": true}\n', policy.read_text(encoding="utf-8"))
+    )
     with Server([Turn(f"My key is {SAID}.")]) as server:  # it is no key of ours
         assert project.run(server, "openai").code == 0
     found = leaks(list(everything_below(project.folder / "made")), "none")
