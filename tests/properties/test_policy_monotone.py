@@ -85,8 +85,9 @@ def _read_only(data: Data, draw: Callable[[Any], Any]) -> None:
 
 def _lower(data: Data, draw: Callable[[Any], Any]) -> None:
     budget = data.get("loop_budget", {})
-    if budget:
-        key = draw(st.sampled_from(sorted(budget)))
+    limits = sorted(key for key, value in budget.items() if type(value) is int)
+    if limits:
+        key = draw(st.sampled_from(limits))
         budget[key] = draw(st.integers(min(1, budget[key]), budget[key]))
 
 

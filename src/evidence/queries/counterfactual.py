@@ -35,7 +35,7 @@ from ...runtime.policy.usage import Counters
 from ...runtime.tools.contract import Tool
 from ...runtime.tools.loader import load_named
 from ..files.manifest import STATE
-from ..recording.recorded import project_of, relative_name
+from ..recording.recorded import RecordedModel, agent_of, project_of, relative_name
 from .flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING, Counterfactual, Flip
 
 
@@ -96,6 +96,7 @@ class _Record:
     """The ledger of a recorded run. `tools` are the present ones, kept for the next policy."""
 
     name: str
+    folder: Path
     base: Path
     lines: list[Line]
     tools: dict[str, Tool] | None = None
@@ -110,7 +111,7 @@ def _open(folder: Path, root: Path | None) -> _Record:
     except OSError as error:
         remedy = "name the folder of one run, such as runs/canonical/v1"
         raise RecordError(f"cannot be read ({why_unread(error)})", file=place, remedy=remedy) from None
-    return _Record(name, base, list(ledger.read(text, place)))
+    return _Record(name, folder, base, list(ledger.read(text, place)))
 
 
 class _Frontier(BaseException):
@@ -148,7 +149,7 @@ def _followed(
         for line in steps
         for entry in line["policy_decisions"]
     }
-    tools = recorded.tools = recorded.tools or {item["name"]: _tool(recorded, item) for item in run["tools"]}
+    tools = recorded.tools = recorded.tools or _tools_of(recorded)
     result.undecided = next(
         (why for item in run["tools"] if (why := _moved(item, tools[item["name"]]))), None
     )
@@ -191,6 +192,21 @@ def _schedule_of(run: Line) -> Schedule:
 # ---- tools --------------------------------------------------------------------------------------------------
 
 
+def _tools_of(recorded: _Record) -> dict[str, Tool]:
+    """Return the present tools of a record; those made in code are the ones that the agent of its task has."""
+    run = recorded.lines[0]
+    made: Mapping[str, Tool] = {}
+    if run["task"] is not None and any(item["file"] is None for item in run["tools"]):
+        agent, _ = agent_of(run, recorded.folder, recorded.base, model=RecordedModel(run["model"]))
+        made = agent.gate.tools
+    return {
+        item["name"]: made[item["name"]]
+        if item["file"] is None and item["name"] in made
+        else _tool(recorded, item)
+        for item in run["tools"]
+    }
+
+
 def _tool(recorded: _Record, item: Line) -> Tool:
     if item["file"] is None:
         raise RecordError(
@@ -222,7 +238,7 @@ def _moved(recorded: Line, tool: Tool) -> str | None:
     if not moved:
         return None
     words = {"schema_digest": "description or schemas"}
-    return f"{recorded['file']}: {words.get(moved[0], moved[0])} moved since the run was made"
+    return f"{recorded['file'] or recorded['name']}: {words.get(moved[0], moved[0])} moved since the run was made"
 
 
 # ---- decision by decision -----------------------------------------------------------------------------------

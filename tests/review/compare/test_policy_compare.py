@@ -276,7 +276,7 @@ SAME: dict[str, tuple[Data, Data]] = {
     "a bare host": (data(), data(url_allowlist=["corpus.test"])),
     "the default port": (data(), data(url_allowlist=["https://corpus.test:443/"])),
     "no path": (data(), data(url_allowlist=["https://corpus.test"])),
-    "an absent empty list": (data(), data(redact=None, private_networks=None)),
+    "an absent empty list": (data(redact=[]), data(redact=None, private_networks=None)),
     "absent approval": (data(), data(approval=None)),
     "absent denied": (data(), data(tool_registry={"allowed": BASE["tool_registry"]["allowed"]})),
     "absent defaults": (data(), data(on_deny=None, arg_schema_enforcement=None)),

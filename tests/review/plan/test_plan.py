@@ -23,6 +23,8 @@ from tests.support import ROOT
 
 SHIPPED = "policy/v1.yaml"
 RUNS = [path.relative_to(ROOT).as_posix() for path in all_runs()]
+FROM_CODE = [run for run in RUNS if run.startswith("runs/code/")]  # their policies are in no file
+JUDGED = len(RUNS) - len(FROM_CODE)
 DENIED_URL = "inform_adapts one_of_several_denied pg1_off_allowlist_url pg1_redirect_off_allowlist".split()
 
 
@@ -102,7 +104,10 @@ def test_every_recorded_run_is_told_of(
     code, data = _diff(capsys, SHIPPED, new, "--runs", "runs", "--jobs", jobs)
     told = {item["run"]: (group, item) for group, items in data["runs"].items() for item in items}
     assert sorted(told) == RUNS
+    assert [item["run"] for item in data["runs"]["not under this policy"]] == FROM_CODE
     for run, (group, item) in told.items():
+        if run in FROM_CODE:
+            continue
         line = json.loads((ROOT / run / "state.jsonl").read_bytes().split(b"\n", 1)[0])
         own = [ROOT / entry["path"] for entry in line["policy"]["files"][1:]]
         found = under(ROOT / run, Policy.load(new, own, root=ROOT), root=ROOT)
@@ -119,7 +124,7 @@ def test_every_recorded_run_is_told_of(
             assert theirs == flip and flip["step"] and flip["position"], run
             for key in ("decision", "rule_id", "at"):
                 assert (then or {}).get(key) == (now or {}).get(key)
-    assert data["runs"]["cannot tell"] == [] and data["runs"]["not under this policy"] == []
+    assert data["runs"]["cannot tell"] == []
     assert code == wanted == int(data["widens"])
     assert not data["equal"]
 
@@ -148,12 +153,15 @@ def test_an_equal_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         + rest.replace("[search, fetch, read, write, summarize]", "[write, summarize, search, fetch, read]")
     )
     code, data = _diff(capsys, SHIPPED, str(other), "--runs", "runs")
-    assert code == 0 and data["equal"] and len(data["runs"]["same"]) == len(RUNS)
+    assert code == 0 and data["equal"] and len(data["runs"]["same"]) == JUDGED
     assert cli.main(["policy", "diff", SHIPPED, str(other)]) == 0
     assert capsys.readouterr().out == "policy diff: the two allow and deny the same\n"
     assert cli.main(["policy", "diff", SHIPPED, str(other), "--runs", "runs"]) == 0
-    said = f"policy diff: the two allow and deny the same; 0 of {len(RUNS)} recorded runs decide otherwise\n"
-    assert capsys.readouterr().out == said
+    said = (
+        f"policy diff: the two allow and deny the same; 0 of {JUDGED} recorded runs decide otherwise,"
+        f" {len(FROM_CODE)} not under this policy"
+    )
+    assert " ".join(capsys.readouterr().out.split()).startswith(said)
 
 
 # ---- where OLD was, NEW is -------------------------------------------------------------------------------
@@ -369,6 +377,7 @@ def test_replay_under_another_policy_uses_the_same(
     new = _new(tmp_path, DROP_READ)
     seen = [command(ROOT, capsys, monkeypatch, "replay", "--policy", new, "--jobs", jobs) for jobs in "12"]
     assert seen[0] == seen[1] and seen[0][0] == 1 and "tightening  runs/canonical/v1" in seen[0][1]
+    assert "tightening  runs/code/depots" in seen[0][1]  # its own tool is none that this policy allows
 
 
 # ---- in words --------------------------------------------------------------------------------------------
@@ -377,12 +386,15 @@ def test_replay_under_another_policy_uses_the_same(
 def test_the_verdict_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     new = _new(tmp_path, MORE_URLS, DROP_READ)
     _, data = _diff(capsys, SHIPPED, new, "--runs", "runs")
-    other = len(RUNS) - len(data["runs"]["same"])
+    other = JUDGED - len(data["runs"]["same"])
     assert other > len(data["runs"]["widening"]) > 0
     assert cli.main(["policy", "diff", SHIPPED, new, "--runs", "runs"]) == 1
     out = capsys.readouterr().out
-    first = f"policy diff: 1 widening, 1 tightening; {other} of {len(RUNS)} recorded runs decide otherwise"
-    assert out.split("\n")[0] == first
+    first = (
+        f"policy diff: 1 widening, 1 tightening; {other} of {JUDGED} recorded runs decide otherwise,"
+        f" {len(FROM_CODE)} not under this policy"
+    )
+    assert " ".join(out.split()).startswith(first)
     assert (
         "widening  runs/policy_gates/pg1_off_allowlist_url\n"
         "  step 1 d0 fetch: deny url_allowlist (policy/v1.yaml#/url_allowlist) -> allow url_allowlist\n"

@@ -101,7 +101,7 @@ def test_a_repeat_is_allowed_just_once_more() -> None:
     assert question.call is not None and question.counters is not None
     for _ in range(5):
         question.counters.count_result(question.call, "{}")
-    assert texts(question) == ["policy/v1.yaml:20: cycle_detection.max_repeats: 6"]
+    assert texts(question) == ["policy/v1.yaml:21: cycle_detection.max_repeats: 6"]
 
 
 NONE = {

@@ -243,9 +243,10 @@ def test_a_run_whose_policy_was_made_in_code_has_a_draft_too(tmp_path: Path) -> 
                        redact=["email"])  # fmt: skip
     calls = [
         ToolCall("fetch", {"url": "https://other.test/"}),
-        ToolCall("write", {"path": "new/x", "content": "a@b.test"}),
+        ToolCall("write", {"path": "new/x", "content": "x"}),
     ]
-    folder = run_of(tmp_path, [LLMOutput(tool_calls=calls)], policy=Policy.from_dict(data))
+    said = LLMOutput(text="I write to a@b.test", tool_calls=calls)
+    folder = run_of(tmp_path, [said], policy=Policy.from_dict(data))
     found = suggest(folder, root=ROOT)
     assert found.proof.is_complete
     assert found.policy.data["url_allowlist"] == ["https://other.test/"]
