@@ -44,10 +44,10 @@ def _agent() -> Agent:
 
 def _made(agent: Agent) -> bytes:
     writer = Writer(None)
-    agent.execute(
+    result = agent.execute(
         agent.configure_run("q", run_id="bench", clock=VirtualClock()), on_line=writer.line, keep_steps=False
     )
-    writer.finish()
+    writer.finish(result.inputs)
     return writer.contents()["state.jsonl"]
 
 
@@ -57,11 +57,11 @@ def _replayed(agent: Agent, state: bytes) -> None:
     cassette, clock = Cassette.of(lines[1:-1]), RecordedClock.of(lines)
     config = agent.configure_run("q", run_id="bench", clock=clock)
     writer = Writer(None)
-    agent.execute(
+    result = agent.execute(
         replace(config, executor=ReplayExecutor(cassette, clock), as_recorded=True),
         on_line=writer.line,
         keep_steps=False,
     )
-    writer.finish()
+    writer.finish(result.inputs)
     assert json.loads(state.split(b"\n", 1)[0])["run_id"] == "bench" and cassette.unused() is None
     assert writer.contents()["state.jsonl"] == state
