@@ -118,13 +118,11 @@ def late_of(tool: Tool) -> list[Data | None]:
     """What may be met while a tool runs."""
     kinds = {resource.kind for resource in tool.resources}
     out: list[Data | None] = [None]
-    if tool.effect == "network" or ("url" in kinds and tool.effect != "pure"):
+    if "get" in tool.uses or ("url" in kinds and tool.effect != "pure"):
         for url in URLS:
             out.append({"rule": "url_allowlist", "target": url, "hop": 1})
-    reads = tool.effect in ("read", "write") or (
-        tool.effect != "pure" and kinds & {"path:read", "path:write"}
-    )
-    writes = tool.effect == "write" or (tool.effect != "pure" and "path:write" in kinds)
+    reads = "read" in tool.uses or (tool.effect != "pure" and kinds & {"path:read", "path:write"})
+    writes = "write" in tool.uses or (tool.effect != "pure" and "path:write" in kinds)
     for path in PATHS:
         for access in ["read"] * bool(reads) + ["write"] * bool(writes):
             out.append({"rule": "sandbox_path", "path": path, "access": access})
