@@ -101,7 +101,7 @@ class Policy:
         Built in code, a policy has no lines: the place is then `<policy>#` and the pointer.
         """
         if not self._marks:
-            return f"{self._name}#{pointer}"
+            return self.rule(pointer)
         file, line, _ = self._mark(pointer)
         return f"{file}:{line}"
 

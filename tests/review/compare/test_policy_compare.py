@@ -78,7 +78,7 @@ def there_and_back(old: Data, new: Data, tools: dict[str, Tool] | None = None) -
 def test_a_url_entry_is_a_widening_with_a_url_to_try() -> None:
     change = there_and_back(data(), data(url_allowlist=["https://corpus.test/", "http://x.test:81/a/"]))
     assert (change.rule, change.description) == ("url_allowlist", "fetch may reach http://x.test:81/a/")
-    assert change.at == "<policy>#/url_allowlist/1"
+    assert change.at == "<policy>#/url_allowlist/http:~1~1x.test:81~1a~1"
     assert change.witness.to_dict() == {
         "tool": "fetch",
         "arguments": {"url": "http://x.test:81/a/"},
@@ -152,7 +152,7 @@ def test_a_tool_is_a_widening_with_arguments_to_try() -> None:
     change = there_and_back(some, data())
     assert (change.rule, change.description) == ("tool_registry", "write may be called")
     assert change.witness.arguments == {"path": "sandbox/x", "content": "x"}
-    assert change.at == "<policy>#/tool_registry/allowed/3"
+    assert change.at == "<policy>#/tool_registry/allowed/write"
 
 
 @pytest.mark.parametrize(("access", "mode", "what"), [
@@ -185,7 +185,7 @@ def test_a_tool_whose_arguments_name_no_path_comes_upon_mounts_while_it_runs() -
 
 def test_a_network_is_a_widening_with_an_address_to_try() -> None:
     change = there_and_back(data(), data(private_networks=["10.1.0.0/16"]))
-    assert change.rule == "url_allowlist" and change.at == "<policy>#/private_networks/0"
+    assert change.rule == "url_allowlist" and change.at == "<policy>#/private_networks/10.1.0.0~116"
     assert change.description == "fetch may connect to addresses in 10.1.0.0/16, such as 10.1.0.1"
     late = {"rule": "url_allowlist", "target": "https://corpus.test/", "hop": 0, "address": "10.1.0.1"}
     assert change.witness.late == late
@@ -229,7 +229,7 @@ def test_approval_asked_is_no_denial_and_approval_dropped_is_a_widening() -> Non
     assert (change.kind, back.kind) == (NEEDS_APPROVAL, WIDENING)
     assert change.description == "write needs a person's approval"
     assert back.description == "write is called without a person's approval"
-    assert change.at == "<policy>#/approval/required_for/0"
+    assert change.at == "<policy>#/approval/required_for/write"
     verdicts = (change.witness.before["decision"], change.witness.after["decision"])
     assert verdicts == ("allow", "escalate")
 
