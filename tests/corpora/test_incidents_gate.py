@@ -214,7 +214,8 @@ def test_a_tool_that_was_swapped_shows_in_the_record(incident: str, tmp_path: Pa
     for text in texts:
         (tmp_path / "write.py").write_text(text)
         swapped = load_module(tmp_path / "write.py", file="tools/write.py")
-        agent = Agent(Script([answer()]), [swapped], policy)
+        call_of_it = ToolCall("write", {"path": "box/c", "content": "x"})
+        agent = Agent(Script([ask(call_of_it), answer()]), [swapped], policy)
         files, _ = derive(agent, agent.configure_run("What now?", run_id="one"))
         inputs = {item["path"]: item["sha256"] for item in json.loads(files["manifest.json"])["inputs"]}
         seen.add(inputs["tools/write.py"])

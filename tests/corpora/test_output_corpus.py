@@ -264,7 +264,8 @@ def test_ledger_and_trace_give_every_payload_back(runs: _Runs) -> None:
 
 DIAGRAM = re.compile(r"```mermaid\n.*?\n```\n", re.S)
 CODE = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
-OUR_LINK = re.compile(r"\[policy/v1\.yaml:\d+\]\(\.\./\.\./\.\./policy/v1\.yaml#L\d+\)")
+# a rule with its policy; ` ` is what is left of the rule once code is taken out
+OUR_LINK = re.compile(r"\[(?: |`policy/v1\.yaml#[a-z_/]+`)\]\(\.\./\.\./\.\./policy/v1\.yaml\)")
 # links, images, markup, footnotes, formulas and addresses, as they are written
 ALIVE = re.compile(r"\]\(|\]\[|!\[|\[\^|<[A-Za-z/!?]|://|www\.|@|\$|&(?!#\d+;)")
 # forges look for mail addresses after character references are read
@@ -272,7 +273,7 @@ MAIL = re.compile(r"[\w.+-]@[\w-]")
 
 
 def alive(report: str) -> list[str]:
-    """What a forge would bring to life in a report, but for its own links to lines of the policy."""
+    """What a forge would bring to life in a report, but for its own links to the policy."""
     prose = OUR_LINK.sub("", CODE.sub(" ", DIAGRAM.sub("", report)))
     return ALIVE.findall(prose) + MAIL.findall(html.unescape(prose))
 

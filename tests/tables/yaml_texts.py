@@ -23,7 +23,6 @@ _FILLED = {
     "denied: []": "denied: [shell]",
     "private_networks: []": "private_networks: [10.1.0.0/16]",
     "required_for: []": "required_for: [write]",
-    "redact: []": "redact: [email]",
 }
 FULL = SHIPPED
 for _old, _new in _FILLED.items():

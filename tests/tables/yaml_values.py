@@ -254,9 +254,9 @@ def _names() -> Iterator[Case]:
         mounts, [*odd, "Corpus", "CORPUS", "a/b", ".", "..", "~", "c" * 33, "9"]
     ):
         yield changed(key.start, key.end, json.dumps(name))
-    for kind in META["properties"]["redact"]["items"]["enum"]:
+    for kind in META["$defs"]["secret_kind"]["enum"]:
         for slip in (kind[:-1], kind + "s", kind.upper()):
-            yield _swapped("/redact/0", slip, f"did you mean '{kind}'?" if slip.islower() else "")
+            yield _swapped("/redact/kinds/0", slip, f"did you mean '{kind}'?" if slip.islower() else "")
 
 
 def _entries() -> Iterator[Case]:

@@ -41,7 +41,7 @@ class Policy:
         >>> from tachograph import Policy
         >>> policy = Policy.from_dict({"schema": "policy/v1", "tool_registry": {"allowed": ["search"]}})
         >>> policy.at("/tool_registry/allowed/0")
-        '<policy>#/tool_registry/allowed/0'
+        '<policy>#/tool_registry/allowed/search'
         >>> Policy.from_dict({"schema": "policy/v1", "tool_registry": {"allow": ["search"]}})
         Traceback (most recent call last):
         ...

@@ -110,7 +110,7 @@ def test_secrets_of_every_way_in_become_placeholders() -> None:
     secret = "someone@example.com"
     done = perform(
         [ask(probe(path=f"box/{secret}"), text=f"I, {secret}"), answer(f"ask {secret}")],
-        [tool(run=lambda args, io: {"said": f"{args['path']} {secret}"})],
+        [tool(effect="read", run=lambda args, io: {"said": f"{args['path']} {secret}"})],
         policy_data(redact=["email"], approval={"required_for": ["probe"], "timeout_s": 1}),
         approve=lambda asked: __import__("tachograph").Answer("allow", secret, f"as {secret}"),
     )
@@ -208,14 +208,14 @@ def test_a_secret_that_is_met_while_a_tool_runs_is_not_recorded() -> None:
     assert check["target"] == "https://evil.test/?to=<secret:email:1>"
 
 
-def test_where_the_secret_decides_the_fact_is_denied(tmp_path: Path) -> None:
-    """A replay decides on what is shown: what would be allowed with the secret alone is denied at once."""
+def test_where_the_secret_decides_its_real_value_is_judged(tmp_path: Path) -> None:
+    """What a tool meets is decided on its real value, which no record holds."""
     (tmp_path / "ann@example.test").mkdir()
     (tmp_path / "ann@example.test" / "x").write_text("hello")
     policy = policy_data(redact=["email"], url_allowlist=["https://good.test/ann@example.test/"])
     hosts = {"good.test": Host(tmp_path, "pages")}
     done = perform([ask(probe())], [_gets("https://good.test/ann@example.test/x")], policy, hosts=hosts)
-    assert [d["decision"] for d in done.decisions] == ["allow", "deny"] and b"ann@" not in done.state
+    assert [d["decision"] for d in done.decisions] == ["allow"] and b"ann@" not in done.state
 
 
 @pytest.mark.parametrize("where", ["hosts", "identity"])

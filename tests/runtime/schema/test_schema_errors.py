@@ -50,7 +50,7 @@ def task_refusal(folder: Path, text: str) -> InputError:
 
 PLACES: list[tuple[str, int, int, str]] = [
     # a wrong value is found at itself, in flow and in block style
-    (SCHEMA + "redact: email\n", 2, 9, "redact must be of type list, not string"),
+    (SCHEMA + "redact: email\n", 2, 9, "redact must be of type list or mapping, not string"),
     (SCHEMA + "redact:\n\n  email\n", 4, 3, "must be of type list"),
     (SCHEMA + "loop_budget: {max_tokens: lots}\n", 2, 27, "loop_budget.max_tokens must be of type integer"),
     (SCHEMA + "loop_budget:\n  max_tokens: 0\n", 3, 15, "minimum=1"),
