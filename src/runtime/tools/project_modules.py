@@ -90,6 +90,8 @@ def _root(file: str | None, label: str) -> Path | None:
         return None
     path = Path(file).resolve()
     parts = Path(label).parts
+    if len(parts) >= len(path.parts):
+        return None  # the label is an absolute path
     return path.parents[len(parts) - 1] if path.parts[-len(parts) :] == parts else None
 
 
