@@ -36,6 +36,7 @@ POLICY: dict[str, Any] = {
     "retry": {"max_retries": 2, "backoff_base_ms": 100, "backoff_cap_ms": 2000},
     "approval": {"required_for": ["sign"], "timeout_s": 5},
     "on_deny": "inform",
+    "redact": ["private_key"],
 }
 
 _HEAD = '''
