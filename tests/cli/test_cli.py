@@ -277,6 +277,7 @@ DESCRIPTION = "waits"
 INPUT_SCHEMA = {"type": "object", "additionalProperties": False, "properties": {}}
 OUTPUT_SCHEMA = {"type": "object", "additionalProperties": False, "properties": {}}
 EFFECT, IDEMPOTENT, TRANSIENT = "pure", True, ()
+IMPORTS = ("time",)
 def run(args, io):
     time.sleep(30)
     return {}

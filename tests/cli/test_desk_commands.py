@@ -35,6 +35,7 @@ def test_ls_lists_each_run(say: Say, project: Path) -> None:
     code, out, _ = say("ls")
     head, *lines = out.splitlines()
     assert code == 0 and head.split() == ["run", "ending", "mode", "steps", "model", "when"]
+    assert lines.pop() == "unfinished: go on with `tachograph resume runs/canonical/v2`"
     assert [line.split()[0] for line in lines] == list(rows)
     assert lines[list(rows).index(NAME)].split() == [NAME, "final_answer", "5", "stub/script"]
 

@@ -207,10 +207,13 @@ def test_a_change_would_be_seen(folders: Path, committed: dict[str, Any], tmp_pa
 
 @pytest.fixture
 def open_project() -> Iterator[Path]:
-    """A copy of the project that every user may read."""
+    """A copy of the project that every user may read; its external tool may write where it does."""
     with tempfile.TemporaryDirectory(prefix="tachograph-open-") as folder:
         os.chmod(folder, 0o755)
-        yield copy_project(Path(folder) / "project")
+        project = copy_project(Path(folder) / "project")
+        (project / ".tachograph").mkdir(exist_ok=True)
+        os.chmod(project / ".tachograph", 0o777)
+        yield project
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
