@@ -116,6 +116,11 @@ def _tools(text: str) -> list[Tool]:
     return [Tool(name, "", schema, SAID, "read", True, run) for name, schema, run in made]
 
 
+def _answer(text: str) -> str:
+    """The text as an answer: a blank one is none, and such a run ends otherwise."""
+    return text if text.strip() else CALM
+
+
 def _script(text: str) -> list[LLMOutput]:
     calls = [
         ToolCall("say", {"text": text, "more": _keyed(text)}),
@@ -129,7 +134,7 @@ def _script(text: str) -> list[LLMOutput]:
     ]
     return [
         LLMOutput(text=text, tool_calls=calls, model=text, raw={"as": text}, usage=USAGE),
-        LLMOutput(text=text, final_answer=text, model=text, usage=USAGE),
+        LLMOutput(text=text, final_answer=_answer(text), model=text, usage=USAGE),
     ]
 
 
@@ -208,11 +213,14 @@ def _round_trip(ran: _Ran, calm: _Ran) -> list[str]:
         "approved why": approved["why"],
         "late path": results[6]["attempts"][0]["checks"][0]["path"].removesuffix("/.."),
         "file": results[7]["result"]["said"],
+    }
+    answers = {
         "last reply": last["llm_output"]["final_answer"],
         "answer": end["final_answer"],
         "returned": ran.result.answer,
     }
     out = [f"{place}: {value!r:.80}" for place, value in there.items() if value != ran.text]
+    out += [f"{place}: {value!r:.80}" for place, value in answers.items() if value != _answer(ran.text)]
     if not calls[0]["arguments"]["more"] == results[0]["result"]["more"] == _keyed(ran.text):
         out.append("keys")
     if results[7]["result"]["names"] != [f"books/{ran.file}"]:

@@ -118,7 +118,7 @@ class LiveExecutor:
 
         def late(check: dict[str, Any], keep_allow: bool) -> Decision:
             decision, shown = self._decide_late(check)
-            if keep_allow or decision.decision != ALLOW:
+            if keep_allow or decision.decision != ALLOW or "hidden" in shown:
                 begun = self._clock.stamp()
                 self._clock.spend("decision")
                 stamps[f"{effect.position}.c{len(checks)}"] = [begun, self._clock.stamp()]

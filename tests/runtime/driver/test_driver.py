@@ -108,13 +108,21 @@ def test_no_text_of_an_exception_enters_a_record() -> None:
 
 def test_secrets_of_every_way_in_become_placeholders() -> None:
     secret = "someone@example.com"
+    got = []
+
+    def run(args: dict[str, Any], io: Any) -> Any:
+        got.append(args["path"])
+        return {"said": f"{args['path']} {secret}"}
+
+    redact = {"kinds": ["email"], "reveal_to": {"probe": ["email"]}}
     done = perform(
         [ask(probe(path=f"box/{secret}"), text=f"I, {secret}"), answer(f"ask {secret}")],
-        [tool(effect="read", run=lambda args, io: {"said": f"{args['path']} {secret}"})],
-        policy_data(redact=["email"], approval={"required_for": ["probe"], "timeout_s": 1}),
+        [tool(run=run)],
+        policy_data(redact=redact, approval={"required_for": ["probe"], "timeout_s": 1}),
         approve=lambda asked: __import__("tachograph").Answer("allow", secret, f"as {secret}"),
     )
-    assert secret.encode() not in done.state
+    assert secret.encode() not in done.state and got == [f"box/{secret}"]
+    assert done.results[0]["result"] == {"said": "box/<secret:email:1> <secret:email:1>"}
     assert done.result.answer == "ask <secret:email:1>"
 
 
@@ -208,14 +216,18 @@ def test_a_secret_that_is_met_while_a_tool_runs_is_not_recorded() -> None:
     assert check["target"] == "https://evil.test/?to=<secret:email:1>"
 
 
-def test_where_the_secret_decides_its_real_value_is_judged(tmp_path: Path) -> None:
-    """What a tool meets is decided on its real value, which no record holds."""
+def test_where_the_secret_decides_the_verdict_is_marked(tmp_path: Path) -> None:
+    """What a tool meets is decided on its real value; a replay, which has the placeholder, takes the verdict."""
     (tmp_path / "ann@example.test").mkdir()
     (tmp_path / "ann@example.test" / "x").write_text("hello")
     policy = policy_data(redact=["email"], url_allowlist=["https://good.test/ann@example.test/"])
     hosts = {"good.test": Host(tmp_path, "pages")}
-    done = perform([ask(probe())], [_gets("https://good.test/ann@example.test/x")], policy, hosts=hosts)
-    assert [d["decision"] for d in done.decisions] == ["allow"] and b"ann@" not in done.state
+    gets = _gets("https://good.test/ann@example.test/x")
+    done = perform([ask(probe()), answer()], [gets], policy, hosts=hosts)
+    (check,) = done.results[0]["attempts"][0]["checks"]
+    assert (check["target"], check["hidden"]) == ("https://good.test/<secret:email:1>/x", "allow")
+    assert {d["decision"] for d in done.decisions} == {"allow"} and done.end["totals"]["hidden_verdicts"] == 1
+    assert b"ann@" not in done.state
 
 
 @pytest.mark.parametrize("where", ["hosts", "identity"])
