@@ -138,6 +138,24 @@ def test_a_call_of_an_overdrawing_reply_that_is_let_through_is_a_widening() -> N
     assert flip.after is not None and flip.after["decision"] == "allow"
 
 
+def test_a_refused_step_that_is_let_through_is_a_widening(tmp_path: Path) -> None:
+    project = copy_inputs(tmp_path / "project", ["policy_gates/pg3_loop_budget_tokens"])
+    from tachograph.evidence.recording.record import record_run
+    from tachograph.evidence.tasks.task import build, load_task
+
+    # the calls of a reply that overdraws are executed, and the next step is refused
+    replaced(project / SHIPPED, "overdraft: deny", "overdraft: allow")
+    task = project / "tasks/policy_gates/pg3_loop_budget_tokens.yaml"
+    task.write_text(task.read_text(encoding="utf-8").split("expected:")[0], encoding="utf-8")
+    run = project / "runs/policy_gates/pg3_loop_budget_tokens"
+    agent, setting = build(load_task(task, root=project))
+    record_run(agent, setting, run, root=project)
+    data = {**agent.policy.data, "loop_budget": {**agent.policy.data["loop_budget"], "max_tokens": 90_000}}
+    flip = under(run, Policy.from_dict(data), root=project).flip
+    assert flip is not None and (flip.kind, flip.position, flip.after) == ("widening", "d", None)
+    assert flip.before is not None and flip.before["rule_id"] == "loop_budget"
+
+
 def test_a_result_that_was_too_big_and_fits_now_is_a_widening(tmp_path: Path) -> None:
     """The record does not hold the result, and the run must not be followed without it."""
     project = copy_inputs(tmp_path / "project", ["canonical/v1"])
