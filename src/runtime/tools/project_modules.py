@@ -10,7 +10,6 @@ import importlib.util
 import sys
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Final
@@ -53,6 +52,8 @@ def versions_of_packages(tools: Iterable[Tool]) -> dict[str, str]:
 
 
 def _version(top: str) -> str:
+    from importlib import metadata  # slow to import, and only tools that import packages need it
+
     try:
         return metadata.version(top)
     except metadata.PackageNotFoundError:
