@@ -11,7 +11,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 # each takes 1 to 10 ms, and is needed for live models, errors or long runs only
-SLOW = ("asyncio", "dataclasses", "importlib.metadata", "inspect", "jsonschema", "logging", "orjson", "secrets", "subprocess", "uuid")
+SLOW = (
+    "asyncio",
+    "dataclasses",
+    "importlib.metadata",
+    "inspect",
+    "jsonschema",
+    "logging",
+    "orjson",
+    "secrets",
+    "subprocess",
+    "uuid",
+)
 PROGRAM = """
 import json, sys
 from tachograph.cli.main import main

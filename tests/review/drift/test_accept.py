@@ -18,6 +18,7 @@ from tachograph.evidence.files.folder import Folder
 from tachograph.evidence.recording import index
 from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.tasks.task import build, load_task
+from tachograph.review.drift.accept import recover
 from tachograph.runtime.formats import canonical_json
 from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
 from tests.evidence.project import DENIED, RETRIED, live_task, replaced
@@ -54,6 +55,15 @@ def live(project: Path) -> Path:
 
 
 # ---- accepting -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replaced_it", [True, False], ids=["replaced", "moved"])
+def test_what_a_killed_accept_moved_aside_is_removed_or_put_back(project: Path, replaced_it: bool) -> None:
+    run = project / CANONICAL
+    before = tree(run)
+    (shutil.copytree if replaced_it else shutil.move)(run, run.with_name(f"{run.name}.old"))
+    assert recover(project) == []
+    assert not [*project.glob("runs/*/*.old")] and tree(run) == before
 
 
 def test_what_a_run_gives_takes_the_place_of_what_is_recorded(project: Path, say: Say) -> None:

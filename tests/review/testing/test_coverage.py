@@ -37,6 +37,7 @@ def test_every_change_of_the_shipped_policy_and_its_overlays_is_noticed() -> Non
         path.relative_to(ROOT).as_posix() for path in (ROOT / "policy/v1.yaml", *OVERLAYS)
     }
     assert found.percent == 100 and found.counted > 80
+    assert "allowed tool 'search' dropped" in {v.description for v in found.of(NOTICED)}
 
 
 def test_the_policy_tests_notice_it_alone(tmp_path: Path) -> None:
