@@ -11,7 +11,7 @@ from typing import Any, Final
 from tachograph.evidence.checking.proof import UNPROVEN, WHEN
 from tachograph.evidence.files.manifest import STATE
 from tachograph.evidence.tasks.task import load_task
-from tachograph.fail.catalog import ENDINGS, MODES, Denied, Happening, classify, happenings
+from tachograph.fail.catalog import ENDINGS, MODES, Denied, Happening, classify, happenings, key_of
 from tachograph.fail.errors import InputError, RecordError
 from tachograph.runtime.core.lines import Line
 from tachograph.runtime.formats.escape import escape_markdown
@@ -250,9 +250,11 @@ def _what_follows() -> list[str]:
     """Return the tables of happenings and endings, from the catalog alone."""
     table = []
     for happening in happenings():
-        terminate, inform = classify(happening, "terminate"), classify(happening, "inform")
+        terminate, inform = (classify(happening, word, word) for word in ("terminate", "inform"))
+        key = f"`{key_of(happening)}`" if terminate.ending != inform.ending else "either"
         row = (
-            f"| `{words_of(happening)}` | {_or_none(terminate.mode)} | {_or_none(terminate.ending, 'goes on')} "
+            f"| `{words_of(happening)}` | {_or_none(terminate.mode)} | {key} "
+            f"| {_or_none(terminate.ending, 'goes on')} "
             f"| {_or_none(inform.ending, 'told, goes on' if terminate.ending else 'goes on')} |"
         )
         if row not in table:
@@ -260,8 +262,10 @@ def _what_follows() -> list[str]:
     return [
         "## What happens, and what follows",
         "",
-        "| happening | mode | ending under `on_deny: terminate` | under `inform` |",
-        "|---|---|---|---|",
+        "A key of the policy says what follows. The model is told of `max_failures` failures in a run at most.",
+        "",
+        "| happening | mode | key | ending under `terminate` | under `inform` |",
+        "|---|---|---|---|---|",
         *table,
         "",
         "## Endings",

@@ -1,7 +1,7 @@
 """Classify what can happen in a step: its failure mode and the run's ending. Nothing is classified anywhere else.
 
-What happened is a value, a `Happening`; `classify(happening, on_deny)` looks it up in one table. A happening that
-the table does not hold is a mistake of ours and raises KeyError.
+What happened is a value, a `Happening`; `classify(happening, on_deny, on_failure)` looks it up in one table. A
+happening that the table does not hold is a mistake of ours and raises KeyError.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Classification:
 
 CONTINUE: Final = Classification(None, None)
 
-# what happened: (mode, ending under on_deny=terminate, ending under on_deny=inform)
+# what happened: (mode, ending under terminate, ending under inform); the word is that of `key_of`
 _TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | None]]] = {
     Answered(): (None, Ending.FINAL_ANSWER, Ending.FINAL_ANSWER),
     Refused(): (FailureMode.LLM_REFUSAL, Ending.REFUSED, Ending.REFUSED),
@@ -191,7 +191,11 @@ _TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | 
     # a model that proposes a refused call again is not going to adapt
     **{Denied(rule, repeated=True): (None, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL) for rule in Rule},
     ApprovalRefused(): (None, Ending.APPROVAL_REFUSED, None),
-    **{GaveUp(mode): (mode, Ending.FAILURE, Ending.FAILURE) for mode in sorted(BROKEN)},
+    # a model that cannot be asked cannot be told either
+    **{
+        GaveUp(mode): (mode, Ending.FAILURE, Ending.FAILURE if mode == FailureMode.LLM_FAILURE else None)
+        for mode in sorted(BROKEN)
+    },
     Stopped(StopReason.DEADLINE): (FailureMode.TIMEOUT, Ending.FAILURE, Ending.FAILURE),
     Stopped(StopReason.CANCELLED): (FailureMode.CANCELLED, Ending.CANCELLED, Ending.CANCELLED),
     Stopped(StopReason.INTERRUPTED): (FailureMode.INTERRUPTED, Ending.CANCELLED, Ending.CANCELLED),
@@ -203,9 +207,21 @@ def happenings() -> tuple[Happening, ...]:
     return tuple(_TABLE)
 
 
-def classify(happening: Happening, on_deny: str) -> Classification:
-    """Return the mode and ending of a happening under a policy's `on_deny` (`terminate` or `inform`)."""
+def key_of(happening: Happening) -> str:
+    """Return the key of the policy that says what follows a happening: `on_failure`, or `on_deny`."""
+    return "on_failure" if type(happening) is GaveUp else "on_deny"
+
+
+def classify(happening: Happening, on_deny: str, on_failure: str = "terminate") -> Classification:
+    """Return the mode and ending of a happening.
+
+    Args:
+        happening: What happened.
+        on_deny: What the policy says of refusals, `terminate` or `inform`.
+        on_failure: What it says of failures of this tool or of the model, `terminate` or `inform`.
+    """
     if type(happening) is Succeeded and not happening.recovered:
         return CONTINUE  # a fast path for what happens several times a step; the table holds the same answer
     mode, terminate, inform = _TABLE[happening]
-    return Classification(mode, inform if on_deny == "inform" else terminate)
+    word = on_failure if key_of(happening) == "on_failure" else on_deny
+    return Classification(mode, inform if word == "inform" else terminate)

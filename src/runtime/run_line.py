@@ -77,6 +77,12 @@ def run_line_of(
         },
         "request_parts": _first_parts(specs, identity.get("options", {})),
     }
+    if policy.informs_of_failures:
+        line["policy"]["on_failure"] = {
+            "default": policy.on_failure,
+            "tools": policy.on_failure_of,
+            "max_failures": policy.max_failures,
+        }
     if config.modules:
         line["modules"] = [{"path": item["path"]} for item in config.modules]
     if policy.is_unredacted:

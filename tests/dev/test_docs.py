@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dev import docs
-from tachograph.fail.catalog import ENDINGS, MODES, Denied, classify, happenings
+from tachograph.fail.catalog import ENDINGS, MODES, Denied, classify, happenings, key_of
 from tachograph.fail.errors import InputError
 from tests.evidence.project import (
     CANONICAL_TRACE,
@@ -68,10 +68,11 @@ def test_the_pages_repeat_the_catalog() -> None:
     listed = [it for it in happenings() if not (isinstance(it, Denied) and it.repeated)]
     assert len(happened) == len(listed) + 1
     for happening in happenings():
-        terminate, inform = (classify(happening, how) for how in ("terminate", "inform"))
+        terminate, inform = (classify(happening, how, how) for how in ("terminate", "inform"))
         row = next(row for row in happened if row[0] == f"`{docs.words_of(happening)}`")
         assert row[1] == (f"`{terminate.mode}`" if terminate.mode else "none")
-        for said, found in zip(row[2:], (terminate, inform), strict=True):
+        assert row[2] == (f"`{key_of(happening)}`" if terminate != inform else "either")
+        for said, found in zip(row[3:], (terminate, inform), strict=True):
             assert said == f"`{found.ending}`" if found.ending else "goes on" in said
 
 

@@ -27,7 +27,7 @@ class Setting:
 
 def changed_settings(old: Policy, new: Policy, *, asks: bool) -> tuple[Setting, ...]:
     """Return the settings that differ in effect; `asks` says whether both policies ask a person about some call."""
-    changed = [*_retry(old, new), *_redact(old, new)]
+    changed = [*_retry(old, new), *_redact(old, new), *_on_failure(old, new)]
     if old.on_deny != new.on_deny:
         note = (
             "the model is told of a denial and may go on"
@@ -70,6 +70,29 @@ def _retry(old: Policy, new: Policy) -> list[Setting]:
         for name, (old_value, new_value) in pairs.items()
         if old_value != new_value
     ]
+
+
+def _on_failure(old: Policy, new: Policy) -> list[Setting]:
+    notes = {
+        "inform": "the model is told of a failure and may go on: each further call is decided by the same rules",
+        "terminate": "a failure ends the run",
+    }
+    pairs = {"default": (old.on_failure, new.on_failure)}
+    for name in sorted({*old.on_failure_of, *new.on_failure_of}):
+        words = (policy.on_failure_of.get(name, policy.on_failure) for policy in (old, new))
+        pairs[f"tools.{name}"] = (next(words), next(words))
+    changed = [
+        Setting(
+            f"on_failure.{name}", before, after, new.at(f"/on_failure/{name.replace('.', '/')}"), notes[after]
+        )
+        for name, (before, after) in pairs.items()
+        if before != after
+    ]
+    if old.informs_of_failures and new.informs_of_failures and old.max_failures != new.max_failures:
+        place = new.at("/on_failure/max_failures")
+        note = "failures of which the model is told in a run"
+        changed.append(Setting("on_failure.max_failures", old.max_failures, new.max_failures, place, note))
+    return changed
 
 
 def _redact(old: Policy, new: Policy) -> list[Setting]:

@@ -84,6 +84,8 @@ def _content(policy: Policy) -> tuple[Any, ...]:
         policy.max_repeats,
         schedule if schedule.max_retries else None,
         policy.on_deny,
+        (policy.on_failure, policy.on_failure_of),
+        policy.max_failures if policy.informs_of_failures else None,
         frozenset(policy.approval_for),
         policy.approval_timeout_s if policy.approval_for else None,
         frozenset(policy.redact),

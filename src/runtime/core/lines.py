@@ -233,6 +233,7 @@ class StepLine(TypedDict):
     failure_mode: str | None
     usage: UsageEntry
     notice: NotRequired[str]
+    told: NotRequired[dict[str, Any]]
     stopped: NotRequired[str]
     request_parts: NotRequired[RequestPartsEntry]
     groups: NotRequired[list[list[str]]]

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ...light_dataclasses import dataclass
 from ..core.lines import Line
 from ..formats import canonical_json
+from ..models.told import NO_WORDS, user_message
 from ..models.types import NOTICES, History, Messages
 
 # kind of part -> the key that holds its content in an entry of `request_parts`
@@ -70,7 +71,7 @@ def requests_of(lines: Iterable[Line], unasked: list[str] | None = None) -> Iter
             max_output_tokens=entry["max_output_tokens"], problems=(*problems, *missing),
         )  # fmt: skip
         seen, problems = len(window), []
-        for message in (reply_message(line), *map(tool_message, line["tool_results"])):
+        for message in (reply_message(line), *map(tool_message, line["tool_results"]), told_message(line)):
             if message is not None:
                 history.add(message)
     if unasked is not None:
@@ -129,9 +130,16 @@ def reply_message(step: Line) -> dict[str, Any] | None:
             {"id": call["id"], "name": call["name"], "arguments": arguments_text(call)}
             for call in step["intended_tool_calls"]
         ]
+    elif "told" in step and not message["content"].strip():
+        message["content"] = NO_WORDS
     if output["raw"] is not None:
         message["raw"] = output["raw"]
     return message
+
+
+def told_message(step: Line) -> dict[str, Any] | None:
+    """Return the message in which the model reads that its reply could not be used; None where there is none."""
+    return user_message(step["told"]) if "told" in step else None
 
 
 def tool_message(result: Line) -> dict[str, Any] | None:

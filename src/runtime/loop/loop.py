@@ -41,6 +41,8 @@ from ...light_dataclasses import replace
 from ..core.effects import AskModel, Call, Decided, Effect, Event, Fault, Outcome, Reply, RunEnded, StepEnded
 from ..core.lines import Phase
 from ..core.outcome_codec import stop_reason
+from ..formats import canonical_json
+from ..models.told import NO_WORDS, of_reply, user_message
 from ..models.types import MAX_CONTINUATIONS, NOTICES, LLMInput
 from .attempts import with_retries
 from .state import RunGenerator, RunSpec, RunState, StepGenerator
@@ -124,12 +126,19 @@ def _ask_model(
     reply = outcome.reply
     if reply is None:
         return state.classify(GaveUp(FailureMode.LLM_FAILURE)), ()
-    _count_reply(step, reply)
+    texts = _count_reply(step, reply)
     if isinstance(happening, Succeeded):
         happening = _take_answer(step, reply)
     else:
-        step.add_error("m", problem=reply.problem)
-    return state.classify(happening), reply.calls
+        step.add_reply_problem(reply.problem)
+    classification = state.classify(happening)
+    is_told = isinstance(happening, GaveUp) and classification.ending is None
+    state.history.add(_message_of(reply, texts, is_told=is_told))
+    if not is_told:
+        return classification, reply.calls
+    step.note_mode(classification.mode)
+    _tell_of_reply(step, reply)
+    return classification, ()
 
 
 def _judge_reply(outcome: Outcome) -> Happening | Fault:
@@ -151,19 +160,19 @@ def _take_answer(step: StepBuilder, reply: Reply) -> Happening:
     cut_off = reply.finish_reason == "length"
     state.cut_offs += cut_off
     if state.cut_offs > MAX_CONTINUATIONS:
-        step.add_error("m", problem="an answer that was cut off again and again")
+        step.add_reply_problem("an answer that was cut off again and again")
         return GaveUp(FailureMode.LLM_INVALID_OUTPUT)
     state.partial_answers.append(reply.final_answer)
     if cut_off or state.is_paused:
         return Succeeded()
     if not "".join(state.partial_answers).strip():
-        step.add_error("m", problem="an empty answer")
+        step.add_reply_problem("an empty answer")
         return GaveUp(FailureMode.LLM_INVALID_OUTPUT)
     return Answered()
 
 
-def _count_reply(step: StepBuilder, reply: Reply) -> None:
-    """Record a reply, count its tokens, and put it into the history."""
+def _count_reply(step: StepBuilder, reply: Reply) -> list[str]:
+    """Record a reply and count its tokens. Returns the texts of its calls' arguments."""
     state = step.state
     texts = [call.arguments.text if call.arguments else call.raw or "" for call in reply.calls]
     output_bytes = sum(len(t.encode("utf-8")) for t in (reply.text or "", reply.final_answer or "", *texts))
@@ -172,12 +181,38 @@ def _count_reply(step: StepBuilder, reply: Reply) -> None:
     used = (reported[0] or state.history.bytes, reported[1] or output_bytes)
     state.counters.tokens += sum(used)
     step.add_reply(reply, used, estimated=used != reported)
+    return texts
+
+
+def _message_of(reply: Reply, texts: list[str], *, is_told: bool) -> dict[str, Any]:
+    """Return a reply as a message of the history.
+
+    Args:
+        reply: The reply.
+        texts: Its calls' arguments.
+        is_told: Whether the model is told that the reply cannot be used.
+    """
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or reply.final_answer or ""}
     if reply.calls:
         message["tool_calls"] = [
             {"id": call.id, "name": call.name, "arguments": text}
             for call, text in zip(reply.calls, texts, strict=True)
         ]
+    elif is_told and not message["content"].strip():
+        message["content"] = NO_WORDS
     if reply.raw is not None:
         message["raw"] = reply.raw
-    state.history.add(message)
+    return message
+
+
+def _tell_of_reply(step: StepBuilder, reply: Reply) -> None:
+    """Let the model read why its reply cannot be used; pieces of an answer before it are dropped."""
+    state = step.state
+    told = of_reply(step.reply_problem or "no reply")
+    step.tell_of_reply(told)
+    if reply.calls:
+        for call in reply.calls:
+            state.tell_model(call, canonical_json.encode(told))
+    else:
+        state.history.add(user_message(told))
+    state.partial_answers, state.cut_offs, state.is_paused = [], 0, False

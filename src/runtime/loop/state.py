@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 
-from ...fail.catalog import Classification, Happening, classify
+from ...fail.catalog import Classification, GaveUp, Happening, classify
 from ...light_dataclasses import dataclass, field
 from ..core.effects import Call, Decision, Effect, Event, Outcome, RunEnded
 from ..core.lines import RequestPartsEntry
@@ -41,7 +41,7 @@ class RunState:
     already, `known_inputs` names the files (path, SHA-256) and `known_tools` the tool sets (digest).
     `partial_answers` are the pieces of an answer that was cut off or paused, `cut_offs` counts those that were cut
     off, and `is_paused` says that the last of them was paused. `refused` holds, by the key of a call, the decision
-    that refused it.
+    that refused it. `told_failures` counts the failures of which the model was told.
     """
 
     def __init__(self, run: RunSpec) -> None:
@@ -56,10 +56,22 @@ class RunState:
         self.cut_offs = 0
         self.is_paused = False
         self.refused: dict[bytes, Decision] = {}
+        self.told_failures = 0
 
-    def classify(self, happening: Happening) -> Classification:
-        """Return the mode and ending of a happening under the run's policy."""
-        return classify(happening, self.run.gate.policy.on_deny)
+    def classify(self, happening: Happening, tool: str | None = None) -> Classification:
+        """Return the mode and ending of a happening under the run's policy; `tool` is the one that failed.
+
+        Counts a failure that the model is going to be told of.
+        """
+        policy = self.run.gate.policy
+        if type(happening) is not GaveUp:
+            return classify(happening, policy.on_deny)
+        word = policy.on_failure if tool is None else policy.on_failure_of.get(tool, policy.on_failure)
+        if self.told_failures >= policy.max_failures:
+            word = "terminate"
+        classification = classify(happening, policy.on_deny, word)
+        self.told_failures += classification.ending is None
+        return classification
 
     def notice_and_tools(self) -> tuple[str | None, tuple[ToolSpec, ...]]:
         """Return the notice for the model's next step (a key of NOTICES, or None), and the tools it is offered."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...fail.catalog import Classification, Denied, FailureMode, Happening, ResultLost, StopReason, Succeeded
-from ..core.effects import Answer, AskModel, Call, Decision, DecisionKind, Outcome, Reply
+from ..core.effects import Answer, AskModel, Call, Decision, DecisionKind, Fault, Outcome, Reply
 from ..core.lines import (
     AttemptEntry,
     AttemptStatus,
@@ -16,7 +16,7 @@ from ..core.lines import (
     StepLine,
     ToolResultEntry,
 )
-from ..core.outcome_codec import reply_to_dict
+from ..core.outcome_codec import fault_from_dict, reply_to_dict
 from .state import RunState
 
 
@@ -24,7 +24,7 @@ class StepBuilder:
     """Builds one step's line, without stamps, from what happens in it.
 
     `state` is the run's, `index` the step's number from 1. `last_decision` is what the gate, or a person in its
-    place, said last, and `last_phase` when.
+    place, said last, and `last_phase` when. `reply_problem` says why the reply cannot be used.
     """
 
     def __init__(self, state: RunState) -> None:
@@ -32,7 +32,9 @@ class StepBuilder:
         self.index = state.index
         self.last_decision: Decision | None = None
         self.last_phase = Phase.STEP
+        self.reply_problem: str | None = None
         self._unreached: list[Call] = []
+        self._told_unreached: dict[str, Any] | None = None
         self._mode: FailureMode | None = None
         self._line: StepLine = {
             "type": "step",
@@ -65,6 +67,18 @@ class StepBuilder:
         self._line["llm_output"] = reply_to_dict(reply)
         self._line["intended_tool_calls"] = [call.to_dict() for call in reply.calls]
         self._unreached = list(reply.calls)
+
+    def add_reply_problem(self, problem: str | None) -> None:
+        """Record why the reply cannot be used."""
+        self.reply_problem = problem
+        self.add_error("m", problem=problem)
+
+    def tell_of_reply(self, told: dict[str, Any]) -> None:
+        """Record what the model reads of its reply that cannot be used: in the place of each call's result, if any."""
+        if self._unreached:
+            self._told_unreached = told
+        else:
+            self._line["told"] = told
 
     # ---- decisions --------------------------------------------------------------------------------------
 
@@ -180,9 +194,26 @@ class StepBuilder:
             elif not denied and outcome.result is not None:
                 attempt["returned"] = outcome.result
 
-    def add_refusal(self, told: dict[str, Any]) -> None:
-        """Record what the model reads of a refused call."""
+    def add_told(self, told: dict[str, Any]) -> None:
+        """Record what the model reads of a call that was refused or failed."""
         self._last_result()["told"] = told
+
+    def note_modes(self, happening: Happening, mode: FailureMode | None) -> None:
+        """Record every failure mode of the call that has ended, where the policy lets the model read of failures.
+
+        An attempt may have failed before another one brought what the call ended in.
+        """
+        result = self._last_result()
+        if mode is None or not self.state.run.gate.policy.informs_of_failures:
+            return
+        recovered = len(result["attempts"]) > 1 and mode == FailureMode.TOOL_OUTPUT_INVALID
+        result["modes"] = [str(FailureMode.TOOL_CALL_FAILURE)] * recovered + [str(mode)]
+
+    @property
+    def last_fault(self) -> Fault | None:
+        """The exception in which the last attempt of the last call ended."""
+        entry = self._last_result()["attempts"][-1].get("fault")
+        return None if entry is None else fault_from_dict(entry)
 
     def _last_result(self) -> ToolResultEntry:
         return self._line["tool_results"][-1]
@@ -204,15 +235,16 @@ class StepBuilder:
     def finish(self, classification: Classification) -> StepLine:
         """Return the whole line; calls that were not begun are in it as `not_reached`."""
         for call in self._unreached:
-            self._line["tool_results"].append(
-                {
-                    "id": call.id,
-                    "name": call.name,
-                    "status": str(ResultStatus.NOT_REACHED),
-                    "result": None,
-                    "attempts": [],
-                }
-            )
+            entry: ToolResultEntry = {
+                "id": call.id,
+                "name": call.name,
+                "status": str(ResultStatus.NOT_REACHED),
+                "result": None,
+                "attempts": [],
+            }
+            if self._told_unreached is not None:
+                entry["told"] = self._told_unreached
+            self._line["tool_results"].append(entry)
         mode = classification.mode or self._mode
         self._line["failure_mode"] = None if mode is None else str(mode)
         return self._line

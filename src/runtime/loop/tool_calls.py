@@ -11,7 +11,8 @@
         _OutcomeJudge     judges an outcome: late decisions on what the I/O met (redirect, address, link), the
                           fault, a lost result, the byte budget, the output schema; the first that objects counts
     state.classify        maps what happened to nothing, or to an ending (fail/catalog.py). A denial ends the run
-                          (`on_deny: terminate`) or the model reads it and goes on (`inform`)
+                          (`on_deny: terminate`) or the model reads it and goes on (`inform`); so does a failure
+                          (`on_failure`)
 
 Every decision, attempt and result is recorded in the step's line (step_builder.py).
 """
@@ -49,8 +50,10 @@ from ..core.effects import (
 )
 from ..core.lines import Phase
 from ..formats import canonical_json
+from ..models.told import of_tool
 from ..policy.gate import GateRequest
 from .attempts import with_retries
+from .retry import may_repeat
 from .state import StepGenerator
 from .step_builder import StepBuilder
 
@@ -77,14 +80,18 @@ def process_tool_call(step: StepBuilder, index: int, call: Call) -> StepGenerato
     """Decide a call, then execute it or tell the model why not.
 
     Yields what `decide_call` and `execute_call` yield, and records the call's result. Returns what follows for the
-    run: nothing for a call that succeeded; a refusal ends the run or is told to the model, as the policy says.
+    run: nothing for a call that succeeded; a refusal or a failure ends the run or is told to the model, as the policy
+    says.
     """
     state = step.state
     request = state.run.gate.request_for(call, state.counters)
     refusal = yield from decide_call(step, index, request)
     step.begin_call(call)
     happening = refusal if refusal is not None else (yield from execute_call(step, index, request))
-    classification = state.classify(happening)
+    classification = state.classify(happening, call.name)
+    step.note_modes(happening, classification.mode)
+    if isinstance(happening, GaveUp) and classification.ending is None:
+        _tell_failure(step, call, happening)
     decision = step.last_decision
     if isinstance(happening, Denied | ApprovalRefused) and decision is not None:
         # without arguments or text, two calls of a tool cannot be distinguished
@@ -104,7 +111,16 @@ def _tell_refusal(step: StepBuilder, call: Call, decision: Decision) -> None:
         "executed": step.last_phase == Phase.EXECUTION,
         "retryable": False,
     }
-    step.add_refusal(told)
+    step.add_told(told)
+    step.state.tell_model(call, canonical_json.encode(told))
+
+
+def _tell_failure(step: StepBuilder, call: Call, failure: GaveUp) -> None:
+    """Let the model read what failed, in the place of the call's result."""
+    fault = step.last_fault
+    retryable = fault is not None and may_repeat(fault, step.state.run.gate.tools[call.name].idempotent)
+    told = of_tool(failure.mode, fault, retryable=retryable)
+    step.add_told(told)
     step.state.tell_model(call, canonical_json.encode(told))
 
 

@@ -2,6 +2,7 @@
 
 - `types`: `LLMInput`, `LLMOutput`, `ToolCall`, and the strict reading of a reply
 - `request_parts`: tools and options of a request as a ledger holds them, each once by digest
+- `told`: what the model reads of a failure
 - `scripted`: the scripted model of a task
 
 `providers/` holds the live models, one module each.

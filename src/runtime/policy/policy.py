@@ -2,7 +2,7 @@
 
 Sources are YAML files in the shape of `policy/v1.schema.json`. An absent section allows nothing: without
 `loop_budget` the first step is refused, without `cycle_detection` every call is, without `retry` nothing is
-tried twice. Absent `approval`, `redact` and `private_networks` are empty lists, absent `on_deny` is
+tried twice. Absent `approval`, `redact` and `private_networks` are empty lists, absent `on_deny` and `on_failure` are
 `terminate`, absent `arg_schema_enforcement` is `strict`.
 """
 
@@ -26,6 +26,8 @@ from .consistency import check_names, check_networks, check_redaction, check_url
 
 SCHEMA_FILE: Final = "policy/v1.schema.json"
 _IN_CODE: Final = "<policy>"
+# of which the model is told before one ends the run, where the policy names no number
+MAX_FAILURES: Final = 10
 
 
 class Policy:
@@ -227,6 +229,33 @@ class Policy:
         """What follows a denial: `terminate` or `inform`."""
         return str(self.data.get("on_deny", "terminate"))
 
+    @cached_property
+    def _on_failure(self) -> dict[str, Any]:
+        """The section `on_failure`; a word is short for `default`."""
+        section = self.data.get("on_failure", {})
+        return {"default": section} if isinstance(section, str) else section
+
+    @cached_property
+    def on_failure_of(self) -> dict[str, str]:
+        """Tools whose failures are answered in another way than by `on_failure`, with that way."""
+        given = self._on_failure.get("tools", {})
+        return {name: word for name, word in sorted(given.items()) if word != self.on_failure}
+
+    @cached_property
+    def on_failure(self) -> str:
+        """What follows a failure of the model or of a tool that is not named: `terminate` or `inform`."""
+        return str(self._on_failure.get("default", "terminate"))
+
+    @property
+    def max_failures(self) -> int:
+        """Of how many failures the model is told in a run; one more ends it."""
+        return int(self._on_failure.get("max_failures", MAX_FAILURES))
+
+    @property
+    def informs_of_failures(self) -> bool:
+        """Whether the model is told of any failure."""
+        return self.on_failure == "inform" or "inform" in self.on_failure_of.values()
+
     @property
     def strict_arguments(self) -> bool:
         """Whether arguments are held to all limits of their schema."""
@@ -284,6 +313,7 @@ class Policy:
             ("tool_registry", "denied", self.denied),
             ("approval", "required_for", self.approval_for),
             ("redact", "reveal_to", {name: name for name in self.reveal_to}),
+            ("on_failure", "tools", {name: name for name in self._on_failure.get("tools", {})}),
         ):
             for name, i in listed.items():
                 if name not in names:

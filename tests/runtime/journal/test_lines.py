@@ -73,7 +73,6 @@ RESERVED = {
     "RequestPartsEntry": {"instructions"},
     "OutputEntry": {"usage_parts"},
     "DecisionEntry": {"denial"},
-    "ToolResultEntry": {"modes"},
     "UsageEntry": {"cached_tokens", "cache_write_tokens", "reasoning_tokens", "cost"},
 }
 

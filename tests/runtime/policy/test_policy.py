@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tachograph.fail.catalog import FailureMode, GaveUp
 from tachograph.fail.errors import PolicyError, TransientModelError
 from tachograph.runtime.agent import Agent
 from tachograph.runtime.core.clock import VirtualClock
@@ -42,6 +43,7 @@ FULL: dict[str, Any] = {
     "cycle_detection": {"max_repeats": 3},
     "retry": {"max_retries": 3, "backoff_base_ms": 100, "backoff_cap_ms": 2000},
     "on_deny": "terminate",
+    "on_failure": {"default": "inform", "tools": {}, "max_failures": 2},
     "approval": {"required_for": [], "timeout_s": 300},
     "redact": {"kinds": []},
 }  # fmt: skip
@@ -111,6 +113,14 @@ def _timeout(data: dict[str, Any]) -> Any:
     return _search(data)
 
 
+def _told(data: dict[str, Any]) -> list[bool]:
+    """Of which of three failures of a tool the model is told."""
+    spec = ToolSpec("search", "finds", "{}")
+    state = RunState(RunSpec("r", "What?", 1, Gate(Policy.from_dict(data), TOOLS), Schedule(), (spec,)))
+    failure = GaveUp(FailureMode.TIMEOUT)
+    return [state.classify(failure, "search").ending is None for _ in range(3)]
+
+
 def _offered(data: dict[str, Any]) -> Any:
     """What the model is told and offered in the last iteration."""
     policy = Policy.from_dict(data)
@@ -151,6 +161,9 @@ EFFECTS: dict[str, tuple[Any, Callable[[dict[str, Any]], Any]]] = {
     "/retry/backoff_base_ms": (200, _waits),
     "/retry/backoff_cap_ms": (101, _waits),
     "/on_deny": ("inform", _ending),
+    "/on_failure/default": ("terminate", _told),
+    "/on_failure/tools": ({"search": "terminate"}, _told),
+    "/on_failure/max_failures": (1, _told),
     "/approval/required_for": (["search"], _search),
     "/approval/timeout_s": (7, _timeout),
     "/redact/kinds": (["email"], lambda d: Policy.from_dict(d).redactor()("a@b.test")),
@@ -239,7 +252,7 @@ def test_the_smallest_policy_allows_nothing() -> None:
     )
     assert gate.decide_step(Counters()) is not None
     assert gate.decide_result(1, Counters()) is not None
-    assert policy.on_deny == "terminate"
+    assert policy.on_deny == policy.on_failure == "terminate" and not policy.informs_of_failures
     assert policy.strict_arguments
     assert policy.approval_timeout_s == 0
     assert Schedule.of(policy.section("retry")).max_retries == 0
@@ -566,7 +579,8 @@ def test_ten_thousand_entries(tmp_path: Path) -> None:
 
 def test_the_shipped_policy_loads() -> None:
     policy = Policy.load(shipped("policy/v1.yaml"), root=shipped("."))
-    assert policy.data == {**changed("/loop_budget/overdraft", "deny"), "redact": {"kinds": [*KEY_KINDS]}}
+    data = {**changed("/loop_budget/overdraft", "deny"), "redact": {"kinds": [*KEY_KINDS]}}
+    assert policy.data == {key: value for key, value in data.items() if key != "on_failure"}
     assert not policy.warnings
     assert policy.at("/schema").startswith("policy/v1.yaml:")
     policy.check_tools(TOOLS)
