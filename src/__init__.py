@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .adapters.functions import tool_from_function
+    from .adapters.functions import tool, tool_from_function
     from .evidence.checking.replay import replay
     from .evidence.recording.record import record
     from .evidence.recording.resume import resume
@@ -102,6 +102,7 @@ __all__ = [
     "record",
     "replay",
     "resume",
+    "tool",
     "tool_from_function",
 ]
 
@@ -128,7 +129,7 @@ _NAMES = {
     "runtime.workspace.mounts": "Host Mount",
     "runtime.workspace.tool_io": "IO",
     "runtime.models.providers": "open_model",
-    "adapters.functions": "tool_from_function",
+    "adapters.functions": "tool tool_from_function",
 }
 _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -57,17 +57,30 @@ def test_the_page_of_capabilities_agrees_with_the_runs() -> None:
 # a model that answers at once, in the place of a hosted one
 OFFLINE = """
 import tachograph
-tachograph.open_model = lambda spec: lambda asked: tachograph.LLMOutput(final_answer="In the cab.")
+from tachograph.runtime.models import providers
+
+
+class Hosted:
+    secrets = ()
+
+    def __call__(self, asked):
+        return tachograph.LLMOutput(final_answer="From six to ten.")
+
+
+providers.open_model = lambda spec: Hosted()
 """
 FIRST = README.split("\n## ", 1)[0]
 
 
 @pytest.mark.parametrize(
-    ("text", "before", "out"),
-    [(FIRST, OFFLINE, "my-runs/live"), (section("Use it in code"), "", "my-runs/first")],
+    ("text", "before", "out", "said"),
+    [
+        (FIRST, OFFLINE, "my-runs/live", "From six to ten.\n"),
+        (section("Use it in code"), "", "my-runs/first", "final_answer "),
+    ],
     ids=["live", "code"],
 )
-def test_the_examples_run_as_they_stand(tmp_path: Path, text: str, before: str, out: str) -> None:
+def test_the_examples_run_as_they_stand(tmp_path: Path, text: str, before: str, out: str, said: str) -> None:
     code = before + re.search(r"```python\n(.*?)```", text, re.S).group(1)
     for name in ("policy", "data", "tools"):
         shutil.copytree(ROOT / name, tmp_path / name)
@@ -82,9 +95,17 @@ def test_the_examples_run_as_they_stand(tmp_path: Path, text: str, before: str, 
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("final_answer ")
+    assert done.stdout.startswith(said)
     names = sorted(path.name for path in (tmp_path / out).iterdir())
     assert names == ["manifest.json", "run_report.md", "state.jsonl", "trace.json"]
+
+
+def test_the_first_example_is_short() -> None:
+    """An own tool, a hosted model, a recorded run and a printed answer."""
+    code = re.search(r"```python\n(.*?)```", FIRST, re.S).group(1)
+    assert README.index("```python") < 20, "the README begins with it"
+    assert "Agent(" in code and "@tool(" in code and "print(" in code and "record(" in code
+    assert len([line for line in code.splitlines() if line.strip()]) <= 9
 
 
 def test_every_command_is_listed_and_exists() -> None:

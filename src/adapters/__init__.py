@@ -11,19 +11,20 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from .functions import tool_from_function
+    from .functions import tool, tool_from_function
     from .langchain import from_langchain
     from .langchain_model import LangChainModel
     from .openai_agents import from_openai_agents
     from .schemas import resource
 
-__all__ = ["LangChainModel", "from_langchain", "from_openai_agents", "resource", "tool_from_function"]
+__all__ = ["LangChainModel", "from_langchain", "from_openai_agents", "resource", "tool", "tool_from_function"]
 
 _PLACES: Final = {
     "LangChainModel": ".langchain_model",
     "from_langchain": ".langchain",
     "from_openai_agents": ".openai_agents",
     "resource": ".schemas",
+    "tool": ".functions",
     "tool_from_function": ".functions",
 }
 

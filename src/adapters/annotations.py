@@ -1,4 +1,4 @@
-"""Python annotations as JSON Schema, JSON data as annotated values and back, by pydantic."""
+"""Python annotations as JSON Schema, and JSON data as annotated values, by pydantic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import enum
 import types
 import typing
 from collections.abc import Mapping
-from functools import partial
 from typing import Annotated, Any, ClassVar, Final, Literal, NotRequired, Required, Union
 
 import annotated_types
@@ -17,13 +16,10 @@ import pydantic.json_schema
 import pydantic_core
 import typing_extensions
 
-from ..fail.errors import ToolError
-from ..runtime.formats.canonical_json import MAX_DEPTH, NotJson, encode, freeze
-from .schemas import inline, resource, without_keywords
+from ..runtime.formats.canonical_json import NotJson, encode, freeze
+from .plain_hints import refused, to_data, type_hints
+from .schemas import inline, resource, result_schema
 
-_REMEDY: Final = (
-    "use str, int, float, bool, None, Literal, Enum, list[...], dict[str, ...], a dataclass or a model"
-)
 _UNION: Final = (Union, types.UnionType)
 _LIMITS: Final = (
     *(
@@ -39,9 +35,6 @@ _LIMITS: Final = (
 _HOOKS: Final = ("__get_pydantic_core_schema__", "__get_pydantic_json_schema__")
 # without the look-ahead in pydantic's own pattern, which no linear-time engine reads
 _DECIMAL: Final = "^[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?$"
-# modules whose values pydantic writes as one text, the same in every process
-_WRITTEN_AS_TEXT: Final = ("datetime", "decimal", "uuid")
-_UNREAD: Final = frozenset(("title", "description", "default", "x-resource"))
 
 
 class _SchemaWriter(pydantic.json_schema.GenerateJsonSchema):
@@ -83,7 +76,7 @@ class Argument:
 
     def __init__(self, annotation: Any, label: str, where: str, field: Mapping[str, Any]) -> None:
         if isinstance(field.get("default"), pydantic.fields.FieldInfo):
-            raise _refused(where, "has Field(...) as its default", label, "write Annotated[TYPE, Field(...)]")
+            raise refused(where, "has Field(...) as its default", label, "write Annotated[TYPE, Field(...)]")
         prepared = _Preparation(label).prepare(annotation, where)
         if field:
             inside = prepared.__metadata__ if typing.get_origin(prepared) is Annotated else ()
@@ -93,16 +86,12 @@ class Argument:
             self._adapter = pydantic.TypeAdapter(prepared)
             schema = self._adapter.json_schema(schema_generator=_SchemaWriter)
         except Exception as error:  # noqa: BLE001 - pydantic evaluates foreign text and calls foreign hooks
-            raise _refused(where, f"has no JSON Schema ({type(error).__name__})", label) from None
+            raise refused(where, f"has no JSON Schema ({type(error).__name__})", label) from None
         self.schema = inline(schema, label)
 
     def read(self, value: Any) -> Any:
         """Return JSON data as what the annotation promises. Raises pydantic.ValidationError."""
         return self._adapter.validate_json(encode(value), strict=True)
-
-
-def _refused(where: str, what: str, label: str, remedy: str = _REMEDY) -> ToolError:
-    return ToolError(f"{where} {what}", file=label, remedy=remedy)
 
 
 class _Preparation:
@@ -138,7 +127,7 @@ class _Preparation:
 
     def _check_field(self, hint: Any, where: str) -> None:
         if typing.get_origin(hint) is not ClassVar and self.prepare(hint, where) != hint:
-            raise _refused(
+            raise refused(
                 where,
                 "has an annotation that pydantic does not read within a class",
                 self._label,
@@ -150,7 +139,7 @@ class _Preparation:
             return pydantic.Field(description=item)
         if isinstance(item, (resource, *_LIMITS)) or any(hasattr(item, hook) for hook in _HOOKS):
             return item
-        raise _refused(
+        raise refused(
             where,
             f"is Annotated with {type(item).__name__}, which would be ignored",
             self._label,
@@ -171,55 +160,11 @@ class _Preparation:
         return typing_extensions.TypedDict(kind.__name__, fields)  # type: ignore[operator]
 
 
-def type_hints(of: Any, where: str, label: str) -> dict[str, Any]:
-    """Return the annotations of a function or class by name. Raises ToolError."""
-    try:
-        return typing.get_type_hints(of, include_extras=True)
-    except Exception as error:  # noqa: BLE001 - evaluates foreign text
-        raise _refused(
-            where,
-            f"has an annotation that cannot be resolved ({type(error).__name__})",
-            label,
-            "import what it names where the function is defined",
-        ) from None
-
-
-def output_schema(returns: Any) -> dict[str, Any]:
+def output_schema_by_pydantic(returns: Any) -> dict[str, Any]:
     """Return the schema of `{"result": ...}`; any JSON where `returns` has no exact schema."""
     try:
         adapter = pydantic.TypeAdapter(_Preparation("").prepare(returns, "the result"))
         made = adapter.json_schema(mode="serialization", schema_generator=_SchemaWriter)
     except Exception:  # noqa: BLE001 - pydantic evaluates foreign text; a result's schema may be left open
         made = {}
-    made = without_keywords(made, _UNREAD)
-    definitions = made.pop("$defs", None)
-    schema = closed({"result": made}, ["result"])
-    return {**schema, "$defs": definitions} if definitions else schema
-
-
-def closed(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    """Return the schema of an object that has these properties and no others."""
-    schema: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": properties}
-    return {**schema, "required": required} if required else schema
-
-
-def to_data(value: Any, depth: int = 0) -> Any:
-    """Return a result as JSON data: models, dataclasses and enums by what they hold.
-
-    Anything else is returned as it is, and the runtime refuses it: the text of an object may hold its address, and
-    the order of a set differs between processes.
-    """
-    if depth > MAX_DEPTH or value is None or type(value) in (str, int, float, bool):
-        return value
-    deeper = partial(to_data, depth=depth + 1)
-    if isinstance(value, enum.Enum):
-        return deeper(value.value)
-    if isinstance(value, dict):
-        return {key: deeper(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [deeper(item) for item in value]
-    if isinstance(value, pydantic.BaseModel):
-        return value.model_dump(mode="json", by_alias=True)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: deeper(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    return pydantic_core.to_jsonable_python(value) if type(value).__module__ in _WRITTEN_AS_TEXT else value
+    return result_schema(made)

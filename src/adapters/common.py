@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import contextlib
 import contextvars
-import importlib
 import inspect
 import os
 import tempfile
@@ -15,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
-from ..fail.errors import InputError, ToolError
+from ..fail.errors import ToolError
 from ..runtime.formats import canonical_json
 from ..runtime.formats.escape import escape_terminal
 from ..runtime.resources.mount_path import parse_path
 from ..runtime.resources.url import parse_url
 from ..runtime.schema.resource_places import Resource
 from ..runtime.tools.contract import EXTERNAL, USES, Tool
+from .plain_hints import output_schema, to_data
 from .schemas import adopt
 
 _PATHS: Final = ("copy", "text")
@@ -87,8 +87,6 @@ def checked_options(options: ToolOptions) -> ToolOptions:
 
 def govern(foreign: Foreign, options: ToolOptions) -> Tool:
     """Return the Tool that our loader accepts. Raises ToolError, one line, where it does not."""
-    from .annotations import output_schema, to_data
-
     label = escape_terminal(f"tool {foreign.name!r}")
     paths = options.get("paths")
     description = options.get("description") or foreign.description
@@ -240,8 +238,6 @@ def _with_copies(
     declared: Iterable[Resource],
 ) -> Any:
     """Call a tool with private copies of the files it reads; their folder is removed from its result."""
-    from .annotations import to_data
-
     with tempfile.TemporaryDirectory(prefix="tachograph-copy-", ignore_cleanup_errors=True) as folder:
         home = os.path.realpath(folder)
 
@@ -315,13 +311,3 @@ def _run_in_thread(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     if "error" in box:
         raise box["error"]
     return box["value"]
-
-
-def require_module(module: str, package: str, extra: str) -> Any:
-    """Return an optional module. Raises InputError if its package is not installed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise InputError(
-            f"the package {package!r} is not installed", remedy=f"run: pip install 'tachograph[{extra}]'"
-        ) from None

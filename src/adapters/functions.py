@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ..fail.errors import ToolError
-from ..runtime.tools.contract import Tool
-from .common import Foreign, ToolOptions, checked_options, govern, require_module, run_coroutine
+from ..runtime.tools.contract import EFFECTS, Tool
+from .common import Foreign, ToolOptions, checked_options, govern, run_coroutine
+from .plain_hints import Hint, NotPlain, plain_argument, type_hints
+from .schemas import closed, require_module
 
 if TYPE_CHECKING:
     from .annotations import Argument
@@ -31,7 +33,7 @@ def tool_from_function(function: Callable[..., Any], **options: Unpack[ToolOptio
 
     Raises:
         ToolError: Something has no exact schema, in one line.
-        InputError: pydantic is not installed.
+        InputError: An annotation needs pydantic, and it is not installed.
     """
     if not (inspect.isfunction(function) or inspect.ismethod(function)):
         raise ToolError(
@@ -42,9 +44,6 @@ def tool_from_function(function: Callable[..., Any], **options: Unpack[ToolOptio
     label = f"tool {name!r}"
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ToolError("yields its results", file=label, remedy="return them, such as a list")
-    require_module("pydantic", "pydantic", "functions")
-    from .annotations import closed, type_hints
-
     hints = type_hints(function, "the function", label)
     summary, described = documented(inspect.getdoc(function) or "")
     arguments = _arguments(function, hints, described, label)
@@ -72,13 +71,44 @@ def tool_from_function(function: Callable[..., Any], **options: Unpack[ToolOptio
     return govern(foreign, said)
 
 
+def tool(function: Callable[..., Any] | None = None, **options: Unpack[ToolOptions]) -> Any:
+    """Make the function below it a Tool: `@tool(effect="read")`.
+
+    Annotations and docstring are read as by `tool_from_function`.
+
+    Args:
+        function: The function; none where options are given.
+        **options: See ToolOptions. `effect` must be there.
+
+    Raises:
+        ToolError: There is no effect, or something has no exact schema, in one line.
+        InputError: An annotation needs pydantic, and it is not installed.
+
+    Example:
+        >>> from tachograph import tool
+        >>> @tool(effect="pure")
+        ... def double(number: int) -> int:
+        ...     "Double a number."
+        ...     return 2 * number
+        >>> double.run({"number": 21}, None)
+        {'result': 42}
+    """
+    if "effect" not in options:
+        name = getattr(function, "__name__", "the function")
+        raise ToolError(
+            f"@tool does not say what effect {name} has",
+            remedy=f'write @tool(effect="read"), the effect one of {", ".join(EFFECTS)}',
+        )
+    if function is not None:
+        return tool_from_function(function, **options)
+    return lambda given: tool_from_function(given, **options)
+
+
 def _arguments(
     function: Callable[..., Any], hints: Mapping[str, Any], described: Mapping[str, str], label: str
-) -> dict[str, Argument]:
+) -> dict[str, Argument | Hint]:
     """Return what the model may give, by parameter."""
-    from .annotations import Argument
-
-    found = {}
+    found: dict[str, Argument | Hint] = {}
     for key, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise ToolError(
@@ -93,8 +123,19 @@ def _arguments(
             field["description"] = described[key]
         if parameter.default is not parameter.empty:
             field["default"] = parameter.default
-        found[key] = Argument(hints[key], label, key, field)
+        found[key] = _argument(hints[key], label, key, field)
     return found
+
+
+def _argument(annotation: Any, label: str, key: str, field: dict[str, Any]) -> Argument | Hint:
+    """Return a parameter, read without pydantic where its annotation is plain."""
+    try:
+        return plain_argument(annotation, field)
+    except NotPlain:
+        require_module("pydantic", "pydantic", "functions")
+        from .annotations import Argument  # imports pydantic
+
+        return Argument(annotation, label, key, field)
 
 
 def documented(doc: str) -> tuple[str, dict[str, str]]:

@@ -10,7 +10,8 @@ from typing import Any, Unpack
 
 from ..fail.errors import ToolError
 from ..runtime.tools.contract import Tool
-from .common import Foreign, ToolOptions, checked_options, govern, require_module, run_coroutine
+from .common import Foreign, ToolOptions, checked_options, govern, run_coroutine
+from .schemas import require_module
 
 
 def from_langchain(tool: Any, **options: Unpack[ToolOptions]) -> Tool:

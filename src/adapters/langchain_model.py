@@ -19,8 +19,8 @@ from ..runtime.models.providers.common import (
 )
 from ..runtime.models.providers.failures import Answered, failure_of, retry_after_ms
 from ..runtime.models.types import LLMInput, LLMOutput, ToolCall
-from .common import require_module
 from .langchain import call_untraced
+from .schemas import require_module
 
 PROVIDER: Final = "langchain"
 # the words of the services that LangChain passes on, in lower case

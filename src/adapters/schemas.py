@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..fail.errors import ToolError
+from ..fail.errors import InputError, ToolError
 from ..runtime.formats.json_pointer import unescape_pointer
 from ..runtime.schema.schema_errors import did_you_mean
 from ..runtime.schema.subschemas import mapped, target
@@ -16,6 +17,8 @@ _DEFINITIONS: Final = ("$defs", "definitions")
 _ANNOTATIONS: Final = frozenset(
     "title description default examples deprecated readOnly writeOnly $comment x-resource".split()
 )
+# what nobody reads in the schema of a result
+_UNREAD: Final = frozenset(("title", "description", "default", "x-resource"))
 # subschemas after all references are followed; the largest tool schemas in public collections have a few hundred
 _MOST_PARTS: Final = 10_000
 
@@ -41,6 +44,20 @@ def without_keywords(schema: Any, keywords: frozenset[str]) -> Any:
         return schema
     kept = mapped(schema, lambda part: without_keywords(part, keywords))
     return {key: value for key, value in kept.items() if key not in keywords}
+
+
+def closed(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    """Return the schema of an object that has these properties and no others."""
+    schema: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": properties}
+    return {**schema, "required": required} if required else schema
+
+
+def result_schema(returned: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of `{"result": ...}`, given that of what a function returns."""
+    made = without_keywords(returned, _UNREAD)
+    definitions = made.pop("$defs", None)
+    schema = closed({"result": made}, ["result"])
+    return {**schema, "$defs": definitions} if definitions else schema
 
 
 def adopt(parameters: Mapping[str, Any], resources: Mapping[str, str], label: str) -> dict[str, Any]:
@@ -161,3 +178,13 @@ def _single_choice(here: dict[str, Any], place: str, label: str) -> dict[str, An
             )
         here = choices[0]
     return here
+
+
+def require_module(module: str, package: str, extra: str) -> Any:
+    """Return an optional module. Raises InputError if its package is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InputError(
+            f"the package {package!r} is not installed", remedy=f"run: pip install 'tachograph[{extra}]'"
+        ) from None

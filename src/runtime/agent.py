@@ -38,7 +38,9 @@ from .journal.ledger_file import ledger_file
 from .loop.loop import run_loop
 from .loop.retry import Schedule
 from .loop.state import RunSpec
+from .models.named import NamedModel, open_named
 from .models.types import Model, ToolSpec
+from .policy.built_in import built_in_policy
 from .policy.gate import Gate
 from .policy.policy import Policy
 from .run_config import RunConfig, RunResult, StepLines
@@ -57,9 +59,12 @@ class Agent:
     """A model, tools and a policy. Holds no state between runs.
 
     Args:
-        llm: Any `Callable[[LLMInput], LLMOutput]`.
+        llm: A live model by its name, `PROVIDER:MODEL`, or any `Callable[[LLMInput], LLMOutput]`. Of a named model
+            the SDK and the key are needed when a run begins.
         tools: `Tool`s, tool modules, or names of the shipped tools.
-        policy: The rules that each call is decided by.
+        policy: The rules that each call is decided by. Without one they are those of the built-in policy, which
+            `tachograph policy show --built-in` prints: the tools must be `pure` or `read`, and the mounts are read
+            only.
         mounts: The folders that the policy's mounts stand for. A `write` mount without one is a fresh private
             folder.
         hosts: Folders that answer in place of a host, by the host's name.
@@ -78,25 +83,31 @@ class Agent:
 
     def __init__(
         self,
-        llm: Model,
-        tools: Iterable[Tool | ModuleType | str],
-        policy: Policy,
+        llm: Model | str,
+        tools: Iterable[Tool | ModuleType | str] = (),
+        policy: Policy | None = None,
         *,
         mounts: Mapping[str, str | os.PathLike[str] | Mount] | None = None,
         hosts: Mapping[str, str | os.PathLike[str] | Host] | None = None,
         known_tools: Iterable[str] = (),
     ) -> None:
-        if not callable(llm):
-            raise InputError("llm must be callable", remedy="give a Callable[[LLMInput], LLMOutput]")
+        if not isinstance(llm, str) and not callable(llm):
+            raise InputError(
+                "llm must be a model", remedy='give "PROVIDER:MODEL" or a Callable[[LLMInput], LLMOutput]'
+            )
         if isinstance(tools, str | Tool | ModuleType):
             raise ToolError("tools is a single tool", remedy="give a list of tools")
-        if not isinstance(policy, Policy):
+        if policy is not None and not isinstance(policy, Policy):
             raise PolicyError(
-                "an agent needs a Policy", remedy="use Policy.load(path) or Policy.from_dict(data)"
+                "policy must be a Policy", remedy="use Policy.load(path) or Policy.from_dict(data)"
             )
-        self.llm = llm
+        collected = collect(tools)
+        if policy is None:
+            effects = {name: tool.effect for name, tool in collected.items()}
+            policy = built_in_policy(effects, mounts or {})
+        self.llm: Model = NamedModel(llm) if isinstance(llm, str) else llm
         self.policy = policy
-        self.gate = Gate(policy, collect(tools))
+        self.gate = Gate(policy, collected)
         policy.check_tools({*self.gate.tools, *SHIPPED, *known_tools})
         self.mounts = _mounts(policy, mounts or {})
         self.hosts = {
@@ -183,6 +194,8 @@ class Agent:
         `interrupts` is entered by the caller, who can so finish a record before Ctrl-C is raised again.
         """
         interrupts = interrupts or Interrupts()
+        if config.executor is None:
+            open_named(self.llm)
         redactor = self.redactor(as_recorded=config.as_recorded)
         question = _text(config.question)
         if not config.as_recorded:

@@ -476,5 +476,10 @@ def test_whatever_the_schema_accepts_is_read(annotation: Any, values: list[Any])
 
 def test_without_pydantic_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydantic", None)
-    line = refused(lambda: made(_vague))
+
+    def either(code: int | str) -> str:
+        """Find it."""
+        return str(code)
+
+    line = refused(lambda: made(either))
     assert line == "the package 'pydantic' is not installed; run: pip install 'tachograph[functions]'"

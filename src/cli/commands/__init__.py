@@ -23,6 +23,7 @@ COMMANDS = {
     "site": ("pages", "write recorded runs as a static site: an index, and a page each"),
     "policy": ("", "look at a policy"),
     "policy check": ("policy_check", "load policy files and say whether they hold"),
+    "policy show": ("policy_show", "print the policy that is in force"),
     "policy version": ("policy_check", "print the version of a policy"),
     "policy decide": ("policy_check", 'decide one call: {"tool": ..., "arguments": {...}}'),
     "policy diff": ("policy_diff", "say what a change of policy allows and denies otherwise"),

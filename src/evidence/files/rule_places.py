@@ -18,6 +18,7 @@ from ...runtime.formats.json_pointer import by_index, parse
 from ...runtime.formats.read_file import read_plain
 from ...runtime.formats.strict_yaml import Document, YamlError
 from ...runtime.formats.strict_yaml import load as load_yaml
+from ...runtime.policy.built_in import built_in_of
 from ...runtime.policy.policy import Policy
 
 _MAX_BYTES: Final = 1 << 20
@@ -84,14 +85,20 @@ def moved_on(run: Line, root: Path) -> str | None:
     if not files:
         return None
     try:
+        if (built_in := built_in_of(run)) is not None:
+            return _moved(built_in.version, then)
         if not all(file.resolve().is_relative_to(root.resolve()) for file in files):
             return "a policy file of the run lies outside the project"
         now = Policy.load(files[0], files[1:], root=root).version
     except (InputError, OSError, ValueError, RuntimeError):
         return "the policy files of the run are not at hand"
-    return (
-        None if now == then else f"the policy has moved on since the run: it is version {now} and was {then}"
-    )
+    return _moved(now, then)
+
+
+def _moved(now: str, then: str) -> str | None:
+    if now == then:
+        return None
+    return f"the policy has moved on since the run: it is version {now} and was {then}"
 
 
 def _line_in_policy(text: bytes, pointer: str) -> int | None:

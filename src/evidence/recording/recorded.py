@@ -19,6 +19,7 @@ from ...runtime.journal import ledger
 from ...runtime.journal.cassette import RecordedClock
 from ...runtime.models.request_parts import options_of
 from ...runtime.models.types import LLMInput, LLMOutput, Model
+from ...runtime.policy.built_in import built_in_of
 from ...runtime.policy.policy import Policy
 from ...runtime.run_config import RunConfig
 from ...runtime.tools.contract import Tool
@@ -135,7 +136,7 @@ def agent_of(
     agent = Agent(
         model,
         [_tool(name, base, item) for item in run["tools"]],
-        policy or Policy.load(files[0], files[1:], root=base),
+        policy or built_in_of(run) or Policy.load(files[0], files[1:], root=base),
         mounts={name: Mount(base / (item["source"] or ""), item["source"]) for name, item in _bound(run)},
         hosts={
             name: Host(base / (item["folder"] or ""), item["folder"], item["redirects"])

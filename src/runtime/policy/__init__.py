@@ -2,6 +2,7 @@
 
 - `policy`: the policy as validated data
 - `loading`: read and merge policy files
+- `built_in`: the policy of an agent that is given none
 - `consistency`: contradictions and dead entries that a JSON Schema cannot see
 - `gate`: decide one call: allow, deny or escalate, with rule and reason
 - `placeholder_rule`: writes that hold placeholders, and verdicts on hidden values

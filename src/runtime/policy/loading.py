@@ -32,14 +32,14 @@ def load_policy(
     for source in (Path(path), *map(Path, overlays)):
         name = relative_to_root(source, base)
         text = _read(source, name)
-        document = _parse(text, name)
-        part_marks = _named(document.marks, name)
+        document = parse_policy(text, name)
+        part_marks = named(document.marks, name)
         if files:
             _refuse_empty(document.data, part_marks, name)
         _merge(data, document.data, marks, "")
         marks.update(part_marks)
         values = {pointer: place for pointer, place in values.items() if pointer not in part_marks}
-        values.update(_named(document.values, name))
+        values.update(named(document.values, name))
         files.append((name, digest_of_data(document.data, text)))
         sources[f"policy {name}"] = source.absolute()
     return kind(data, files=files, sources=sources, marks=marks, values=values)
@@ -60,7 +60,8 @@ def _read(path: Path, name: str) -> bytes:
         ) from None
 
 
-def _parse(text: bytes, name: str) -> Document:
+def parse_policy(text: bytes, name: str) -> Document:
+    """Return the document in the text of a policy file, called `name` in messages. Raises PolicyError."""
     try:
         document = load_yaml(text, name, max_bytes=_MAX_BYTES)
     except YamlError as error:
@@ -72,7 +73,8 @@ def _parse(text: bytes, name: str) -> Document:
     return document
 
 
-def _named(places: Mapping[str, tuple[int, int]], name: str) -> dict[str, tuple[str, int, int]]:
+def named(places: Mapping[str, tuple[int, int]], name: str) -> dict[str, tuple[str, int, int]]:
+    """Return the places of a file with its name."""
     return {pointer: (name, line, column) for pointer, (line, column) in places.items()}
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from ...fail.errors import ToolError, system_reason
@@ -15,7 +15,7 @@ from ..formats import canonical_json
 from ..formats.shipped_files import shipped
 from ..schema.schema_errors import did_you_mean
 from . import source_scan
-from .contract import EXTERNAL, Origin, Tool
+from .contract import EFFECTS, EXTERNAL, Origin, Tool
 
 
 def load_module(path: str | Path, *, file: str | None = None) -> Tool:
@@ -171,9 +171,21 @@ def collect(tools: Iterable[Tool | ModuleType | str]) -> dict[str, Tool]:
             tool = item
         elif isinstance(item, str):
             tool = load_named(item)
-        else:
+        elif isinstance(item, ModuleType):
             tool = from_module(item)
+        else:
+            raise _no_tool(item)
         if tool.name in out:
             raise ToolError(f"two tools are named {tool.name!r}", file=tool.file, remedy="rename one")
         out[tool.name] = tool
     return out
+
+
+def _no_tool(item: object) -> ToolError:
+    """Return the error for something that is given as a tool and is none; for a function, with the line to write."""
+    if not isinstance(item, FunctionType):
+        return ToolError(f"{type(item).__name__} is not a tool", remedy="give a Tool, a module or a name")
+    return ToolError(
+        f"the function {item.__name__} does not say what effect it has",
+        remedy=f'write @tool(effect="read") above it, the effect one of {", ".join(EFFECTS)}',
+    )

@@ -19,7 +19,7 @@ from ...schema.schema_errors import did_you_mean
 from .common import MAX_OUTPUT_TOKENS, Adapter
 from .wire import OnText, Options
 
-__all__ = ["PROVIDERS", "Adapter", "open_model"]
+__all__ = ["PROVIDERS", "Adapter", "open_model", "parse_spec"]
 
 # provider -> (module here, what the model's name is, for a reader)
 PROVIDERS: Final = {
@@ -65,15 +65,7 @@ def open_model(
     Raises:
         InputError: A malformed spec or address, no SDK, or no key.
     """
-    provider, colon, model = spec.partition(":")
-    if not colon or not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", provider):
-        raise InputError("a model is named by its provider and its name", remedy=_FORM)
-    if provider not in PROVIDERS:
-        raise InputError(
-            f"no provider is called {provider!r}", remedy=did_you_mean(provider.lower(), PROVIDERS) or _FORM
-        )
-    if not _MODEL.fullmatch(model):
-        raise InputError(f"{provider}: needs the name of {PROVIDERS[provider][1]}", remedy=_FORM)
+    provider, model = parse_spec(spec)
     for name, seconds in (("timeout_s", timeout_s), ("total_s", total_s)):
         if not (math.isfinite(seconds) and 0 < seconds <= 86_400):
             raise InputError(f"{name} is out of range", remedy="give seconds, up to a day")
@@ -90,3 +82,17 @@ def open_model(
     adapter: Adapter = module.open_adapter(model, base_url, options)
     register(adapter.secrets)  # a function wrapped around the model is not known to hold them
     return adapter
+
+
+def parse_spec(spec: str) -> tuple[str, str]:
+    """Return the provider and the model's name that `PROVIDER:MODEL` names. Raises InputError."""
+    provider, colon, model = spec.partition(":")
+    if not colon or not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", provider):
+        raise InputError("a model is named by its provider and its name", remedy=_FORM)
+    if provider not in PROVIDERS:
+        raise InputError(
+            f"no provider is called {provider!r}", remedy=did_you_mean(provider.lower(), PROVIDERS) or _FORM
+        )
+    if not _MODEL.fullmatch(model):
+        raise InputError(f"{provider}: needs the name of {PROVIDERS[provider][1]}", remedy=_FORM)
+    return provider, model
