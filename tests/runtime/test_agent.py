@@ -318,8 +318,8 @@ def test_a_ledger_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
     assert asked == []
 
 
-@pytest.mark.parametrize("policy", [None, {}, policy_data()], ids=["none", "empty", "plain data"])
-def test_there_is_no_agent_without_a_policy(policy: Any) -> None:
+@pytest.mark.parametrize("policy", [{}, policy_data()], ids=["empty", "plain data"])
+def test_plain_data_is_no_policy(policy: Any) -> None:
     with pytest.raises(PolicyError):
         Agent(answer, [], policy)
 
