@@ -133,7 +133,7 @@ def _project(to: Path, count: int) -> Path:
         )
         task = to / f"tasks/many/v{number}.yaml"
         task.write_text(own, encoding="utf-8")
-        record_run(*build(load_task(task, root=to)), to / f"runs/many/v{number}", root=to)
+        record_run(*build(load_task(task, root=to)), to / f"runs/many/v{number}")
     index.update(to)
     return to
 

@@ -55,9 +55,7 @@ def make(path: Path, root: Path) -> Made:
     try:
         agent, setting = build(task)
         setting = answered_from(agent, setting, root / "runs" / place, f"runs/{place.as_posix()}")
-        result = record_run(
-            agent, setting, root / "runs" / place, root=root, expected=task.expected, rejected=rejected
-        )
+        result = record_run(agent, setting, root / "runs" / place, expected=task.expected, rejected=rejected)
         if was_stopped(task, [result.mode or ""]):
             raise KeyboardInterrupt
     except EffectNotRecorded as error:

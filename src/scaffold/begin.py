@@ -124,7 +124,7 @@ def _record(stage: Path) -> list[tuple[str, str]]:
         agent, setting = build(task)
         name = f"runs/{path.parent.name}/{path.stem}"
         try:
-            record_run(agent, setting, stage / name, root=stage, expected=task.expected)
+            record_run(agent, setting, stage / name, expected=task.expected)
         except ExpectationError as error:
             if isinstance(error.__cause__, Interrupted):  # by a signal: no task of ours is
                 raise KeyboardInterrupt from None

@@ -49,7 +49,7 @@ class Live:
 @pytest.fixture
 def recorded(project: Project) -> Project:
     agent, setting = build(load_task(project.task, root=project.folder), model=Live())
-    record_run(agent, setting, project.place(), root=project.folder)
+    record_run(agent, setting, project.place())
     project.proven()
     return project
 

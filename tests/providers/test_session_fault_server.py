@@ -55,7 +55,7 @@ def recorded(home: Path, provider: str, url: str, path: str) -> float:
     model = opened(provider, url + path, timeout_s=timeout_s / 2, total_s=total_s / 2)
     agent, setting = build(load_task(home / TASK, root=home), model=model)
     begun = time.monotonic()
-    record_run(agent, setting, home / "made" / provider / path.strip("/").replace("/", "-"), root=home)
+    record_run(agent, setting, home / "made" / provider / path.strip("/").replace("/", "-"))
     return time.monotonic() - begun
 
 

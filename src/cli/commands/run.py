@@ -173,7 +173,6 @@ def run(options: argparse.Namespace) -> int:
                 agent,
                 setting,
                 out,
-                root=task.root,
                 listeners=[*([progress] if progress else []), *extra],
                 expected=expected,
                 rejected=rejected,

@@ -23,6 +23,7 @@ from ...runtime.formats.read_file import read_unlinked
 from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.cassette import outcomes_of
 from ...runtime.run_config import RunConfig
+from ...runtime.tools.project_modules import versions_of_packages
 from ..files import manifest as manifests
 from ..files.json_diff import CLASSES
 from ..files.manifest import MANIFEST, STATE
@@ -95,6 +96,7 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
         else:
             committed = run_files(folder, name)
             agent, config = build(task)
+            findings.packages = versions_of_packages(agent.gate.tools.values())
             config = _as_recorded(config, committed[STATE], is_placed=place is not None)
             config = answered_from(agent, config, folder, name)
             fresh, tally = derive(agent, config)
@@ -142,8 +144,14 @@ def _conclude(findings: Findings, committed: Mapping[str, bytes], base: Path) ->
         findings.tampered = True
         findings.lines.append(f"its {MANIFEST} is not the one in {INDEX}")
     findings.code = (_made_by(committed[MANIFEST]), package_digest())
+    packages = _moved_packages(committed[MANIFEST], findings.packages)
+    findings.lines += packages
     explained = (
-        findings.moved or findings.rerendered or findings.missed or findings.code[0] != findings.code[1]
+        findings.moved
+        or findings.rerendered
+        or findings.missed
+        or packages
+        or findings.code[0] != findings.code[1]
     )
     if not findings.tampered and findings.code[0] != findings.code[1] and not findings.moved:
         findings.lines.append(
@@ -181,6 +189,21 @@ def _made_by(manifest: bytes) -> str | None:
         return package if isinstance(package, str) else None
     except (ValueError, TypeError, KeyError):
         return None
+
+
+def _moved_packages(manifest: bytes, now: Mapping[str, str]) -> list[str]:
+    """Return a line for each package that tools import and that the manifest claims to have had another version."""
+    try:
+        claimed = manifests.read(manifest)["environment"].get("packages", {})
+        then = {str(name): str(version) for name, version in claimed.items()}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return []
+    return [
+        f"{MANIFEST} claims another version of a package: {escape_terminal(name)} "
+        f"{escape_terminal(then.get(name, 'none'))}, here {now.get(name, 'none')}"
+        for name in sorted({*then, *now})
+        if then.get(name) != now.get(name)
+    ]
 
 
 def _as_recorded(config: RunConfig, state: bytes, *, is_placed: bool) -> RunConfig:

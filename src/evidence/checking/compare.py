@@ -35,6 +35,7 @@ class Findings:
         digests: Path of each changed input -> its digests before and after; None for a missing file.
         roles: Path of an input -> what it is to the run: `policy`, `task`, `agent` or `tool NAME`.
         code: Digests of the code that made the run and of the present code.
+        packages: Installed packages that the run's tools import -> version.
         drift: How the ledgers differ.
         rerendered: Files that differ although the ledgers do not -> the first line that differs.
         tampered: The record was changed by hand.
@@ -51,6 +52,7 @@ class Findings:
     digests: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
     code: tuple[str | None, str] | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
     drift: Drift | None = None
     rerendered: dict[str, int] = field(default_factory=dict)
     tampered: bool = False

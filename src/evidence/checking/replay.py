@@ -26,6 +26,7 @@ from ...runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
 from ...runtime.models.request_parts import options_of
 from ...runtime.resources.url import Malformed, parse_url
 from ...runtime.run_config import RunConfig, RunResult
+from ...runtime.tools.project_modules import versions_of_packages
 from ..files import manifest
 from ..files.manifest import MANIFEST, STATE
 from ..files.writer import Writer
@@ -97,8 +98,8 @@ def checked(recorded: Recorded, *, seed: int | None = None) -> Findings:
         recorded: The run.
         seed: The seed of the task that decides about the run; None to use the recorded one.
     """
-    findings = Findings(recorded.name)
     agent, config = revive(recorded)
+    findings = Findings(recorded.name, packages=versions_of_packages(agent.gate.tools.values()))
     if seed is not None:
         config = replace(config, seed=seed)
     cassette = _cassette(recorded, parts=False)

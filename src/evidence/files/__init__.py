@@ -1,6 +1,7 @@
 """The four files of a run.
 
 - `manifest`: `manifest.json`: inputs and outputs of a run with their digests
+- `commit`: the commit that holds the very code that makes runs
 - `claims`: the volatile keys of a manifest, and the shape that each must have
 - `owned`: `blobs/` and `children/` of a run, compared with its manifest
 - `report`: `run_report.md`, rendered from the ledger

@@ -53,12 +53,24 @@ _CLAIMS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "/code/package": ("a SHA-256", lambda value: _matches(_SHA, value)),
     "/environment/python": ("a text", _is_text),
     "/environment/platform": ("a text", _is_text),
+    "/environment/packages": ("names of packages and their versions", lambda value: _are_versions(value)),
     "/environment/durability": (f"one of {', '.join(DURABILITY)}", lambda value: value in DURABILITY),
 }
+_OPTIONAL: Final = frozenset({"/environment/packages"})
 
 
 def _matches(pattern: re.Pattern[str], value: object) -> bool:
     return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _part(manifest: Line, key: str) -> Line:
+    """Return an object of a manifest, empty where something else stands."""
+    part = manifest.get(key)
+    return part if isinstance(part, dict) else {}
+
+
+def _are_versions(value: object) -> bool:
+    return isinstance(value, dict) and bool(value) and all(map(_is_text, (*value, *value.values())))
 
 
 def misshapen_claims(manifest: Line) -> list[str]:
@@ -66,14 +78,11 @@ def misshapen_claims(manifest: Line) -> list[str]:
     out = []
     for pointer, (wanted, holds) in _CLAIMS.items():
         key, _, inner = pointer[1:].partition("/")
-        value = manifest.get(key)
-        if inner:
-            value = value.get(inner, ...) if isinstance(value, dict) else ...
-        if not holds(value):
+        value = _part(manifest, key).get(inner, ...) if inner else manifest.get(key)
+        if not holds(value) and (value is not ... or pointer not in _OPTIONAL):
             out.append(f"{pointer} is not {wanted}")
     for key in ("code", "environment"):
-        part = manifest.get(key)
-        for name, value in part.items() if isinstance(part, dict) else ():
+        for name, value in _part(manifest, key).items():
             if f"/{key}/{name}" not in _CLAIMS and not _is_fact(value):
                 out.append(f"/{key}/{str(name)[:40]} is no text and no names of texts")
     return out

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ...runtime.core.clock import wall_now
@@ -20,6 +18,7 @@ from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.ledger import SCHEMA as LEDGER_SCHEMA
+from .commit import commit_of_package
 
 SCHEMA: Final = "manifest/v2"
 TRACE_SCHEMA: Final = "trace/v1"
@@ -59,17 +58,26 @@ def build(run_line: Line, inputs: Iterable[Line], head: str, artifacts: dict[str
     }
 
 
-def volatile(root: Path | None, wall_clock_seconds: float, durability: str = "off") -> Line:
-    """Return the volatile keys: facts of this recording that do not follow from ledger and inputs."""
+def volatile(wall_clock_seconds: float, packages: Mapping[str, str], durability: str = "off") -> Line:
+    """Return the volatile keys: facts of this recording that do not follow from ledger and inputs.
+
+    Args:
+        wall_clock_seconds: How long the run took.
+        packages: Installed packages that its tools import -> version.
+        durability: What was kept in a journal.
+    """
+    environment: dict[str, object] = {
+        "python": sys.version.split()[0],
+        "platform": f"{os.uname().sysname}-{os.uname().machine}",
+        "durability": durability,
+    }
+    if packages:
+        environment["packages"] = dict(packages)
     return {
         "timestamp": wall_now(),
         "wall_clock_seconds": round(wall_clock_seconds, 3),
-        "code": code_of(root),
-        "environment": {
-            "python": sys.version.split()[0],
-            "platform": f"{os.uname().sysname}-{os.uname().machine}",
-            "durability": durability,
-        },
+        "code": {"git_sha": commit_of_package(), "package": package_digest()},
+        "environment": environment,
     }
 
 
@@ -111,45 +119,3 @@ def with_volatile(stable: Line, replaced: Line | None, made: Line) -> Line:
     ):
         return {**stable, **{key: replaced[key] for key in VOLATILE}}
     return {**stable, **made}
-
-
-_SHA: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-
-
-def code_of(root: Path | None) -> Line:
-    """Return the code behind a run: `git_sha`, the commit checked out at `root` or None, and `package`, its digest.
-
-    Git itself is not run: its configuration can name programs, and a run may have written it.
-    """
-    return {"git_sha": _head(root.resolve()) if root is not None else None, "package": package_digest()}
-
-
-def _head(root: Path) -> str | None:
-    """Return the commit that HEAD names, read from the files that git keeps it in; None without one."""
-    try:
-        folder = next(path / ".git" for path in (root, *root.parents) if (path / ".git").exists())
-        if folder.is_file():  # a worktree of its own
-            folder = folder.parent / _short(folder).removeprefix("gitdir: ").strip()
-        head = _short(folder / "HEAD").strip()
-        if not head.startswith("ref: refs/"):
-            return head if _SHA.fullmatch(head) else None
-        name = head.removeprefix("ref: ")
-        common = folder / "commondir"
-        places = [folder, folder / _short(common).strip()] if common.is_file() else [folder]
-        for place in places:
-            if ".." not in name.split("/") and (place / name).is_file():
-                commit = _short(place / name).strip()
-                return commit if _SHA.fullmatch(commit) else None
-        packed = [
-            _short(place / "packed-refs", 1 << 22) for place in places if (place / "packed-refs").is_file()
-        ]
-        lines = [line.split(" ") for text in packed for line in text.splitlines()]
-        commit = next((words[0] for words in lines if words[1:] == [name]), "")
-        return commit if _SHA.fullmatch(commit) else None
-    except (OSError, UnicodeDecodeError, StopIteration):
-        return None
-
-
-def _short(path: Path, limit: int = 4096) -> str:
-    with path.open("rb") as file:
-        return file.read(limit).decode("utf-8")

@@ -101,7 +101,6 @@ def _recorded(
                 agent,
                 config,
                 folder,
-                root=task.root,
                 listeners=(*listeners, *extra),
                 expected=expected_of(task, live=live, people=False),
                 rejected=task.root / ".tachograph" / "rejected" / "-".join(task.kind_and_name),

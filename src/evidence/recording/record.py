@@ -37,6 +37,7 @@ from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.durable_run import DurableRun
 from ...runtime.journal.journal import JOURNAL, Journal
 from ...runtime.run_config import RunConfig, RunResult, StepLines
+from ...runtime.tools.project_modules import versions_of_packages
 from ..files import manifest
 from ..files.folder import MOUNTS, Folder
 from ..files.manifest import MANIFEST, SEAL, STATE
@@ -196,7 +197,6 @@ def record_run(
     config: RunConfig,
     out: Path,
     *,
-    root: Path | None = None,
     listeners: Iterable[Listener] = (),
     expected: Mapping[str, Any] | None = None,
     rejected: Path | None = None,
@@ -211,7 +211,6 @@ def record_run(
         agent: The agent.
         config: The run's configuration.
         out: The folder of the run.
-        root: The project, whose state is noted in the manifest.
         listeners: Get the events of the run.
         expected: What a task expects; a run that misses it never replaces the one in place.
         rejected: Where such a run is kept, else in `OUT.partial/`.
@@ -225,7 +224,7 @@ def record_run(
     """
     durable = durability_of(agent, config, durability)
     keeps_on = suspends(config.on_signal)
-    recorder = Recorder(root or out.parent, listeners, expected or {}, rejected, durable)
+    recorder = Recorder(listeners, expected or {}, rejected, durable)
     with Interrupts() as interrupts, Folder(out, discard=discard) as folder:
         if durable == OFF:
             return recorder.make(agent, config, folder, interrupts)
@@ -248,14 +247,12 @@ class Recorder:
     """Executes a run and writes its four files.
 
     Attributes:
-        root: The project, whose state is noted in the manifest.
         listeners: Get the events of the run.
         expected: What the run must meet to replace the one in place.
         rejected: Where a run that does not is kept.
         durability: As for `record`.
     """
 
-    root: Path
     listeners: Iterable[Listener]
     expected: Mapping[str, Any]
     rejected: Path | None
@@ -275,7 +272,8 @@ class Recorder:
                     interrupts=interrupts,
                 )
                 stable = writer.finish(result.inputs)
-            self._put(folder, result, stable, differences(self.expected, writer.tally), stopwatch() - begun)
+            seconds = stopwatch() - begun
+            self._put(agent, folder, result, stable, differences(self.expected, writer.tally), seconds)
         except InputError:
             if not resumed and not (
                 isinstance(config.durable_run, DurableRun) and config.durable_run.has_noted
@@ -293,12 +291,18 @@ class Recorder:
         return result
 
     def _put(
-        self, folder: Folder, result: RunResult, stable: Line, missed: list[str], seconds: float
+        self,
+        agent: Agent,
+        folder: Folder,
+        result: RunResult,
+        stable: Line,
+        missed: list[str],
+        seconds: float,
     ) -> None:
         if not missed and _same_in_place(folder.out, stable):
             folder.discard()
             return
-        made = manifest.volatile(self.root, seconds, self.durability)
+        made = manifest.volatile(seconds, versions_of_packages(agent.gate.tools.values()), self.durability)
         complete = manifest.with_volatile(stable, _in_place(folder.out), made)
         (folder.partial / MANIFEST).write_bytes(manifest.render(complete))
         if missed:

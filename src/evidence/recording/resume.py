@@ -248,7 +248,7 @@ class Resumption:
                     concludes=self._concludes,
                 )
                 expected, rejected = expectation_of(journaled.begin["run"])
-                recorder = Recorder(project_of(self._out, None), listeners, expected, rejected, durable)
+                recorder = Recorder(listeners, expected, rejected, durable)
                 try:
                     with marking(durable_run.marker):
                         return recorder.make(

@@ -146,7 +146,7 @@ def accept(root: Path, changes: Sequence[Change]) -> list[Line]:
     folders = []
     with SignalsBlocked() as signals, contextlib.ExitStack() as stack:
         for one in changes:
-            folders.append((one, _written(stack, one, root)))
+            folders.append((one, _written(stack, one)))
             signals.allow_pending()
         accepted.announce(root, [one.entry for one in changes if one.findings.run in entries])
         try:
@@ -208,14 +208,14 @@ def needs_line(root: Path, changes: Sequence[Change]) -> set[str]:
     return new
 
 
-def _written(stack: contextlib.ExitStack, one: Change, root: Path) -> Folder:
+def _written(stack: contextlib.ExitStack, one: Change) -> Folder:
     """Write the four files of a run to its partial folder, which is removed again unless it is finished."""
     folder = stack.enter_context(Folder(one.folder))
     folder.discard()
     fresh = one.findings.fresh
     assert fresh is not None
     replaced = manifest.read(read_unlinked(one.folder / MANIFEST))
-    made = manifest.volatile(root, one.seconds)
+    made = manifest.volatile(one.seconds, one.findings.packages)
     full_manifest = manifest.with_volatile(json.loads(fresh[MANIFEST]), replaced, made)
     files = {**fresh, MANIFEST: manifest.render(full_manifest)}
     try:

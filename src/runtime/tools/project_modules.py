@@ -41,8 +41,8 @@ def imported_names(tool: Tool) -> set[str]:
 
 
 def versions_of_packages(tools: Iterable[Tool]) -> dict[str, str]:
-    """Return the versions of the installed packages that tools import, by the name of the module."""
-    tops = {name.partition(".")[0] for tool in tools for name in imported_names(tool)}
+    """Return the versions of the installed packages that tools import or name in IMPORTS, by the name of the module."""
+    tops = {name.partition(".")[0] for tool in tools for name in {*imported_names(tool), *tool.imports}}
     found = {}
     for top in sorted(tops - {_OURS}):
         spec = _spec(top)

@@ -20,8 +20,10 @@ from typing import Any
 import pytest
 
 from tachograph.evidence.files import manifest as manifests
+from tachograph.evidence.files.commit import commit_of_package
 from tachograph.evidence.recording.recorded import is_live
 from tachograph.runtime.formats import canonical_json
+from tachograph.runtime.formats.shipped_files import package_digest
 from tests.evidence.project import all_runs
 from tests.support import CANONICAL, FILES, ROOT, TASK, cli, copy_project, environment
 
@@ -123,7 +125,7 @@ def test_the_same_bytes(place: Place, folders: Path, tmp_path: Path) -> None:
     assert done.stderr == ""
     assert _same(out) == []
     manifest = json.loads((out / "manifest.json").read_bytes())
-    assert (manifest["code"]["git_sha"] is None) == (place.folder != "repository" or not shutil.which("git"))
+    assert manifest["code"] == {"git_sha": commit_of_package(), "package": package_digest()}
 
 
 def test_the_check_itself_holds_elsewhere(folders: Path) -> None:

@@ -324,7 +324,7 @@ def test_a_run_of_a_live_model_is_checked_without_an_effect(project: Path) -> No
         LLMOutput(final_answer="done"),
     ]
     agent, config = build(task, model=lambda request: replies[request.step_index - 1])
-    assert record_run(agent, config, project / "live", root=project).ok
+    assert record_run(agent, config, project / "live").ok
     found = examine(project / "live", root=project)
     assert found.lines == []
     assert sent(project) == ["kept"]

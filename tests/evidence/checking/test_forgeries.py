@@ -95,7 +95,7 @@ def _recorded(project: Path, name: str, *replies: Any, **more: Any) -> Path:
     agent, setting = build(load_task(path, root=project), model=Live(*replies))
     setting = replace(setting, approve=lambda _: Answer("allow", "lead", "so"), approvals="terminal", **more)
     shutil.rmtree(project / "runs/live" / name, ignore_errors=True)
-    record_run(agent, setting, project / "runs/live" / name, root=project)
+    record_run(agent, setting, project / "runs/live" / name)
     index.update(project)
     return project / "runs/live" / name
 
@@ -121,7 +121,7 @@ def _by_a_person(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.write_text(path.read_text() + "people: {}\n")
     agent, setting = build(load_task(project / GIVEN_TASK, root=project))
     asked = replace(setting, approve=lambda _: Answer("allow", "lead", "so"), approvals="terminal")
-    record_run(agent, asked, project / GIVEN, root=project)
+    record_run(agent, asked, project / GIVEN)
     index.update(project)
     return project / GIVEN
 

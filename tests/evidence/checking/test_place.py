@@ -85,7 +85,7 @@ def _refused_by_a_person(project: Path) -> None:
     agent, setting = build(load_task(project / GIVEN_TASK, root=project))
     shutil.rmtree(project / GIVEN)
     asked = replace(setting, approve=lambda _: False, approvals="terminal")
-    record_run(agent, asked, project / GIVEN, root=project)
+    record_run(agent, asked, project / GIVEN)
     index.update(project)
 
 
@@ -178,7 +178,7 @@ def test_a_place_does_not_depend_on_how_it_is_named(project: Path) -> None:
 
 def _live_run(project: Path, *replies: LLMOutput) -> Path:
     agent, setting = build(load_task(project / "tasks/live/v1.yaml", root=project), model=Live(*replies))
-    record_run(agent, setting, project / "runs/live/v1", root=project)
+    record_run(agent, setting, project / "runs/live/v1")
     index.update(project)
     return project / "runs/live/v1"
 

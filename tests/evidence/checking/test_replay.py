@@ -71,7 +71,7 @@ def live(tmp_path: Path) -> Path:
         LLMOutput(final_answer="done", raw={"signed": "x"}),
     )
     agent, setting = build(load_task(project / live_task(project), root=project), model=model)
-    record_run(agent, setting, project / "runs/live/v1", root=project)
+    record_run(agent, setting, project / "runs/live/v1")
     return project
 
 

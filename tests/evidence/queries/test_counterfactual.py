@@ -167,7 +167,7 @@ def test_a_result_that_was_too_big_and_fits_now_is_a_widening(tmp_path: Path) ->
 
     task.write_text(text.split("expected:")[0], encoding="utf-8")
     agent, setting = build(load_task(task, root=project))
-    record_run(agent, setting, project / "runs/canonical/v1", root=project)
+    record_run(agent, setting, project / "runs/canonical/v1")
     entries = [e for line in _state(project / "runs/canonical/v1")[1:-1] for e in line["policy_decisions"]]
     assert entries[-1]["position"].endswith(".r") and entries[-1]["decision"] == "deny"
     replaced(project / SHIPPED, "max_result_bytes: 700", "max_result_bytes: 1000000")

@@ -35,7 +35,7 @@ def project(tmp_path: Path) -> Path:
 def perform(project: Path, said: Callable[[AskHuman], Any], out: str = "mine/run") -> Path:
     """The task with a person who is asked, instead of the answers that it holds."""
     agent, setting = build(load_task(project / TASK, root=project))
-    record_run(agent, replace(setting, approve=said, approvals="file"), project / out, root=project)
+    record_run(agent, replace(setting, approve=said, approvals="file"), project / out)
     return project / out
 
 
@@ -126,7 +126,7 @@ def test_gone_on_with_under_another_policy_the_person_is_asked_again(project: Pa
 
     setting = replace(setting, inject=dies, approve=allow, approvals="file")
     with pytest.raises((KeyboardInterrupt, ForceQuit)):
-        record_run(agent, setting, out, root=project, durability="effect")
+        record_run(agent, setting, out, durability="effect")
     replaced(project / OVERLAY, "timeout_s: 60", "timeout_s: 61")
     result = resume_folder(
         out,
@@ -150,7 +150,7 @@ def test_gone_on_with_under_the_same_policy_nobody_is_asked_again(project: Path)
     out = project / "mine/run"
     setting = replace(setting, inject=dies, approve=lambda _: True, approvals="file")
     with pytest.raises((KeyboardInterrupt, ForceQuit)):
-        record_run(agent, setting, out, root=project, durability="effect")
+        record_run(agent, setting, out, durability="effect")
 
     def never(_: AskHuman) -> bool:
         raise AssertionError("asked again")

@@ -52,7 +52,7 @@ def _die(scene: Scene, step: int = 5) -> None:
         return setting.inject(effect, io, real) if setting.inject is not None else real()
 
     with pytest.raises((KeyboardInterrupt, ForceQuit)):
-        record_run(agent, replace(setting, inject=dies), scene.run, root=scene.root, durability="effect")
+        record_run(agent, replace(setting, inject=dies), scene.run, durability="effect")
 
 
 def _command(scene: Scene, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -138,7 +138,7 @@ def test_a_call_in_doubt_waits_for_a_person(
         return found
 
     with pytest.raises((KeyboardInterrupt, ForceQuit)):
-        record_run(agent, replace(setting, inject=dies), scene.run, root=scene.root, durability="effect")
+        record_run(agent, replace(setting, inject=dies), scene.run, durability="effect")
     assert scene.deeds() == {"faults-ten-s3/3/0": 1}
     for _ in range(2):
         assert _command(scene, monkeypatch, "resume", RUN) == 3

@@ -138,7 +138,7 @@ def test_recording_again_keeps_a_seal_that_still_holds_and_drops_one_that_does_n
 
     def again() -> None:
         agent, setting = build(load_task(project / TASK))
-        assert record_run(agent, setting, run, root=project).ok
+        assert record_run(agent, setting, run).ok
 
     again()
     assert tree(run) == before

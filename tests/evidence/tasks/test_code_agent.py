@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Path:
 
 def _recorded(project: Path, agent: str = "agents.notes:agent", more: str = "") -> Path:
     task = load_task(write_task(project, agent, more))
-    record_run(*build(task), project / RUN, root=project)
+    record_run(*build(task), project / RUN)
     return project / RUN
 
 

@@ -49,7 +49,7 @@ class Live:
 @pytest.fixture
 def live(project: Path) -> Path:
     agent, setting = build(load_task(project / live_task(project), root=project), model=Live())
-    record_run(agent, setting, project / LIVE, root=project)
+    record_run(agent, setting, project / LIVE)
     index.update(project)
     return project
 

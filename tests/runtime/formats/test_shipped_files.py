@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 from pathlib import Path
 
+import grimp
 import pytest
 
 from tachograph.runtime.formats import shipped_files
@@ -18,6 +20,12 @@ SOURCES = Path(shipped_files.__file__).resolve().parents[2]
         ("fail/catalog.py", True),
         ("runtime/loop/loop.py", True),
         ("light_dataclasses.py", True),
+        ("runtime/journal/ledger.v2.schema.json", True),
+        ("tracing/spans.py", True),
+        ("evidence/files/report.py", True),
+        ("evidence/recording/record.py", True),
+        ("evidence/tasks/faults.py", True),
+        ("adapters/functions.py", True),
         ("views/page.py", False),
     ],
 )
@@ -31,3 +39,33 @@ def test_the_digest_covers_what_decides_a_run(
     with (copied / file).open("a", encoding="utf-8") as stream:
         stream.write("# changed\n")
     assert (shipped_files.package_digest.__wrapped__() != before) is counts
+
+
+def test_the_digest_covers_every_module_that_recording_imports() -> None:
+    graph = grimp.build_graph("tachograph")
+    recording = {
+        name
+        for name in graph.modules
+        if name.startswith(("tachograph.evidence.recording.", "tachograph.evidence.files."))
+    }
+    needed = recording.union(*map(graph.find_upstream_modules, recording))
+    covered = {
+        "tachograph."
+        + path.relative_to(SOURCES).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
+        for path in shipped_files.package_files()
+    }
+    assert len(needed) > 80
+    assert sorted(needed - covered) == []
+
+
+def test_the_digest_covers_what_the_wheel_carries_in_these_rooms() -> None:
+    """A template or a prompt that is added beside the modules counts too, or is not among the wheel's files."""
+    settings = tomllib.loads((SOURCES.parent / "pyproject.toml").read_text())
+    found = 0
+    for package, patterns in settings["tool"]["setuptools"]["package-data"].items():
+        place = SOURCES / "/".join(package.split(".")[1:])
+        if shipped_files.shapes_runs(f"{place.relative_to(SOURCES).as_posix()}/one.py"):
+            carried = {path for pattern in patterns for path in place.glob(pattern)}
+            assert carried <= set(shipped_files.package_files()), package
+            found += len(carried)
+    assert found >= 3
