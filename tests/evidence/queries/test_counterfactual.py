@@ -149,7 +149,7 @@ def test_a_refused_step_that_is_let_through_is_a_widening(tmp_path: Path) -> Non
     task.write_text(task.read_text(encoding="utf-8").split("expected:")[0], encoding="utf-8")
     run = project / "runs/policy_gates/pg3_loop_budget_tokens"
     agent, setting = build(load_task(task, root=project))
-    record_run(agent, setting, run, root=project)
+    record_run(agent, setting, run)
     data = {**agent.policy.data, "loop_budget": {**agent.policy.data["loop_budget"], "max_tokens": 90_000}}
     flip = under(run, Policy.from_dict(data), root=project).flip
     assert flip is not None and (flip.kind, flip.position, flip.after) == ("widening", "d", None)
