@@ -20,7 +20,7 @@ _SHAPING: Final = (
     "runtime",
     "tracing",
 )
-_COUNTED: Final = (".py", ".json")
+_COUNTED: Final = (".py", ".json", ".yaml")
 
 
 def shipped(relative: str) -> Path:
