@@ -14,7 +14,13 @@ from typing import Any, Final
 
 from ..runtime.core.lines import Line
 from ..runtime.formats import canonical_json
-from ..runtime.journal.requests import arguments_text, notice_message, reply_message, tool_message
+from ..runtime.journal.requests import (
+    arguments_text,
+    notice_message,
+    reply_message,
+    told_message,
+    tool_message,
+)
 from ..runtime.models.types import History
 from .spans import Span, Value, span_id_of, trace_id_of
 
@@ -88,6 +94,9 @@ class _Content:
             self._put(f"{path}/{_place(decision, number)}", _decided(decision, calls.get(decision["id"])))
         for number, result in enumerate(line["tool_results"]):
             self._tool(f"{path}/t{number}", calls[result["id"]], result)
+        told = told_message(line)
+        if told is not None:
+            self._add(told)
 
     def _model(self, line: Line, path: str) -> None:
         if "notice" in line:

@@ -103,6 +103,7 @@ class Step:
     calls: list[Call]
     refusals: list[Line]
     notice: str | None
+    told: Line | None
     begin: int
     end: int
     pieces: list[tuple[str, int, int]]
@@ -256,6 +257,7 @@ def _step(line: Line, tree: _Tree, used: tuple[int, ...]) -> Step:
         calls=_calls(line),
         refusals=[decision for decision in line["policy_decisions"] if decision["id"] is None],
         notice=notice,
+        told=line.get("told"),
         begin=min(times, default=0),
         end=max(times, default=0),
         pieces=sorted(

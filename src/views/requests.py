@@ -76,7 +76,8 @@ def pointers_of(request: Request, line: Line, before: int | None) -> Iterator[Po
         first = "message 1" if old == 1 else f"messages 1 to {old}"
         yield Pointer(f"{first}, as in step {before}", f"step-{before}")
     for number in range(old, len(request.messages)):
-        yield _message(number, request.messages[number], before, is_notice="notice" in line)
+        is_notice = "notice" in line and number == len(request.messages) - 1
+        yield _message(number, request.messages[number], before, is_notice=is_notice)
     entry = line["llm_input"]
     for kind in CONTENT:
         if getattr(request, kind) is not None:
@@ -94,4 +95,6 @@ def _message(number: int, message: Line, before: int | None, *, is_notice: bool)
         return Pointer(f"{head}: the reply of step {before}", f"step-{before}")
     if number == 0:
         return Pointer(f"{head}: the question", "question")
-    return Pointer(f"{head}: {'the notice above' if is_notice else 'a message of the user'}")
+    if is_notice:
+        return Pointer(f"{head}: the notice above")
+    return Pointer(f"{head}: what it was told of its reply in step {before}", f"step-{before}")

@@ -92,6 +92,7 @@ people = st.sampled_from(
 policies = st.builds(
     policy_data,
     on_deny=st.sampled_from(["terminate", "inform"]),
+    on_failure=st.sampled_from(["terminate", "inform", {"default": "inform", "max_failures": 1}]),
     approval=st.sampled_from([None, {"required_for": ["probe"], "timeout_s": 2}]),
     retry=st.sampled_from([None, {"max_retries": 1}, {"backoff_base_ms": 1, "backoff_cap_ms": 1}]),
     cycle_detection=st.sampled_from([None, {"max_repeats": 1}, {"max_repeats": 3}]),

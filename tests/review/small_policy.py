@@ -23,6 +23,7 @@ cycle_detection: {max_repeats: 2}
 retry: {max_retries: 2, backoff_base_ms: 100, backoff_cap_ms: 300}
 approval: {required_for: [write], timeout_s: 9}
 redact: [email]
+on_failure: {tools: {read: inform}, max_failures: 2}
 """
 OVERLAY = "on_deny: inform\nredact: []\n"
 

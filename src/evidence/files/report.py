@@ -124,6 +124,11 @@ class Report:
             + (f" Failure mode: `{line['failure_mode']}`." if line["failure_mode"] else ""),
             f"Steps: {totals['steps']} · Tool calls: {totals['tool_calls']} · Attempts: {totals['attempts']}"
             f" · Retries: {totals['retries']} · Denials: {totals['denials']}",
+            *(
+                [f"Failures that the model was told of: {told}"]
+                if (told := totals.get("told_failures"))
+                else []
+            ),
             *self._redaction(totals),
             "",
             "## Question",
@@ -220,7 +225,8 @@ class Report:
             "",
             f"- Run id {escape_markdown(run['run_id'])}, seed {run['seed']}",
             f"- {run['clock']['kind'].capitalize()} clock, started at {run['clock']['start']}",
-            f"- Policy version `{run['policy']['version']}`, `on_deny: {run['policy']['on_deny']}`",
+            f"- Policy version `{run['policy']['version']}`, `on_deny: {run['policy']['on_deny']}`"
+            + _failures_told(run["policy"]),
             f"- Model {escape_markdown(model['provider'])} / {escape_markdown(model['name'])}, "
             f"{escape_markdown(model['execution_path'])}",
             f"- Documents read: {len(self._documents)}; every input is listed with its digest in `manifest.json`",
@@ -228,6 +234,15 @@ class Report:
             "",
             again,
         ]
+
+
+def _failures_told(policy: Line) -> str:
+    """Return what the policy says of failures, where the model is told of some."""
+    given = policy.get("on_failure")
+    if given is None:
+        return ""
+    tools = "".join(f", {code_span(name, 64)}: `{word}`" for name, word in sorted(given["tools"].items()))
+    return f", `on_failure: {given['default']}`{tools}, at most {given['max_failures']}"
 
 
 def _kinds(tools: Sequence[Line]) -> list[str]:

@@ -118,6 +118,11 @@ def _text(lines: list[Line], paint: Paint, places: RulePlaces | None, remark: st
     return "\n".join(out)
 
 
+def _told(told: Line) -> str:
+    """Return in a line what the model read of a refusal, of a failure, or of its own reply."""
+    return escape_terminal(f"{told.get('error', 'done')}: {told.get('reason', '')}")[:160]
+
+
 def _step(step: Line, paint: Paint, places: RulePlaces | None) -> list[str]:
     stamps = step["stamps"]
     begin = min(pair[0] for pair in stamps.values())
@@ -135,6 +140,10 @@ def _step(step: Line, paint: Paint, places: RulePlaces | None) -> list[str]:
         for attempt in result["attempts"]:
             wait = f", then {attempt['backoff_ms']} ms" if "backoff_ms" in attempt else ""
             out.append(f"       attempt {attempt['attempt']}  {escape_terminal(attempt['outcome'])}{wait}")
+        if "told" in result:
+            out.append(f"       told     {_told(result['told'])}")
+    if "told" in step:
+        out.append(f"  told {_told(step['told'])}")
     out += ["  " + _decision(d, paint, places) for d in step["policy_decisions"] if d["id"] is None]
     return out
 

@@ -268,6 +268,8 @@ class RequirementCollector:
         if all(name in self.limits for name in names):
             data["retry"] = {name: self.limits[name] for name in names}
         data["on_deny"] = recorded["on_deny"]
+        if "on_failure" in recorded:
+            data["on_failure"] = {key: value for key, value in recorded["on_failure"].items() if value != {}}
         self._collect_approval()
         if self.policy is not None:
             redact = self.policy.data.get("redact", [])

@@ -1,7 +1,8 @@
 """What a policy answers to one question of a policy test, as gate, loop and redactor say themselves.
 
 A *question* is plain data with one key of KINDS, and `used` where that is asked for: a proposed `call`, a fact
-met `late`, the size of a result, the next `step`, a failed attempt (`retry`), a `text` that enters a run.
+met `late`, the size of a result, the next `step`, a failed attempt (`retry`), a `failure` for good of a tool or of the
+model, a `text` that enters a run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...evidence.queries.decide import call_of, counters_of
-from ...fail.catalog import ApprovalRefused, Denied, classify
+from ...fail.catalog import ApprovalRefused, Denied, FailureMode, GaveUp, classify
 from ...runtime.core.effects import Fault, FaultKind, Outcome, Wait
 from ...runtime.core.lines import Line
 from ...runtime.loop.attempts import with_retries
@@ -35,6 +36,7 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "result_bytes": ("rule", "at", "then"),
     "step": ("rule", "at", "then", "tools"),
     "retry": ("at", "wait_ms"),
+    "failure": ("at",),
     "text": ("at",),
 }
 # kind of question: what `used` may hold
@@ -42,6 +44,7 @@ USED: Final[Mapping[str, tuple[str, ...]]] = {
     "call": ("iterations", "tokens", "tool_calls", "result_bytes", "repeats"),
     "result_bytes": ("result_bytes",),
     "step": ("iterations", "tokens"),
+    "failure": ("failures",),
 }
 # kind of question: the answers there are; a text's is any text
 ANSWERS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -50,6 +53,7 @@ ANSWERS: Final[Mapping[str, tuple[str, ...]]] = {
     "result_bytes": ("allow", "deny"),
     "step": ("allow", "deny"),
     "retry": (RETRY, GIVE_UP),
+    "failure": (GOES_ON, ENDS),
 }
 
 # identities whose jitter is the least and the most that there is
@@ -96,6 +100,8 @@ def answer(question: Question, gate: Gate) -> Answer:
     if kind == "text":
         return Answer(policy.redactor()(question["text"]), policy.at("/redact"))
     used = question.get("used", {})
+    if kind == "failure":
+        return _of_failure(question["failure"].get("tool"), used.get("failures", 0), gate)
     if kind == "call":
         call = call_of(question["call"]["tool"], question["call"]["arguments"], policy)
         return _of_decision(gate.decide(call, counters_of(used, gate.key_of(call))), gate)
@@ -141,6 +147,19 @@ def _state(gate: Gate) -> RunState:
     """Return the state of a run with one tool that has not begun."""
     schedule = Schedule.of(gate.policy.section("retry"))
     return RunState(RunSpec("test", "", 0, gate, schedule, (ToolSpec("tool", "", "{}"),)))
+
+
+def _of_failure(tool: str | None, told: int, gate: Gate) -> Answer:
+    """Return whether a run goes on after a tool, or without one the model's reply, failed for good."""
+    policy = gate.policy
+    state = _state(gate)
+    state.told_failures = told
+    mode = FailureMode.LLM_INVALID_OUTPUT if tool is None else FailureMode.TOOL_OUTPUT_INVALID
+    ending = state.classify(GaveUp(mode), tool).ending
+    key = "default" if tool is None or tool not in policy.on_failure_of else f"tools/{tool}"
+    if ending is not None and told >= policy.max_failures:
+        key = "max_failures"
+    return Answer(GOES_ON if ending is None else ENDS, policy.at(f"/on_failure/{key}"))
 
 
 def _of_retry(failure: Mapping[str, int], gate: Gate) -> Answer:

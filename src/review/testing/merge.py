@@ -72,6 +72,8 @@ def equivalent(one: Policy, other: Policy) -> bool:
 
 def _content(policy: Policy) -> tuple[Any, ...]:
     schedule = Schedule.of(policy.section("retry"))
+    # a tool that is not allowed cannot fail
+    told = {name: word for name, word in policy.on_failure_of.items() if name in policy.allowed}
     return (
         frozenset(policy.allowed),
         frozenset(map(parse_entry, policy.data.get("url_allowlist", ()))),
@@ -84,8 +86,8 @@ def _content(policy: Policy) -> tuple[Any, ...]:
         policy.max_repeats,
         schedule if schedule.max_retries else None,
         policy.on_deny,
-        (policy.on_failure, policy.on_failure_of),
-        policy.max_failures if policy.informs_of_failures else None,
+        (policy.on_failure, told),
+        policy.max_failures if "inform" in (policy.on_failure, *told.values()) else None,
         frozenset(policy.approval_for),
         policy.approval_timeout_s if policy.approval_for else None,
         frozenset(policy.redact),

@@ -63,10 +63,14 @@ def changes(data: Mapping[str, Any], is_policy: bool, probes: Probes, unlisted: 
         builder.repeats,
         builder.retry,
         builder.on_deny,
+        builder.on_failure,
         builder.approval,
         builder.redact,
     ):
         yield from part()
+
+
+_OTHER: Final = {"terminate": "inform", "inform": "terminate"}
 
 
 class _Changes:
@@ -257,10 +261,31 @@ class _Changes:
     def on_deny(self) -> Iterator[Change]:
         if self._may("on_deny"):
             current = self._at("on_deny") or "terminate"
-            other = "inform" if current == "terminate" else "terminate"
+            other = _OTHER[current]
             yield self._put(
                 ("on_deny",), other, f"on_deny {other} instead of {current}", self._probes.of_denial()
             )
+
+    def on_failure(self) -> Iterator[Change]:
+        """Yield changes of what the file says of failures; a file that says nothing of them adds no leniency."""
+        section = self._at("on_failure")
+        if section is None:
+            return
+        keys = ("on_failure",) if isinstance(section, str) else ("on_failure", "default")
+        current = section if isinstance(section, str) else section.get("default", "terminate")
+        other = _OTHER[current]
+        description = f"on_failure {other} instead of {current}"
+        yield self._put(keys, other, description, self._probes.of_failure())
+        for name, word in (self._at("on_failure", "tools") or {}).items():
+            description = f"on_failure {_OTHER[word]} instead of {word} for {name!r}"
+            place = ("on_failure", "tools", name)
+            yield self._put(place, _OTHER[word], description, self._probes.of_failure())
+        limit = self._at("on_failure", "max_failures")
+        if limit is not None:
+            for value in sorted({limit - 1, limit + 1} - {0}):
+                description = f"max_failures {value} instead of {limit}"
+                probes = self._probes.of_failure(min(value, limit))
+                yield self._put(("on_failure", "max_failures"), value, description, probes)
 
     def approval(self) -> Iterator[Change]:
         keys = ("approval", "required_for")

@@ -143,6 +143,11 @@ class Probes:
         """Return questions about what follows a denial."""
         return [_UNLISTED]
 
+    def of_failure(self, told: int = 0) -> list[Question]:
+        """Return questions about what follows a failure of the model and of each tool, after some that were told."""
+        used = {"used": {"failures": told}} if told else {}
+        return [{"failure": {}, **used}, *({"failure": {"tool": name}, **used} for name in self.allowed)]
+
     def of_approval(self) -> list[Question]:
         """Return questions about calls that need approval."""
         return [question for name in self._policy.approval_for for question in self.of_tool(name)]
@@ -174,6 +179,8 @@ class Probes:
             questions = [*self.of_retries(policy.section("retry")["max_retries"]), *self.of_backoff()]
         elif name == "on_deny":
             questions = self.of_denial()
+        elif name == "on_failure":
+            questions = self.of_failure()
         elif name == "approval":
             questions = self.of_approval()
         elif name == "redact":

@@ -57,6 +57,7 @@ class Totals:
     def __init__(self) -> None:
         self.steps = self.tool_calls = self.attempts = self.denials = 0
         self.input_tokens = self.output_tokens = self.result_bytes = self.hidden_verdicts = 0
+        self.told_failures = 0
         self.called: set[str] = set()
         self.documents: set[str] = set()
 
@@ -66,6 +67,7 @@ class Totals:
         self.input_tokens += step["usage"]["input_tokens"]
         self.output_tokens += step["usage"]["output_tokens"]
         self.denials += sum(d["decision"] == "deny" for d in step["policy_decisions"])
+        self.told_failures += told_failures(step)
         for result in step["tool_results"]:
             attempts = result["attempts"]
             self.tool_calls += bool(attempts)
@@ -90,7 +92,14 @@ class Totals:
             "output_tokens": self.output_tokens,
             "result_bytes": self.result_bytes,
             **({"hidden_verdicts": self.hidden_verdicts} if self.hidden_verdicts else {}),
+            **({"told_failures": self.told_failures} if self.told_failures else {}),
         }
+
+
+def told_failures(step: Line) -> int:
+    """Return of how many failures of a step the model was told: of its reply, which is one, or of calls."""
+    told = [result["status"] for result in step["tool_results"] if "told" in result]
+    return told.count("failed") + ("not_reached" in told or "told" in step)
 
 
 def text_of(value: Any) -> str:

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from tachograph.evidence.files.rebuild import rebuild
+from tachograph.runtime.models.types import LLMOutput
 from tests.support import Ran, answer, ask, failing, perform, policy_data, probe, tool
 
 HOSTILE = (
@@ -45,6 +46,18 @@ def test_every_denial_and_failure_is_listed_with_its_step() -> None:
     report = _report(done)
     assert len(re.findall(r"^- Step 1, `tool_registry`", report, re.M)) == 1
     assert len(re.findall(r"^- Step 2, `probe`, attempt 1: .*KeyError", report, re.M)) == 1
+
+
+def test_failures_that_the_model_was_told_of_are_counted_with_the_rule_for_them() -> None:
+    policy = policy_data(on_failure={"default": "inform", "tools": {"echo": "terminate"}})
+    done = perform([ask(probe()), LLMOutput(), answer()], [tool(run=failing(KeyError()))], policy)
+    assert done.end["totals"]["told_failures"] == 2
+    report = _report(done)
+    assert "Failures that the model was told of: 2" in report
+    assert "`on_failure: inform`, `echo`: `terminate`, at most 10" in report
+    assert "told of" not in _report(perform([answer()]))
+    cut = perform([ask(probe(), probe(n=1), finish_reason="length"), answer()], policy=policy)
+    assert cut.end["totals"]["told_failures"] == 1  # one reply, whatever it proposed
 
 
 def _shape(report: str) -> list[str]:

@@ -22,6 +22,8 @@ from tests.review.compare.test_policy_compare import Data, compare, data
     ({"retry": {"max_retries": 5}}, "retry.max_retries", 3, 5),
     ({"retry": {"backoff_cap_ms": 5000}}, "retry.backoff_cap_ms", 2000, 5000),
     ({"on_deny": "inform"}, "on_deny", "terminate", "inform"),
+    ({"on_failure": {"default": "inform"}}, "on_failure.default", "terminate", "inform"),
+    ({"on_failure": {"tools": {"write": "inform"}}}, "on_failure.tools.write", "terminate", "inform"),
     ({"loop_budget": {"wrap_up": True}}, "loop_budget.wrap_up", False, True),
     ({"redact": ["jwt"]}, "redact", sorted(KEY_KINDS), ["jwt"]),
 ])  # fmt: skip
@@ -33,6 +35,13 @@ def test_settings_that_decide_no_call_are_told_apart(
     assert comparison.changes == () and not comparison.equal
     assert (setting.name, setting.before, setting.after) == (name, before, after)
     assert setting.at == "<policy>#/" + name.replace(".", "/")
+
+
+def test_how_many_failures_are_told_counts_where_some_are() -> None:
+    told = {"default": "inform", "tools": {"fetch": "inform"}}
+    (setting,) = compare(data(on_failure="inform"), data(on_failure={**told, "max_failures": 3})).settings
+    assert (setting.name, setting.before, setting.after) == ("on_failure.max_failures", 10, 3)
+    assert compare(data(), data(on_failure={"max_failures": 3})).settings == ()
 
 
 def test_a_secret_that_is_not_looked_for_any_more_is_said_to_enter_records() -> None:

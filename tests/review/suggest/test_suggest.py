@@ -283,6 +283,7 @@ def test_networks_that_a_record_does_not_name_are_kept_with_a_word(tmp_path: Pat
         **Policy.load(ROOT / "policy/v1.yaml").data,
         "private_networks": ["10.0.0.0/8"],
         "on_deny": "inform",
+        "on_failure": {"default": "inform", "tools": {"write": "terminate"}, "max_failures": 3},
     }
     (folder / "policy" / "v1.yaml").write_text(policy_text(data, (), {}))
     policy = Policy.load(folder / "policy" / "v1.yaml", root=folder)
@@ -295,6 +296,7 @@ def test_networks_that_a_record_does_not_name_are_kept_with_a_word(tmp_path: Pat
     call = LLMOutput(tool_calls=[ToolCall("fetch", {"url": "https://inner.test/"})])
     kept = suggest(stub_fetch(tmp_path, policy, call), root=folder)
     assert kept.policy.data["private_networks"] == ["10.0.0.0/8"]
+    assert kept.policy.data["on_failure"] == data["on_failure"]
     assert '- "10.0.0.0/8"' in kept.text or "- 10.0.0.0/8" in kept.text
     assert "# kept: the network, the record has no allowed address" in kept.text
 

@@ -34,6 +34,13 @@ LISTED = (
 )
 
 
+FAILURES = [
+    *("terminate", "inform"),
+    {"default": "inform", "tools": {"write": "terminate", "fetch": "inform"}, "max_failures": 3},
+    {"tools": {"write": "inform"}, "max_failures": 1},
+]
+
+
 @st.composite
 def policies(draw: st.DrawFn) -> dict[str, Any]:
     def some(items: tuple[str, ...] | list[str]) -> list[str]:
@@ -66,6 +73,7 @@ def policies(draw: st.DrawFn) -> dict[str, Any]:
             "backoff_cap_ms": draw(st.integers(500, 5000)),
         },
         "on_deny": draw(st.sampled_from(["terminate", "inform"])),
+        "on_failure": draw(st.sampled_from(FAILURES)),
         "approval": {"required_for": some(allowed), "timeout_s": draw(st.integers(1, 600))},
         "redact": some(sorted(PATTERNS)),
     }
@@ -101,6 +109,7 @@ def test_what_an_overlay_brings_is_guarded_over_its_policy(tmp_path: Path) -> No
         "cycle_detection": {"max_repeats": 2},
         "approval": {"required_for": ["write"], "timeout_s": 9},
         "on_deny": "inform",
+        "on_failure": {"default": "inform", "tools": {"write": "terminate"}, "max_failures": 2},
         "redact": ["jwt"],
     }
     (root / "policy/overlays/more.yaml").write_text(json.dumps(overlay), encoding="utf-8")
@@ -152,6 +161,7 @@ def test_the_changes_of_a_policy_are_these() -> None:
             "url_allowlist": ["https://a.test/"],
             "sandbox": {"mounts": {"box": "write"}},
             "retry": {"max_retries": 1, "backoff_base_ms": 10, "backoff_cap_ms": 40},
+            "on_failure": {"tools": {"write": "inform"}, "max_failures": 1},
             "approval": {"required_for": ["write"], "timeout_s": 9},
         }
     )
@@ -182,6 +192,9 @@ def test_the_changes_of_a_policy_are_these() -> None:
         "backoff_cap_ms 20 instead of 40",
         "backoff_cap_ms 80 instead of 40",
         "on_deny inform instead of terminate",
+        "on_failure inform instead of terminate",
+        "on_failure terminate instead of inform for 'write'",
+        "max_failures 2 instead of 1",
         "approval for 'write' dropped",
         "approval for 'search' added",
         "timeout_s 8 instead of 9",

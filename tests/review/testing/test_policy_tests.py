@@ -187,6 +187,24 @@ CASES: list[tuple[str, str, str, str]] = [
         "expected retry, got give_up (policy/v1.yaml:13)",
     ),
     (
+        "failure: {tool: read}, used: {failures: 1}",
+        "expect: goes_on, at: 16",
+        "expect: ends",
+        "expected ends, got goes_on (policy/v1.yaml:16)",
+    ),
+    (
+        "failure: {tool: read}, used: {failures: 2}",
+        "expect: ends",
+        "expect: goes_on",
+        "expected goes_on, got ends (policy/v1.yaml:16)",
+    ),
+    (
+        "failure: {}",
+        "expect: ends",
+        "expect: goes_on",
+        "expected goes_on, got ends (policy/v1.yaml:16)",
+    ),
+    (
         "text: mail a@b.test now",
         'expect: "mail <secret:email:1> now", at: 15',
         "expect: mail a@b.test now",
@@ -282,7 +300,7 @@ REFUSED: list[tuple[str, str]] = [
     ("call: {tool: x, arguments: [1]}, expect: deny", "must be of type mapping or string, not list;"),
     (
         "expect: deny",
-        "3:5: the test 't0' asks nothing; give one of call, late, result_bytes, step, retry, text",
+        "3:5: the test 't0' asks nothing; give one of call, late, result_bytes, step, retry, failure, text",
     ),
     (f"step: true, {GOOD}", "3:5: the test 't0' asks call and step; give one of"),
     ("step: true, expect: maybe", "3:36: step is answered with one of allow, deny; choose one of them"),
