@@ -10,11 +10,14 @@ One step of a run:
     StepEnded             the step's line of the ledger is whole; the next step begins unless there is an ending
 
 A run is steps until one has an ending: final_answer, policy_denial_terminal, failure_mode_terminal, loop_budget,
-approval_refused or cancelled. A *happening* is what became of a reply or a call, as a value (`Succeeded`, `Denied`,
-`GaveUp`, ...); `fail/catalog.py` maps it to a failure mode and an ending, and nothing else does. Every failed attempt,
-of the model or of a tool, is repeated by `with_retries` (attempts.py). The gate that decides is in `policy/gate.py`.
+approval_refused, refused or cancelled. A *happening* is what became of a reply or a call, as a value (`Succeeded`,
+`Denied`, `GaveUp`, ...); `fail/catalog.py` maps it to a failure mode and an ending, and nothing else does. Every failed
+attempt, of the model or of a tool, is repeated by `with_retries` (attempts.py). The gate that decides is in
+`policy/gate.py`. A *notice* is a sentence of ours that the model reads, such as that two steps are left
+(`models/types.py`); *request parts* are what it is asked with beside the messages: tools, options, instructions.
 
-Effects are performed, and the outcomes sent back, by `driver/`. The ledger gets its `run` line before the first step,
+Effects are performed, and the outcomes sent back, by `driver/driver.py` and `driver/live_executor.py`; a run that is to
+stop has `Cancelled` thrown in by the driver. The ledger gets its `run` line before the first step,
 the line of each `StepEnded`, and an `end` line made from `RunEnded` (`journal/ledger.py`).
 """
 

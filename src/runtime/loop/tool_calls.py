@@ -1,20 +1,23 @@
 """One tool call, from the model's proposal to its result.
 
     process_tool_call
-      decide_call         the gate allows, denies or escalates the call (policy/gate.py); a call that a person
-                          refused, or that was denied while it ran, is denied again without asking
+      decide_call         the gate allows, denies or escalates the call (policy/gate.py); a call that was
+                          refused before, by the gate or a person, is denied again without asking
         _ask_human        escalated: yield AskHuman; only a yes to this very question allows the call
       execute_call        allowed: counts the call, then `with_retries` (attempts.py):
                             yield Invoke, judge the outcome, and while it may be repeated (retry.py: only faults
                             that the tool calls transient and time-outs, and only if the tool is idempotent or
                             nothing happened) yield Wait for the back-off and Invoke again
         _OutcomeJudge     judges an outcome: late decisions on what the I/O met (redirect, address, link), the
-                          fault, a lost result, the byte budget, the output schema; the first that objects counts
+                          fault, a result lost when the process ended (after a resume), the byte budget, the
+                          output schema; the first that objects counts
     state.classify        maps what happened to nothing, or to an ending (fail/catalog.py). A denial ends the run
                           (`on_deny: terminate`) or the model reads it and goes on (`inform`); so does a failure
                           (`on_failure`)
 
-Every decision, attempt and result is recorded in the step's line (step_builder.py).
+Every decision, attempt and result is recorded in the step's line (step_builder.py). What happens between Invoke and its
+outcome is in driver/live_executor.py: placeholders are resolved, the tool runs with its `io` under a deadline, in this
+process or one of its own, and what it returned is redacted.
 """
 
 from __future__ import annotations

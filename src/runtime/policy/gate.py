@@ -6,11 +6,14 @@ A call passes the rules in this order; the first that objects gives the answer:
     url_allowlist    every URL among the arguments matches an entry
     sandbox_path     every path lies in a mount whose mode allows the access
     arg_schema       the arguments fit the tool's input schema
+    redact           a placeholder among the arguments may be resolved for this tool (placeholder_rule.py)
     cycle_detection  the same call has not brought the same result `max_repeats` times
-    loop_budget      calls and result bytes are left
+    loop_budget      calls, result bytes and tokens are left
     approval         a tool that needs a person escalates
 
-A call that no rule objects to is allowed by the entry for its last path, else its last URL, else its tool.
+A call that no rule objects to is allowed by the last entry that grants something it uses: the one that reveals a secret
+to its tool, else the entry for its last path, else its last URL, else its tool. A call that was refused earlier in the
+run is refused again without the rules (`decide_call` in loop/tool_calls.py).
 Rules judge resources (what a string *is*, by the tool's schema), not argument names. A failure inside the gate is
 a denial, `gate_error`. Step budgets, result sizes and facts met while a tool runs are decided by the same policy.
 
