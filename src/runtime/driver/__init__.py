@@ -1,6 +1,7 @@
 """Performs the loop's effects and stamps them.
 
-- `driver`: drives the loop: has each effect performed and hands on each finished step
+- `driver`: drives the loop: has each effect performed, one after another
+- `stepper`: takes the loop from one effect to the next, stamps, and hands on each finished step
 - `live_executor`: performs effects for real
 - `interrupts`: Ctrl-C and SIGTERM while a run is under way
 - `script_end`: ends a run whose script is wrong after an effect
