@@ -136,7 +136,7 @@ def count():
     return len(os.listdir("/proc/self/fd"))
 numbers = []
 for n in range(5):
-    assert cli.main(["run", "tasks/faults/ten.yaml", "--quiet", "--durability", "effect", "--out", f"runs/n/{n}"]) == 0
+    assert cli.main(["run", "tasks/faults/ten.yaml", "--quiet", "--durability", "effect", "--out", f"out/{n}"]) == 0
     numbers.append(count())
 print(numbers)
 raise SystemExit(0 if len(set(numbers)) == 1 else 9)
