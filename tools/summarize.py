@@ -1,4 +1,4 @@
-"""Extractive summary of a text: its weightiest sentences, in the order of the text."""
+"""Summarize a text by its most representative sentences, in the order of the text."""
 
 import re
 from collections import Counter
@@ -56,8 +56,8 @@ IDEMPOTENT = True
 TRANSIENT: tuple[type[BaseException], ...] = ()
 
 DEFAULT_MAX_SENTENCES = 3
-# A sentence shorter than this is scored as if it had this many words; otherwise a single frequent word
-# standing alone would beat every full sentence.
+# A sentence shorter than this is scored as if it had this many words. Otherwise a single frequent word would
+# score higher than every full sentence.
 MIN_WORDS = 8
 # Scores are integers: the mean word frequency in units of 1 / SCALE.
 SCALE = 1_000_000
@@ -73,6 +73,20 @@ STOP_WORDS = frozenset(
     """.split()
 )
 
+# A full stop after one of these never ends a sentence.
+TITLES_AND_LINKS = frozenset(
+    "capt cf col dr e.g gen hon i.e lt messrs mr mrs ms mt prof rev sgt st viz vs".split()
+)
+# A full stop after one of these does not end a sentence if a small letter or a digit follows.
+ABBREVIATIONS = frozenset(
+    """
+    a.m abs app approx apr art aug avg ca ch co corp dec dept ed eds eq est etc ext feb fig figs incl
+    inc jan jr jul jun ltd mar max min misc no nos nov oct op p p.m para pp ref sec sect sept sr tab
+    tel temp vol
+    """.split()
+)
+
+_UNIT = re.compile(r"[0-9] [A-Za-z]{1,4}\.$")  # as in "3.5 t."
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
 _END = re.compile(r"(?<=[.!?])[ \t\r\n]")
 _LOWER = {upper: upper + 32 for upper in range(65, 91)}  # A to Z, the same on every Python
@@ -94,15 +108,35 @@ def _sentences(text: str) -> list[str]:
     """Return the different sentences in the order of their first appearance.
 
     A sentence ends at ``.``, ``!`` or ``?`` before white space, at a blank line, at a heading and at the
-    end of the text. Pieces without a single word are dropped.
+    end of the text, but not at the full stop of an abbreviation. Pieces without a single word are dropped.
     """
     found: dict[str, None] = {}
     for block in _blocks(text):
-        for piece in _END.split(block):
-            sentence = " ".join(piece.split())
-            if _WORD.search(sentence):
-                found.setdefault(sentence)
+        pieces = [" ".join(piece.split()) for piece in _END.split(block)]
+        sentence: list[str] = []
+        for piece, following in zip(pieces, [*pieces[1:], ""], strict=True):
+            sentence.append(piece)
+            if following and _is_abbreviated(piece, following):
+                continue
+            joined = " ".join(sentence)
+            if _WORD.search(joined):
+                found.setdefault(joined)
+            sentence = []
     return list(found)
+
+
+def _is_abbreviated(piece: str, following: str) -> bool:
+    """Return whether the full stop at the end of a piece belongs to an abbreviation inside a sentence.
+
+    At an abbreviation that may also end a sentence, such as "etc." or a unit after a number, what follows decides.
+    """
+    if not piece.endswith("."):
+        return False
+    word = piece[piece.rfind(" ") + 1 : -1].lstrip("(['\"").translate(_LOWER)
+    if word in TITLES_AND_LINKS:
+        return True
+    goes_on = "a" <= following[0] <= "z" or "0" <= following[0] <= "9"
+    return goes_on and (word in ABBREVIATIONS or _UNIT.search(piece[-16:]) is not None)
 
 
 def _blocks(text: str) -> list[str]:

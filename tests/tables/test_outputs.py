@@ -30,8 +30,10 @@ MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 CODE = re.compile(r"(?<!`)(`{1,80})(?!`)(.+?)(?<!`)\1(?!`)")
 FENCED = re.compile(r"^```mermaid\n.*?^```$", re.DOTALL | re.MULTILINE)
 REFERENCE = re.compile(r"&#\d+;")
-# what a forge makes live in a line of prose, beside what the parser finds
-LIVE = re.compile(r"[\[\]<>*_~|$@`&]|\\(?=[!-/:-@\[-`{-~]|$)|#\w|://|www\.", re.IGNORECASE)
+# what a forge makes live in a line of prose, beside what the parser finds; an underscore inside a word is calm
+LIVE = re.compile(
+    r"[\[\]<>*~|$@`&]|(?<![a-z0-9])_|_(?![a-z0-9])|\\(?=[!-/:-@\[-`{-~]|$)|#\w|://|www\.", re.IGNORECASE
+)
 # GFM makes a link of this in the text of a paragraph, after its character references were read
 MAIL = re.compile(r"[A-Za-z0-9.+_-]+@[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+")
 ARROW = re.compile(r"    (participant \w+( as [\w-]+)?|Note over \w+: .*|\w+ (->>|--x) \w+: [\w, -]+)")
@@ -57,7 +59,7 @@ def blocks(tokens: list[Token]) -> list[Any]:
 def live(report: str) -> list[str]:
     """The marks of each line that are no words, no code and no character references."""
     text = FENCED.sub("", report)
-    prose = [REFERENCE.sub("", CODE.sub("", line)) for line in text.split("\n")]
+    prose = [REFERENCE.sub(" ", CODE.sub(" ", line)) for line in text.split("\n")]
     return [" ".join(LIVE.findall(line)) for line in prose]
 
 

@@ -224,7 +224,7 @@ def _contradictions() -> Iterator[Case]:
         place = _at("/url_allowlist/0")
         line = spot(FULL, place.end)[0] + 1
         data = f"{FULL[: place.end]}\n  - {json.dumps(entry)}{FULL[place.end :]}"
-        yield Case(data.encode(), line, 5, "decide no call")
+        yield Case(data.encode(), line, 5, "never applies")
 
 
 def _names() -> Iterator[Case]:

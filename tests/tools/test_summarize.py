@@ -85,6 +85,22 @@ def test_only_marks_before_white_space_end_a_sentence(summarize):
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("Dr. Weber drives (e.g. Rhine barges). He rests.", 2),
+        ("It may weigh 3.5 t. or 4 t. at most. Heavier ones stop.", 2),
+        ("It may weigh 3.5 t. Heavier ones stop.", 2),
+        ("See fig. 3, approx. in the middle. Prof. Lang drew it.", 2),
+        ("Oil, water, etc. Other things stay.", 2),
+        ("Tyres, chains etc. are checked. The list is short.", 2),
+        ("the pump runs. the tank leaks.", 2),
+    ],
+)
+def test_a_full_stop_of_an_abbreviation_ends_no_sentence(summarize, text, number):
+    assert summarize(text, 9) == {"summary": text, "sentences": number, "of": number}
+
+
 def test_duplicates_are_kept_once(summarize):
     assert summarize("Same thing here. Other thing. Same  thing\nhere.", 9) == {
         "summary": "Same thing here. Other thing.",

@@ -150,7 +150,7 @@ def _approvals(state: bytes, name: str) -> list[str]:
                     continue
                 call, place = calls[entry["id"]], f"{name}:{number}"
                 if entry["approval"]["digest"] not in [question_digest(call, item) for item in versions]:
-                    out.append(f"{place}: the approval of {call.id} was given to another call or policy")
+                    out.append(f"{place}: the approval of {call.id} was given for another call or policy")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(name, error) from error
     return out

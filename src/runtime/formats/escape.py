@@ -14,8 +14,10 @@ from .lazy_pattern import lazy_pattern
 MAX_INLINE: Final = 160  # characters of one value in a line of Markdown or a cell of a table
 
 # what a forge may take for markup, a link, a mention or an issue number inside a line; the class of what follows # is
-# negated, as a class of ASCII characters compiles faster
-_MARKUP: Final = lazy_pattern(r"[\\`*_\[\]<>|~$&]|:(?=//)|#(?=[^\x00-/:-@\[-^`{-\x7f])|(?<=[wW]{3})\.")
+# negated, as a class of ASCII characters compiles faster. An underscore between two letters or digits is no markup.
+_MARKUP: Final = lazy_pattern(
+    r"[\\`*\[\]<>|~$&]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//)|#(?=[^\x00-/:-@\[-^`{-\x7f])|(?<=[wW]{3})\."
+)
 # what starts a heading, a list, a rule or a table where a line begins
 _BLOCK: Final = lazy_pattern(r"[#+=:-]|[0-9]+(?=[.)])")
 # build services read commands to them out of what is printed, anywhere in a line or where it begins

@@ -180,7 +180,7 @@ def _ask_human(
     answer_text: dict[str, str] = {ApprovalAnswer.ALLOW: "given", ApprovalAnswer.DENY: "refused"}
     reason = f"{escalation.reason}: {answer_text.get(answer.answer, 'no answer in time')}"
     if answers_another_question:
-        reason += " to another call or policy"
+        reason += " for another call or policy"
     kind = DecisionKind.ALLOW if granted else DecisionKind.DENY
     step.settle_escalation(
         Decision(kind, Rule.APPROVAL, reason, escalation.at, escalation.facts), answer, subject

@@ -73,7 +73,7 @@ def check_names(policy: Checked) -> None:
         if name not in policy.allowed:
             raise policy.error(
                 f"/approval/required_for/{i}",
-                f"approval for {name!r} can decide no call, since the tool is not allowed",
+                f"approval for {name!r} never applies, since the tool is not allowed",
                 did_you_mean(name, policy.allowed) or "allow the tool or remove the name",
             )
 
@@ -99,7 +99,7 @@ def check_redaction(policy: Checked) -> None:
             if kind not in hidden:
                 raise policy.error(
                     f"/redact/reveal_to/{tool}/{i}",
-                    f"{kind!r} is no kind that this policy redacts",
+                    f"{kind!r} is not a kind that this policy redacts",
                     did_you_mean(kind, hidden) or "name it in kinds or patterns, or remove it here",
                 )
 
@@ -111,7 +111,7 @@ def _pattern_problem(kind: str, text: str) -> tuple[str, str] | None:
     try:
         pattern = re.compile(f"(?P<{kind}>{text})")
     except (re.error, RecursionError, OverflowError):
-        return "this is no regular expression", "write one in the syntax of Python's re"
+        return "the pattern is not a regular expression", "write one in the syntax of Python's re"
     if pattern.groups > 1:
         return "the pattern has a group", "write (?:...) in place of (...)"
     if pattern.search("") is not None:
@@ -129,7 +129,7 @@ def check_urls(policy: Checked) -> None:
         except Malformed as error:
             raise policy.error(
                 f"/url_allowlist/{i}",
-                f"no usable entry: {error.reason}",
+                f"malformed entry: {error.reason}",
                 "write scheme://host[:port][/path-prefix]",
             ) from None
     first: dict[tuple[str, str, int], dict[str, int]] = {}
@@ -140,7 +140,7 @@ def check_urls(policy: Checked) -> None:
         if by is not None:
             raise policy.error(
                 f"/url_allowlist/{i}",
-                f"this entry can decide no call, since {quote_literal(texts[by])} covers it",
+                f"this entry never applies, since {quote_literal(texts[by])} covers it",
                 "remove one of the two",
             )
 
@@ -170,7 +170,7 @@ def check_networks(policy: Checked) -> None:
             Networks([text])
         except Malformed as error:
             raise policy.error(
-                where, f"no usable network: {error.reason}", "write a CIDR such as 10.1.0.0/16"
+                where, f"malformed network: {error.reason}", "write a CIDR such as 10.1.0.0/16"
             ) from None
         network = ipaddress.ip_network(text)
         problem = _inert(network)
@@ -203,11 +203,11 @@ def _inert(network: Network) -> tuple[str, str] | None:
     """Return what is wrong with a network and what to do, None for one that opens something."""
     if network.prefixlen < _SHORTEST[network.version]:
         return (
-            f"a network of /{network.prefixlen} opens everything, the addresses of cloud metadata too",
+            f"a network of /{network.prefixlen} opens everything, also the addresses of cloud metadata",
             "name the networks that are meant",
         )
     if isinstance(network, ipaddress.IPv6Network) and any(network.subnet_of(c) for c in _CARRIERS):
-        return "an IPv4 network written as IPv6 is never asked", "write the IPv4 network, such as 10.1.0.0/16"
+        return "an IPv4 network written as IPv6 never applies", "write the IPv4 network, such as 10.1.0.0/16"
     relayed = isinstance(network, ipaddress.IPv6Network) and any(network.subnet_of(r) for r in _RELAYED)
     if relayed and not _inside(network, _OWN):
         return "IPv4-compatible, Teredo and 6to4 addresses are not opened", "name the network that is meant"
@@ -228,13 +228,13 @@ def check_uses(policy: Checked, tools: Iterable[Tool]) -> None:
     if policy.data.get("url_allowlist") and "url" not in kinds and "get" not in uses:
         raise policy.error(
             "/url_allowlist",
-            "these entries can decide no call, since no tool takes a URL or reaches the network",
+            "these entries never apply, since no tool takes a URL or reaches the network",
             "allow such a tool or remove the entries",
         )
     if policy.mounts and not ({"path:read", "path:write"} & kinds or {"read", "write", "external"} & effects):
         raise policy.error(
             "/sandbox/mounts",
-            "these mounts can decide no call, since no tool takes a path, reads or writes",
+            "these mounts never apply, since no tool takes a path, reads or writes",
             "allow such a tool or remove the mounts",
         )
 
@@ -254,6 +254,6 @@ def check_addresses(policy: Checked, hosts: Iterable[str]) -> None:
         if host not in mapped and not policy.networks.allows(host):
             raise policy.error(
                 f"/url_allowlist/{i}",
-                f"this entry can decide no call, since {host} is no public address and in no private_networks",
+                f"this entry never applies, since {host} is not a public address and not in private_networks",
                 "name its network there or remove the entry",
             )

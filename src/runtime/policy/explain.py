@@ -135,7 +135,7 @@ def explain(gate: Gate, call: Call, counters: Counters) -> Explanation:
 
 
 def budgets_of(gate: Gate, counters: Counters, call: Call | None = None) -> tuple[Budget, ...]:
-    """Every limit with what is used of it; with a call, how often it brought the same result."""
+    """Every limit with what is used of it; with a call, how often it gave the same result."""
     policy = gate.policy
     used = {
         "max_iterations": counters.iterations,
@@ -167,7 +167,7 @@ def _silent(rule: str, request: GateRequest, gate: Gate) -> str:
         return f"the arguments fit the tool's schema ({'strict' if policy.strict_arguments else 'shape'})"
     if rule == "cycle_detection":
         used = request.counters.repeats.get(request.key, 0)
-        return f"brought the same result {used} times, max_repeats is {policy.max_repeats}"
+        return f"gave the same result {used} times; max_repeats is {policy.max_repeats}"
     if rule == "loop_budget":
         return f"{request.counters.tool_calls} of {policy.limits['max_tool_calls']} calls are used"
     if rule == "approval":

@@ -7,7 +7,7 @@ A call passes the rules in this order; the first that objects gives the answer:
     sandbox_path     every path lies in a mount whose mode allows the access
     arg_schema       the arguments fit the tool's input schema
     redact           a placeholder among the arguments may be resolved for this tool (placeholder_rule.py)
-    cycle_detection  the same call has not brought the same result `max_repeats` times
+    cycle_detection  the same call has not given the same result `max_repeats` times
     loop_budget      calls, result bytes and tokens are left
     approval         a tool that needs a person escalates
 
@@ -189,7 +189,10 @@ class Gate:
         if type(name) is not str or not name.isascii():
             # no policy holds such a name; it may be of a kind that no record can hold either
             return Decision(
-                DENY, Rule.TOOL_REGISTRY, "no name of a tool", policy.rule("/tool_registry/allowed")
+                DENY,
+                Rule.TOOL_REGISTRY,
+                "the tool name is not ASCII text",
+                policy.rule("/tool_registry/allowed"),
             )
         if name in policy.denied:
             place = policy.rule(f"/tool_registry/denied/{policy.denied[name]}")
@@ -239,7 +242,7 @@ class Gate:
             return Decision(
                 DENY,
                 Rule.URL_ALLOWLIST,
-                f"no acceptable URL: {error.reason}",
+                f"malformed URL: {error.reason}",
                 self.policy.rule("/url_allowlist"),
                 {**facts, "malformed": error.reason},
             )
@@ -261,7 +264,7 @@ class Gate:
             return Decision(
                 DENY,
                 Rule.SANDBOX_PATH,
-                f"no acceptable path: {error.reason}",
+                f"malformed path: {error.reason}",
                 self.policy.rule("/sandbox/mounts"),
                 {**facts, "access": access, "malformed": error.reason},
             )
@@ -270,14 +273,14 @@ class Gate:
         facts = {**facts, "access": access, "mount": path.mount}
         mode = self.policy.mounts.get(path.mount)
         if mode is None:
-            reason = f"{quote_untrusted(path.mount)} is no mount of sandbox.mounts"
+            reason = f"mount {quote_untrusted(path.mount)} is not in sandbox.mounts"
             return Decision(DENY, Rule.SANDBOX_PATH, reason, self.policy.rule("/sandbox/mounts"), facts)
         place = self.policy.rule(f"/sandbox/mounts/{path.mount}")
         if access == "write" and mode != "write":
             return Decision(
                 DENY,
                 Rule.SANDBOX_PATH,
-                f"mount {quote_untrusted(path.mount)} is for reading only",
+                f"mount {quote_untrusted(path.mount)} is read-only",
                 place,
                 facts,
             )
@@ -293,13 +296,13 @@ class Gate:
             place = _rule_of_schema(tool, "/type")
             facts = {"pointer": "", "keyword": "json", "limit": problem}
             return Decision(
-                DENY, Rule.ARG_SCHEMA, f"the arguments are no JSON object: {problem}", place, facts
+                DENY, Rule.ARG_SCHEMA, f"the arguments are not a JSON object: {problem}", place, facts
             )
         strict = self.policy.strict_arguments
         wrong = (tool.input_validator if strict else tool.shape_validator).first_mismatch(arguments)
         if wrong is None:
             return None
-        reason = f"argument {quote_untrusted(wrong.pointer or '/')} breaks {wrong.keyword}"
+        reason = f"argument {quote_untrusted(wrong.pointer or '/')} violates {wrong.keyword}"
         if wrong.limit:
             reason += f" ({quote_untrusted(wrong.limit)})"
         facts = {"pointer": wrong.pointer, "keyword": wrong.keyword, "limit": wrong.limit}
@@ -314,7 +317,7 @@ class Gate:
         used = request.counters.repeats.get(request.key, 0)
         if used < limit:
             return None
-        reason = f"the same call brought the same result {used} times, max_repeats is {limit}"
+        reason = f"the same call gave the same result {used} times; max_repeats is {limit}"
         facts = {"used": used, "limit": limit}
         return Decision(
             DENY, Rule.CYCLE_DETECTION, reason, self.policy.rule("/cycle_detection/max_repeats"), facts
@@ -361,7 +364,7 @@ class Gate:
         if kind == UNBOUND:
             reason = f"mount {quote_untrusted(decision.facts['mount'])} is not part of this run"
         else:
-            reason = f"on the way stands a {kind}, which the sandbox does not follow"
+            reason = f"the path contains a {kind}, which the sandbox does not follow"
         return Decision(DENY, Rule.SANDBOX_PATH, reason, decision.at, {**decision.facts, "found": kind})
 
     def _over_budget(self, name: str, used: int, limit: int) -> Decision:

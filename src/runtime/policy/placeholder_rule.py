@@ -27,7 +27,7 @@ def decide_placeholders(policy: Policy, tool: Tool, call: Call) -> Decision | No
         facts = {"kind": kind, "known": is_ours}
         if not is_ours:
             reason = (
-                f"the call holds a placeholder of kind {quote_untrusted(kind)} that this run did not give out"
+                f"the call holds a placeholder of kind {quote_untrusted(kind)} that this run did not create"
             )
             return Decision(DecisionKind.DENY, Rule.REDACT, reason, policy.rule("/redact"), facts)
         if kind not in granted:
@@ -46,7 +46,7 @@ def lost_secret(policy: Policy, check: Mapping[str, Any]) -> Decision:
     """Return the denial of a call whose placeholder cannot be resolved any more."""
     facts = {"kind": check["kind"], "number": check["number"]}
     name = f"{check['kind']}:{check['number']}"
-    reason = f"what placeholder {quote_untrusted(name)} stands for is not known in this process"
+    reason = f"the value of placeholder {quote_untrusted(name)} is not known in this process"
     return Decision(DecisionKind.DENY, Rule.REDACT, reason, policy.rule("/redact"), facts)
 
 
@@ -54,5 +54,5 @@ def hidden_verdict(policy: Policy, check: Mapping[str, Any]) -> Decision:
     """Return the recorded verdict on a value that the record does not show, and that decides otherwise."""
     rule = Rule(check["rule"])
     kind = {"allow": DecisionKind.ALLOW, "deny": DecisionKind.DENY}[check["hidden"]]
-    reason = "decided on a value that is hidden here: this verdict cannot be derived again"
+    reason = "decided on a value that the record hides; the verdict cannot be recomputed"
     return Decision(kind, rule, reason, policy.rule(_SECTIONS[rule]), {"hidden": True})

@@ -20,7 +20,7 @@ class Counters:
         tokens: Tokens of all model calls, both ways.
         tool_calls: Attempts to execute a tool.
         result_bytes: Bytes of all results.
-        repeats: Identity of a call -> how often it brought the same result at most.
+        repeats: Identity of a call -> how often it gave the same result at most.
         results: Digest of a call with its result -> how often it came.
     """
 

@@ -64,20 +64,20 @@ def parse_path(text: str) -> MountPath:
 @lru_cache(maxsize=16)  # the rules read a text more than once within a step
 def _parse_path(text: str) -> MountPath:
     if len(text) > MAX_PATH_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_PATH_BYTES:
-        raise Malformed(f"a path longer than {MAX_PATH_BYTES} bytes")
+        raise Malformed(f"the path is longer than {MAX_PATH_BYTES} bytes")
     if not (text.isascii() and text.isprintable()):
         unseen = _UNSEEN.search(text) or _STRAY.search(text)
         if unseen is not None:
-            raise Malformed(f"a path with the character U+{ord(unseen[0]):04X}, which cannot be seen")
+            raise Malformed(f"the path contains the invisible character U+{ord(unseen[0]):04X}")
     if "\\" in text:
-        raise Malformed("a path with a backslash; separate its parts with /")
+        raise Malformed("the path contains a backslash; separate its parts with /")
     if text.startswith(("/", "~")) or _SCHEME_LIKE.match(text):
         raise Malformed("a path must start with the name of a mount, as in mount/part")
     if not _is_composed(text):
-        raise Malformed("a path that is not in Unicode NFC")
+        raise Malformed("the path is not in Unicode NFC")
     mount, *parts = text.split("/")
     if not _MOUNT.fullmatch(mount):
-        raise Malformed(f"no name of a mount: {quote_literal(mount)}")
+        raise Malformed(f"not a mount name: {quote_literal(mount)}")
     if not parts:
         raise Malformed("a path must name something below its mount, as in mount/part")
     for part in parts:
@@ -87,11 +87,11 @@ def _parse_path(text: str) -> MountPath:
 
 def _check_part(part: str) -> None:
     if part in ("", ".", ".."):
-        raise Malformed("a path with an empty part, . or ..")
+        raise Malformed("the path has a part that is empty, . or ..")
     if len(part.encode()) > MAX_PART_BYTES:
-        raise Malformed(f"a part of a path is longer than {MAX_PART_BYTES} bytes")
+        raise Malformed(f"a part of the path is longer than {MAX_PART_BYTES} bytes")
     if _TEMPORARY.fullmatch(part):
-        raise Malformed("a path to what an unfinished write has left")
+        raise Malformed("the path names the temporary file of an unfinished write")
 
 
 def _is_composed(text: str) -> bool:

@@ -63,7 +63,7 @@ class Networks:
                 named.append(ipaddress.ip_network(text))
             except ValueError:
                 raise Malformed(
-                    f"no network, or bits set behind its prefix: {quote_literal(text)}", index
+                    f"not a network, or bits are set after its prefix: {quote_literal(text)}", index
                 ) from None
         # (version, bits behind the prefix) -> the numbers that such networks begin with: one look a length
         self._named: dict[tuple[int, int], set[int]] = {}

@@ -85,7 +85,7 @@ def parse_url(text: str) -> Target:
 @lru_cache(maxsize=16)  # the rules read a text more than once within a step
 def _parse_url(text: str) -> Target:
     if len(text) > MAX_URL:
-        raise Malformed(f"a URL of {len(text)} characters, at most {MAX_URL} are accepted")
+        raise Malformed(f"the URL has {len(text)} characters; at most {MAX_URL} are allowed")
     if not URL_TEXT.fullmatch(text):
         raise Malformed(_bad_character(text))
     scheme = _SCHEME.match(text)
@@ -98,7 +98,7 @@ def _parse_url(text: str) -> Target:
     path, mark, query = text[rest_at:].partition("#")[0].partition("?")
     target = Target(name, host, port, path or "/", query if mark else None)
     if not path and len(target.url) > MAX_URL:
-        raise Malformed(f"a URL of more than {MAX_URL} characters with its path")
+        raise Malformed(f"the URL with its path has more than {MAX_URL} characters")
     return target
 
 
@@ -107,18 +107,18 @@ def _bad_character(text: str) -> str:
         return "the URL is empty"
     bad = next(c for c in text if not URL_TEXT.fullmatch(c))
     if bad == "\\":
-        return "a URL with a backslash"
-    return f"a URL with the character U+{ord(bad):04X}; only printable ASCII without spaces is accepted"
+        return "the URL contains a backslash"
+    return f"the URL contains the character U+{ord(bad):04X}; only printable ASCII without spaces is allowed"
 
 
 def _authority(text: str, scheme: str) -> tuple[str, int]:
     """Return (host, port) of "host", "host:port", "[ipv6]" or "[ipv6]:port"."""
     if "@" in text:
-        raise Malformed("a URL with user information before its host")
+        raise Malformed("the URL contains user information before its host")
     if text.startswith("["):
         inside, closed, after = text[1:].partition("]")
         if not closed or (after and not after.startswith(":")):
-            raise Malformed(f"no host in brackets: {quote_literal(text)}")
+            raise Malformed(f"not a host in brackets: {quote_literal(text)}")
         return _ipv6(inside), _port(after[1:] if after else None, scheme)
     host, colon, port = text.partition(":")
     return _host(host.lower()), _port(port if colon else None, scheme)
@@ -135,25 +135,25 @@ def _port(text: str | None, scheme: str) -> int:
     if text is None:
         return DEFAULT_PORTS[scheme]
     if not _PORT.fullmatch(text) or int(text) > 65535:
-        raise Malformed(f"no port from 1 to 65535 in plain digits: {quote_literal(text)}")
+        raise Malformed(f"not a port from 1 to 65535 in plain digits: {quote_literal(text)}")
     return int(text)
 
 
 def _host(text: str) -> str:
     """Check a DNS name or a canonical IPv4 address in lower case, and return it."""
     if not text:
-        raise Malformed("a URL without a host")
+        raise Malformed("the URL has no host")
     if len(text) > 253:
-        raise Malformed("a host longer than 253 characters")
+        raise Malformed("the host is longer than 253 characters")
     labels = text.split(".")
     # Resolvers read 0177.1, 0x7f.1 and 2130706433 as addresses; only the one spelling all agree on may pass.
     if _NUMERIC_LABEL.fullmatch(labels[-1]):
         if not _IPV4.fullmatch(text) or any(int(label) > 255 for label in labels):
-            raise Malformed(f"no canonical IPv4 address: {quote_literal(text)}")
+            raise Malformed(f"not a canonical IPv4 address: {quote_literal(text)}")
         return text
     for label in labels:
         if not _LABEL.fullmatch(label):
-            raise Malformed(f"no DNS name of letters, digits and hyphens: {quote_literal(text)}")
+            raise Malformed(f"not a DNS name of letters, digits and hyphens: {quote_literal(text)}")
     return text
 
 
@@ -161,11 +161,11 @@ def _ipv6(text: str) -> str:
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError:
-        raise Malformed(f"no IPv6 address: {quote_literal(text)}") from None
+        raise Malformed(f"not an IPv6 address: {quote_literal(text)}") from None
     if address.ipv4_mapped is not None:
-        raise Malformed("an IPv4 address written as IPv6; write the IPv4 address")
+        raise Malformed("the host is an IPv4 address written as IPv6; write the IPv4 address")
     if "%" in text or text.lower() != address.compressed:
-        raise Malformed(f"no canonical IPv6 address without a zone: {quote_literal(text)}")
+        raise Malformed(f"not a canonical IPv6 address without a zone: {quote_literal(text)}")
     return address.compressed
 
 
@@ -196,7 +196,7 @@ def parse_entry(text: str) -> Entry:
     if "*" in text:
         raise Malformed("wildcards are not accepted; write one entry for each host")
     if "?" in text or "#" in text:
-        raise Malformed("an entry has no query and no fragment; end it with the path")
+        raise Malformed("an entry cannot have a query or a fragment; end it with the path")
     if "://" not in text and not re.fullmatch(r"\[[^\]]*\]|[^:/]*", text):
         raise Malformed("an entry with a port or a path needs its scheme; write https:// before it")
     target = parse_url(text if "://" in text else f"https://{text}")

@@ -67,7 +67,7 @@ def test_an_answer_under_another_policy_is_not_served(project: Path) -> None:
     replaced(project / OVERLAY, "timeout_s: 60", "timeout_s: 61")
     found = examine(run, root=project)
     assert found.kind == "VERDICT"
-    assert any("to another call or policy" in line or "allow -> deny" in line for line in found.lines)
+    assert any("for another call or policy" in line or "allow -> deny" in line for line in found.lines)
 
 
 def test_an_answer_to_another_call_is_not_served(project: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_forged_question_is_found_by_verify_and_by_replay(project: Path, diges
         lines[1]["policy_decisions"][0]["approval"]["digest"] = digest
 
     edit_lines(project / RUN, forge, chain=True)
-    assert any("was given to another call or policy" in line for line in verify(project / RUN, project))
+    assert any("was given for another call or policy" in line for line in verify(project / RUN, project))
     found = replayed(project / RUN, root=project)
     # a record that names no question at all is told of, one of another question allows nothing
     assert found.lines != [] and (digest is None or found.kind == "VERDICT")

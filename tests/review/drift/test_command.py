@@ -78,7 +78,7 @@ def test_a_summary_is_added_and_paths_begin_at_the_repository(
     code, out, _ = say("--github")
     assert code == 1 and f"::error file=project/{CANONICAL}/state.jsonl,line=3," in out
     text = place.read_text(encoding="utf-8")
-    assert "| EFFECT | `runs/canonical/v1` | step 2 /tool&#95;results/0/result/text: " in text
+    assert "| EFFECT | `runs/canonical/v1` | step 2 /tool_results/0/result/text: " in text
     assert 'Accept it: `tachograph accept --all --reason "..."`' in text
     assert f"Digests only, in 1 run: `{DENIED}`" in text
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project))

@@ -143,7 +143,7 @@ def test_code_is_the_cause_where_what_moved_explains_nothing(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # called in this run, and does the same
-    replaced(project / "tools/summarize.py", '"""Extractive', '"""An extractive')
+    replaced(project / "tools/summarize.py", '"""Summarize', '"""An extractive')
     decide = Gate.decide_request
     monkeypatch.setattr(
         Gate, "decide_request", lambda *args, **more: replace(decide(*args, **more), reason="so")

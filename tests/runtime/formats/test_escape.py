@@ -47,6 +47,9 @@ def test_a_quote_for_a_reason(text: str, quoted: str) -> None:
         ("# title", "&#35; title"),
         ("https://x", "https&#58;//x"),
         ("1. item", "&#49;. item"),
+        ("loop_budget/max_tokens_2", "loop_budget/max_tokens_2"),
+        ("_a_ b_ a__b é_é _", "&#95;a&#95; b&#95; a&#95;&#95;b é&#95;é &#95;"),
+        ("a_*b*_c", "a&#95;&#42;b&#42;&#95;c"),
         ("a\nb\u202e", "a&#92;u{a}b&#92;u{202e}"),
     ],
 )
@@ -68,6 +71,15 @@ def test_a_code_span(text: str, written: str) -> None:
 )
 def test_a_line_of_a_build_log(text: str, written: str) -> None:
     assert escape_build_log(text) == written
+
+
+@given(st.text(st.sampled_from("a1_*é .-(\u00a0"), max_size=12))
+def test_an_underscore_never_begins_emphasis(text: str) -> None:
+    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark")
+    (inline,) = (
+        token for token in parser.parse("x " + escape_markdown(text) + " x") if token.type == "inline"
+    )
+    assert all(token.type in ("text", "text_special") for token in inline.children)
 
 
 @given(TEXT, st.integers(5, 200))

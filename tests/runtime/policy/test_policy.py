@@ -594,11 +594,11 @@ def test_the_shipped_policy_loads() -> None:
     [
         ({"patterns": {"email": "x"}}, "patterns/email", "is the name of a kind"),
         ({"patterns": {"env": "x"}}, "patterns/env", "is the name of a kind"),
-        ({"patterns": {"mine": "("}}, "patterns/mine", "no regular expression"),
+        ({"patterns": {"mine": "("}}, "patterns/mine", "not a regular expression"),
         ({"patterns": {"mine": "(x)"}}, "patterns/mine", "has a group"),
         ({"patterns": {"mine": "x*"}}, "patterns/mine", "matches an empty text"),
-        ({"reveal_to": {"write": ["email"]}}, "reveal_to/write/0", "no kind that this policy redacts"),
-        ({"reveal_to": {"write": ["env"]}}, "reveal_to/write/0", "no kind that this policy redacts"),
+        ({"reveal_to": {"write": ["email"]}}, "reveal_to/write/0", "not a kind that this policy redacts"),
+        ({"reveal_to": {"write": ["env"]}}, "reveal_to/write/0", "not a kind that this policy redacts"),
     ],
 )
 def test_a_redaction_that_cannot_work_is_refused(section: dict[str, Any], pointer: str, words: str) -> None:

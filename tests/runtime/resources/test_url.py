@@ -61,7 +61,7 @@ def test_urls(text: str, target: Target, url: str) -> None:
 REFUSED_URLS: list[tuple[Any, str]] = [
     (None, "text"), (b"https://a.test", "text"), ("", "empty"), ("https://" + "a" * 9000, "characters"),
     ("a.test", "http"), ("//a.test/", "http"), ("https:/a.test", "http"), ("ftp://a.test/", "http"),
-    ("https://", "without a host"), ("https:///x", "without a host"), ("https://:80/", "without a host"),
+    ("https://", "has no host"), ("https:///x", "has no host"), ("https://:80/", "has no host"),
     ("https://u@a.test/", "user"), ("https://@a.test/", "user"), ("https://a.test\\@b.test/", "backslash"),
     ("https://a.test/\\", "backslash"), ("https://a.test/ x", "U+0020"), ("https://a.test/\u00e9", "U+00E9"),
     ("https://a.test:/", "port"), ("https://a.test:0/", "port"), ("https://a.test:080/", "port"),
@@ -74,7 +74,7 @@ REFUSED_URLS: list[tuple[Any, str]] = [
     ("https://a.0x/", "IPv4"), ("https://a.2/", "IPv4"), ("https://[::1/", "bracket"),
     ("https://[::1]a/", "bracket"), ("https://[0::1]/", "canonical"), ("https://[fe80::1%25x]/", "IPv6"),
     ("https://[fe80::1%x]/", "zone"), ("https://[::ffff:1.2.3.4]/", "IPv4"), ("https://[a.test]/", "IPv6"),
-    ("https://::1/", "without a host"),
+    ("https://::1/", "has no host"),
 ]  # fmt: skip
 
 
