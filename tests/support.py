@@ -23,7 +23,8 @@ from tachograph.runtime.agent import Agent
 from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.core.effects import AskHuman
 from tachograph.runtime.journal import ledger
-from tachograph.runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
+from tachograph.runtime.journal.cassette import Cassette, ReplayExecutor
+from tachograph.runtime.journal.recorded_clock import RecordedClock
 from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.run_config import RunResult

@@ -19,8 +19,9 @@ from ..fail.errors import (
     ToolError,
 )
 from ..light_dataclasses import replace
+from .core.branches import MAX_CALLS
 from .core.clock import Clock, SystemClock, VirtualClock
-from .core.effects import Effect, Outcome, RunEnded
+from .core.effects import Effect, Event, Outcome, RunEnded
 from .core.known_secrets import from_environment, registered
 from .core.lines import LedgerLine, RunLine
 from .core.redaction import Redactor
@@ -30,14 +31,14 @@ from .driver.driver import drive
 from .driver.interrupts import Interrupts, exit_for
 from .driver.listeners import ListenerHub
 from .driver.live_executor import LiveExecutor
-from .driver.ports import Approve, Executor, Inject, Listener, Stamps, Stop
+from .driver.ports import Approve, Executor, Inject, Listener, Stop
 from .driver.script_end import ScriptEnd
-from .journal.cassette import RecordedClock
 from .journal.ledger import Ledger, Totals, end_line
 from .journal.ledger_file import ledger_file
+from .journal.recorded_clock import RecordedClock
 from .loop.loop import run_loop
 from .loop.retry import Schedule
-from .loop.state import RunSpec
+from .loop.state import MAX_PARALLEL, RunSpec
 from .models.named import NamedModel, open_named
 from .models.types import Model, ToolSpec
 from .policy.built_in import built_in_policy
@@ -69,6 +70,7 @@ class Agent:
             folder.
         hosts: Folders that answer in place of a host, by the host's name.
         known_tools: Tools that this agent does not have and that its policy may name, beside the shipped ones.
+        max_parallel: How many calls of one reply may be performed together, where their tools allow it; 1 for none.
 
     Raises:
         InputError: Policy, tools, mounts and hosts do not fit together.
@@ -90,6 +92,7 @@ class Agent:
         mounts: Mapping[str, str | os.PathLike[str] | Mount] | None = None,
         hosts: Mapping[str, str | os.PathLike[str] | Host] | None = None,
         known_tools: Iterable[str] = (),
+        max_parallel: int = MAX_PARALLEL,
     ) -> None:
         if not isinstance(llm, str) and not callable(llm):
             raise InputError(
@@ -115,6 +118,11 @@ class Agent:
             for name, host in (hosts or {}).items()
         }
         check_hosts(self.hosts)
+        if type(max_parallel) is not int or not 1 <= max_parallel <= MAX_CALLS:
+            raise InputError(
+                "max_parallel is no number of calls", remedy=f"give a whole number from 1 to {MAX_CALLS}"
+            )
+        self.max_parallel = max_parallel
         self._specs = tuple(
             ToolSpec(tool.name, tool.description, tool.offered_schema)
             for tool in self.gate.tools.values()
@@ -233,23 +241,23 @@ class Agent:
                 Schedule.of(self.policy.section("retry")),
                 self._specs,
                 {"options": options[0]["digest"]} if options else {},
+                self.max_parallel,
             )
 
-            def on_outcome(effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
-                if isinstance(outcome, Outcome):
-                    for path, sha in outcome.reads:
-                        documents.setdefault(path, sha)
-                if config.durable_run is not None:
-                    config.durable_run.on_outcome(effect, outcome, stamps)
+            def on_event(item: Effect | Event, outcome: Outcome | None) -> None:
+                for path, sha in outcome.reads if outcome is not None else ():
+                    documents.setdefault(path, sha)
+                hub.on_event(item, outcome)
 
             ended: RunEnded = drive(
                 run_loop(run),
                 executor,
                 config.clock,
                 put,
-                hub.on_event,
-                on_outcome=on_outcome,
+                on_event,
+                on_outcome=None if config.durable_run is None else config.durable_run.on_outcome,
                 stop=_stop(config),
+                settle=redactor.settle,
             )
         put(end_line(run_line, totals, ended, ledger.lines + 1, config.clock.stamp()))
         steps = StepLines(texts)
@@ -327,7 +335,10 @@ class Agent:
         if config.redacted is None:
             names = {name for name, _ in self._live_secrets(config.as_recorded)}
             config = replace(config, redacted=tuple(sorted(names)))
-        return run_line_of(self.gate, self.identity, self._specs, self.mounts, self.hosts, config, question)
+        line = run_line_of(self.gate, self.identity, self._specs, self.mounts, self.hosts, config, question)
+        if self.max_parallel != MAX_PARALLEL:
+            line["max_parallel"] = self.max_parallel
+        return line
 
 
 def _stop(config: RunConfig) -> Stop | None:

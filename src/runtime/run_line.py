@@ -66,6 +66,7 @@ def run_line_of(
                 "schema_digest": tool.schema_digest,
                 "file": tool.file,
                 **({"declared": True} if tool.is_declared else {}),
+                **({"parallel": tool.parallel} if tool.parallel is not None else {}),
             }
             for tool in gate.tools.values()
         ],

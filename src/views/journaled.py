@@ -28,10 +28,10 @@ def lines_of_journal(data: bytes, file: str, name: str) -> tuple[list[Line], lis
     unfinished = []
     if journal.torn:
         unfinished.append(f"{journal.torn} bytes at the journal's end are an incomplete entry")
-    if journal.intent is not None:
-        unfinished.append(
-            f"call {journal.intent['call']} of {journal.intent['tool']} is in doubt: it began, and nobody knows its end"
-        )
+    unfinished += [
+        f"call {intent['call']} of {intent['tool']} is in doubt: it began, and nobody knows its end"
+        for intent in journal.intents.values()
+    ]
     unfinished.append(f"go on with `tachograph resume {name.removesuffix('.partial')}`")
     lines = [journal.begin["run"]]
     for index, step in sorted(journal.steps.items()):

@@ -22,7 +22,8 @@ from ...runtime.driver.ports import Executor, Stamps
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal import ledger
-from ...runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
+from ...runtime.journal.cassette import Cassette, ReplayExecutor
+from ...runtime.journal.recorded_clock import RecordedClock
 from ...runtime.models.request_parts import options_of
 from ...runtime.resources.url import Malformed, parse_url
 from ...runtime.run_config import RunConfig, RunResult

@@ -25,10 +25,11 @@ from ...runtime.driver.driver import drive
 from ...runtime.formats.read_file import read_unlinked, why_unread
 from ...runtime.formats.shipped_files import shipped
 from ...runtime.journal import ledger
-from ...runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
+from ...runtime.journal.cassette import Cassette, ReplayExecutor
+from ...runtime.journal.recorded_clock import RecordedClock
 from ...runtime.loop.loop import run_loop
 from ...runtime.loop.retry import Schedule
-from ...runtime.loop.state import RunSpec
+from ...runtime.loop.state import MAX_PARALLEL, RunSpec
 from ...runtime.policy.gate import ALLOW, ESCALATE, Decision, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
@@ -160,7 +161,10 @@ def _followed(
     clock, cassette = RecordedClock.of(recorded.lines), Cassette.of(steps, counterfactual=True)
     gate = _ObservedGate(policy, tools, comparing)
     schedule = Schedule.of(policy.section("retry"))
-    loop = run_loop(RunSpec(run["run_id"], run["question"], run["seed"], gate, schedule, ()))
+    parallel = run.get("max_parallel", MAX_PARALLEL)
+    loop = run_loop(
+        RunSpec(run["run_id"], run["question"], run["seed"], gate, schedule, (), max_parallel=parallel)
+    )
     try:
         ending = drive(
             loop, ReplayExecutor(cassette, clock), clock, comparing.line, comparing.effect_performed

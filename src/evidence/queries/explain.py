@@ -11,7 +11,8 @@ from ...fail.errors import InputError, RecordError, ReplayError
 from ...light_dataclasses import dataclass, field, replace
 from ...runtime.core.lines import Line
 from ...runtime.formats.escape import escape_terminal
-from ...runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
+from ...runtime.journal.cassette import Cassette, ReplayExecutor
+from ...runtime.journal.recorded_clock import RecordedClock
 from ...runtime.policy.explain import Budget, Explanation, budgets_of, explain
 from ...runtime.policy.gate import Counters, Decision, Gate, GateRequest
 from ..files.rule_places import RulePlaces, moved_on

@@ -81,7 +81,7 @@ def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
         data = {
             "run": journaled.begin["run"],
             "outcomes": done,
-            "in_doubt": journaled.intent,
+            "in_doubt": list(journaled.intents.values()),
             "torn": journaled.torn,
         }
         return canonical_json.encode(data)
@@ -92,8 +92,8 @@ def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
         out.append(f"step {item['step']}  {item['at']:<8} {escape_terminal(text)[:100]}")
     if journaled.torn:
         out.append(f"torn      {journaled.torn} bytes at the journal's end are an incomplete entry")
-    if journaled.intent is not None:
-        call, tool = (escape_terminal(str(journaled.intent[key])) for key in ("call", "tool"))
+    for intent in journaled.intents.values():
+        call, tool = (escape_terminal(str(intent[key])) for key in ("call", "tool"))
         out.append(f"in doubt  call {call} of {tool}")
     place = folder.as_posix().removesuffix(".partial")
     return "\n".join([*out, f"unfinished: go on with `tachograph resume {escape_terminal(place)}`"])

@@ -16,7 +16,8 @@ from ...runtime.core.redaction import Redactor
 from ...runtime.formats.read_file import read_unlinked
 from ...runtime.formats.shipped_files import project_root, shipped
 from ...runtime.journal import ledger
-from ...runtime.journal.cassette import RecordedClock
+from ...runtime.journal.recorded_clock import RecordedClock
+from ...runtime.loop.state import MAX_PARALLEL
 from ...runtime.models.request_parts import options_of
 from ...runtime.models.types import LLMInput, LLMOutput, Model
 from ...runtime.policy.built_in import built_in_of
@@ -142,6 +143,7 @@ def agent_of(
             name: Host(base / (item["folder"] or ""), item["folder"], item["redirects"])
             for name, item in run["hosts"].items()
         },
+        max_parallel=run.get("max_parallel", MAX_PARALLEL),
     )
     return agent, agent.configure_run(run["question"], seed=run["seed"], run_id=run["run_id"])
 

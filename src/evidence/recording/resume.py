@@ -20,9 +20,9 @@ from ...runtime.driver.ports import Approve, Listener
 from ...runtime.driver.processes import marking
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.formats.read_file import NotPlain, read_unlinked
-from ...runtime.journal.cassette import RecordedClock
 from ...runtime.journal.durable_run import DONE, NOT_DONE, DurableRun
 from ...runtime.journal.journal import JOURNAL, Journal, Journaled, read_journal
+from ...runtime.journal.recorded_clock import RecordedClock
 from ...runtime.models.request_parts import options_of
 from ...runtime.models.types import Model
 from ...runtime.policy.policy import Policy
@@ -53,6 +53,7 @@ _INPUTS: Final = (
     "clock",
     "request_parts",
     "modules",
+    "max_parallel",
 )
 _LOG = logging.getLogger("tachograph")
 
@@ -260,10 +261,14 @@ class Resumption:
                     ) from error
 
     def _check_resolutions(self, journaled: Journaled, name: str) -> None:
-        doubt = None if journaled.intent is None else str(journaled.intent["call"])
+        doubts = [str(intent["call"]) for intent in journaled.intents.values()]
         for call in self._resolutions:
-            if call != doubt:
-                in_doubt = f"{doubt} is" if doubt is not None else "no call is"
+            if call not in doubts:
+                in_doubt = (
+                    f"{' and '.join(doubts)} {'is' if len(doubts) == 1 else 'are'}"
+                    if doubts
+                    else "no call is"
+                )
                 raise InputError(f"call {call!r} is not in doubt", file=name, remedy=f"{in_doubt} in doubt")
 
     def _latest(self, journaled: Journaled) -> Line:
@@ -356,11 +361,12 @@ def result_in(folder: Path) -> RunResult:
 
 def _clock(clock: Clock, journaled: Journaled) -> RecordedClock:
     """Return a clock that repeats the journal's stamps and continues from the last."""
-    start, last = journaled.begin["run"]["clock"]["start"], journaled.last
-    next_clock: Clock = clock
+    start, stamps = journaled.begin["run"]["clock"]["start"], journaled.stamps
+    next_clock: VirtualClock | SystemClock
     if isinstance(clock, VirtualClock):
-        if journaled.stamps:
-            clock.continue_after(last)
+        next_clock = clock
+        if stamps:  # what a group has taken is added when it is joined
+            clock.continue_after(max(stamps))
     else:
-        next_clock = SystemClock(start, last)
-    return RecordedClock(clock.kind, start, journaled.stamps, next_clock)
+        next_clock = SystemClock(start, journaled.last)
+    return RecordedClock(clock.kind, start, stamps, next_clock, journaled.branches)

@@ -26,6 +26,7 @@ from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.formats.shipped_files import project_root, relative_to_root
 from ...runtime.formats.strict_yaml import Document, YamlError
 from ...runtime.formats.strict_yaml import load as load_yaml
+from ...runtime.loop.state import MAX_PARALLEL
 from ...runtime.models.scripted import Stub
 from ...runtime.models.types import Model
 from ...runtime.policy.consistency import check_addresses
@@ -291,7 +292,15 @@ def _agent_of_parts(task: Task, model: Model | None, policy: Policy | None) -> A
         )
         for name, host in data.get("hosts", {}).items()
     }
-    agent = Agent(model or _stub(task), tools, policy, mounts=mounts, hosts=hosts, known_tools=names)
+    agent = Agent(
+        model or _stub(task),
+        tools,
+        policy,
+        mounts=mounts,
+        hosts=hosts,
+        known_tools=names,
+        max_parallel=data.get("max_parallel", MAX_PARALLEL),
+    )
     check_addresses(policy, hosts)
     return agent
 

@@ -6,6 +6,7 @@
 - `redaction`: secrets replaced by typed placeholders as they enter a run
 - `secret_kinds`: kinds of secrets with a fixed prefix or context
 - `known_secrets`: secrets known by their text: keys of opened models, environment variables
+- `branches`: which call of a group is being performed
 - `clock`: the virtual and the system clock; the only place that reads the time
 - `run_ids`: random run ids; the only place that uses randomness
 """

@@ -1,5 +1,8 @@
 """Where time enters. Stamps are whole nanoseconds since the run's start and strictly increase.
 
+While a group of calls is performed, each call has a time of its own that begins where the group begins; its stamps
+increase, and those of two calls may overlap. After the group time goes on from the latest of them.
+
 The virtual clock's time depends on what is done, never on how long the machine took: a recorded stub run
 has the same stamps everywhere. The system clock reads wall time once and is monotonic from there.
 """
@@ -8,9 +11,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
+
+from .branches import BRANCH, Branch
 
 MS: Final = 1_000_000
 DEFAULT_COSTS_MS: Final = {"model": 200, "attempt": 20, "decision": 1, "person": 1000}
@@ -33,6 +38,9 @@ class Clock(Protocol):
     def sleep(self, ms: int) -> None:
         """Let time pass."""
 
+    def join(self, branches: Iterable[Branch]) -> None:
+        """Go on after the latest stamp of calls that were performed as a group."""
+
 
 class VirtualClock:
     """Time by table: 200 ms for the model, 20 ms an attempt, 1 ms a decision, 1 s a person."""
@@ -45,24 +53,42 @@ class VirtualClock:
         self._costs = {**DEFAULT_COSTS_MS, **(costs_ms or {})}
         self._now = 0
         self._last = -1
+        self._branches: dict[Branch, VirtualClock] = {}
 
     def continue_after(self, last: int) -> None:
         """Continue after `last`, the stamp of an effect that is over."""
-        self._now = self._last = last
+        here = self._here()
+        here._now = here._last = last
 
     def stamp(self) -> int:
         """Return the time now, later than every stamp before."""
-        self._now = max(self._now, self._last + 1)
-        self._last = self._now
-        return self._now
+        here = self._here()
+        here._last = here._now = max(here._now, here._last + 1)
+        return here._now
 
     def spend(self, what: str, extra_ms: int = 0) -> None:
         """Let the time of an effect pass."""
-        self._now += (self._costs[what] + extra_ms) * MS
+        self._here()._now += (self._costs[what] + extra_ms) * MS
 
     def sleep(self, ms: int) -> None:
         """Let `ms` milliseconds pass."""
-        self._now += ms * MS
+        self._here()._now += ms * MS
+
+    def join(self, branches: Iterable[Branch]) -> None:
+        """Go on after the latest stamp of calls that were performed as a group."""
+        ended = [self._branches.pop(branch) for branch in branches if branch in self._branches]
+        self._now = max((self._now, *(clock._now for clock in ended)))
+        self._last = max((self._last, *(clock._last for clock in ended)))
+
+    def _here(self) -> VirtualClock:
+        """Return the clock of the call that is performed here as one of a group, else this one."""
+        branch = BRANCH.get()
+        if branch is None:
+            return self
+        if branch not in self._branches:  # nothing moves this clock while a group is performed
+            self._branches[branch] = clock = VirtualClock(self.start, self._costs)
+            clock._now, clock._last = self._now, self._last
+        return self._branches[branch]
 
 
 class SystemClock:
@@ -76,12 +102,23 @@ class SystemClock:
         self.start = iso_of(now) if start is None else start
         passed = 0 if start is None else max(now - epoch_ns(start), last + 1)
         self._zero = time.monotonic_ns() - passed
-        self._last = last
+        self._last: dict[Branch | None, int] = {None: last}
 
     def stamp(self) -> int:
         """Return the time now, later than every stamp before."""
-        self._last = max(time.monotonic_ns() - self._zero, self._last + 1)
-        return self._last
+        branch = BRANCH.get()
+        last = self._last.get(branch, self._last[None])
+        self._last[branch] = now = max(time.monotonic_ns() - self._zero, last + 1)
+        return now
+
+    def continue_after(self, last: int) -> None:
+        """Continue after `last`, the stamp of an effect that is over."""
+        self._last[BRANCH.get()] = last
+
+    def join(self, branches: Iterable[Branch]) -> None:
+        """Go on after the latest stamp of calls that were performed as a group."""
+        ended = [self._last.pop(branch) for branch in branches if branch in self._last]
+        self._last[None] = max((self._last[None], *ended))
 
     def spend(self, what: str, extra_ms: int = 0) -> None:
         """Let the time of an effect pass."""

@@ -6,11 +6,12 @@ The loop is a generator: it yields an effect and is sent the outcome. A position
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from enum import StrEnum
 from typing import Any, Literal
 
 from ...fail.catalog import Ending, FailureMode, Rule
+from ...fail.errors import Cancelled
 from ...light_dataclasses import dataclass, field
 from ..formats.canonical_json import Fragment, digest, encode
 from .lines import CallEntry, FaultEntry, InputEntry, StepLine
@@ -130,7 +131,8 @@ class Outcome:
 
     `returned_bytes` is the size of a result that a record did not keep; `result_lost` says that the effect took
     place but its result was lost. `checks` are the facts that the I/O
-    met and asked the rules about, `reads` and `writes` are (mount path, SHA-256) in order.
+    met and asked the rules about, `reads` and `writes` are (mount path, SHA-256) in order. `members` is what came of
+    the effects of a `Group`, by position.
     """
 
     reply: Reply | None = None
@@ -143,6 +145,7 @@ class Outcome:
     checks: tuple[dict[str, Any], ...] = ()
     reads: tuple[tuple[str, str], ...] = ()
     writes: tuple[tuple[str, str], ...] = ()
+    members: Mapping[str, Outcome | Cancelled] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +242,18 @@ class AskHuman:
 
 
 Effect = AskModel | Invoke | Wait | AskHuman
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Perform several calls of one reply, at the same time or one after another: it makes no difference.
+
+    `branches` holds, by a call's place in the reply, what is to be performed for it, one effect after another. Once
+    every branch is over, the loop is sent an `Outcome` with `members`.
+    """
+
+    step: int
+    branches: Mapping[int, Generator[Invoke | Wait, Outcome, None]]
 
 
 @dataclass(frozen=True, slots=True)

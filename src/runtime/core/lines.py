@@ -261,6 +261,7 @@ class RunLine(TypedDict):
     request_parts: RequestPartsEntry
     modules: NotRequired[list[dict[str, str]]]
     deadline_ms: NotRequired[int]
+    max_parallel: NotRequired[int]
     approvals: NotRequired[str]
     rebased: NotRequired[list[dict[str, Any]]]
     history: NotRequired[list[dict[str, Any]]]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...fail.catalog import StopReason
 from ...fail.errors import Cancelled, DeadlineExceeded, Interrupted
+from ...light_dataclasses import replace
 from ..formats import canonical_json
 from ..formats.canonical_json import Fragment
 from .effects import Answer, Call, Fault, Outcome, Reply
@@ -58,6 +59,25 @@ def outcome_from_dict(data: Mapping[str, Any]) -> Outcome | Cancelled:
         checks=tuple(data.get("checks", ())),
         reads=pairs_from_dict(data, "reads"),
         writes=pairs_from_dict(data, "writes"),
+    )
+
+
+def map_texts(outcome: Outcome, change: Callable[[str], str]) -> Outcome:
+    """Return a tool's outcome with every text of it changed that came from outside."""
+    fault = outcome.fault
+    result = outcome.result
+    if result is not None and change(result.text) != result.text:
+        result = canonical_json.freeze(canonical_json.map_strings(result.value(), change))
+    return replace(
+        outcome,
+        result=result,
+        fault=fault and replace(fault, exception=change(fault.exception)),
+        checks=tuple(
+            {key: change(item) if isinstance(item, str) else item for key, item in check.items()}
+            for check in outcome.checks
+        ),
+        reads=tuple((change(path), digest) for path, digest in outcome.reads),
+        writes=tuple((change(path), digest) for path, digest in outcome.writes),
     )
 
 

@@ -2,6 +2,9 @@
 
 `<secret:KIND:N>` is numbered by first appearance in the run; equal secrets share a number. Text that looks
 like a placeholder already is escaped: `<secret:` becomes `<secret::`, which no placeholder begins with.
+
+While a group of calls is performed, a secret that a call is the first to meet gets a number for the time being, from
+`PROVISIONAL` on. Once the group is over, `settle` gives it its number in the record, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -14,9 +17,14 @@ from typing import Any, Final
 from ...fail.errors import InputError
 from ..formats import canonical_json
 from ..formats.canonical_json import Fragment
+from .branches import BRANCH, MAX_CALLS, Branch
+from .effects import Outcome
+from .outcome_codec import map_texts, outcome_to_dict
 from .secret_kinds import NEEDLES, PATTERNS, SHORTEST
 
 MARK: Final = "<secret:"
+# above every number that a record holds; each call of a group has as many for itself
+PROVISIONAL: Final = 10_000_000
 _LOOKS_LIKE: Final = re.compile(r"<secret:(?:([a-z_]+):([1-9][0-9]*)>)?")
 # a placeholder, and what was escaped because it looked like one
 _PLACEHOLDER: Final = re.compile(r"<secret:(:*)([a-z_]+):([1-9][0-9]*)>")
@@ -52,7 +60,11 @@ class Redactor:
         self._earlier: dict[
             tuple[str, str], int
         ] = {}  # numbers of an earlier process, by kind and keyed digest
-        self._untold: list[tuple[str, str]] = []  # numbered since the journal was told last
+        # numbered since the journal was told last: kind, number, and the secret or its keyed digest
+        self._untold: list[tuple[str, int, str | None, str]] = []
+        self._branches: dict[Branch, _BranchNumbers] = {}
+        # keyed digests of secrets with a number of an earlier process that was not settled
+        self._provisional: dict[tuple[str, int], str] = {}
         # known texts first, then in the table's order, so that the more special kind is tried first
         self._known = {value: kind for kind, value in values if value}
         self._values = [re.escape(value) for value in sorted(self._known, key=len, reverse=True)]
@@ -119,13 +131,23 @@ class Redactor:
 
     def _placeholder(self, kind: str, secret: str) -> str:
         key = (kind, secret)
-        if key not in self._numbers:
-            earlier = self._earlier.get((kind, self._digest(secret))) if self._earlier else None
-            if earlier is None:
-                self._counts[kind] = self._counts.get(kind, 0) + 1
-            self._numbers[key] = earlier or self._counts[kind]
-            self._untold.append(key)
-        return f"{MARK}{kind}:{self._numbers[key]}>"
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._earlier.get((kind, self._digest(secret))) if self._earlier else None
+            branch = BRANCH.get()
+            if number is None and branch is not None:
+                return f"{MARK}{kind}:{self._number_in(branch, key)}>"
+            number = self._number(key, number)
+        return f"{MARK}{kind}:{number}>"
+
+    def _number(self, key: tuple[str, str], earlier: int | None) -> int:
+        """Give a secret its number in the record: the one that an earlier process gave it, or the next."""
+        kind, secret = key
+        if earlier is None:
+            self._counts[kind] = earlier = self._counts.get(kind, 0) + 1
+        self._numbers[key] = earlier
+        self._untold.append((kind, earlier, secret, ""))
+        return earlier
 
     # ---- numbers over a resume ---------------------------------------------------------------------------
 
@@ -133,7 +155,11 @@ class Redactor:
         return hmac.new(self._key, secret.encode("utf-8", "backslashreplace"), "sha256").hexdigest()
 
     def restore_counters(self, counts: Mapping[str, int]) -> None:
-        """Count on from the numbers that a run has given out before, by kind."""
+        """Count on from the numbers that a run has given out before, by kind; in a group, once it is settled."""
+        branch = BRANCH.get()
+        if branch is not None:
+            self._in_branch(branch).counts.append(dict(counts))
+            return
         for kind, count in counts.items():
             self._counts[kind] = max(count, self._counts.get(kind, 0))
 
@@ -145,13 +171,88 @@ class Redactor:
             earlier: What `new_numbers` returned then.
         """
         self._key = key
-        self._earlier = {(str(kind), str(digest)): int(number) for kind, number, digest in earlier}
+        numbers = [(str(kind), int(number), str(digest)) for kind, number, digest in earlier]
+        self._earlier = {(kind, digest): number for kind, number, digest in numbers if number < PROVISIONAL}
+        self._provisional = {
+            (kind, number): digest for kind, number, digest in numbers if number >= PROVISIONAL
+        }
 
     def new_numbers(self) -> list[list[Any]]:
         """Return (kind, number, keyed digest) of each secret numbered since the last call, for a journal."""
-        untold = [[kind, self._numbers[kind, secret], self._digest(secret)] for kind, secret in self._untold]
-        self._untold.clear()
+        branch = BRANCH.get()
+        told = self._untold if branch is None else self._in_branch(branch).untold
+        untold = [
+            [kind, number, digest if secret is None else self._digest(secret)]
+            for kind, number, secret, digest in told
+        ]
+        told.clear()
         return untold
+
+    # ---- numbers of a group ------------------------------------------------------------------------------
+
+    def _in_branch(self, branch: Branch) -> _BranchNumbers:
+        if branch not in self._branches:
+            step, index = branch
+            base = PROVISIONAL * (step * (MAX_CALLS + 1) + index)
+            taken = [number for _, number in self._provisional if base <= number < base + PROVISIONAL]
+            self._branches[branch] = _BranchNumbers(max(taken, default=base - 1) + 1, base)
+        return self._branches[branch]
+
+    def _number_in(self, branch: Branch, key: tuple[str, str]) -> int:
+        """Return the number for the time being of a secret that a call of a group has met."""
+        met = self._in_branch(branch)
+        if key not in met.numbers:
+            digest = self._digest(key[1]) if self._provisional else ""
+            same = (n for (kind, n), one in self._provisional.items() if (kind, one) == (key[0], digest))
+            met.add(key, next((n for n in same if met.base <= n < met.base + PROVISIONAL), None))
+        return met.numbers[key]
+
+    def settle(self, branch: Branch, outcome: Outcome) -> Outcome:
+        """Return an outcome of a call of a group with the numbers that its placeholders have in the record.
+
+        To be asked once the group is over, in the order of the calls, and within one in the order of its outcomes.
+        """
+        met = self._in_branch(branch)
+        while met.counts:
+            self.restore_counters(met.counts.pop())
+
+        if not met.secrets and not self._provisional:
+            return outcome
+        found = _PLACEHOLDER.finditer(canonical_json.encode(outcome_to_dict(outcome)))
+        # in the order in which the call met them
+        for kind, number in sorted(
+            {_meant(match) for match in found if not match.group(1)}, key=lambda key: key[1]
+        ):
+            final = self._final(met, kind, number)
+            if final is not None:
+                met.final[kind, number] = final
+
+        def settled(match: re.Match[str]) -> str:
+            final = None if match.group(1) else met.final.get(_meant(match))
+            return match.group() if final is None else f"{MARK}{match.group(2)}:{final}>"
+
+        return map_texts(outcome, lambda text: _PLACEHOLDER.sub(settled, text))
+
+    def _final(self, met: _BranchNumbers, kind: str, number: int) -> int | None:
+        """Return the number in the record for a provisional one, None for any other."""
+        secret = met.secrets.get((kind, number))
+        if secret is not None:
+            known = self._numbers.get((kind, secret))
+            return known or self._number((kind, secret), self._earlier.get((kind, self._digest(secret))))
+        digest = self._provisional.get((kind, number))
+        return None if digest is None else self._number_of_digest(kind, digest)
+
+    def _number_of_digest(self, kind: str, digest: str) -> int:
+        """Return the number of a secret that an earlier process met in a group that it did not settle."""
+        number = self._earlier.get((kind, digest))
+        if number is None:
+            same = (n for (k, s), n in self._numbers.items() if k == kind and self._digest(s) == digest)
+            number = next(same, None)
+        if number is None:
+            self._counts[kind] = number = self._counts.get(kind, 0) + 1
+            self._untold.append((kind, number, None, digest))
+        self._earlier[kind, digest] = number
+        return number
 
     # ---- back to what placeholders stand for -------------------------------------------------------------
 
@@ -200,9 +301,38 @@ def placeholder_counts(text: str) -> dict[str, int]:
     """Return the highest number of each kind of placeholder in a text."""
     found: dict[str, int] = {}
     for match in _LOOKS_LIKE.finditer(text):
-        if match.group(1) is not None:
+        if match.group(1) is not None and int(match.group(2)) < PROVISIONAL:
             found[match.group(1)] = max(int(match.group(2)), found.get(match.group(1), 0))
     return found
+
+
+class _BranchNumbers:
+    """What one call of a group has met that no call before the group had.
+
+    `numbers` are the provisional ones, from `base` on, `secrets` the same turned round, `final` are the numbers that
+    they have in the record, `untold` those that the journal was not told of, `counts` numbers that recorded outcomes
+    hold.
+    """
+
+    def __init__(self, free: int, base: int) -> None:
+        self.base = base
+        self.numbers: dict[tuple[str, str], int] = {}
+        self.secrets: dict[tuple[str, int], str] = {}
+        self.final: dict[tuple[str, int], int] = {}
+        self.untold: list[tuple[str, int, str | None, str]] = []
+        self.counts: list[Mapping[str, int]] = []
+        self._free = free
+
+    def add(self, key: tuple[str, str], earlier: int | None) -> None:
+        """Give a secret the number that an earlier process of the run gave it, or the next free one."""
+        kind, secret = key
+        number = self._free if earlier is None else earlier
+        if number >= self.base + PROVISIONAL:
+            raise OverflowError("too many secrets in one call")
+        self._free += earlier is None
+        self.numbers[key] = number
+        self.secrets[kind, number] = secret
+        self.untold.append((kind, number, secret, ""))
 
 
 class _Repeating(Redactor):

@@ -7,6 +7,7 @@ from a record instead. What does not depend on how effects are performed is in `
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ...fail.errors import Cancelled
 from ..core.clock import Clock
@@ -17,7 +18,8 @@ from ..core.effects import (
 )
 from ..core.lines import StepLine
 from ..loop.state import RunGenerator
-from .ports import Executor, OnEvent, OnOutcome, Stamps, Stop
+from .groups import perform_group
+from .ports import Executor, OnEvent, OnOutcome, Settle, Stamps, Stop
 from .stepper import Stepper
 
 
@@ -30,16 +32,23 @@ def drive(
     *,
     on_outcome: OnOutcome | None = None,
     stop: Stop | None = None,
+    settle: Settle | None = None,
 ) -> RunEnded:
     """Run a loop to its ending.
 
     `on_step` gets each step's line with its stamps, in order; `on_event` every decision and every effect with
-    its outcome as soon as it has one.
+    its outcome as soon as it has one; those of a group once all its calls are over. `settle` says what an outcome of
+    such a call is in the record.
     """
-    stepper = Stepper(loop, clock, on_step, on_event, on_outcome=on_outcome, stop=stop)
-    while (effect := stepper.effect) is not None:
-        stepper.end(stepper.begin() or _performed(executor, effect, stepper.stamps))
-    return stepper.ended
+    stepper = Stepper(loop, clock, on_step, on_event, on_outcome=on_outcome, stop=stop, settle=settle)
+    while True:
+        if (effect := stepper.effect) is not None:
+            stepper.end(stepper.begin() or _performed(executor, effect, stepper.stamps))
+        elif stepper.group is not None:
+            perform_group(stepper.group, partial(_performed, executor))
+            stepper.join()
+        else:
+            return stepper.ended
 
 
 def _performed(executor: Executor, effect: Effect, stamps: Stamps) -> Outcome | Cancelled:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from ...fail.errors import Interrupted
+from ..core.branches import BRANCH
 from ..core.effects import (
     Outcome,
 )
@@ -124,7 +125,10 @@ class Interrupts:
         return Interrupted(self.signum or signal.SIGINT, came=self.signum is not None)
 
     def stop_if_told(self) -> None:
-        """Raise Interrupted if an interrupt is kept, once."""
+        """Raise Interrupted if an interrupt is kept, once; in a group it stops every call that is not over."""
+        if self.signum is not None and BRANCH.get() is not None:
+            self._pending = False
+            raise self.interrupted()
         try:
             self.raise_pending()
         except KeyboardInterrupt:

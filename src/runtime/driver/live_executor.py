@@ -7,6 +7,7 @@ from typing import Any
 
 from ...fail.errors import Cancelled, EffectNotRecorded, InputError, InvalidModelOutput
 from ...light_dataclasses import replace
+from ..core.branches import BRANCH
 from ..core.clock import Clock
 from ..core.effects import (
     Answer,
@@ -78,6 +79,8 @@ class LiveExecutor:
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
         """Perform an effect; see `Executor`."""
+        if BRANCH.get() is not None:
+            self._interrupts.stop_if_told()
         try:
             return self._interrupts.around(lambda: self._perform(effect, stamps))
         except KeyboardInterrupt:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from ...fail.errors import Cancelled, EffectNotRecorded
 from ...light_dataclasses import dataclass
+from ..core.branches import Branch
 from ..core.effects import (
     Answer,
     AskHuman,
@@ -54,6 +55,11 @@ OnOutcome = Callable[[Effect, Outcome | Cancelled, Stamps], None]
 
 # gets the stamp at which an effect would begin; what it returns stops the run there
 Stop = Callable[[int], Cancelled | None]
+
+
+# gets what came of an effect of a branch; returns it with the placeholders that the record has. Asked in the order of
+# the calls, and within a call in the order of its effects, once all branches of a group are over
+Settle = Callable[[Branch, Outcome], Outcome]
 
 
 class DurabilityPort(Protocol):

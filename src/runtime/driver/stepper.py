@@ -6,17 +6,19 @@ from collections.abc import Callable
 
 from ...fail.errors import Cancelled
 from ..core.clock import Clock
-from ..core.effects import Decided, Effect, Event, Outcome, RunEnded, StepEnded
+from ..core.effects import Decided, Effect, Event, Group, Outcome, RunEnded, StepEnded
 from ..core.lines import StepLine
 from ..loop.state import RunGenerator
-from .ports import OnEvent, OnOutcome, Stamps, Stop
+from .groups import BranchRun, join
+from .ports import OnEvent, OnOutcome, Settle, Stamps, Stop
 
 
 class Stepper:
     """A loop under way. It performs nothing: a driver performs `effect` between `begin` and `end`.
 
     Attributes:
-        effect: What is to be performed next; None once the loop is over.
+        effect: What is to be performed next; None where that is a group, and once the loop is over.
+        group: The calls of a group, each to be taken to its end; then the driver says `join`.
         ended: How the run ended, once the loop is over.
         stamps: The stamps of the step so far.
     """
@@ -30,6 +32,7 @@ class Stepper:
         *,
         on_outcome: OnOutcome | None = None,
         stop: Stop | None = None,
+        settle: Settle | None = None,
     ) -> None:
         """Take the loop to its first effect.
 
@@ -40,6 +43,7 @@ class Stepper:
             on_event: Gets every decision, and every effect with its outcome as soon as it has one.
             on_outcome: Gets what came of an effect before anything else is done.
             stop: Says at the beginning of each effect what stops the run in its place.
+            settle: Says what an outcome of a call of a group is in the record.
         """
         self._loop = loop
         self._clock = clock
@@ -47,9 +51,11 @@ class Stepper:
         self._on_event = on_event
         self._on_outcome = on_outcome
         self._stop = stop
+        self._settle = settle
         self._begun = 0
         self.stamps: Stamps = {}
         self.effect: Effect | None = None
+        self.group: list[BranchRun] | None = None
         self._ended: RunEnded | None = None
         self._advance(None)
 
@@ -75,6 +81,12 @@ class Stepper:
             self._on_event(effect, outcome)
         self._advance(outcome)
 
+    def join(self) -> None:
+        """Put together what came of the calls of the group, and go on to the next effect."""
+        assert self.group is not None
+        runs, self.group = self.group, None
+        self._advance(join(runs, self._clock, self._on_event, self._settle, self.stamps))
+
     def _advance(self, outcome: Outcome | Cancelled | None) -> None:
         """Let the loop go on to its next effect, or to its end; decisions and steps are handed on on the way."""
         item = self._sent(outcome)
@@ -88,12 +100,19 @@ class Stepper:
                 self._clock.spend("decision")
                 self.stamps[item.position] = [begun, self._clock.stamp()]
                 self._on_event(item, None)
+            elif isinstance(item, Group):
+                self.group = [
+                    BranchRun((item.step, index), effects, self._clock, self._on_outcome, self._stop)
+                    for index, effects in item.branches.items()
+                ]
+                item = None
+                break
             else:
                 break
             item = self._sent(None)
         self.effect = item
 
-    def _sent(self, outcome: Outcome | Cancelled | None) -> Effect | Event | None:
+    def _sent(self, outcome: Outcome | Cancelled | None) -> Effect | Group | Event | None:
         """Send the loop an outcome and return what it yields next, None where it is over."""
         try:
             if outcome is None:

@@ -8,5 +8,6 @@
 - `durable_run`: a run with a journal, and its resumption
 - `recorded_effects`: answers to external calls from a record
 - `journaled_executor`: performs the effects of such a run
+- `recorded_clock`: the stamps of a record, given again
 - `cassette`: outcomes read back from a record and given again by position
 """

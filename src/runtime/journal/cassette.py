@@ -6,11 +6,12 @@ something else than was asked then, is a ReplayError that names the place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ...fail.errors import Cancelled, ReplayError
 from ...light_dataclasses import dataclass, field, replace
+from ..core.branches import BRANCH
 from ..core.clock import Clock
 from ..core.effects import AskHuman, AskModel, Effect, Invoke, Outcome, Wait
 from ..core.lines import Line
@@ -23,50 +24,7 @@ from ..core.outcome_codec import (
 )
 from ..driver.ports import Stamps
 from ..formats import canonical_json
-
-
-class RecordedClock:
-    """The stamps of a record, given again in their order; past their end `then` goes on.
-
-    Without `then` what follows is one nanosecond after another.
-    """
-
-    def __init__(self, kind: str, start: str, stamps: Iterable[int], then: Clock | None = None) -> None:
-        self.kind = kind
-        self.start = start
-        self._stamps = sorted(stamps, reverse=True)
-        self._last = -1
-        self._then = then
-
-    @property
-    def continues(self) -> bool:
-        """Whether there is a clock behind the recorded stamps."""
-        return self._then is not None
-
-    @classmethod
-    def of(cls, lines: Sequence[Line]) -> RecordedClock:
-        """Return the clock that gives the stamps of a whole ledger again."""
-        run, end = lines[0], lines[-1]
-        stamps = [at for line in lines[1:-1] for pair in line["stamps"].values() for at in pair]
-        return cls(run["clock"]["kind"], run["clock"]["start"], [*stamps, end["stamp"]])
-
-    def stamp(self) -> int:
-        """Return the next recorded stamp, then those of the next clock."""
-        if self._stamps:
-            self._last = self._stamps.pop()
-        else:
-            self._last = self._last + 1 if self._then is None else self._then.stamp()
-        return self._last
-
-    def spend(self, what: str, extra_ms: int = 0) -> None:
-        """Time passed when the record was made."""
-        if not self._stamps and self._then is not None:
-            self._then.spend(what, extra_ms)
-
-    def sleep(self, ms: int) -> None:
-        """Time passed when the record was made."""
-        if not self._stamps and self._then is not None:
-            self._then.sleep(ms)
+from .recorded_clock import call_index, grouped_calls
 
 
 @dataclass
@@ -143,9 +101,14 @@ class Cassette:
         return self._now.late.get(effect.position, 0)
 
     def unused(self) -> str | None:
-        """Return in words the first position that was not asked for, or None if all were."""
-        if self._now.outcomes:
-            return f"step {self._index}: {min(self._now.outcomes)}"
+        """Return in words the first position that was not asked for, or None if all were.
+
+        Asked for a call of a group, it leaves out the other calls of the step, which have their own order.
+        """
+        branch = BRANCH.get()
+        own = [at for at in self._now.outcomes if branch is None or call_index(at) == branch[1]]
+        if own:
+            return f"step {self._index}: {min(own)}"
         later = [index for index, step in self._steps.items() if index > self._index and step.outcomes]
         return f"step {min(later)}" if later else None
 
@@ -231,7 +194,13 @@ def outcomes_of(step: Line) -> dict[str, Outcome | Cancelled]:
     if "stopped" in step:
         # the effect during which it was stopped is the last that was begun
         effects = {at: pair[0] for at, pair in step["stamps"].items() if at[0] in "miwh" and ".c" not in at}
-        found[max(effects, key=lambda at: effects[at])] = stop_from_reason(step["stopped"])
+        grouped = grouped_calls(step)
+        stopped = [n for n in grouped if step["tool_results"][n]["status"] == "cancelled"]
+        own = [
+            [at for at in effects if call_index(at) == n] for n in stopped
+        ]  # each branch has its own last one
+        for begun in own or [list(effects)]:
+            found[max(begun, key=lambda at: effects[at])] = stop_from_reason(step["stopped"])
     return found
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...fail.errors import Cancelled, EffectInDoubt, Interrupted, ReplayError, StoppedBySignal
+from ..core.branches import BRANCH, Branch
 from ..core.effects import AskHuman, Effect, Invoke, Outcome
 from ..core.lines import RunLine
 from ..core.redaction import Redactor
@@ -69,7 +70,7 @@ class DurableRun:
         self._clock = clock
         self._before = before
         self.has_noted = False  # whether anything was done in this process
-        self._doubt = before.intent if before is not None else None
+        self._doubts = dict(before.intents) if before is not None else {}
         self._rebase = rebase
         self._rebased: Entry | None = None  # to be written before the first thing that is done under it
         self._said = dict(said or {})
@@ -80,11 +81,11 @@ class DurableRun:
         self._written: dict[str, None] = {}  # by tools, and perhaps not on the disk
         self._step = 0
         self._stamps: Stamps = {}
-        self._told = 0
+        self._told: dict[Branch | None, int] = {}  # how many stamps of the step the journal has
         self._suspends = suspends
         self.concludes = concludes
         self.marker: str | None = new_marker() if before is None else before.begin.get("marker")
-        self._intent: Invoke | None = None  # the last that was written here
+        self._intents: set[tuple[int, str]] = set()  # written here, and without an outcome
 
     @property
     def is_resumed(self) -> bool:
@@ -125,18 +126,26 @@ class DurableRun:
     def on_outcome(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
         """Journal the outcome of an effect."""
         before: Stamps = {}
+        branch = BRANCH.get()
+        if branch is not None or effect.step != self._step:
+            # decisions before the group, or after the last effect of the step before
+            before = self._untold(None, self._stamps)
         if effect.step != self._step:
-            before = self._untold()  # decisions after the last effect of the step before
-            self._step, self._stamps, self._told = effect.step, stamps, 0
-        new, self._told = self._untold(), len(stamps)
+            self._step, self._stamps, self._told = effect.step, stamps, {}
+        new = self._untold(branch, stamps)
+        self._intents.discard((effect.step, effect.position))
         if (effect.step, effect.position) not in self._known:
             doubt = self._doubt_of(effect)
             if doubt is not None and isinstance(outcome, Cancelled) and doubt["call"] not in self._said:
-                raise in_doubt(doubt)  # the run was stopped before it was asked what became of it
+                raise self._in_doubt(doubt)  # the run was stopped before it was asked what became of it
             self._goes_beyond()
             numbers = [] if self._redactor is None else self._redactor.new_numbers()
-            self._journal.outcome(effect, outcome, new, before, numbers)
+            self._journal.outcome(effect, outcome, new, before, numbers, branch=branch)
             self.has_noted = True
+
+    def _in_doubt(self, doubt: Entry, alive: Sequence[int] = ()) -> EffectInDoubt:
+        others = [intent for intent in self._doubts.values() if intent is not doubt]
+        return in_doubt(doubt, alive, [one for one in others if one["call"] not in self._said])
 
     def _goes_beyond(self) -> None:
         if self._rebased is not None:
@@ -145,11 +154,13 @@ class DurableRun:
 
     def _doubt_of(self, effect: Effect) -> Entry | None:
         """Return the intent for this effect that an earlier process left without an outcome, or None."""
-        doubt = self._doubt
-        return doubt if doubt and (doubt["step"], doubt["at"]) == (effect.step, effect.position) else None
+        return self._doubts.get((effect.step, effect.position))
 
-    def _untold(self) -> Stamps:
-        return dict(list(self._stamps.items())[self._told :])
+    def _untold(self, branch: Branch | None, stamps: Stamps) -> Stamps:
+        """Return the stamps of the step, or of a call of a group, that the journal does not have yet."""
+        told = self._told.get(branch, 0)
+        self._told[branch] = len(stamps)
+        return dict(list(stamps.items())[told:])
 
     def _alive(self) -> list[int]:
         """Return the living processes that the run started; [0] where that cannot be told."""
@@ -207,8 +218,8 @@ class DurableRun:
 
     def withdraw(self, effect: Invoke) -> None:
         """Say that an effect was not begun, if its intent was written."""
-        intent = self._intent
-        if intent is not None and (intent.step, intent.position) == (effect.step, effect.position):
+        if (effect.step, effect.position) in self._intents:
+            self._intents.discard((effect.step, effect.position))
             self._journal.withdrawn(effect)
 
     def resolve_in_doubt(self, effect: Invoke, tool: Tool, probe: Callable[[], str]) -> Outcome | None:
@@ -225,24 +236,32 @@ class DurableRun:
             if said == DONE:
                 return Outcome(result_lost=True)
             if said != NOT_DONE:
-                raise in_doubt(doubt, alive)
-            self._doubt = None
+                raise self._in_doubt(doubt, alive)
+            del self._doubts[effect.step, effect.position]
         self._goes_beyond()
         self._journal.intent(effect, effect.call.id, tool.name)
-        self._intent = effect
+        self._intents.add((effect.step, effect.position))
         return None
 
 
-def in_doubt(intent: Entry, alive: Sequence[int] = ()) -> EffectInDoubt:
-    """Return the error for an intent without an outcome; `alive` are processes that may still perform it."""
+def in_doubt(intent: Entry, alive: Sequence[int] = (), others: Sequence[Entry] = ()) -> EffectInDoubt:
+    """Return the error for an intent without an outcome.
+
+    Args:
+        intent: The intent.
+        alive: Processes that may still perform it.
+        others: Further intents of the same group without an outcome.
+    """
     call, tool = str(intent["call"]), str(intent["tool"])
     first = ""
     if alive:
         who = f"process {alive[0]}, which the run started, is" if alive[0] else "what the run started may be"
         first = f"{who} still alive, so the tool's probe was not asked; end it and resume again, or "
+    names = " and ".join(f"call {other['call']} of tool {str(other['tool'])!r}" for other in others)
+    also = f"; {names} {'is' if len(others) == 1 else 'are'} in doubt too" if others else ""
     return EffectInDoubt(
         f"call {call} of tool {tool!r} was begun and may have taken place: {first}look there, then go on with "
-        f"--done {call} or --not-done {call}",
+        f"--done {call} or --not-done {call}{also}",
         call,
         tool,
     )

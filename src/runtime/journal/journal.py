@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from ...fail.errors import Cancelled, OutputError, RecordError, Suspended
 from ...light_dataclasses import dataclass, field
+from ..core.branches import Branch
 from ..core.effects import AskModel, Effect, Outcome
 from ..core.outcome_codec import outcome_from_dict, outcome_to_dict
 from ..core.redaction import placeholder_counts
@@ -103,7 +104,7 @@ class Journal:
         self.write(entry, sync=self.is_each)
 
     def withdrawn(self, effect: Effect) -> None:
-        """Say that the effect of the last intent was not begun."""
+        """Say that the effect of an intent was not begun."""
         self.write({"type": "withdrawn", "step": effect.step, "at": effect.position}, sync=self.is_each)
 
     def outcome(
@@ -113,10 +114,13 @@ class Journal:
         stamps: Stamps,
         before: Stamps,
         numbers: Sequence[Sequence[Any]] = (),
+        *,
+        branch: Branch | None = None,
     ) -> None:
         """Keep what came of an effect, with its new stamps, and those that an earlier step had `before`.
 
-        `numbers` are those of placeholders given out since the entry before, as `Redactor.new_numbers` has them.
+        For a call of a group, `branch`, `before` are the new stamps of the step outside of the group. `numbers` are
+        those of placeholders given out since the entry before, as `Redactor.new_numbers` has them.
         """
         entry: Entry = {
             "type": "outcome",
@@ -127,6 +131,8 @@ class Journal:
         }
         if before:
             entry["before"] = before
+        if branch is not None:
+            entry["branch"] = branch[1]
         if numbers:
             entry["numbers"] = [list(number) for number in numbers]
         if isinstance(effect, AskModel):
@@ -169,8 +175,9 @@ def _sync_folder(folder: Path) -> None:
 class Journaled:
     """A journal as it was left. `size` and `chain` are those of its whole entries, `torn` the bytes cut off.
 
-    `begin` is its first entry, `rebased` those of that kind; `intent` is one that has no outcome. `secrets`
-    are the numbers of placeholders given out, by kind.
+    `begin` is its first entry, `rebased` those of that kind; `intents` are those that have no outcome, by step and
+    position. `secrets` are the numbers of placeholders given out, by kind. `stamps` are those of the run, `branches`
+    those of calls that were performed in a group.
     """
 
     begin: Entry
@@ -178,10 +185,10 @@ class Journaled:
     chain: str
     torn: int
     steps: dict[int, CassetteStep] = field(default_factory=dict)
-    stamps: list[int] = field(default_factory=list)
+    pairs: dict[tuple[Branch | None, int, str], list[int]] = field(default_factory=dict)
     is_prepared: bool = False
     rebased: list[Entry] = field(default_factory=list)
-    intent: Entry | None = None
+    intents: dict[tuple[int, str], Entry] = field(default_factory=dict)
     secrets: dict[str, int] = field(default_factory=dict)
     numbers: list[list[Any]] = field(default_factory=list)
 
@@ -196,9 +203,23 @@ class Journaled:
         )
 
     @property
+    def stamps(self) -> list[int]:
+        """The stamps of everything that was not performed in a group."""
+        return [at for (branch, _, _), pair in self.pairs.items() if branch is None for at in pair]
+
+    @property
+    def branches(self) -> dict[Branch, list[int]]:
+        """The stamps of each call that was performed in a group."""
+        found: dict[Branch, list[int]] = {}
+        for (branch, _, _), pair in self.pairs.items():
+            if branch is not None:
+                found.setdefault(branch, []).extend(pair)
+        return found
+
+    @property
     def last(self) -> int:
         """The last stamp, -1 where there is none."""
-        return max(self.stamps, default=-1)
+        return max((at for pair in self.pairs.values() for at in pair), default=-1)
 
 
 def read_journal(data: bytes, name: str) -> Journaled | None:
@@ -286,9 +307,9 @@ def _take(found: Journaled | None, entry: Entry, name: str, number: int) -> Jour
     elif kind == "rebased":
         found.rebased.append(entry)
     elif kind == "intent":
-        found.intent = entry
+        found.intents[entry["step"], entry["at"]] = entry
     elif kind == "withdrawn":
-        found.intent = None
+        found.intents.pop((entry["step"], entry["at"]), None)
     elif kind == "outcome":
         _take_outcome(found, entry)
     else:
@@ -305,6 +326,10 @@ def _take_outcome(found: Journaled, entry: Mapping[str, Any]) -> None:
     ]
     if "input" in entry and step.input is None:
         step.input = entry["input"]
-    for pair in (*entry.get("before", {}).values(), *entry["stamps"].values()):
-        found.stamps += pair
-    found.intent = None
+    index, number = entry["step"], entry.get("branch")
+    branch = None if number is None else (index, int(number))
+    # the stamps outside of a group may be told by each of its calls
+    earlier = index - 1 if branch is None else index
+    found.pairs.update({(None, earlier, at): pair for at, pair in entry.get("before", {}).items()})
+    found.pairs.update({(branch, index, at): pair for at, pair in entry["stamps"].items()})
+    found.intents.pop((index, entry["at"]), None)

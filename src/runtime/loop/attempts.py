@@ -8,8 +8,9 @@ from collections.abc import Callable, Generator
 from ...fail.catalog import Denied, FailureMode, GaveUp, Happening, ResultLost, Succeeded
 from ...fail.errors import Cancelled
 from ...light_dataclasses import replace
-from ..core.effects import Effect, Event, Fault, FaultKind, Outcome, Wait
+from ..core.effects import DecisionKind, Effect, Event, Fault, FaultKind, Outcome, Wait
 from ..core.lines import AttemptStatus
+from ..policy.gate import Gate
 from .retry import may_repeat
 from .step_builder import StepBuilder
 
@@ -36,7 +37,6 @@ def with_retries(
     Returns:
         The last outcome, and what happened.
     """
-    run = step.state.run
     for attempt in itertools.count(1):
         performed = effect(attempt)
         try:
@@ -51,15 +51,32 @@ def with_retries(
             step.add_attempt(index, attempt, _status(judged), outcome)
             return outcome, judged
         step.add_error(performed.position, **judged.to_dict())
-        if attempt > run.schedule.max_retries or not may_repeat(judged, idempotent):
+        wait = wait_after(step, index, attempt, judged, idempotent)
+        if wait is None:
             given_up = GaveUp(_mode(judged, attempt))
             step.add_attempt(index, attempt, _status(given_up), outcome)
             return outcome, given_up
-        identity = f"{run.seed}/{run.run_id}/{step.index}/{index}/{attempt}"
-        wait = run.schedule.backoff_ms(attempt, identity, judged.retry_after_ms)
         step.add_attempt(index, attempt, AttemptStatus.TRANSIENT_FAILURE, outcome, backoff_ms=wait)
         yield Wait(step.index, index, attempt, wait)
     raise AssertionError  # count() has no end
+
+
+def wait_after(
+    step: StepBuilder, index: int | None, attempt: int, fault: Fault, idempotent: bool
+) -> int | None:
+    """Return the milliseconds to wait before the next attempt, None where the effect may not be tried again."""
+    run = step.state.run
+    if attempt > run.schedule.max_retries or not may_repeat(fault, idempotent):
+        return None
+    identity = f"{run.seed}/{run.run_id}/{step.index}/{index}/{attempt}"
+    return run.schedule.backoff_ms(attempt, identity, fault.retry_after_ms)
+
+
+def fault_of(gate: Gate, outcome: Outcome) -> Fault | None:
+    """Return the fault of a tool's attempt, None where there is none or a fact that its I/O met is denied."""
+    if any(gate.decide_late(check).decision != DecisionKind.ALLOW for check in outcome.checks):
+        return None
+    return outcome.fault
 
 
 def _mode(fault: Fault, attempt: int) -> FailureMode:

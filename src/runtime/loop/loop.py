@@ -4,7 +4,7 @@ One step of a run:
 
     _check_step_budget    is there budget for another step? if not, the run ends
     _ask_model            yield AskModel: the reply holds a final answer, which ends the run, or calls
-    process_tool_calls    for each call, in order (tool_calls.py):
+    process_tool_calls    for each call, in order (tool_calls.py); calls that may run together do (groups.py):
       decide_call           the gate allows or denies it, or a person is asked: yield AskHuman
       execute_call          yield Invoke until it succeeds or may not be repeated; the model reads the result
     StepEnded             the step's line of the ledger is whole; the next step begins unless there is an ending
@@ -41,16 +41,28 @@ from ...fail.catalog import (
 )
 from ...fail.errors import Cancelled
 from ...light_dataclasses import replace
-from ..core.effects import AskModel, Call, Decided, Effect, Event, Fault, Outcome, Reply, RunEnded, StepEnded
+from ..core.effects import (
+    AskModel,
+    Call,
+    Decided,
+    Effect,
+    Event,
+    Fault,
+    Group,
+    Outcome,
+    Reply,
+    RunEnded,
+    StepEnded,
+)
 from ..core.lines import Phase
 from ..core.outcome_codec import stop_reason
 from ..formats import canonical_json
 from ..models.told import NO_WORDS, of_reply, user_message
 from ..models.types import MAX_CONTINUATIONS, NOTICES, LLMInput
 from .attempts import with_retries
+from .groups import process_tool_calls
 from .state import RunGenerator, RunSpec, RunState, StepGenerator
 from .step_builder import StepBuilder
-from .tool_calls import process_tool_calls
 
 
 def run_loop(run: RunSpec) -> RunGenerator:
@@ -65,7 +77,7 @@ def run_loop(run: RunSpec) -> RunGenerator:
     return ended
 
 
-def _step(state: RunState) -> Generator[Effect | Event, Outcome, RunEnded | None]:
+def _step(state: RunState) -> Generator[Effect | Group | Event, Outcome, RunEnded | None]:
     """Take one step. Yields its effects and events, StepEnded last; returns None where the run goes on."""
     state.index += 1
     step = StepBuilder(state)

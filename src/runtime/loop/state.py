@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from typing import Final
 
 from ...fail.catalog import Classification, GaveUp, Happening, classify
 from ...light_dataclasses import dataclass, field
-from ..core.effects import Call, Decision, Effect, Event, Outcome, RunEnded
+from ..core.effects import Call, Decision, Effect, Event, Group, Outcome, RunEnded
 from ..core.lines import RequestPartsEntry
 from ..models.request_parts import tool_set, tools_digest
 from ..models.types import History, ToolSpec
 from ..policy.gate import Counters, Gate
 from .retry import Schedule
 
-RunGenerator = Generator[Effect | Event, Outcome, RunEnded]
-StepGenerator = Generator[Effect | Event, Outcome, Classification]
+# calls of one reply that are performed together, where nobody says otherwise
+MAX_PARALLEL: Final = 4
+
+RunGenerator = Generator[Effect | Group | Event, Outcome, RunEnded]
+StepGenerator = Generator[Effect | Group | Event, Outcome, Classification]
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class RunSpec:
     """Everything that decides how a run goes, except for the outcomes of its effects.
 
     `specs` are the tools that the model is offered; `parts` holds the digests of the other parts of each request by
-    kind (`options`), which stay the same all run long.
+    kind (`options`), which stay the same all run long. `max_parallel` is how many calls may be performed together.
     """
 
     run_id: str
@@ -32,6 +36,7 @@ class RunSpec:
     schedule: Schedule
     specs: tuple[ToolSpec, ...]
     parts: Mapping[str, str] = field(default_factory=dict)
+    max_parallel: int = MAX_PARALLEL
 
 
 class RunState:

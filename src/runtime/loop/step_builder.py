@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...fail.catalog import Classification, Denied, FailureMode, Happening, ResultLost, StopReason, Succeeded
@@ -24,14 +25,13 @@ class StepBuilder:
     """Builds one step's line, without stamps, from what happens in it.
 
     `state` is the run's, `index` the step's number from 1. `last_decision` is what the gate, or a person in its
-    place, said last, and `last_phase` when. `reply_problem` says why the reply cannot be used.
+    place, said last. `reply_problem` says why the reply cannot be used.
     """
 
     def __init__(self, state: RunState) -> None:
         self.state = state
         self.index = state.index
         self.last_decision: Decision | None = None
-        self.last_phase = Phase.STEP
         self.reply_problem: str | None = None
         self._unreached: list[Call] = []
         self._told_unreached: dict[str, Any] | None = None
@@ -80,11 +80,15 @@ class StepBuilder:
         else:
             self._line["told"] = told
 
+    def add_group(self, calls: Sequence[Call]) -> None:
+        """Record which calls were performed together."""
+        self._line.setdefault("groups", []).append([call.id for call in calls])
+
     # ---- decisions --------------------------------------------------------------------------------------
 
     def add_decision(self, position: str, phase: Phase, call: Call | None, decision: Decision) -> None:
         """Record what the gate said at a position of the step."""
-        self.last_decision, self.last_phase = decision, phase
+        self.last_decision = decision
         self._line["policy_decisions"].append(
             {
                 "position": position,

@@ -4,7 +4,7 @@
       decide_call         the gate allows, denies or escalates the call (policy/gate.py); a call that was
                           refused before, by the gate or a person, is denied again without asking
         _ask_human        escalated: yield AskHuman; only a yes to this very question allows the call
-      execute_call        allowed: counts the call, then `with_retries` (attempts.py):
+      execute_call        allowed: `with_retries` (attempts.py):
                             yield Invoke, judge the outcome, and while it may be repeated (retry.py: only faults
                             that the tool calls transient and time-outs, and only if the tool is idempotent or
                             nothing happened) yield Wait for the back-off and Invoke again
@@ -25,8 +25,8 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from ...fail.catalog import (
-    CONTINUE,
     ApprovalRefused,
+    Classification,
     Denied,
     FailureMode,
     GaveUp,
@@ -65,20 +65,6 @@ _LOST = {"done": True, "result": None, "reason": "the result was lost when the p
 _RUN_LEVEL_RULES = (Rule.CYCLE_DETECTION, Rule.LOOP_BUDGET, Rule.GATE_ERROR)
 
 
-def process_tool_calls(step: StepBuilder, calls: tuple[Call, ...]) -> StepGenerator:
-    """Process calls in the order proposed: each is decided and executed before the next is decided.
-
-    Returns what follows from the last call; the first with an ending leaves the others unreached.
-    """
-    classification = CONTINUE
-    for index, call in enumerate(calls):
-        classification = yield from process_tool_call(step, index, call)
-        step.note_mode(classification.mode)
-        if classification.ending is not None:
-            break
-    return classification
-
-
 def process_tool_call(step: StepBuilder, index: int, call: Call) -> StepGenerator:
     """Decide a call, then execute it or tell the model why not.
 
@@ -90,28 +76,53 @@ def process_tool_call(step: StepBuilder, index: int, call: Call) -> StepGenerato
     request = state.run.gate.request_for(call, state.counters)
     refusal = yield from decide_call(step, index, request)
     step.begin_call(call)
-    happening = refusal if refusal is not None else (yield from execute_call(step, index, request))
+    if refusal is not None:
+        return conclude_call(step, request, refusal, step.last_decision)
+    state.counters.tool_calls += 1
+    happening = yield from execute_call(step, index, request)
+    return conclude_call(step, request, happening, step.last_decision, executed=True)
+
+
+def conclude_call(
+    step: StepBuilder,
+    request: GateRequest,
+    happening: Happening,
+    decision: Decision | None,
+    *,
+    executed: bool = False,
+) -> Classification:
+    """Return what follows from a call for the run; the model reads of a refusal or a failure if the run goes on.
+
+    A call that was refused is refused again from then on.
+
+    Args:
+        step: The step under way.
+        request: The call.
+        happening: What became of it.
+        decision: What the gate, or a person in its place, said of it last.
+        executed: Whether it was executed.
+    """
+    state, call = step.state, request.call
     classification = state.classify(happening, call.name)
     step.note_modes(happening, classification.mode)
     if isinstance(happening, GaveUp) and classification.ending is None:
         _tell_failure(step, call, happening)
-    decision = step.last_decision
     if isinstance(happening, Denied | ApprovalRefused) and decision is not None:
         # without arguments or text, two calls of a tool cannot be distinguished
         has_identity = call.arguments is not None or call.raw is not None
         if has_identity:
             state.refused[request.key] = decision
         if classification.ending is None:
-            _tell_refusal(step, call, decision)
+            _tell_refusal(step, call, decision, executed)
     return classification
 
 
-def _tell_refusal(step: StepBuilder, call: Call, decision: Decision) -> None:
+def _tell_refusal(step: StepBuilder, call: Call, decision: Decision, executed: bool) -> None:
     told = {
         "error": "policy_denied",
         "rule": str(decision.rule_id),
         "reason": decision.reason,
-        "executed": step.last_phase == Phase.EXECUTION,
+        "executed": executed,
         "retryable": False,
     }
     step.add_told(told)
@@ -197,12 +208,11 @@ def execute_call(
     """Execute an allowed call until it succeeds, is denied late, or may not be tried again.
 
     Yields Invoke and waits, and Decided for a result that does not fit the byte budget. Records the attempts and the
-    result, counts the call and its result, and lets the model read it. Returns what the execution amounts to.
+    result, counts the result, and lets the model read it. Returns what the execution amounts to.
     """
     state, call = step.state, request.call
-    state.counters.tool_calls += 1
     step.begin_execution()
-    key = f"{state.run.run_id}/{step.index}/{index}"
+    key = key_of(step, index)
     judge = _OutcomeJudge(step, index, call)
     outcome, happening = yield from with_retries(
         step,
@@ -223,6 +233,11 @@ def execute_call(
         step.add_decision(event.position, Phase.EXECUTION, call, judge.oversized)
         yield event
     return happening
+
+
+def key_of(step: StepBuilder, index: int) -> str:
+    """Return the idempotency key of a call, the same for each of its attempts."""
+    return f"{step.state.run.run_id}/{step.index}/{index}"
 
 
 def _size(result: canonical_json.Fragment) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, overload
 
 from ...light_dataclasses import dataclass
+from ..core.branches import MAX_CALLS
 from ..core.effects import Call, Reply
 from ..core.redaction import Redactor
 from ..formats import canonical_json
@@ -28,8 +29,6 @@ NOTICES: Final = {
 }
 # a usage beyond this is no count of tokens of one reply but an error of its sender
 ABSURD_TOKENS: Final = 100_000_000
-# of one reply: each call is decided, and may cost a person's time, before any limit of the run is reached
-MAX_CALLS: Final = 64
 # of a tool's name as a model says it; no tool has one of more than 64 characters
 MAX_NAME: Final = 200
 # in one call's arguments; a long text costs a validator little, a long list much

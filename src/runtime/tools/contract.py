@@ -7,7 +7,8 @@ A tool is a plain module that imports nothing of ours:
 - `EFFECT` one of `pure`, `read`, `write`, `network`, `external`; `IDEMPOTENT` bool
 - `TRANSIENT` tuple of builtin exception types that are worth another attempt
 - `run(args: dict, io) -> dict`
-- optional: `IMPORTS` names of modules that it needs beside the listed ones (`source_scan`), `TIMEOUT_S` seconds an
+- optional: `PARALLEL` whether a call of it may run beside other calls of the same reply, by default for `pure` and
+  `read`; `IMPORTS` names of modules that it needs beside the listed ones (`source_scan`), `TIMEOUT_S` seconds an
   attempt may take, `ISOLATE` True for a worker process of its own,
   `probe(args, io) -> "done" | "not_done" | "unknown"`, asked whether an attempt took place whose outcome was lost
 
@@ -88,6 +89,7 @@ class Tool:
         origin: What a worker makes its module from, None if there is no source.
         probe: Tells whether an attempt took place whose outcome was lost.
         imports: The modules outside the project that it says it needs.
+        parallel: Whether a call may run beside others of the same reply; None for what its effect kind says.
         modules: Modules of its project that it needs: path and SHA-256; None if its source was not looked through.
         resources: Where its arguments hold URLs and paths.
         schema_texts: Input and output schema as canonical JSON, as they were when the tool was made.
@@ -119,6 +121,7 @@ class Tool:
     probe: Callable[[dict[str, Any], Any], Any] | None = None
     imports: tuple[str, ...] = ()
     modules: tuple[tuple[str, str], ...] | None = None
+    parallel: bool | None = None
     resources: tuple[Resource, ...] = field(init=False, default=())
     schema_texts: tuple[str, str] = field(init=False, repr=False, compare=False, default=("", ""))
 
@@ -131,6 +134,11 @@ class Tool:
     def is_external(self) -> bool:
         """Whether its effect is never performed again where a record stands."""
         return self.effect == EXTERNAL
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether a call of it may run beside other calls of the same reply: as declared, else if it only reads."""
+        return self.effect in ("pure", "read") if self.parallel is None else self.parallel
 
     @property
     def is_declared(self) -> bool:
@@ -254,6 +262,8 @@ def _check_limits(tool: Tool, label: str) -> None:
         )
     if type(tool.isolate) is not bool:
         raise ToolError("ISOLATE must be True or False", file=label, remedy="write ISOLATE = True")
+    if tool.parallel is not None and type(tool.parallel) is not bool:
+        raise ToolError("PARALLEL must be True or False", file=label, remedy="write PARALLEL = True")
     if tool.isolate and (tool.origin is None or tool.origin.run is not tool.run):
         raise ToolError(
             "cannot run in a worker: its run is not the function of its module",

@@ -115,6 +115,7 @@ def from_module(
         timeout_s=getattr(module, "TIMEOUT_S", None),
         isolate=getattr(module, "ISOLATE", False),
         probe=getattr(module, "probe", None),
+        parallel=getattr(module, "PARALLEL", None),
         imports=imports,
         modules=modules,
     )

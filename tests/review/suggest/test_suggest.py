@@ -42,7 +42,8 @@ def steps_of(folder: Path) -> list[Data]:
 def test_a_ledger_tells_what_the_loop_had_counted_at_each_question(folder: Path) -> None:
     """The counts read from the lines are those that the loop's own gate was given."""
     from tachograph.evidence.recording.recorded import open_record, revive
-    from tachograph.runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
+    from tachograph.runtime.journal.cassette import Cassette, ReplayExecutor
+    from tachograph.runtime.journal.recorded_clock import RecordedClock
 
     recorded = open_record(folder, ROOT)
     agent, setting = revive(recorded)

@@ -1,0 +1,110 @@
+"""Perform a group of calls: each branch from its first effect to its last.
+
+`perform_group` is the plain way, one branch after another. On the virtual clock it gives the record that any other
+order gives: each branch has a time of its own, and what counts in order is put together at the end, in the order of
+the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+
+from ...fail.errors import Cancelled
+from ..core.branches import BRANCH, Branch
+from ..core.clock import Clock
+from ..core.effects import Effect, Invoke, Outcome, Wait
+from .ports import OnEvent, OnOutcome, Settle, Stamps, Stop
+
+Perform = Callable[[Effect, Stamps], Outcome | Cancelled]
+
+
+class BranchRun:
+    """One call of a group under way. It performs nothing: a driver performs `effect` between `begin` and `end`.
+
+    Attributes:
+        branch: The step, and the call's place in the reply.
+        effect: What is to be performed next; None once the call is over.
+        stamps: The stamps of the call so far.
+        performed: Its effects with their outcomes, in order.
+    """
+
+    def __init__(
+        self,
+        branch: Branch,
+        effects: Generator[Invoke | Wait, Outcome, None],
+        clock: Clock,
+        on_outcome: OnOutcome | None,
+        stop: Stop | None,
+    ) -> None:
+        self.branch = branch
+        self.stamps: Stamps = {}
+        self.performed: list[tuple[Invoke | Wait, Outcome | Cancelled]] = []
+        self._effects = effects
+        self._clock = clock
+        self._on_outcome = on_outcome
+        self._stop = stop
+        self._begun = 0
+        self.effect: Invoke | Wait | None = next(effects, None)
+
+    @contextmanager
+    def here(self) -> Iterator[None]:
+        """Say that what is done inside is done for this call."""
+        token = BRANCH.set(self.branch)
+        try:
+            yield
+        finally:
+            BRANCH.reset(token)
+
+    def begin(self) -> Cancelled | None:
+        """Stamp the beginning of the effect; returns what stops the run in its place, or None."""
+        self._begun = self._clock.stamp()
+        return None if self._stop is None else self._stop(self._begun)
+
+    def end(self, outcome: Outcome | Cancelled) -> None:
+        """Stamp the end of the effect, note its outcome, and go on to the next effect."""
+        effect = self.effect
+        assert effect is not None
+        self.stamps[effect.position] = [self._begun, self._clock.stamp()]
+        self.performed.append((effect, outcome))
+        if self._on_outcome is not None:
+            self._on_outcome(effect, outcome, self.stamps)
+        if isinstance(outcome, Cancelled):
+            self._effects.close()
+            self.effect = None
+            return
+        try:
+            self.effect = self._effects.send(outcome)
+        except StopIteration:
+            self.effect = None
+
+
+def perform_group(runs: Iterable[BranchRun], perform: Perform) -> None:
+    """Perform the calls of a group one after another.
+
+    What stops the run during one of them stops that one. The others are stopped by whatever stops them.
+    """
+    for run in runs:
+        with run.here():
+            while run.effect is not None:
+                run.end(run.begin() or perform(run.effect, run.stamps))
+
+
+def join(
+    runs: Iterable[BranchRun], clock: Clock, on_event: OnEvent, settle: Settle | None, stamps: Stamps
+) -> Outcome:
+    """Put together what came of the calls of a group, in their order.
+
+    Adds their stamps to those of the step, and tells of each effect with its outcome as the record will have it.
+    """
+    members: dict[str, Outcome | Cancelled] = {}
+    runs = sorted(runs, key=lambda run: run.branch)
+    clock.join([run.branch for run in runs])
+    for run in runs:
+        stamps.update(run.stamps)
+        for effect, outcome in run.performed:
+            if isinstance(outcome, Outcome):
+                outcome = outcome if settle is None else settle(run.branch, outcome)
+                on_event(effect, outcome)
+            members[effect.position] = outcome
+    return Outcome(members=members)
