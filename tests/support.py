@@ -24,7 +24,7 @@ from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.core.effects import AskHuman
 from tachograph.runtime.journal import ledger
 from tachograph.runtime.journal.cassette import Cassette, ReplayExecutor
-from tachograph.runtime.journal.recorded_clock import RecordedClock
+from tachograph.runtime.journal.recorded_clock import RecordedClock, call_index, grouped_calls
 from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.run_config import RunResult
@@ -307,19 +307,33 @@ def _totals(lines: list[dict[str, Any]]) -> None:
 
 
 def _stamps(lines: list[dict[str, Any]]) -> None:
-    """Strictly increasing over the run; only late checks lie inside another stretch, that of their attempt."""
+    """Strictly increasing over the run; only late checks lie inside another stretch, that of their attempt.
+
+    Calls of a group overlap: theirs increase within a call, lie after what was before the group, and before what
+    comes after it.
+    """
     last = -1
     for step in lines[1:-1]:
-        stretches = sorted(step["stamps"].items(), key=lambda item: item[1])
-        for position, (begun, ended) in stretches:
+        grouped = grouped_calls(step)
+        own: dict[int | None, list[int]] = {index: [] for index in (None, *grouped)}
+        main = last
+        for position, (begun, ended) in sorted(step["stamps"].items(), key=lambda item: item[1]):
             assert type(begun) is int and begun < ended
+            index = call_index(position) if call_index(position) in grouped else None
             if ".c" in position:
                 around = step["stamps"][position.rpartition(".c")[0]]
                 assert around[0] < begun and ended < around[1]
             else:
-                assert begun > last
-                last = ended
-        numbers = [number for pair in step["stamps"].values() for number in pair]
+                assert begun > main if index is None or not own[index] else begun > own[index][-1]
+                own[index] += [begun, ended]
+                main = ended if index is None else main
+                last = max(last, ended)
+        numbers = [
+            at
+            for position, pair in step["stamps"].items()
+            for at in pair
+            if call_index(position) not in grouped
+        ]
         assert len(numbers) == len(set(numbers))
     assert lines[-1]["stamp"] > last
 

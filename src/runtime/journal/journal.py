@@ -330,6 +330,6 @@ def _take_outcome(found: Journaled, entry: Mapping[str, Any]) -> None:
     branch = None if number is None else (index, int(number))
     # the stamps outside of a group may be told by each of its calls
     earlier = index - 1 if branch is None else index
-    found.pairs.update({(None, earlier, at): pair for at, pair in entry.get("before", {}).items()})
-    found.pairs.update({(branch, index, at): pair for at, pair in entry["stamps"].items()})
+    found.pairs.update({(None, earlier, at): list(pair) for at, pair in entry.get("before", {}).items()})
+    found.pairs.update({(branch, index, at): list(pair) for at, pair in entry["stamps"].items()})
     found.intents.pop((index, entry["at"]), None)

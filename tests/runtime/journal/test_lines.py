@@ -67,7 +67,7 @@ def test_every_committed_line_fits(state: Path) -> None:
 
 RESERVED = {
     "RunLine": {"history", "hooks", "follows", "parent", "principal", "nonce", "blobs"},
-    "StepLine": {"groups", "hooks", "blobs"},
+    "StepLine": {"hooks", "blobs"},
     "EndLine": {"cost"},
     "InputEntry": {"instructions"},
     "RequestPartsEntry": {"instructions"},
