@@ -37,6 +37,7 @@ class ToolOptions(TypedDict, total=False):
         resources: What a string is (`url`, `path:read`, `path:write`, `none`), by argument name or by a place such
             as `/items/*/path`.
         transient: Exceptions worth another attempt, of any library.
+        parallel: Whether a call may run beside others of the same reply; by default for `pure` and `read`.
         timeout_s: Seconds that an attempt may take.
         name: Instead of the tool's own.
         description: Instead of the tool's own.
@@ -50,6 +51,7 @@ class ToolOptions(TypedDict, total=False):
     resources: Mapping[str, str] | None
     transient: Iterable[type[BaseException]]
     timeout_s: float | None
+    parallel: bool | None
     name: str | None
     description: str | None
     returns: Any
@@ -120,6 +122,7 @@ def govern(foreign: Foreign, options: ToolOptions) -> Tool:
             transient=kinds,
             digest=digest_of(foreign.source),
             timeout_s=options.get("timeout_s"),
+            parallel=options.get("parallel"),
         )
     except ToolError as error:
         raise _with_remedy(error) from None

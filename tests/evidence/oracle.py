@@ -52,14 +52,34 @@ class Oracle:
                 yield ("leaves",)
             self.used.iterations += 1
             self.used.tokens += step["usage"]["input_tokens"] + step["usage"]["output_tokens"]
-            for number, data in enumerate(step["intended_tool_calls"]):
-                if f"d{number}" in entries:
-                    yield from self._call(step, number, data, entries)
+            for batch in self._batches(step, entries):
+                for number in batch:
+                    yield from self._proposal(step, number, entries)
+                for number in batch:
+                    if entries[f"d{number}"]["decision"] != "deny":
+                        yield from self._execution(step, number, entries)
 
-    def _call(
-        self, step: Line, number: int, data: Line, entries: dict[str, Line]
+    @staticmethod
+    def _batches(step: Line, entries: dict[str, Line]) -> list[list[int]]:
+        """The decided calls, cut where one was decided after an earlier one had been executed."""
+        batches: list[list[int]] = []
+        executed = -1
+        for number in range(len(step["intended_tool_calls"])):
+            if f"d{number}" not in entries:
+                break
+            first = step["stamps"].get(f"i{number}.1")
+            if not batches or (0 <= executed < step["stamps"][f"d{number}"][0]):
+                batches.append([])
+                executed = -1
+            batches[-1].append(number)
+            if first is not None:
+                executed = first[0] if executed < 0 else min(first[0], executed)
+        return batches
+
+    def _proposal(
+        self, step: Line, number: int, entries: dict[str, Line]
     ) -> Iterator[tuple[Any, ...] | None]:
-        index, call, result = step["step_index"], call_from_dict(data), step["tool_results"][number]
+        index, call = step["step_index"], call_from_dict(step["intended_tool_calls"][number])
         yield from self._one(
             index, f"d{number}", entries, self.gate.decide(call, self.used), f"h{number}" in step["stamps"]
         )
@@ -78,6 +98,12 @@ class Oracle:
                 yield ("leaves",)
             return
         self.used.tool_calls += 1
+
+    def _execution(
+        self, step: Line, number: int, entries: dict[str, Line]
+    ) -> Iterator[tuple[Any, ...] | None]:
+        index, result = step["step_index"], step["tool_results"][number]
+        call = call_from_dict(step["intended_tool_calls"][number])
         for attempt in result["attempts"]:
             for place, check in enumerate(attempt.get("checks", ())):
                 position = f"i{number}.{attempt['attempt']}.c{place}"

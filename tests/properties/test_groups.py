@@ -139,7 +139,7 @@ def test_generated_groups_are_recorded_the_same_in_any_order(seed: int, books: P
 
 
 def test_generated_runs_hold_what_they_are_to_show(books: Path) -> None:
-    """Groups of 2 to 8 calls, and in them retries, late and early denials, secrets, budgets, cycles, cancelled calls."""
+    """Groups of 2 to 8 calls, and in them retries, early and late denials, secrets, budgets, cycles, cancellations."""
     seen: set[Any] = set()
     for seed in range(400):
         _, texts = _World(seed, books).ledger()

@@ -255,6 +255,15 @@ PLAN: dict[str, Row] = {
     "loop/run_deadline": Row(
         FAILED, (TOOL, URL), (1, 3, 3, 2, 2, 2), modes=(None, None, "timeout"), attempts=(OK, OK)
     ),
+    "loop/parallel_calls": Row(
+        ANSWER,
+        (PATH, TOOL, deny("sandbox_path"), PATH, PATH, URL, TOOL, TOOL),
+        (1, 3, 3, 8, 7, 8),
+        modes=("tool_call_failure", None, None),
+        attempts=(OK, ("transient_failure", "success"), *(OK,) * 5),
+        at=(BASE, "  mounts:"),
+        facts={"access": "read", "pointer": "/path"},
+    ),
     "loop/answer_cut_off": Row(ANSWER, (), (1, 2, 2, 0, 0, 0), modes=(None, None)),
     "loop/wrap_up": Row(ANSWER, (TOOL, PATH), (1, 3, 3, 2, 2, 2), modes=(None,) * 3, attempts=(OK, OK)),
     "code/depots": Row(ANSWER, (TOOL,), (1, 2, 2, 1, 1, 1), modes=(None, None), attempts=(OK,)),
