@@ -7,30 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from tachograph.runtime.core.clock import Clock
-from tachograph.runtime.core.effects import Group, Outcome
 from tachograph.runtime.driver import driver
-from tachograph.runtime.driver.groups import BranchRun, Perform, Watch, join
-from tachograph.runtime.driver.ports import Stamps
+from tachograph.runtime.driver.groups import BranchRun, Perform
 
 
 @contextmanager
 def shuffled(seed: int) -> Iterator[list[int]]:
-    """Perform the effects of groups in a random order of the branches; the list gets the sizes of the groups."""
-    draw, sizes = random.Random(seed), []
+    """Perform the effects of groups in a random order of the calls; the list gets the sizes of the groups."""
+    draw = random.Random(seed)
+    sizes: list[int] = []
 
-    def perform_group(group: Group, perform: Perform, clock: Clock, watch: Watch, stamps: Stamps) -> Outcome:
-        runs = [BranchRun(group, index, clock, watch) for index in group.branches]
+    def perform_group(runs: list[BranchRun], perform: Perform) -> None:
         sizes.append(len(runs))
-        left = list(runs)
-        while left:
+        while left := [run for run in runs if run.effect is not None]:
             run = draw.choice(left)
             with run.here():
                 assert run.effect is not None
-                run.end(perform(run.effect, run.stamps, run.begin()))
-            left = [run for run in left if run.effect is not None]
+                run.end(run.begin() or perform(run.effect, run.stamps))
         draw.shuffle(runs)
-        return join(runs, clock, watch, stamps)
 
     with mock.patch.object(driver, "perform_group", perform_group):
         yield sizes
