@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,18 +27,12 @@ from tachograph.runtime.agent import Agent
 from tachograph.runtime.formats.escape import escape_terminal
 from tachograph.runtime.models.scripted import Stub
 from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools import examples
+from tachograph.runtime.tools.contract import Tool
 from tachograph.runtime.tools.loader import load_named
 from tachograph.runtime.workspace.mounts import Host, Mount
 
 _CORPUS: Final = "data/corpus/v1"
-# a call that works and one whose arguments do not fit, for each tool
-SAMPLES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
-    "search": ({"query": "recorder seals"}, {"query": 7}),
-    "fetch": ({"url": "https://corpus.test/op-a1.md"}, {}),
-    "read": ({"path": "corpus/op-a1.md"}, {"path": ["corpus/op-a1.md"]}),
-    "write": ({"path": "sandbox/a.md", "content": "text"}, {"path": "sandbox/a.md"}),
-    "summarize": ({"text": "One sentence. Another one."}, {"text": "One.", "max_sentences": "two"}),
-}
 
 
 def tree(root: Path) -> list[str]:
@@ -230,26 +224,27 @@ def tools(root: Path) -> list[str]:
         return ["tools/: holds no tool"]
     policy = Policy.load(root / "policy" / "v1.yaml", root=root)
     out = [
-        f"tools/{name}.py: is gone, and dev/smoke.py has sample calls for it"
-        for name in sorted(set(SAMPLES) - set(names))
+        f"tools/{name}.py: is gone, and policy/v1.yaml names it"
+        for name in sorted(set(policy.allowed) - set(names))
     ]
     for name in names:
-        if name not in SAMPLES:
-            out.append(f"tools/{name}.py: has no sample calls in dev/smoke.py")
+        tool = load_named(name, root / "tools")
+        wrong = examples.problems(tool)
+        out += [f"tools/{name}.py: {problem}" for problem in wrong]
+        if tool.examples is None:
             continue
-        good, bad = SAMPLES[name]
-        if _drive(root, policy, name, good) != ("ok", "allow"):
+        if _drive(root, policy, tool, tool.examples["good"]) != ("ok", "allow"):
             out.append(f"tools/{name}.py: its good call does not succeed")
-        if _drive(root, policy, name, bad) != ("denied", "deny"):
+        if _drive(root, policy, tool, tool.examples["bad"]) != ("denied", "deny"):
             out.append(f"tools/{name}.py: its bad call is not denied")
     return out
 
 
-def _drive(root: Path, policy: Policy, name: str, arguments: dict[str, Any]) -> tuple[str, str]:
-    model = Stub([{"calls": [{"tool": name, "arguments": arguments}]}, {"answer": "done"}])
+def _drive(root: Path, policy: Policy, tool: Tool, arguments: Mapping[str, Any]) -> tuple[str, str]:
+    model = Stub([{"calls": [{"tool": tool.name, "arguments": arguments}]}, {"answer": "done"}])
     agent = Agent(
         model,
-        [load_named(name, root / "tools")],
+        [tool],
         policy,
         mounts={"corpus": Mount(root / _CORPUS, _CORPUS)},
         hosts={"corpus.test": Host(root / _CORPUS, _CORPUS)},

@@ -43,6 +43,10 @@ EFFECT = "network"
 IDEMPOTENT = True
 # io reports 429 and 5xx as ConnectionError, so they are retried along with broken connections.
 TRANSIENT: tuple[type[BaseException], ...] = (ConnectionError, TimeoutError)
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "good": {"url": "https://corpus.test/op-a1.md"},
+    "bad": {},
+}
 
 
 def run(args: dict[str, Any], io: Any) -> dict[str, Any]:

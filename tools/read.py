@@ -34,6 +34,10 @@ OUTPUT_SCHEMA: dict[str, Any] = {
 EFFECT = "read"
 IDEMPOTENT = True
 TRANSIENT: tuple[type[BaseException], ...] = ()
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "good": {"path": "corpus/op-a1.md"},
+    "bad": {"path": ["corpus/op-a1.md"]},
+}
 
 
 def run(args: dict[str, Any], io: Any) -> dict[str, Any]:

@@ -55,6 +55,10 @@ EFFECT = "read"
 IDEMPOTENT = True
 TRANSIENT: tuple[type[BaseException], ...] = ()
 IMPORTS = ("sqlite3",)  # a database in memory
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "good": {"query": "recorder seals"},
+    "bad": {"query": 7},
+}
 
 MOUNT = "corpus"
 SUFFIX = ".md"

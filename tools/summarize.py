@@ -54,6 +54,10 @@ OUTPUT_SCHEMA: dict[str, Any] = {
 EFFECT = "pure"
 IDEMPOTENT = True
 TRANSIENT: tuple[type[BaseException], ...] = ()
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "good": {"text": "One sentence. Another one."},
+    "bad": {"text": "One.", "max_sentences": "two"},
+}
 
 DEFAULT_MAX_SENTENCES = 3
 # A sentence shorter than this is scored as if it had this many words. Otherwise a single frequent word would

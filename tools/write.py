@@ -42,6 +42,10 @@ EFFECT = "write"
 # The write replaces the whole file, so the same content once more gives the same file.
 IDEMPOTENT = True
 TRANSIENT: tuple[type[BaseException], ...] = ()
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "good": {"path": "sandbox/a.md", "content": "text"},
+    "bad": {"path": "sandbox/a.md"},
+}
 
 
 def run(args: dict[str, Any], io: Any) -> dict[str, Any]:

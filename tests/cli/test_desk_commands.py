@@ -14,7 +14,7 @@ from tachograph.cli.commands import doctor
 from tachograph.cli.commands.completion import candidates
 from tests import cli_project
 from tests.cli_project import GIVEN, RUN, Say
-from tests.evidence.project import FEW
+from tests.evidence.project import FEW, replaced
 
 shared, project, say = cli_project.shared, cli_project.project, cli_project.say
 NAME = RUN.removeprefix("runs/")
@@ -124,6 +124,23 @@ def test_doctor_tells_what_is_broken_and_the_fix(
     assert " is older than 999" in found[wanted[1]]["text"]
     assert found["extra odd"]["state"] == "missing" and "tachograph[odd]" in found["extra odd"]["remedy"]
     assert found["git"]["state"] == "missing"
+
+
+def test_doctor_says_which_tool_has_no_examples_or_some_that_do_not_fit(say: Say, project: Path) -> None:
+    tools = project / "tools"
+    replaced(tools / "read.py", "EXAMPLES: ", "MORE: ")
+    replaced(tools / "search.py", '"bad": {"query": 7}', '"bad": {"query": "7"}')
+    replaced(tools / "write.py", "def run(", "def walk(")
+    code, out, _ = say("doctor", "--json")
+    found = {finding["name"]: finding for finding in json.loads(out)["findings"]}
+    assert code == 1
+    assert (found["tool fetch"]["state"], found["tool fetch"]["text"]) == ("ok", "its examples fit")
+    assert found["tool read"]["state"] == "missing" and "has no EXAMPLES" in found["tool read"]["text"]
+    assert found["tool search"]["text"] == "has a bad call in EXAMPLES that its INPUT_SCHEMA accepts"
+    assert (
+        found["tool search"]["state"] == "missing" and "write EXAMPLES = " in found["tool search"]["remedy"]
+    )
+    assert found["tool write"]["state"] == "broken" and "needs a function run" in found["tool write"]["text"]
 
 
 def test_doctor_without_a_project_says_how_to_begin(

@@ -271,10 +271,22 @@ BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     # ---- tool-smoke ------------------------------------------------------------------------------------
     "no tools": ("tool-smoke", lambda p: _empty(p / "tools"), "tools/: holds no tool"),
     "a tool that is gone": ("tool-smoke", lambda p: (p / "tools/read.py").unlink(), "tools/read.py: is gone"),
-    "a tool without samples": (
+    "a tool without examples": (
         "tool-smoke",
-        lambda p: shutil.copy(p / "tools/read.py", p / "tools/peek.py"),
-        "tools/peek.py: has no sample calls in dev/smoke.py",
+        _swap("tools/read.py", "EXAMPLES: ", "MORE: "),
+        "tools/read.py: has no EXAMPLES",
+    ),
+    "a good example that does not fit": (
+        "tool-smoke",
+        _swap("tools/read.py", '"good": {"path": "corpus/op-a1.md"}', '"good": {"path": 7}'),
+        "tools/read.py: has a good call in EXAMPLES that its INPUT_SCHEMA refuses",
+    ),
+    "a bad example that fits": (
+        "tool-smoke",
+        _swap(
+            "tools/read.py", '"bad": {"path": ["corpus/op-a1.md"]}', '"bad": {"path": "elsewhere/op-a1.md"}'
+        ),
+        "tools/read.py: has a bad call in EXAMPLES that its INPUT_SCHEMA accepts",
     ),
     "a tool that is empty": ("tool-smoke", _text("tools/read.py", ""), "tools/read.py: "),
     "a tool that fails": (

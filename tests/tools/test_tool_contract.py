@@ -16,15 +16,6 @@ BANNED_CALLS = {"open", "exec", "eval", "compile", "__import__"}
 RESOURCES = {"url", "path:read", "path:write", "none"}
 RESOURCE_WORDS = ("url", "uri", "path", "file", "folder", "directory", "host", "address")
 
-# One call of each tool; a new tool adds its own.
-SAMPLES = {
-    "fetch": {"url": "https://corpus.test/a.md"},
-    "read": {"path": "corpus/a.md"},
-    "search": {"query": "first words", "top_k": 3},
-    "summarize": {"text": "First words. More words.", "max_sentences": 1},
-    "write": {"path": "out/a.md", "content": "words"},
-}
-
 
 def schema_faults(schema, at="$"):
     """List the places of a schema that leave something unbounded."""
@@ -83,8 +74,13 @@ def source_faults(source):
     return faults
 
 
-def test_every_tool_has_a_sample_call():
-    assert sorted(SAMPLES) == NAMES
+@pytest.mark.parametrize("name", NAMES)
+def test_the_good_example_fits_and_the_bad_one_does_not(load_tool, name):
+    tool = load_tool(name)
+    assert tool.EXAMPLES.keys() == {"good", "bad"}
+    validator = Draft202012Validator(tool.INPUT_SCHEMA)
+    assert validator.is_valid(tool.EXAMPLES["good"])
+    assert not validator.is_valid(tool.EXAMPLES["bad"])
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
@@ -124,21 +120,21 @@ def test_resources_are_declared_and_fit_the_effect(load_tool, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_sample_call_keeps_to_both_schemas(load_tool, fake_io, name):
+def test_the_good_example_keeps_to_both_schemas(load_tool, fake_io, name):
     tool = load_tool(name)
-    args = copy.deepcopy(SAMPLES[name])
+    args = copy.deepcopy(tool.EXAMPLES["good"])
     Draft202012Validator(tool.INPUT_SCHEMA).validate(args)
 
     def call():
         io = fake_io(
-            files={"corpus/a.md": "# First\n\nFirst words.\n"},
-            pages={"https://corpus.test/a.md": "# First\n"},
+            files={"corpus/op-a1.md": "# First\n\nFirst words.\n"},
+            pages={"https://corpus.test/op-a1.md": "# First\n"},
         )
         return tool.run(args, io), [kind for kind, _ in io.calls]
 
     result, calls = call()
     Draft202012Validator(tool.OUTPUT_SCHEMA).validate(result)
-    assert args == SAMPLES[name]
+    assert args == tool.EXAMPLES["good"]
     assert call() == (result, calls)
     reach = {"pure": set(), "read": {"read", "list"}, "write": {"read", "list", "write"}, "network": {"get"}}
     assert set(calls) <= reach[tool.EFFECT]
@@ -146,8 +142,9 @@ def test_a_sample_call_keeps_to_both_schemas(load_tool, fake_io, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unknown_argument_is_refused_by_the_schema(load_tool, name):
-    validator = Draft202012Validator(load_tool(name).INPUT_SCHEMA)
-    assert not validator.is_valid({**SAMPLES[name], "extra": 1})
+    tool = load_tool(name)
+    validator = Draft202012Validator(tool.INPUT_SCHEMA)
+    assert not validator.is_valid({**tool.EXAMPLES["good"], "extra": 1})
     assert not validator.is_valid({})
 
 
@@ -164,7 +161,8 @@ def test_an_unknown_argument_is_refused_by_the_schema(load_tool, name):
     ],
 )
 def test_values_outside_the_bounds_are_refused_by_the_schema(load_tool, name, change):
-    assert not Draft202012Validator(load_tool(name).INPUT_SCHEMA).is_valid({**SAMPLES[name], **change})
+    tool = load_tool(name)
+    assert not Draft202012Validator(tool.INPUT_SCHEMA).is_valid({**tool.EXAMPLES["good"], **change})
 
 
 # The checks above are worth something only if they can find a fault.

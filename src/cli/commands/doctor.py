@@ -143,9 +143,34 @@ def _project(given: Path | None) -> Iterator[Finding]:
         yield Finding("policy", "ok", f"{near(file)}: version {Policy.load(file, root=root).version}")
     except (TachographError, ImportError) as error:
         yield Finding("policy", "broken", str(error), "tachograph policy check")
+    yield from _tools(root)
     runs = root / "runs"
     if os.access(runs if runs.exists() else root, os.W_OK | os.X_OK):
         yield Finding("runs", "ok", f"{near(runs)} can be written")
     else:
         remedy = f"chmod u+wx '{near(runs)}', or `tachograph run TASK --out DIR`"
         yield Finding("runs", "broken", f"{near(runs)} cannot be written", remedy)
+
+
+def _tools(root: Path) -> Iterator[Finding]:
+    """Load each tool of the project, and hold its example calls against its schema."""
+    from ...runtime.tools import examples
+    from ...runtime.tools.loader import load_named, names_in
+
+    try:
+        names = names_in(root / "tools")
+    except TachographError as error:
+        yield Finding("tools", "broken", str(error), "check its permission")
+        return
+    for name in names:
+        try:
+            wrong = examples.problems(load_named(name, root / "tools"))
+        except TachographError as error:
+            yield Finding(f"tool {name}", "broken", str(error), "see tools/README.md")
+            continue
+        remedy = (
+            'write EXAMPLES = {"good": {...}, "bad": {...}} in it, as tools/README.md says' if wrong else ""
+        )
+        yield Finding(
+            f"tool {name}", "missing" if wrong else "ok", "; ".join(wrong) or "its examples fit", remedy
+        )

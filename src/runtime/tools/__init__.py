@@ -4,6 +4,7 @@
 - `source_scan`: look through a tool's source for imports that reach past its `io`
 - `project_modules`: what a tool's module imports: modules of the project, installed packages
 - `loader`: load tools from modules, files and names
+- `examples`: hold a tool's example calls against its input schema
 - `deadline`: end a tool in this process when its time is up
 - `isolation`: run a tool in a worker process that can be killed when its time is up
 """

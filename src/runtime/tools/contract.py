@@ -10,7 +10,8 @@ A tool is a plain module that imports nothing of ours:
 - optional: `PARALLEL` whether a call of it may run beside other calls of the same reply, by default for `pure` and
   `read`; `IMPORTS` names of modules that it needs beside the listed ones (`source_scan`), `TIMEOUT_S` seconds an
   attempt may take, `ISOLATE` True for a worker process of its own,
-  `probe(args, io) -> "done" | "not_done" | "unknown"`, asked whether an attempt took place whose outcome was lost
+  `probe(args, io) -> "done" | "not_done" | "unknown"`, asked whether an attempt took place whose outcome was lost,
+  `EXAMPLES` arguments of a call that works, under `"good"`, and of one that does not fit, under `"bad"` (`examples`)
 
 A string in `INPUT_SCHEMA` that names a resource says so with `"x-resource": "url"`, `"path:read"` or
 `"path:write"`; one that only looks like a resource says `"x-resource": "none"`.
@@ -90,6 +91,7 @@ class Tool:
         probe: Tells whether an attempt took place whose outcome was lost.
         imports: The modules outside the project that it says it needs.
         parallel: Whether a call may run beside others of the same reply; None for what its effect kind says.
+        examples: Arguments of a call that works, under `good`, and of one that does not fit, under `bad`.
         modules: Modules of its project that it needs: path and SHA-256; None if its source was not looked through.
         resources: Where its arguments hold URLs and paths.
         schema_texts: Input and output schema as canonical JSON, as they were when the tool was made.
@@ -122,6 +124,7 @@ class Tool:
     imports: tuple[str, ...] = ()
     modules: tuple[tuple[str, str], ...] | None = None
     parallel: bool | None = None
+    examples: Mapping[str, Mapping[str, Any]] | None = None
     resources: tuple[Resource, ...] = field(init=False, default=())
     schema_texts: tuple[str, str] = field(init=False, repr=False, compare=False, default=("", ""))
 

@@ -118,6 +118,7 @@ def from_module(
         parallel=getattr(module, "PARALLEL", None),
         imports=imports,
         modules=modules,
+        examples=_examples(getattr(module, "EXAMPLES", None), label),
     )
 
 
@@ -134,6 +135,23 @@ def _names(imports: object, label: str) -> tuple[str, ...]:
                 remedy='write IMPORTS = ("sqlite3",)',
             )
     return names
+
+
+def _examples(examples: object, label: str) -> dict[str, dict[str, Any]] | None:
+    """Return a module's EXAMPLES. Raises ToolError for anything but arguments under `good` and `bad`."""
+    if examples is None:
+        return None
+    if (
+        not isinstance(examples, dict)
+        or examples.keys() != {"good", "bad"}
+        or not all(isinstance(arguments, dict) for arguments in examples.values())
+    ):
+        raise ToolError(
+            "EXAMPLES must hold the arguments of two calls",
+            file=label,
+            remedy='write EXAMPLES = {"good": {...}, "bad": {...}}',
+        )
+    return examples
 
 
 def load_named(name: str, folder: Path | None = None, *, label: str = "tools") -> Tool:

@@ -181,3 +181,13 @@ def test_the_shape_of_a_tool_drops_limits_only(tmp_path: Path) -> None:
     assert not tool.shape_validator.accepts(wrong)
     assert not tool.shape_validator.accepts({"more": 1})
     assert tool.output_validator.accepts({})
+
+
+def test_examples_hold_the_arguments_of_two_calls(tmp_path: Path) -> None:
+    two = 'EXAMPLES = {"good": {"path": "a/b"}, "bad": {"path": 7}}\n'
+    tool = load_module(module(tmp_path, SOURCE + two))
+    assert tool.examples == {"good": {"path": "a/b"}, "bad": {"path": 7}}
+    assert tool.schema_digest == load_module(module(tmp_path)).schema_digest
+    for odd in ("[]", "{}", '{"good": {}}', '{"good": {}, "bad": []}', '{"good": {}, "bad": {}, "ugly": {}}'):
+        with pytest.raises(ToolError, match="EXAMPLES must hold the arguments of two calls"):
+            load_module(module(tmp_path, f"{SOURCE}EXAMPLES = {odd}\n"))

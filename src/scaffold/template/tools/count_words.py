@@ -29,6 +29,11 @@ OUTPUT_SCHEMA: dict[str, Any] = {
 EFFECT = "read"  # pure, read, write, network or external, see README.md
 IDEMPOTENT = True  # may it be done twice?
 TRANSIENT: tuple[type[BaseException], ...] = ()  # which exceptions are worth another attempt
+# a call that works, and one whose arguments do not fit: `tachograph doctor` holds them against the schema
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "good": {"path": "notes/welcome.md"},
+    "bad": {"path": 7},
+}
 
 
 def run(args: dict[str, Any], io: Any) -> dict[str, Any]:
