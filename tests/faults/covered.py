@@ -13,11 +13,17 @@ _WORKER: Final = "tests/runtime/tools/test_isolation.py::"
 _RESUME: Final = "tests/evidence/recording/test_resume.py::"
 _REPLAY: Final = "tests/evidence/checking/test_replay.py::"
 _SAMPLE: Final = "tests/faults/test_survival.py::"
+_GROUPS: Final = "tests/runtime/journal/test_kept_groups.py::"
 _WIRE: Final = "tests/runtime/workspace/test_http.py::"
 
 COVERED: Final[dict[str, tuple[str, ...]]] = {
     # storage: ours is one journal, and the ledger is made anew from it
-    "S1": ("fault:kill.run", "fault:kill.step", _SAMPLE + "test_a_kill_at_a_call_is_survived"),
+    "S1": (
+        "fault:kill.run",
+        "fault:kill.step",
+        _SAMPLE + "test_a_kill_at_a_call_is_survived",
+        _GROUPS + "test_dying_at_any_write_with_several_calls_open",
+    ),
     "S2": ("fault:kill.torn", "fault:journal.cut", "tests/runtime/journal/test_journal.py::test_cut_at_every_byte"),
     "S3": ("fault:journal.resume", _RESUME + "test_a_torn_tail_is_cut_off_and_reported"),
     "S4": ("fault:journal.zeros", "fault:power.tail", "tests/runtime/journal/test_journal.py::test_zeros"),
@@ -52,7 +58,12 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "T4": ("fault:tool.rogue", "tests/faults/test_rogues.py::test_a_rogue_is_contained"),
     "T5": ("fault:tool.heavy", _LOOP + "test_a_result_over_the_byte_budget_is_decided_under_its_tool_call"),
     "T6": ("tests/tables/test_outputs.py::test_no_text_changes_more_than_words",),
-    "T7": ("fault:kill.run", "fault:orphan.probe", _RESUME + "test_a_call_in_doubt_waits_for_a_person"),
+    "T7": (
+        "fault:kill.run",
+        "fault:orphan.probe",
+        _RESUME + "test_a_call_in_doubt_waits_for_a_person",
+        _GROUPS + "test_each_call_in_doubt_is_named_and_may_be_answered_at_once",
+    ),
     "T8": (_LOOP + "test_used_up_retries_end_with_one_attempt_more_than_retries", "fault:kill.run"),
     "T9": ("fault:tool.rogue", _LOOP + "test_attempts_of_a_call_share_their_key_and_get_fresh_arguments"),
     # the model and what lies between

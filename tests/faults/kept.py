@@ -24,6 +24,7 @@ from tachograph.runtime.models.scripted import Stub
 from tachograph.runtime.models.types import LLMOutput, ToolCall
 from tachograph.runtime.run_config import RunConfig, RunResult
 from tachograph.runtime.tools.contract import Tool
+from tests.group_orders import switch
 from tests.support import INPUT, OUTPUT, policy_data
 
 KINDS = {"look": ("pure", True), "put": ("write", True), "pay": ("write", False), "book": ("write", False)}
@@ -84,7 +85,8 @@ class World:
     `dies_in` names an effect (`key/attempt`) and when the process dies in it: before it is done, or after.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, parallel: bool | None = None) -> None:
+        self.parallel = parallel
         self.done: Counter[str] = Counter()
         self.performed: Counter[str] = Counter()
         self.dies_in: tuple[str, str] | None = None
@@ -97,11 +99,13 @@ class World:
         def run(args: dict[str, Any], io: Any) -> dict[str, Any]:
             key = io.idempotency_key
             self._die(key, "before")
+            switch()
             self.performed[key] += 1
             if name in ("pay", "book"):
                 self.done[key] += 1
             if name == "put":
                 io.write("box/file", f"{args['n']}")
+            switch()
             self._die(key, "after")
             return {"said": f"{name} {args['n']}"}
 
@@ -119,6 +123,7 @@ class World:
             run=run,
             transient=(ConnectionError,),
             probe=probe if name == "book" else None,
+            parallel=self.parallel,
         )
 
     def _die(self, key: str, when: str) -> None:
@@ -130,11 +135,13 @@ class World:
 class Case:
     """One run in a folder: begun, died, gone on with. `steps` are lists of tool names, the last step answers."""
 
-    def __init__(self, place: Path, steps: Iterable[Iterable[str]], **sections: Any) -> None:
+    def __init__(
+        self, place: Path, steps: Iterable[Iterable[str]], *, parallel: bool | None = None, **sections: Any
+    ) -> None:
         self.out = place / "run"
         self.partial = place / "run.partial"
         self.journal = self.partial / "journal.jsonl"
-        self.world = World()
+        self.world = World(parallel=parallel)
         self.steps = [list(step) for step in steps]
         self.policy = policy_data(
             tool_registry={"allowed": [*KINDS]},
@@ -147,13 +154,15 @@ class Case:
         return Agent(Stub(turns if turns is not None else self.turns()), tools, Policy.from_dict(self.policy))
 
     def turns(self) -> list[dict[str, Any]]:
-        """The script. A name with a `!` is a call that the policy denies."""
+        """The script. A name with a `!` is a call that the policy denies, one with `:3` has that number."""
         turns: list[dict[str, Any]] = []
         for n, step in enumerate(self.steps):
             calls = [
                 {
-                    "tool": name.rstrip("!"),
-                    "arguments": {"target": "books/x"} if "!" in name else {"n": n % 9},
+                    "tool": name.rstrip("!").partition(":")[0],
+                    "arguments": {"target": "books/x"}
+                    if "!" in name
+                    else {"n": int(name.partition(":")[2] or n % 9)},
                 }
                 for name in step
             ]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...fail.errors import Cancelled, EffectInDoubt, Interrupted, ReplayError, StoppedBySignal
-from ..core.branches import BRANCH, Branch
+from ..core.branches import BRANCH
 from ..core.effects import AskHuman, Effect, Invoke, Outcome
 from ..core.lines import RunLine
 from ..core.redaction import Redactor
@@ -81,7 +81,7 @@ class DurableRun:
         self._written: dict[str, None] = {}  # by tools, and perhaps not on the disk
         self._step = 0
         self._stamps: Stamps = {}
-        self._told: dict[Branch | None, int] = {}  # how many stamps of the step the journal has
+        self._told: set[str] = set()  # the positions of the step whose stamps the journal has
         self._suspends = suspends
         self.concludes = concludes
         self.marker: str | None = new_marker() if before is None else before.begin.get("marker")
@@ -129,10 +129,10 @@ class DurableRun:
         branch = BRANCH.get()
         if branch is not None or effect.step != self._step:
             # decisions before the group, or after the last effect of the step before
-            before = self._untold(None, self._stamps)
+            before = self._untold(self._stamps)
         if effect.step != self._step:
-            self._step, self._stamps, self._told = effect.step, stamps, {}
-        new = self._untold(branch, stamps)
+            self._step, self._stamps, self._told = effect.step, stamps, set()
+        new = self._untold(stamps)
         self._intents.discard((effect.step, effect.position))
         if (effect.step, effect.position) not in self._known:
             doubt = self._doubt_of(effect)
@@ -156,11 +156,11 @@ class DurableRun:
         """Return the intent for this effect that an earlier process left without an outcome, or None."""
         return self._doubts.get((effect.step, effect.position))
 
-    def _untold(self, branch: Branch | None, stamps: Stamps) -> Stamps:
+    def _untold(self, stamps: Stamps) -> Stamps:
         """Return the stamps of the step, or of a call of a group, that the journal does not have yet."""
-        told = self._told.get(branch, 0)
-        self._told[branch] = len(stamps)
-        return dict(list(stamps.items())[told:])
+        untold = {at: pair for at, pair in stamps.items() if at not in self._told}
+        self._told |= untold.keys()
+        return untold
 
     def _alive(self) -> list[int]:
         """Return the living processes that the run started; [0] where that cannot be told."""

@@ -31,6 +31,7 @@ from ..driver.ports import Stamps
 from ..formats import canonical_json
 from .cassette import Cassette, CassetteStep, late_of
 from .ledger_v1 import lifted
+from .recorded_clock import call_index
 
 SCHEMA: Final = "journal/v1"
 JOURNAL: Final = "journal.jsonl"
@@ -262,8 +263,14 @@ def read_journal(data: bytes, name: str) -> Journaled | None:
         )
     if found is not None:
         found.size, found.chain, found.torn = size, chain, len(data) - size
+        found.intents = dict(sorted(found.intents.items(), key=lambda item: _place(*item[0])))
         found.secrets = placeholder_counts(data[:size].decode("utf-8", "replace"))
     return found
+
+
+def _place(step: int, position: str) -> tuple[int, int]:
+    """Return where an effect stands in the order of the calls."""
+    return step, call_index(position) or 0
 
 
 def _is_torn(line: bytes, chain: str) -> bool:

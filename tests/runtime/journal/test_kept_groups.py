@@ -1,0 +1,125 @@
+"""A kept run with calls that run together: several are open when it dies, and each is settled on its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tachograph.fail.errors import EffectInDoubt, InputError
+from tachograph.runtime.journal.journal import read_journal
+from tests.faults.kept import Case, Disk
+from tests.group_orders import overlapped
+
+STEPS = (["look:1", "pay:1", "look!", "pay:2", "book:1"], ["look:3", "put:4", "pay:5"], ["book:6", "book:7"])
+ORDERS = 12 if os.environ.get("TACHOGRAPH_GROUP_ORDERS") == "full" else 2
+
+
+def _case(place: Path) -> Case:
+    return Case(place, STEPS, parallel=True)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The ledger of the run that nothing disturbs, its calls performed one after another."""
+    case = _case(tmp_path_factory.mktemp("whole"))
+    result = case.begin()
+    assert result is not None and result.ok
+    return (case.out / "state.jsonl").read_bytes()
+
+
+def test_the_run_has_groups(whole: bytes) -> None:
+    groups = [json.loads(line).get("groups", []) for line in whole.splitlines()[1:-1]]
+    assert groups[:3] == [
+        [["tc_1_0", "tc_1_1", "tc_1_3"]],
+        [["tc_2_0", "tc_2_1", "tc_2_2"]],
+        [["tc_3_0", "tc_3_1"]],
+    ]
+
+
+def _settled(case: Case, seed: int) -> tuple[bytes, list[str]]:
+    """The ledger once the run was gone on with, and the calls that a person said something of."""
+    asked: list[str] = []
+    said: dict[str, str] = {}
+    while True:
+        try:
+            with overlapped(seed):
+                result = case.go_on(said)
+            assert result is not None
+            return (case.out / "state.jsonl").read_bytes(), asked
+        except EffectInDoubt as doubt:
+            assert doubt.call not in asked and len(asked) < 9
+            asked.append(doubt.call)
+            _, step, index = doubt.call.split("_")
+            said = {doubt.call: "done" if case.world.done[f"kept/{step}/{index}"] else "not_done"}
+
+
+@pytest.mark.parametrize("order", range(ORDERS))
+def test_dying_at_any_write_with_several_calls_open(tmp_path: Path, whole: bytes, order: int) -> None:
+    """The same bytes once it was gone on with, except where a result was lost; nothing is done twice or not at all."""
+    disk = Disk()
+    with overlapped(order):
+        case = _case(tmp_path / "counted")
+        assert case.begin(disk) is not None
+    assert (case.out / "state.jsonl").read_bytes() == whole
+    most_open = unseen = 0
+    for number in range(4, len(disk.calls) + 1):
+        case = _case(tmp_path / str(number))
+        with overlapped(order):
+            assert case.begin(Disk(number)) is None
+        journaled = read_journal(case.journal.read_bytes(), "journal")
+        assert journaled is not None
+        most_open = max(most_open, len(journaled.intents))
+        found, _ = _settled(case, order + number)
+        lost = found.count(b'"unseen":true')
+        unseen += bool(lost)
+        assert found == whole or lost, number
+        assert set(case.world.done.values()) == {1} and len(case.world.done) == 6, number
+    assert most_open >= 2, "at no write were several calls open"
+    assert unseen, "no effect was done when its outcome was not"
+
+
+def test_each_call_in_doubt_is_named_and_may_be_answered_at_once(tmp_path: Path) -> None:
+    case = Case(tmp_path, [["pay:1", "pay:2", "pay:3"]], parallel=True)
+    for number in range(6, 30):
+        with overlapped(3):
+            assert case.begin(Disk(number)) is None
+        journaled = read_journal(case.journal.read_bytes(), "journal")
+        assert journaled is not None
+        if len(journaled.intents) == 3:
+            break
+        case = Case(tmp_path / str(number), [["pay:1", "pay:2", "pay:3"]], parallel=True)
+    with pytest.raises(EffectInDoubt) as caught:
+        case.go_on()
+    assert caught.value.call == "tc_1_0"
+    assert str(caught.value).endswith(
+        "--not-done tc_1_0; call tc_1_1 of tool 'pay' and call tc_1_2 of tool 'pay' are in doubt too"
+    )
+    with pytest.raises(InputError, match="tc_1_0 and tc_1_1 and tc_1_2 are in doubt"):
+        case.go_on({"tc_1_7": "done"})
+    said = {f"tc_1_{n}": "done" if case.world.done[f"kept/1/{n}"] else "not_done" for n in range(3)}
+    result = case.go_on(said)
+    assert result is not None and result.ok
+    assert set(case.world.done.values()) == {1}
+
+
+@pytest.mark.parametrize("seed", range(6 * ORDERS))
+def test_dying_again_and_again(tmp_path: Path, whole: bytes, seed: int) -> None:
+    draw = random.Random(seed)
+    case = _case(tmp_path)
+    with overlapped(seed):
+        assert case.begin(Disk(draw.randrange(5, 25))) is None
+        for _ in range(3):
+            try:
+                if case.go_on(None, Disk(draw.randrange(2, 20))) is not None:
+                    break
+            except EffectInDoubt:
+                break
+    if not case.out.exists():
+        _settled(case, seed)
+    found = (case.out / "state.jsonl").read_bytes()
+    assert found == whole or b'"unseen":true' in found
+    assert set(case.world.done.values()) == {1} and len(case.world.done) == 6
