@@ -174,15 +174,21 @@ def verify(options: argparse.Namespace) -> int:
     unsealed = verdict.unsealed if verdict is not None else []
     failed = bool(lines or (options.strict and unsealed))
     proofs = _proofs(folders) if options.fields else {}
+    sealed_here = {
+        name
+        for name in proofs
+        if (key is not None and not by_run[name]) or name in sealed_runs(verdict, root)
+    }
     if options.json:
         data = {"runs": len(by_run), "problems": lines, **as_data(verdict)}
         if options.fields:
-            data["fields"] = {name: proof.to_dict() for name, proof in proofs.items()}
+            data["fields"] = {
+                name: proof.to_dict(is_sealed=name in sealed_here) for name, proof in proofs.items()
+            }
         print(json.dumps(data, sort_keys=True))
         return int(failed)
     for name, proof in proofs.items():
-        is_sealed = (key is not None and not by_run[name]) or name in sealed_runs(verdict, root)
-        for line in proof.in_words(name, is_sealed=is_sealed):
+        for line in proof.in_words(name, is_sealed=name in sealed_here):
             print(escape_terminal(line, 400))
     for line in lines:
         print(escape_terminal(line, 400))

@@ -75,7 +75,12 @@ UNPROVEN: Final = (
         "step", "/policy_decisions/*/approval/**", "person", "what a person answered, who it was, and why"
     ),
     Unproven("step", "/tool_results/*/result/**", "outside", "what the tool returned"),
-    Unproven("step", "/tool_results/*/attempts/**", "outside", "what it read, wrote, met, and how it failed"),
+    Unproven(
+        "step",
+        "/tool_results/*/attempts/**",
+        "outside",
+        "what it read, wrote and met, with verdicts on hidden values, and how it failed",
+    ),
     Unproven("manifest", "/timestamp", "always", "when it was recorded"),
     Unproven("manifest", "/wall_clock_seconds", "always", "how long that took"),
     Unproven("manifest", "/code/**", "always", "the code that made it"),
@@ -90,26 +95,30 @@ class Proof:
     Attributes:
         total: Number of fields.
         unproven: Entry of `UNPROVEN` -> number of fields that only the record states.
+        inputs: Path of each file that the run rests on -> the digest in the manifest, which only `check` derives.
     """
 
     total: int = 0
     unproven: Counter[Unproven] = field(default_factory=Counter)
+    inputs: dict[str, str] = field(default_factory=dict)
 
     @property
     def derived(self) -> int:
         """The number of fields that `check` derives again."""
         return self.total - sum(self.unproven.values())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, *, is_sealed: bool) -> dict[str, Any]:
         """Return it as plain data."""
         unproven = [
             {"line": entry.line, "pointer": entry.pattern, "fields": number, "says": entry.says}
             for entry, number in self.unproven.items()
         ]
-        return {"total": self.total, "derived": self.derived, "unproven": unproven}
+        proof = "sealed" if is_sealed else "unproven"
+        inputs = [{"path": path, "sha256": sha, "proof": proof} for path, sha in self.inputs.items()]
+        return {"total": self.total, "derived": self.derived, "unproven": unproven, "inputs": inputs}
 
     def in_words(self, name: str, *, is_sealed: bool) -> list[str]:
-        """Return lines for a person: how many fields are proved in which way, then those that are not derived."""
+        """Return lines for a person: how many fields are proved in which way, those that are not derived, inputs."""
         word = "sealed" if is_sealed else "unproven"
         left = sum(self.unproven.values())
         counts = {"sealed": left * is_sealed, "unproven": left * (not is_sealed)}
@@ -120,6 +129,7 @@ class Proof:
                 f"  {word:8}  {entry.line} {entry.pattern}  ({number}) {entry.says}"
                 for entry, number in self.unproven.items()
             ),
+            *(f"  {word:8}  input {path}  {sha[:12]}" for path, sha in self.inputs.items()),
         ]
 
 
@@ -135,7 +145,7 @@ def proof_of_run(folder: Path) -> Proof | None:
 
 def proof_of(lines: Sequence[Line], manifest: Line) -> Proof:
     """Return how the fields of a record are proved."""
-    proof = Proof()
+    proof = Proof(inputs={str(item["path"]): str(item["sha256"]) for item in manifest["inputs"]})
     run = lines[0]
     for line in (*lines, {**manifest, "type": "manifest"}):
         for pointer in pointers(line):

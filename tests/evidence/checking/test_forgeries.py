@@ -228,10 +228,19 @@ def test_verify_says_which_fields_only_the_record_states(
     assert any("unproven  step /llm_output/**" in line for line in more)
     assert [line for line in more if line.startswith(f"{CANONICAL}: of ")]
     assert proof.in_words("x", is_sealed=True)[0].endswith(f"{left} are only sealed, 0 are unproven")
+    inputs = manifest_of(ROOT / LIVE)["inputs"]
+    assert len(inputs) > 20
+    for word, said in (("unproven", out.splitlines()), ("sealed  ", proof.in_words("x", is_sealed=True))):
+        for item in inputs:
+            assert f"  {word}  input {item['path']}  {item['sha256'][:12]}" in said
     code, out = tachograph(ROOT, capsys, monkeypatch, "verify", "--fields", "--json", LIVE)
     data = json.loads(out)["fields"][LIVE]
     assert code == 0 and (data["total"], data["derived"]) == (proof.total, proof.derived)
     assert sum(entry["fields"] for entry in data["unproven"]) == left
+    assert data["inputs"] == [
+        {"path": item["path"], "sha256": item["sha256"], "proof": "unproven"} for item in inputs
+    ]
+    assert {item["proof"] for item in proof.to_dict(is_sealed=True)["inputs"]} == {"sealed"}
 
 
 @pytest.mark.parametrize(
