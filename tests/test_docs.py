@@ -66,7 +66,7 @@ def test_links_of_the_documents_lead_somewhere() -> None:
 
 def test_the_code_on_the_page_runs() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/code.md").read_text(encoding="utf-8"), re.S)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     exec(compile("\n".join(blocks), "docs/code.md", "exec"), {"__name__": "page"})
 
 

@@ -125,7 +125,7 @@ class LangChainModel:
                     for tool in request.tools
                 ]
             )
-        return model.invoke(messages_of(request.messages), config={"callbacks": []})
+        return model.invoke(messages_of(request.messages, request.instructions), config={"callbacks": []})
 
 
 def _word(model: Any, key: str) -> str | None:
@@ -165,10 +165,10 @@ def _may_retry(headers: Mapping[str, str]) -> bool:
 # ---- out -------------------------------------------------------------------------------------------------
 
 
-def messages_of(messages: Iterable[dict[str, Any]]) -> list[Any]:
-    """Return the history as LangChain messages."""
+def messages_of(messages: Iterable[dict[str, Any]], instructions: str | None = None) -> list[Any]:
+    """Return instructions and history as LangChain messages."""
     kinds = require_module("langchain_core.messages", "langchain-core", "langchain")
-    out: list[Any] = []
+    out: list[Any] = [] if instructions is None else [kinds.SystemMessage(instructions)]
     for message in messages:
         role, content = message["role"], message["content"]
         if role == "assistant":

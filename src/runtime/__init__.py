@@ -1,6 +1,7 @@
 """The agent runtime: what runs an agent, decides on its calls and keeps what happened.
 
 - `agent`: `Agent`: the loop with its driver, which is what a user imports
+- `opening`: what a run opens with: instructions, variables, earlier messages
 - `run_config`: what a single run adds to an agent, and the result of the run
 - `run_inputs`: what a run rests on beside its ledger, with digests
 - `run_line`: the first line of a run's ledger

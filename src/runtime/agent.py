@@ -12,7 +12,6 @@ from typing import Any
 
 from ..fail.errors import (
     Cancelled,
-    CorpusError,
     DeadlineExceeded,
     InputError,
     PolicyError,
@@ -40,7 +39,9 @@ from .loop.loop import run_loop
 from .loop.retry import Schedule
 from .loop.state import MAX_PARALLEL, RunSpec
 from .models.named import NamedModel, open_named
+from .models.request_parts import first_digests
 from .models.types import Model, ToolSpec
+from .opening import Opening, check_question, check_template, opening_of
 from .policy.built_in import built_in_policy
 from .policy.gate import Gate
 from .policy.policy import Policy
@@ -49,7 +50,7 @@ from .run_inputs import inputs_of
 from .run_line import check_run_line, run_line_of
 from .tools.contract import SHIPPED, Tool
 from .tools.loader import collect
-from .workspace.mounts import Host, Mount
+from .workspace.mounts import Host, Mount, mounts_of
 from .workspace.workspace import Workspace, check_hosts
 
 # fit for a folder, a file, a header and a person
@@ -66,6 +67,8 @@ class Agent:
         policy: The rules that each call is decided by. Without one they are those of the built-in policy, which
             `tachograph policy show --built-in` prints: the tools must be `pure` or `read`, and the mounts are read
             only.
+        instructions: What the model is told before everything else, as its system message. `{name}` in it stands for
+            a value that a run is given in `variables`.
         mounts: The folders that the policy's mounts stand for. A `write` mount without one is a fresh private
             folder.
         hosts: Folders that answer in place of a host, by the host's name.
@@ -89,6 +92,7 @@ class Agent:
         tools: Iterable[Tool | ModuleType | str] = (),
         policy: Policy | None = None,
         *,
+        instructions: str | None = None,
         mounts: Mapping[str, str | os.PathLike[str] | Mount] | None = None,
         hosts: Mapping[str, str | os.PathLike[str] | Host] | None = None,
         known_tools: Iterable[str] = (),
@@ -108,11 +112,14 @@ class Agent:
         if policy is None:
             effects = {name: tool.effect for name, tool in collected.items()}
             policy = built_in_policy(effects, mounts or {})
+        if instructions is not None:
+            check_template(instructions)
+        self.instructions = instructions
         self.llm: Model = NamedModel(llm) if isinstance(llm, str) else llm
         self.policy = policy
         self.gate = Gate(policy, collected)
         policy.check_tools({*self.gate.tools, *SHIPPED, *known_tools})
-        self.mounts = _mounts(policy, mounts or {})
+        self.mounts = mounts_of(policy, mounts or {})
         self.hosts = {
             name: host if isinstance(host, Host) else Host(Path(host), name)
             for name, host in (hosts or {}).items()
@@ -141,6 +148,8 @@ class Agent:
         self,
         question: str,
         *,
+        variables: Mapping[str, str] | None = None,
+        history: Iterable[Mapping[str, Any]] | None = None,
         seed: int = 0,
         run_id: str | None = None,
         listeners: Iterable[Listener] = (),
@@ -150,12 +159,22 @@ class Agent:
     ) -> RunResult:
         """Run one question to its ending; writes at most the ledger file.
 
+        `variables` are the values of the names in the agent's instructions, `history` the messages before the
+        question.
         `clock` is a virtual clock for a stub and the system clock otherwise. `approve` is asked about
         escalated calls and returns an Answer, a bool, or None for silence. Ctrl-C ends the run as `cancelled`
         with a whole ledger and is raised again then. Raises OutputError where `ledger` exists already or
         cannot be written.
         """
-        config = self.configure_run(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
+        config = self.configure_run(
+            question,
+            variables=variables,
+            history=history,
+            seed=seed,
+            run_id=run_id,
+            approve=approve,
+            clock=clock,
+        )
         with Interrupts() as interrupts, ledger_file(ledger) as on_line:
             result = self.execute(config, listeners=listeners, on_line=on_line, interrupts=interrupts)
         if result.mode == "interrupted":
@@ -166,6 +185,9 @@ class Agent:
         self,
         question: str,
         *,
+        variables: Mapping[str, str] | None = None,
+        history: Iterable[Mapping[str, Any]] | None = None,
+        opening: Opening | None = None,
         seed: int = 0,
         run_id: str | None = None,
         approve: Approve | None = None,
@@ -174,7 +196,10 @@ class Agent:
         prepare: Callable[[Workspace], None] | None = None,
         inject: Inject | None = None,
     ) -> RunConfig:
-        """Return the configuration of one run, with defaults filled in. Raises InputError for invalid values."""
+        """Return the configuration of one run, with defaults filled in. Raises InputError for invalid values.
+
+        `opening` stands in place of the agent's instructions, variables and history.
+        """
         if run_id is not None and not _RUN_ID.fullmatch(run_id if isinstance(run_id, str) else ""):
             raise InputError("run_id is invalid", remedy="give up to 80 letters, digits, '.', '_' and '-'")
         if type(seed) is not int:
@@ -184,7 +209,15 @@ class Agent:
         if clock is None:
             clock = VirtualClock() if self.identity["execution_path"] == "stub" else SystemClock()
         return RunConfig(
-            question, run_id or new_run_id("run", seed), seed, clock, approve, task, prepare, inject
+            question,
+            run_id or new_run_id("run", seed),
+            seed,
+            clock,
+            approve,
+            task,
+            prepare,
+            inject,
+            opening=opening or opening_of(self.instructions, variables, history),
         )
 
     def execute(
@@ -205,9 +238,8 @@ class Agent:
         if config.executor is None:
             open_named(self.llm)
         redactor = self.redactor(as_recorded=config.as_recorded)
-        question = _text(config.question)
-        if not config.as_recorded:
-            question = redactor(question)
+        check_question(config.question)
+        config = config.without_secrets(redactor)
         if config.durable_run is not None:
             config.durable_run.number(redactor)
         ledger = Ledger()
@@ -226,22 +258,24 @@ class Agent:
                 on_line(line, text)
             hub.on_line(text)
 
-        run_line = self.run_line(config, question)
+        run_line = self.run_line(config)
         check_run_line(run_line, None if config.as_recorded else redactor)
         if config.durable_run is not None:
             config.durable_run.begin(run_line, self.inputs(config))
-        options = run_line["request_parts"].get("options")
+        parts = run_line["request_parts"]
         with self._executor(config, redactor, interrupts) as executor:
             put(run_line)
             run = RunSpec(
                 config.run_id,
-                question,
+                config.question,
                 config.seed,
                 self.gate,
                 Schedule.of(self.policy.section("retry")),
                 self._specs,
-                {"options": options[0]["digest"]} if options else {},
+                first_digests(parts),
                 self.max_parallel,
+                config.opening.instructions,
+                config.opening.history,
             )
 
             def on_event(item: Effect | Event, outcome: Outcome | None) -> None:
@@ -271,12 +305,12 @@ class Agent:
             config.run_id,
             mode,
             interrupts.signum,
-            tuple(inputs_of(self.policy, config.task, called, read, config.modules)),
+            tuple(inputs_of(self.policy, config.task, called, read, config.sources)),
         )
 
     def inputs(self, config: RunConfig) -> list[dict[str, Any]]:
         """Return what a run rests on before it begins, with digests: policy files, task, modules of all tools."""
-        return inputs_of(self.policy, config.task, self.gate.tools.values(), {}, config.modules)
+        return inputs_of(self.policy, config.task, self.gate.tools.values(), {}, config.sources)
 
     @contextlib.contextmanager
     def _executor(self, config: RunConfig, redactor: Redactor, interrupts: Interrupts) -> Iterator[Executor]:
@@ -330,12 +364,15 @@ class Agent:
             *((f"model:{kind}", (kind, value)) for kind, value in pairs),
         ]
 
-    def run_line(self, config: RunConfig, question: str) -> RunLine:
-        """Return the ledger's first line: everything that decides how the run goes, except the outcomes."""
+    def run_line(self, config: RunConfig) -> RunLine:
+        """Return the ledger's first line: everything that decides how the run goes, except the outcomes.
+
+        `config` holds no secrets.
+        """
         if config.redacted is None:
             names = {name for name, _ in self._live_secrets(config.as_recorded)}
             config = replace(config, redacted=tuple(sorted(names)))
-        line = run_line_of(self.gate, self.identity, self._specs, self.mounts, self.hosts, config, question)
+        line = run_line_of(self.gate, self.identity, self._specs, self.mounts, self.hosts, config)
         if self.max_parallel != MAX_PARALLEL:
             line["max_parallel"] = self.max_parallel
         return line
@@ -355,33 +392,3 @@ def _stop(config: RunConfig) -> Stop | None:
         return DeadlineExceeded("the run's time is over") if over else None
 
     return stop
-
-
-def _text(question: str) -> str:
-    try:
-        question.encode("utf-8")
-    except (AttributeError, UnicodeEncodeError):
-        raise InputError("the question must be text", remedy="give a str without lone surrogates") from None
-    return question
-
-
-def _mounts(policy: Policy, given: Mapping[str, Any]) -> dict[str, Mount]:
-    for name in given:
-        if name not in policy.mounts:
-            raise PolicyError(
-                f"mount {name!r} is not in sandbox.mounts",
-                file=policy.at("/sandbox/mounts"),
-                remedy="declare it",
-            )
-    out = {}
-    for name, mode in policy.mounts.items():
-        source = given.get(name)
-        if isinstance(source, Mount):
-            out[name] = source
-        elif source is not None:
-            if not Path(source).is_dir():
-                raise CorpusError("no such folder", file=str(source), remedy=f"mount {name!r} needs one")
-            out[name] = Mount(Path(source), name)
-        elif mode == "write":
-            out[name] = Mount(None)
-    return {name: replace(mount, mode=policy.mounts[name]) for name, mount in out.items()}

@@ -8,10 +8,12 @@ from threading import Event
 from typing import Any, cast, overload
 
 from ..fail.catalog import Ending
-from ..light_dataclasses import dataclass, field
+from ..light_dataclasses import dataclass, field, replace
 from .core.clock import Clock
 from .core.lines import DecisionEntry, StepLine, ToolResultEntry, UsageEntry
+from .core.redaction import Redactor
 from .driver.ports import Answers, Approve, DurabilityPort, Executor, Inject
+from .opening import Opening
 from .workspace.workspace import Workspace
 
 
@@ -131,6 +133,7 @@ class RunConfig:
         redacted: Names of the secrets known by their text that are kept out of the record; None asks the process.
         on_signal: What a signal does to a run that is kept in a journal: `suspend` or `cancel`; it ends any other.
         modules: Sources of an agent that the task names in code, with their digests.
+        opening: Instructions and messages before the question.
     """
 
     question: str
@@ -154,3 +157,16 @@ class RunConfig:
     redacted: tuple[str, ...] | None = None
     on_signal: str = "suspend"
     modules: tuple[dict[str, str], ...] = ()
+    opening: Opening = Opening()
+
+    @property
+    def sources(self) -> list[Mapping[str, str]]:
+        """The files beside policy, task and tools that the run is made from, with their digests."""
+        return [*self.modules, *([] if self.opening.file is None else [self.opening.file])]
+
+    def without_secrets(self, redact: Redactor) -> RunConfig:
+        """Return this with each secret in question and opening replaced, unless it comes from a record."""
+        if self.as_recorded:
+            return self
+        question = redact(self.question)
+        return replace(self, question=question, opening=self.opening.without_secrets(redact))

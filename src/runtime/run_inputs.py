@@ -31,7 +31,7 @@ def inputs_of(
         task: Path and canonical digest of the run's task, None without one.
         tools: The tools that count.
         documents: Path of each document that was read -> SHA-256.
-        modules: Path and digest of each source of an agent in code.
+        modules: Path and digest of each source of an agent in code, and of the file with its instructions.
     """
     found: dict[str, Input] = {}
     for path, sha in policy.files:
@@ -54,6 +54,7 @@ def paths_of(run: Mapping[str, Any], totals: Totals) -> set[str]:
     """Return the paths of the inputs that a ledger names; modules that tools import are not among them."""
     paths = {str(item["path"]) for item in run["policy"]["files"]} | set(totals.documents)
     paths |= {str(item["path"]) for item in run.get("modules", ())}
+    paths |= {str(run["instructions"]["file"])} if "file" in run.get("instructions", ()) else set()
     if run["task"] is not None:
         paths.add(str(run["task"]["path"]))
     return paths

@@ -25,7 +25,6 @@ def run_line_of(
     mounts: Mapping[str, Mount],
     hosts: Mapping[str, Host],
     config: RunConfig,
-    question: str,
 ) -> RunLine:
     """Return the first line of a run's ledger.
 
@@ -35,8 +34,7 @@ def run_line_of(
         specs: The tools that the model is offered.
         mounts: The run's mounts.
         hosts: The hosts that folders answer for.
-        config: The run's configuration.
-        question: The question, after redaction.
+        config: The run's configuration, without secrets.
 
     Raises:
         InputError: The model's options are no JSON data.
@@ -48,7 +46,7 @@ def run_line_of(
         "schema": SCHEMA,
         "run_id": config.run_id,
         "task": None if config.task is None else {key: config.task[key] for key in ("id", "path")},
-        "question": question,
+        "question": config.question,
         "seed": config.seed,
         "clock": {"kind": config.clock.kind, "start": config.clock.start},
         "model": model,
@@ -76,7 +74,7 @@ def run_line_of(
         "hosts": {
             name: {"folder": host.label, "redirects": dict(host.redirects)} for name, host in hosts.items()
         },
-        "request_parts": _first_parts(specs, identity.get("options", {})),
+        "request_parts": _first_parts(specs, identity.get("options", {}), config.opening.instructions),
     }
     if policy.informs_of_failures:
         line["policy"]["on_failure"] = {
@@ -84,6 +82,7 @@ def run_line_of(
             "tools": policy.on_failure_of,
             "max_failures": policy.max_failures,
         }
+    line.update(config.opening.run_line_keys())  # type: ignore[typeddict-item]
     if config.modules:
         line["modules"] = [{"path": item["path"]} for item in config.modules]
     if policy.is_unredacted:
@@ -99,12 +98,12 @@ def run_line_of(
     return line
 
 
-def _first_parts(specs: tuple[ToolSpec, ...], options: object) -> RequestPartsEntry:
+def _first_parts(specs: tuple[ToolSpec, ...], options: object, instructions: str | None) -> RequestPartsEntry:
     """Return the parts of requests that a run begins with. Raises InputError for options that no record can hold."""
     try:
         if not isinstance(options, Mapping):
             raise NotJson("no mapping")
-        return first_parts(specs, options)
+        return first_parts(specs, options, instructions)
     except NotJson as error:
         raise InputError(
             f"the model's options cannot be written down: {error.reason}",

@@ -22,6 +22,7 @@ from ..runtime.journal.requests import (
     tool_message,
 )
 from ..runtime.models.types import History
+from ..runtime.opening import Opening
 from .spans import Span, Value, span_id_of, trace_id_of
 
 CONTENT_CHARS: Final = 50_000  # of one attribute
@@ -73,6 +74,9 @@ class _Content:
         self._trace_id = trace_id_of(lines[0]["run_id"])
         self._history = History()
         self._parts: list[dict[str, Any]] = []  # the same messages as the conventions write them
+        self._instructions = Opening.of_line(lines[0]).instructions
+        for message in lines[0].get("history", ()):
+            self._add(message)
         self._add({"role": "user", "content": lines[0]["question"]})
         for line in lines[1:-1]:
             self._step(line)
@@ -102,6 +106,9 @@ class _Content:
         if "notice" in line:
             self._add(notice_message(line))
         extra: dict[str, Value] = {}
+        if self._instructions is not None:
+            said = [{"type": "text", "content": _cut(self._instructions)}]
+            extra["gen_ai.system_instructions"] = canonical_json.encode(said)
         # messages that the ledger does not vouch for are not sent
         if self._history.digest == line["llm_input"]["digest"]:
             left_out, kept = _last(self._parts)
@@ -182,7 +189,7 @@ def _cut(text: str) -> str:
 
 
 def _last(messages: list[dict[str, Any]]) -> tuple[int, list[dict[str, Any]]]:
-    """Return how many messages do not fit one attribute, and the question with the latest that do."""
+    """Return how many messages do not fit one attribute, and the first with the latest that do."""
     kept: list[dict[str, Any]] = []
     room = CONTENT_CHARS
     for message in reversed(messages[1:]):

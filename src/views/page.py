@@ -88,7 +88,9 @@ def _request_lines(run: Run) -> dict[int, list[Pointer]]:
     before = None
     for step in run.steps:
         if step.request is not None:
-            found[step.index] = list(pointers_of(step.request, step.line, before))
+            found[step.index] = list(
+                pointers_of(step.request, step.line, before, len(run.run.get("history", ())))
+            )
             before = step.index
     return found
 

@@ -61,13 +61,14 @@ def summary_of(request: Request) -> str:
     return f"what the model saw: {count(len(request.messages), 'message')}{tools}"
 
 
-def pointers_of(request: Request, line: Line, before: int | None) -> Iterator[Pointer]:
+def pointers_of(request: Request, line: Line, before: int | None, earlier: int = 0) -> Iterator[Pointer]:
     """Yield the lines on a request.
 
     Args:
         request: The request.
         line: The line of its step.
         before: The step of the request before it, None for the first.
+        earlier: How many messages stood before the question.
     """
     for problem in request.problems:
         yield Pointer(f"not vouched for: {problem}", bad=True)
@@ -77,7 +78,7 @@ def pointers_of(request: Request, line: Line, before: int | None) -> Iterator[Po
         yield Pointer(f"{first}, as in step {before}", f"step-{before}")
     for number in range(old, len(request.messages)):
         is_notice = "notice" in line and number == len(request.messages) - 1
-        yield _message(number, request.messages[number], before, is_notice=is_notice)
+        yield _message(number, request.messages[number], before, earlier, is_notice=is_notice)
     entry = line["llm_input"]
     for kind in CONTENT:
         if getattr(request, kind) is not None:
@@ -87,13 +88,15 @@ def pointers_of(request: Request, line: Line, before: int | None) -> Iterator[Po
     yield Pointer(f"at most {count(request.max_output_tokens, 'token')} of reply")
 
 
-def _message(number: int, message: Line, before: int | None, *, is_notice: bool) -> Pointer:
+def _message(number: int, message: Line, before: int | None, earlier: int, *, is_notice: bool) -> Pointer:
     head = f"message {number + 1}"
+    if number < earlier:
+        return Pointer(f"{head}: of the history", f"history-{number + 1}")
     if message["role"] == "tool":
         return Pointer(f"{head}: the result of {message['tool_call_id']}", message["tool_call_id"])
     if message["role"] == "assistant":
         return Pointer(f"{head}: the reply of step {before}", f"step-{before}")
-    if number == 0:
+    if number == earlier:
         return Pointer(f"{head}: the question", "question")
     if is_notice:
         return Pointer(f"{head}: the notice above")

@@ -105,7 +105,7 @@ def test_options_are_part_of_what_a_record_says_of_a_request() -> None:
     given["stop"].append("b")  # type: ignore[attr-defined]
     assert adapter.identity["options"] == {"temperature": 0.5, "stop": ["a"]}
     agent = Agent(adapter, [], Policy.shipped())
-    line = agent.run_line(agent.configure_run("What now?"), "What now?")
+    line = agent.run_line(agent.configure_run("What now?"))
     assert line["request_parts"]["options"][0]["options"] == adapter.identity["options"]
     assert "options" not in line["model"]
 

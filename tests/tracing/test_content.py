@@ -51,7 +51,15 @@ def _models(lines: list, spans: list[Span]) -> None:
         # the messages are there only where their digest is the one in the ledger
         messages = json.loads(str(span.attributes["gen_ai.input.messages"]))
         assert len(messages) == line["llm_input"]["messages"]
-        assert messages[0]["parts"][0]["content"] == lines[0]["question"]
+        earlier = lines[0].get("history", [])
+        assert messages[len(earlier)]["parts"][0]["content"] == lines[0]["question"]
+        for message, given in zip(messages, earlier, strict=False):
+            assert message["role"] == given["role"]
+        told = lines[0]["request_parts"].get("instructions", [])
+        assert [
+            part["content"]
+            for part in json.loads(str(span.attributes.get("gen_ai.system_instructions", "[]")))
+        ] == [entry["text"] for entry in told]
         if line["llm_output"] is not None:
             (reply,) = json.loads(str(span.attributes["gen_ai.output.messages"]))
             calls = [part for part in reply["parts"] if part["type"] == "tool_call"]

@@ -25,6 +25,7 @@ from ...runtime.journal import ledger
 from ...runtime.journal.cassette import Cassette, ReplayExecutor
 from ...runtime.journal.recorded_clock import RecordedClock
 from ...runtime.models.request_parts import options_of
+from ...runtime.opening import Opening
 from ...runtime.resources.url import Malformed, parse_url
 from ...runtime.run_config import RunConfig, RunResult
 from ...runtime.tools.project_modules import versions_of_packages
@@ -64,7 +65,13 @@ def replay(agent: Agent, folder: str | Path) -> RunResult:
     cassette = Cassette.of(recorded.lines[1:-1])
     executor = ReplayExecutor(cassette, clock)
     config = RunConfig(
-        run["question"], run["run_id"], run["seed"], clock, executor=executor, as_recorded=True
+        run["question"],
+        run["run_id"],
+        run["seed"],
+        clock,
+        executor=executor,
+        as_recorded=True,
+        opening=Opening.of_line(run),
     )
     result = agent.execute(config)
     _all_used(cassette)

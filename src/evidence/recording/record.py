@@ -53,6 +53,8 @@ def record(
     question: str,
     out: str | os.PathLike[str] | None = None,
     *,
+    variables: Mapping[str, str] | None = None,
+    history: Iterable[Mapping[str, Any]] | None = None,
     task: str | os.PathLike[str] | None = None,
     otlp: str | None = None,
     seed: int = 0,
@@ -75,6 +77,8 @@ def record(
         agent: The agent; with `task` also its name, `package.module:name`.
         question: The question.
         out: The folder of the run; `runs/K/N` unless given with `task`.
+        variables: The values of the names in the agent's instructions.
+        history: The messages before the question, as the model's input holds them; each call has its result.
         task: The file `tasks/K/N.yaml` of the project, which is written if it is not there: it names the agent, the
             question and the seed, so that `tachograph check` makes the run again. The agent is a value at the top
             of a module of the project. Approvals and the clock are the task's.
@@ -118,7 +122,13 @@ def record(
     if task is not None:
         from .code_task import record_task  # few runs have a task that is written by code
 
-        given = {"run_id": run_id, "clock": clock, "approve": approve}
+        given = {
+            "run_id": run_id,
+            "clock": clock,
+            "approve": approve,
+            "variables": variables,
+            "history": history,
+        }
         if unfit := [name for name, value in given.items() if value is not None]:
             raise InputError(
                 f"{unfit[0]} is given beside task", remedy="leave it out; the task file decides it"
@@ -139,7 +149,15 @@ def record(
         )
     if not isinstance(agent, Agent) or out is None:
         raise InputError("there is no Agent, or no folder for its run", remedy="give both, or a task")
-    config = agent.configure_run(question, seed=seed, run_id=run_id, approve=approve, clock=clock)
+    config = agent.configure_run(
+        question,
+        variables=variables,
+        history=history,
+        seed=seed,
+        run_id=run_id,
+        approve=approve,
+        clock=clock,
+    )
     config = light_dataclasses.replace(config, cancel=cancel, deadline_s=deadline_s, on_signal=on_signal)
     if not replace:
         check_replaceable(Path(out), config.run_id, "replace=True")

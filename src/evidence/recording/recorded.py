@@ -20,6 +20,7 @@ from ...runtime.journal.recorded_clock import RecordedClock
 from ...runtime.loop.state import MAX_PARALLEL
 from ...runtime.models.request_parts import options_of
 from ...runtime.models.types import LLMInput, LLMOutput, Model
+from ...runtime.opening import Opening
 from ...runtime.policy.built_in import built_in_of
 from ...runtime.policy.policy import Policy
 from ...runtime.run_config import RunConfig
@@ -94,11 +95,15 @@ def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Run
     try:
         model = RecordedModel({**run["model"], "options": options_of(run)})
         agent, built = agent_of(run, recorded.folder, recorded.base, model=model, policy=policy)
-        question = _question(run["question"], built.question, agent.policy.redactor())
+        redact = agent.policy.redactor()
+        question = _question(run["question"], built.question, redact)
+        opening = same_opening(Opening.of_line(run), built.opening, redact)
         clock = RecordedClock.of(recorded.lines)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
-    config = replace(built, run_id=run["run_id"], question=question, clock=clock, seed=run["seed"])
+    config = replace(
+        built, run_id=run["run_id"], question=question, opening=opening, clock=clock, seed=run["seed"]
+    )
     deadline = run.get("deadline_ms")
     seconds = None if deadline is None else deadline / 1000
     rebased = tuple(run.get("rebased", ()))
@@ -145,7 +150,8 @@ def agent_of(
         },
         max_parallel=run.get("max_parallel", MAX_PARALLEL),
     )
-    return agent, agent.configure_run(run["question"], seed=run["seed"], run_id=run["run_id"])
+    config = agent.configure_run(run["question"], seed=run["seed"], run_id=run["run_id"])
+    return agent, replace(config, opening=Opening.of_line(run))
 
 
 def _bound(run: Line) -> list[tuple[str, Line]]:
@@ -173,6 +179,15 @@ def _question(recorded: str, current: str, redact: Redactor) -> str:
     parts = re.split(r"<secret:[a-z_]+:[1-9][0-9]*>", recorded)
     same = re.fullmatch("(?s:.+)".join(map(re.escape, parts)), plain)
     return recorded if same else plain
+
+
+def same_opening(recorded: Opening, current: Opening, redact: Redactor) -> Opening:
+    """Return what a replay opens with: the current one, or the recorded one if they differ only in secrets."""
+    plain = current.without_secrets(redact)
+    texts = recorded.as_text()
+    if texts != _question(texts, plain.as_text(), redact):
+        return plain
+    return replace(recorded, file=current.file)
 
 
 # ---- where a record belongs ----------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from ...runtime.journal.journal import JOURNAL, Journal, Journaled, read_journal
 from ...runtime.journal.recorded_clock import RecordedClock
 from ...runtime.models.request_parts import options_of
 from ...runtime.models.types import Model
+from ...runtime.opening import Opening, opening_of
 from ...runtime.policy.policy import Policy
 from ...runtime.run_config import RunConfig, RunResult
 from ..files.folder import MOUNTS, Folder, is_unfinished
@@ -35,7 +36,7 @@ from ..tasks.task import load_task
 from .durability import SUSPEND, suspends
 from .external import ANSWERED, answered_from
 from .record import Recorder, package, steps_in
-from .recorded import agent_of, project_of
+from .recorded import agent_of, project_of, same_opening
 
 # what a task expects, and where a run is kept that misses it
 Expectation = tuple[Mapping[str, Any], Path | None]
@@ -52,6 +53,8 @@ _INPUTS: Final = (
     "seed",
     "clock",
     "request_parts",
+    "instructions",
+    "history",
     "modules",
     "max_parallel",
 )
@@ -114,8 +117,15 @@ def resume(
 
     def configure(run: Line) -> tuple[Agent, RunConfig]:
         own = clock or (VirtualClock() if run["clock"]["kind"] == "virtual" else SystemClock())
+        then = Opening.of_line(run)
+        now = replace(opening_of(agent.instructions, then.variables, None), history=then.history)
         config = agent.configure_run(
-            run["question"], seed=run["seed"], run_id=run["run_id"], approve=approve, clock=own
+            run["question"],
+            opening=same_opening(then, now, agent.policy.redactor()),
+            seed=run["seed"],
+            run_id=run["run_id"],
+            approve=approve,
+            clock=own,
         )
         return agent, replace(config, as_recorded=True, on_signal=on_signal)
 
@@ -285,8 +295,7 @@ class Resumption:
         config = replace(config, clock=_clock(config.clock, journaled))
         # the values that were known when the run began are named in its first line, whatever is known here
         config = replace(config, redacted=tuple(run["policy"].get("redact", {}).get("values", ())))
-        question = config.question
-        run_line = agent.run_line(config, question if config.as_recorded else agent.redactor()(question))
+        run_line = agent.run_line(config.without_secrets(agent.redactor()))
         changed = [
             f"{key}{escape_terminal(pointer)}"
             for key in _INPUTS

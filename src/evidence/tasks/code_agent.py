@@ -120,6 +120,7 @@ def _rebuilt(agent: Agent, root: Path, model: Model | None, policy: Policy | Non
         model or agent.llm,
         agent.gate.tools.values(),
         policy or own,
+        instructions=agent.instructions,
         mounts={
             name: replace(
                 mount, source=root / mount.source, label=_label(mount.label, name, root / mount.source, root)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ...fail.errors import CorpusError
+from ...fail.errors import CorpusError, InputError
+from ...runtime.formats.canonical_json import digest
 from ...runtime.formats.escape import quote_literal
-from ...runtime.formats.read_file import read_plain
+from ...runtime.formats.read_file import NotPlain, read_plain
+from ...runtime.formats.shipped_files import relative_to_root
+from ...runtime.opening import check_template
 from ...runtime.policy.policy import Policy
 
 if TYPE_CHECKING:
     from .task import Task
+
+_MAX_INSTRUCTIONS: Final = 1 << 20
 
 
 def policy_of(task: Task) -> Policy:
@@ -40,6 +45,37 @@ def _bytes_of(file: Path) -> bytes | None:
         return read_plain(file, 1 << 20)
     except OSError:
         return None  # the loader reports what is wrong
+
+
+def instructions_of(task: Task) -> tuple[str | None, dict[str, str] | None]:
+    """Return the instructions of a task, and path and digest of the file that they are from, if they are from one.
+
+    Raises:
+        TaskError: The file cannot be read, or holds no text.
+    """
+    given = task.data.get("instructions")
+    if given is None or isinstance(given, str):
+        _check(task, "/instructions", given)
+        return given, None
+    pointer = "/instructions/file"
+    path = path_inside(task, given["file"], pointer)
+    try:
+        data = read_plain(path, _MAX_INSTRUCTIONS)
+        text = data.decode("utf-8")
+    except (OSError, NotPlain):
+        raise task.error(pointer, "cannot be read", "name a text file of the project") from None
+    except UnicodeDecodeError:
+        raise task.error(pointer, "is not UTF-8 text", "save it as UTF-8") from None
+    _check(task, pointer, text)
+    return text, {"path": relative_to_root(path, task.root), "sha256": digest(data)}
+
+
+def _check(task: Task, pointer: str, text: str | None) -> None:
+    try:
+        if text is not None:
+            check_template(text)
+    except InputError as error:
+        raise task.error(pointer, error.message, error.remedy) from None
 
 
 def path_inside(task: Task, place: str, pointer: str) -> Path:

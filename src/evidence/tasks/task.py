@@ -29,6 +29,7 @@ from ...runtime.formats.strict_yaml import load as load_yaml
 from ...runtime.loop.state import MAX_PARALLEL
 from ...runtime.models.scripted import Stub
 from ...runtime.models.types import Model
+from ...runtime.opening import opening_of
 from ...runtime.policy.consistency import check_addresses
 from ...runtime.policy.policy import Policy
 from ...runtime.run_config import RunConfig
@@ -37,7 +38,7 @@ from ...runtime.tools.loader import load_named, names_in
 from ...runtime.workspace.mounts import Host, Mount
 from ...runtime.workspace.workspace import Workspace
 from .faults import fault_injector
-from .named_files import folder_inside, policy_of
+from .named_files import folder_inside, instructions_of, policy_of
 from .values import check_values, live_problem
 
 _SCHEMA = Path(__file__).with_name("task.v1.schema.json")
@@ -210,25 +211,30 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
     """
     data = task.data
     modules: tuple[dict[str, str], ...] = ()
+    file = None
     if task.agent is None:
-        agent = _agent_of_parts(task, model, policy)
+        instructions, file = instructions_of(task)
+        agent = _agent_of_parts(task, model, policy, instructions)
     else:
         agent, modules = _agent_in_code(task, model, policy)
+    opening = _opening(task, agent)
     task_entry = {"id": task.id, "path": task.file, "sha256": task.digest}
     if model is not None or agent.identity["execution_path"] != "stub":
         live = agent.configure_run(
             data["question"],
+            **opening,
             seed=task.seed,
             run_id=new_run_id(task.id, task.seed),
             approve=_approvals(data["approvals"]) if "approvals" in data else None,
             task=task_entry,
             prepare=lambda workspace: _prepare(task, workspace),
         )
-        return agent, _with_limits(live, data, modules)
+        return agent, _with_limits(live, data, modules, file)
     times = data.get("clock", {})
     clock = VirtualClock(times.get("start", DEFAULT_START), times.get("costs_ms"))
     config = agent.configure_run(
         data["question"],
+        **opening,
         seed=task.seed,
         run_id=task.run_id,
         clock=clock,
@@ -237,14 +243,33 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
         prepare=lambda workspace: _prepare(task, workspace),
         inject=fault_injector(task.data.get("faults", ()), task.error, clock),
     )
-    return agent, _with_limits(config, data, modules)
+    return agent, _with_limits(config, data, modules, file)
+
+
+def _opening(task: Task, agent: Agent) -> dict[str, Any]:
+    """Return what the task says that a run opens with. Raises TaskError where it does not fit the instructions."""
+    variables, history = task.data.get("variables"), task.data.get("history")
+    for key, template, *given in (
+        ("variables", agent.instructions, variables, None),
+        ("history", None, None, history),
+    ):
+        try:
+            opening_of(template, *given)
+        except InputError as error:
+            place = key if key in task.data else "instructions" if "instructions" in task.data else "agent"
+            raise task.error(f"/{place}", error.message, error.remedy) from None
+    return {"variables": variables, "history": history}
 
 
 def _with_limits(
-    config: RunConfig, data: Mapping[str, Any], modules: tuple[dict[str, str], ...]
+    config: RunConfig,
+    data: Mapping[str, Any],
+    modules: tuple[dict[str, str], ...],
+    file: dict[str, str] | None,
 ) -> RunConfig:
-    """Return a configuration with what the task says of the run's end, and the modules of an agent in code."""
+    """Return a configuration with what the task says of the run's end, and the files that its agent is made from."""
     on_signal = data.get("on_signal", config.on_signal)
+    config = replace(config, opening=replace(config.opening, file=file))
     return replace(config, deadline_s=data.get("deadline_s"), on_signal=on_signal, modules=modules)
 
 
@@ -267,7 +292,9 @@ def _agent_in_code(
     return agent, loaded.modules
 
 
-def _agent_of_parts(task: Task, model: Model | None, policy: Policy | None) -> Agent:
+def _agent_of_parts(
+    task: Task, model: Model | None, policy: Policy | None, instructions: str | None
+) -> Agent:
     """Return the agent that a task describes by policy, tools, mounts, hosts and script."""
     data = task.data
     policy_given = policy is not None
@@ -296,6 +323,7 @@ def _agent_of_parts(task: Task, model: Model | None, policy: Policy | None) -> A
         model or _stub(task),
         tools,
         policy,
+        instructions=instructions,
         mounts=mounts,
         hosts=hosts,
         known_tools=names,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .task import Task
 
 # of what an agent consists; a task that names no agent in code has at least the first two
-_PARTS: Final = ("policy", "tools", "mounts", "hosts", "llm")
+_PARTS: Final = ("policy", "tools", "mounts", "hosts", "llm", "instructions")
 
 
 def check_values(task: Task) -> None:

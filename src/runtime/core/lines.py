@@ -264,6 +264,7 @@ class RunLine(TypedDict):
     max_parallel: NotRequired[int]
     approvals: NotRequired[str]
     rebased: NotRequired[list[dict[str, Any]]]
+    instructions: NotRequired[dict[str, Any]]
     history: NotRequired[list[dict[str, Any]]]
     hooks: NotRequired[list[dict[str, Any]]]
     follows: NotRequired[dict[str, Any]]

@@ -56,6 +56,8 @@ def requests_of(lines: Iterable[Line], unasked: list[str] | None = None) -> Iter
     for line in lines:
         problems += _take_parts(line, parts)
         if line["type"] == "run":
+            for message in line.get("history", ()):
+                history.add(message)
             history.add({"role": "user", "content": line["question"]})
         if line["type"] != "step" or line["llm_input"] is None:
             continue

@@ -126,7 +126,14 @@ def _ask_model(
     notice, offered_tools = state.notice_and_tools()
     if notice is not None:
         state.history.add({"role": "user", "content": NOTICES[notice]})
-    request = LLMInput(state.run.run_id, step.index, state.history.window(), offered_tools, tokens_left)
+    request = LLMInput(
+        state.run.run_id,
+        step.index,
+        state.history.window(),
+        offered_tools,
+        tokens_left,
+        state.run.instructions,
+    )
     parts, new_parts = state.request_parts(offered_tools)
     first = AskModel(step.index, 1, request, state.history.digest, parts)
     step.add_input(first, notice, new_parts)
@@ -193,7 +200,7 @@ def _count_reply(step: StepBuilder, reply: Reply) -> list[str]:
     output_bytes = sum(len(t.encode("utf-8")) for t in (reply.text or "", reply.final_answer or "", *texts))
     reported = reply.usage or (0, 0)
     # a provider that counts nothing reports zeros: bytes stand in for them, so that the budget still holds
-    used = (reported[0] or state.history.bytes, reported[1] or output_bytes)
+    used = (reported[0] or state.request_bytes, reported[1] or output_bytes)
     state.counters.tokens += sum(used)
     step.add_reply(reply, used, estimated=used != reported)
     return texts

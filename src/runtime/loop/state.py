@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from ...fail.catalog import Classification, GaveUp, Happening, classify
 from ...light_dataclasses import dataclass, field
@@ -26,7 +26,8 @@ class RunSpec:
     """Everything that decides how a run goes, except for the outcomes of its effects.
 
     `specs` are the tools that the model is offered; `parts` holds the digests of the other parts of each request by
-    kind (`options`), which stay the same all run long. `max_parallel` is how many calls may be performed together.
+    kind (`options`, `instructions`), which stay the same all run long. `max_parallel` is how many calls may be
+    performed together. `instructions` is the system message, `history` what was said before the question.
     """
 
     run_id: str
@@ -37,6 +38,8 @@ class RunSpec:
     specs: tuple[ToolSpec, ...]
     parts: Mapping[str, str] = field(default_factory=dict)
     max_parallel: int = MAX_PARALLEL
+    instructions: str | None = None
+    history: tuple[Mapping[str, Any], ...] = ()
 
 
 class RunState:
@@ -54,6 +57,8 @@ class RunState:
         self.index = 0
         self.counters = Counters()
         self.history = History()
+        for message in run.history:
+            self.history.add(dict(message))
         self.history.add({"role": "user", "content": run.question})
         self.known_inputs: set[str] = set()
         self.known_tools = {tools_digest(run.specs)}
@@ -99,6 +104,11 @@ class RunState:
             self.known_tools.add(digest)
             new = {"tools": [tool_set(specs)]}
         return {"tools": digest, **self.run.parts}, new
+
+    @property
+    def request_bytes(self) -> int:
+        """The size of messages and instructions: an estimate of their tokens, where a provider counts none."""
+        return self.history.bytes + len((self.run.instructions or "").encode("utf-8"))
 
     def tell_model(self, call: Call, content: str) -> None:
         """Let the model read what came of a call; `content` is JSON text."""

@@ -46,13 +46,24 @@ def option_set(options: Mapping[str, Any]) -> OptionsEntry:
     return {"digest": canonical_json.digest(text), "options": json.loads(text)}
 
 
-def first_parts(specs: tuple[ToolSpec, ...], options: Mapping[str, Any]) -> RequestPartsEntry:
-    """Return the parts that a run begins with, as plain data; options only where there are some. Raises NotJson."""
+def first_parts(
+    specs: tuple[ToolSpec, ...], options: Mapping[str, Any], instructions: str | None = None
+) -> RequestPartsEntry:
+    """Return the parts that a run begins with, as plain data; each only where there is one. Raises NotJson."""
     text, digest = _tool_set(specs)
     parts: RequestPartsEntry = {"tools": [{"digest": digest, "tools": json.loads(text)}]}
     if options:
         parts["options"] = [option_set(options)]
+    if instructions is not None:
+        digest = canonical_json.digest(canonical_json.encode(instructions))
+        parts["instructions"] = [{"digest": digest, "text": instructions}]
     return parts
+
+
+def first_digests(parts: RequestPartsEntry) -> dict[str, str]:
+    """Return the digests, by kind, of the parts that stay the same all run long; tools may change."""
+    kinds: dict[str, Any] = {kind: parts.get(kind) for kind in ("instructions", "options")}
+    return {kind: entries[0]["digest"] for kind, entries in kinds.items() if entries}
 
 
 def options_of(run_line: Line) -> dict[str, Any]:

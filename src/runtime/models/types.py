@@ -114,6 +114,7 @@ class LLMInput:
         messages: The history so far.
         tools: The tools that may be called; empty where none are offered.
         max_output_tokens: How many tokens the budget leaves.
+        instructions: The system message; None without one.
     """
 
     run_id: str
@@ -121,6 +122,7 @@ class LLMInput:
     messages: Messages
     tools: tuple[ToolSpec, ...]
     max_output_tokens: int
+    instructions: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from ...light_dataclasses import dataclass, field
+from ...fail.errors import CorpusError, PolicyError
+from ...light_dataclasses import dataclass, field, replace
+from ..policy.policy import Policy
 from .safe_open import (
     Root,
 )
@@ -59,3 +62,26 @@ class OpenFolders:
     offline: bool
     roots: dict[str, Root] = field(default_factory=dict)
     host_roots: dict[str, Root] = field(default_factory=dict)
+
+
+def mounts_of(policy: Policy, given: Mapping[str, Any]) -> dict[str, Mount]:
+    """Return the mounts of an agent, each in the mode that its policy says. Raises InputError for unknown ones."""
+    for name in given:
+        if name not in policy.mounts:
+            raise PolicyError(
+                f"mount {name!r} is not in sandbox.mounts",
+                file=policy.at("/sandbox/mounts"),
+                remedy="declare it",
+            )
+    out = {}
+    for name, mode in policy.mounts.items():
+        source = given.get(name)
+        if isinstance(source, Mount):
+            out[name] = source
+        elif source is not None:
+            if not Path(source).is_dir():
+                raise CorpusError("no such folder", file=str(source), remedy=f"mount {name!r} needs one")
+            out[name] = Mount(Path(source), name)
+        elif mode == "write":
+            out[name] = Mount(None)
+    return {name: replace(mount, mode=policy.mounts[name]) for name, mount in out.items()}

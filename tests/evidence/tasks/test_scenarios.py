@@ -264,6 +264,7 @@ PLAN: dict[str, Row] = {
         at=(BASE, "  mounts:"),
         facts={"access": "read", "pointer": "/path"},
     ),
+    "loop/instructions": Row(ANSWER, (TOOL,), (1, 2, 2, 1, 1, 1), modes=(None, None), attempts=(OK,)),
     "loop/answer_cut_off": Row(ANSWER, (), (1, 2, 2, 0, 0, 0), modes=(None, None)),
     "loop/wrap_up": Row(ANSWER, (TOOL, PATH), (1, 3, 3, 2, 2, 2), modes=(None,) * 3, attempts=(OK, OK)),
     "code/depots": Row(ANSWER, (TOOL,), (1, 2, 2, 1, 1, 1), modes=(None, None), attempts=(OK,)),

@@ -66,11 +66,9 @@ def test_every_committed_line_fits(state: Path) -> None:
 
 
 RESERVED = {
-    "RunLine": {"history", "hooks", "follows", "parent", "principal", "nonce", "blobs"},
+    "RunLine": {"hooks", "follows", "parent", "principal", "nonce", "blobs"},
     "StepLine": {"hooks", "blobs"},
     "EndLine": {"cost"},
-    "InputEntry": {"instructions"},
-    "RequestPartsEntry": {"instructions"},
     "OutputEntry": {"usage_parts"},
     "DecisionEntry": {"denial"},
     "UsageEntry": {"cached_tokens", "cache_write_tokens", "reasoning_tokens", "cost"},
@@ -101,9 +99,9 @@ def test_a_reserved_key_in_a_line_would_be_found() -> None:
     lines: list[Any] = list(ledger.read((ROOT / "runs/canonical/v1/state.jsonl").read_bytes(), STATE))
     lines[0]["principal"] = "ann"
     lines[1]["usage"]["cost"] = {"millionths": 1, "currency": "EUR"}
-    lines[1]["llm_input"]["instructions"] = "0" * 64
+    lines[1]["blobs"] = []
     assert misfits(lines) == []
-    assert _reserved_in(lines) == {"RunLine.principal", "UsageEntry.cost", "InputEntry.instructions"}
+    assert _reserved_in(lines) == {"RunLine.principal", "UsageEntry.cost", "StepLine.blobs"}
 
 
 def _reserved_in(lines: list[Any]) -> set[str]:

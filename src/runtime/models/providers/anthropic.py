@@ -91,7 +91,8 @@ class AnthropicAdapter(Adapter):
 
     def request(self, model_input: LLMInput) -> dict[str, Any]:
         """Return the request's body."""
-        system, messages = messages_of(model_input.messages)
+        said, messages = messages_of(model_input.messages)
+        system = "\n\n".join(filter(None, (model_input.instructions, said)))
         body: dict[str, Any] = {
             "model": self._model,
             "max_tokens": self._max_tokens(model_input),

@@ -86,7 +86,7 @@ class OpenAIAdapter(Adapter):
         """Return the request's body."""
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": messages_of(model_input.messages),
+            "messages": [*system_of(model_input.instructions), *messages_of(model_input.messages)],
             self._limit: self._max_tokens(model_input),
         }
         if model_input.tools:
@@ -119,6 +119,11 @@ class OpenAIAdapter(Adapter):
 
 
 # ---- out -----------------------------------------------------------------------------------------------
+
+
+def system_of(instructions: str | None) -> list[dict[str, Any]]:
+    """Return instructions as the messages that stand before all others."""
+    return [] if instructions is None else [{"role": "system", "content": instructions}]
 
 
 def messages_of(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
