@@ -12,11 +12,13 @@ from pathlib import Path
 
 from ...fail.errors import InputError, RecordError
 from ...runtime.core.effects import RunEnded, question_digest
+from ...runtime.core.lines import Line
 from ...runtime.core.outcome_codec import call_from_dict
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal import ledger
 from ...runtime.journal.requests import requests_of
+from ...runtime.loop.state import MAX_PARALLEL
 from ...runtime.run_inputs import files_of_called, paths_of
 from ..files import manifest as manifests
 from ..files import v1
@@ -48,6 +50,7 @@ def verify(folder: Path, root: Path) -> list[str]:
         out += _totals(files[STATE], f"{name}/{STATE}")
         out += _approvals(files[STATE], f"{name}/{STATE}")
         out += _requests(files[STATE], f"{name}/{STATE}")
+        out += _groups(files[STATE], f"{name}/{STATE}")
         out += _inputs(files, name)
         rebuilt = rebuild(files[STATE], f"{name}/{STATE}", files)
     except RecordError as error:
@@ -154,6 +157,38 @@ def _approvals(state: bytes, name: str) -> list[str]:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(name, error) from error
     return out
+
+
+def _groups(state: bytes, name: str) -> list[str]:
+    """Check that calls which are said to have run together may have."""
+    lines = list(ledger.read(state, name))
+    try:
+        most = lines[0].get("max_parallel", MAX_PARALLEL)
+        return [
+            f"{name}:{number}: {escape_terminal(', '.join(map(str, group)), 200)} cannot have run together"
+            for number, line in enumerate(lines[1:-1], start=2)
+            for group in line.get("groups", ())
+            if not (2 <= len(group) <= most and _may_be_group(line, group))
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ledger.unknown_shape(name, error) from error
+
+
+def _may_be_group(line: Line, group: list[str]) -> bool:
+    """Return whether calls are different ones in order, all decided by rules, and none begun before all were."""
+    places = {call["id"]: number for number, call in enumerate(line["intended_tool_calls"])}
+    members = [places.get(call, -1) for call in group]
+    if members != sorted(set(members)) or members[0] < 0:
+        return False
+    calls = {
+        (call["name"], canonical_json.encode(call["arguments"]))
+        for call in line["intended_tool_calls"]
+        if call["id"] in group
+    }
+    decided = max(line["stamps"][f"d{member}"][1] for member in members)
+    begun = [line["stamps"].get(f"i{member}.1", (-1,))[0] for member in members]
+    asked = any(f"h{member}" in line["stamps"] for member in members)
+    return len(calls) == len(group) and min(begun) > decided and not asked
 
 
 def _requests(state: bytes, name: str) -> list[str]:

@@ -253,3 +253,47 @@ def test_the_digests_are_sha_256_of_the_files() -> None:
             assert canonical_json.digest((run / file).read_bytes()) == sha
         last = (run / "state.jsonl").read_bytes().split(b"\n")[-2]
         assert manifest["ledger_head"] == canonical_json.digest(last)
+
+
+# ---- calls that ran together -------------------------------------------------------------------------------
+
+TOGETHER = "runs/loop/parallel_calls"
+
+
+def _swapped(lines: Lines) -> None:
+    lines[1]["groups"][0].reverse()
+
+
+def _stamped_early(lines: Lines) -> None:
+    lines[1]["stamps"]["i0.1"][0] = lines[1]["stamps"]["d3"][1] - 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _swapped,
+        _stamped_early,
+        lambda lines: lines[1].update(groups=[["tc_1_0"]]),
+        lambda lines: lines[1].update(groups=[["tc_1_0", "tc_9_9"]]),
+        lambda lines: lines[1].update(groups=[["tc_1_0", "tc_1_0"]]),
+        lambda lines: lines[1].update(groups=[["tc_1_0", "tc_1_2"]]),
+        lambda lines: lines[1].update(groups=[["tc_1_0", "tc_1_4"]]),
+        lambda lines: lines[0].update(max_parallel=2),
+        lambda lines: lines[1]["stamps"].update({"h1": [1, 2]}),
+    ],
+)
+def test_calls_that_cannot_have_run_together_are_named(
+    change: Callable[[Lines], object], tmp_path: Path
+) -> None:
+    project = copy_inputs(tmp_path / "project", ["loop/parallel_calls"])
+    assert verify(project / TOGETHER, project) == []
+    edit_lines(project / TOGETHER, change, chain=True)
+    found = [line for line in verify(project / TOGETHER, project) if "cannot have run together" in line]
+    assert found and found[0].startswith(f"{TOGETHER}/state.jsonl:2: tc_1_")
+
+
+@pytest.mark.parametrize("groups", [None, 3, [3], [[]], "tc", [None]])
+def test_groups_of_another_shape_are_one_complaint(groups: Any, tmp_path: Path) -> None:
+    project = copy_inputs(tmp_path / "project", ["loop/parallel_calls"])
+    edit_lines(project / TOGETHER, lambda lines: lines[1].update(groups=groups), chain=True)
+    assert any(line.startswith(f"{TOGETHER}/state.jsonl") for line in verify(project / TOGETHER, project))
