@@ -27,6 +27,7 @@ import growth
 import policies
 import policy_diffs
 import processes
+import redactions
 import replays
 import reviews
 import steps
@@ -36,6 +37,7 @@ PARTS: dict[str, Callable[..., list[Row]]] = {
     "decisions": decisions.rows,
     "engines": engines.rows,
     "steps": steps.rows,
+    "redactions": redactions.rows,
     "growth": growth.rows,
     "processes": processes.rows,
     "policies": policies.rows,

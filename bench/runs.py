@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +94,11 @@ def corpus(folder: Path, files: int) -> Path:
     return folder
 
 
-def policy() -> Policy:
+def policy(redact: Mapping[str, Any] | None = None) -> Policy:
+    """Return a policy that stands in no run's way; `redact` is its section of that name, absent without one."""
     return Policy.from_dict(
         {
+            **({} if redact is None else {"redact": redact}),
             "schema": "policy/v1",
             "tool_registry": {"allowed": ["count", "read"]},
             "sandbox": {"mounts": {"corpus": "read"}},
@@ -113,15 +116,22 @@ def policy() -> Policy:
 class Runs:
     """Records runs into fresh folders below `folder`."""
 
-    def __init__(self, folder: Path, tool: str = "count", mount: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tool: str = "count",
+        mount: Path | None = None,
+        redact: Mapping[str, Any] | None = None,
+    ) -> None:
         self._folder = folder
+        self._redact = redact
         self._tool = tool
         self._mount = mount
         self._fresh = itertools.count()
 
     def agent(self, steps: int) -> Agent:
         mounts = {} if self._mount is None else {"corpus": self._mount}
-        return Agent(Model(self._tool, steps), [PURE, READ], policy(), mounts=mounts)
+        return Agent(Model(self._tool, steps), [PURE, READ], policy(self._redact), mounts=mounts)
 
     def record(self, steps: int) -> Path:
         """One run of `steps` steps as four files; returns their folder."""

@@ -29,6 +29,9 @@ _LOOKS_LIKE: Final = re.compile(r"<secret:(?:([a-z_]+):([1-9][0-9]*)>)?")
 # a placeholder, and what was escaped because it looked like one
 _PLACEHOLDER: Final = re.compile(r"<secret:(:*)([a-z_]+):([1-9][0-9]*)>")
 
+# characters of which most needles hold one, and most prose few: without it no needle of its group is looked for
+_MARKS: Final = "_-:/."
+
 
 class Redactor:
     """Replaces secrets by placeholders. Holds the numbers given out in one run."""
@@ -71,7 +74,7 @@ class Redactor:
         own = {kind: PATTERNS[kind] for kind in PATTERNS if kind in kinds}
         self._parts = {kind: f"(?P<{kind}>{text})" for kind, text in {**(patterns or {}), **own}.items()}
         self._always = frozenset(patterns or {})
-        self._needles = {kind: NEEDLES[kind] for kind in own}
+        self._needles = _needles_by_mark(own)
         self._compiled: dict[frozenset[str], re.Pattern[str] | None] = {}
 
     @property
@@ -96,9 +99,13 @@ class Redactor:
     def pattern_for(self, text: str) -> re.Pattern[str] | None:
         """Return the pattern of all that a text may hold, or None where it can hold no secret."""
         lower = text.lower()
-        present = self._always | {
-            kind for kind, needles in self._needles.items() if any(needle in lower for needle in needles)
-        }
+        present = self._always.union(
+            kind
+            for mark, needles in self._needles
+            if mark in lower
+            for needle, kind in needles
+            if needle in lower
+        )
         if present not in self._compiled:
             parts = [*self._values, *(part for kind, part in self._parts.items() if kind in present)]
             self._compiled[present] = re.compile("|".join(parts)) if parts else None
@@ -333,6 +340,16 @@ class _BranchNumbers:
         self.numbers[key] = number
         self.secrets[kind, number] = secret
         self.untold.append((kind, number, secret, ""))
+
+
+def _needles_by_mark(kinds: Iterable[str]) -> tuple[tuple[str, list[tuple[str, str]]], ...]:
+    """Return the needles of kinds, each with its kind, grouped by a mark that each of a group holds; "" for none."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for kind in kinds:
+        for needle in NEEDLES[kind]:
+            mark = next((mark for mark in _MARKS if mark in needle), "")
+            groups.setdefault(mark, []).append((needle, kind))
+    return tuple(groups.items())
 
 
 class _Repeating(Redactor):

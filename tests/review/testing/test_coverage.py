@@ -195,10 +195,10 @@ def test_the_command_lists_what_is_unguarded_with_line_and_suggestion(
 
 
 def test_nearly_all_is_not_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    some = [path for path in TESTS if path.stem != "redact_email"]
+    some = [path for path in TESTS if path.stem != "approve_write"]
     code, out, _ = run(capsys, *map(str, some), "--root", str(ROOT), "--runs", str(tmp_path))
     (percent,) = re.findall(r"\((\d+) %\)", out.splitlines()[-1])
-    assert code == 1 and 80 < int(percent) < 100
+    assert code == 1 and 90 < int(percent) < 100
     assert (
         run(capsys, *map(str, some), "--root", str(ROOT), "--runs", str(tmp_path), "--min", percent)[0] == 0
     )

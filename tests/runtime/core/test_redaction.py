@@ -283,6 +283,19 @@ def test_the_hints_of_a_kind_stand_in_each_of_its_secrets(kind: str) -> None:
     assert all(needle == needle.lower() for needle in NEEDLES[kind])
 
 
+@given(
+    st.lists(
+        st.sampled_from([needle for needles in NEEDLES.values() for needle in needles]) | st.text(max_size=3)
+    )
+)
+def test_a_kind_is_searched_where_one_of_its_hints_stands(pieces: list[str]) -> None:
+    text = "x".join(pieces)
+    wanted = [kind for kind in PATTERNS if any(needle in text.lower() for needle in NEEDLES[kind])]
+    pattern = Redactor(list(PATTERNS)).pattern_for(text)
+    found = () if pattern is None else pattern.groupindex
+    assert [kind for kind in found if not kind.startswith("value_")] == wanted
+
+
 def test_the_longest_of_known_secrets_is_replaced_first() -> None:
     short, long = "abcdefgh", "abcdefghijkl"
     for values in ([("api_key", short), ("env", long)], [("env", long), ("api_key", short)]):
