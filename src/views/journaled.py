@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ..evidence.files.way_on import way_on
 from ..fail.errors import RecordError
 from ..runtime.core.lines import Line
 from ..runtime.core.outcome_codec import outcome_to_dict
@@ -32,8 +33,9 @@ def lines_of_journal(data: bytes, file: str, name: str) -> tuple[list[Line], lis
         f"call {intent['call']} of {intent['tool']} is in doubt: it began, and nobody knows its end"
         for intent in journal.intents.values()
     ]
-    unfinished.append(f"go on with `tachograph resume {name.removesuffix('.partial')}`")
-    lines = [journal.begin["run"]]
+    run = journal.begin["run"]
+    unfinished.append(f"go on with {way_on(name.removesuffix('.partial'), run)}")
+    lines = [run]
     for index, step in sorted(journal.steps.items()):
         outcomes = {at: _plain(outcome_to_dict(outcome)) for at, outcome in step.outcomes.items()}
         lines.append(_step(index, step.input, outcomes))

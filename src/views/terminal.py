@@ -133,7 +133,7 @@ def _foot(run: Run, wide: int) -> Iterator[RenderableType]:
 
 def _ending(run: Run) -> Iterator[RenderableType]:
     if run.end is None:
-        yield Text("unfinished: go on with `tachograph resume`", style="yellow")
+        yield Text("unfinished", style="yellow")
         for words in run.open:
             yield Text(escape_terminal(words), style="yellow")
         return

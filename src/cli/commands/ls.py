@@ -31,6 +31,7 @@ def add(commands: Any, verb: Verb) -> None:
 
 def ls(options: argparse.Namespace) -> int:
     """List the recorded runs of the project or below a folder; exit code 1 where one cannot be read."""
+    from ...evidence.files.way_on import resumed_by
     from ...views.site import runs_in
 
     current = Path.cwd()
@@ -47,8 +48,8 @@ def ls(options: argparse.Namespace) -> int:
         _print_table(rows, options.no_color)
         for row in rows:
             if row["ending"] == "unfinished":
-                folder = escape_terminal(str(row["folder"]).removesuffix(".partial"), 400)
-                print(f"unfinished: go on with `tachograph resume {folder}`")
+                folder = str(row["folder"])
+                print(f"unfinished: go on with {resumed_by(folder.removesuffix('.partial'), Path(folder))}")
     return 1 if any(row["problem"] for row in rows) else 0
 
 

@@ -340,6 +340,7 @@ def resume(options: argparse.Namespace) -> int:
             rebase=options.rebase,
             root=root,
             open_model=None if own else again,
+            has_model=options.llm is not None,
             listeners=listeners,
             approver=lambda policy, way: _approver(options, policy, way),
             on_signal=options.on_signal,

@@ -12,5 +12,6 @@
 - `rebuild`: read a recorded run and derive its files again from the ledger
 - `v1`: the files of a run of the earlier schema, where they are not as today
 - `rule_places`: the lines of rules that a record names, in the files of today
+- `way_on`: how an unfinished run is resumed, by the command or from code
 - `folder`: replace a run's folder as a whole, under a lock
 """

@@ -20,6 +20,7 @@ from ...runtime.journal.journal import JOURNAL
 from . import manifest as manifests
 from .manifest import MANIFEST
 from .owned import OWNED
+from .way_on import resumed_by
 
 MOUNTS: Final = "mounts"  # the private mounts of a run that is kept in a journal
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -70,7 +71,7 @@ class Folder:
             unfinished = (self.partial / JOURNAL).exists() or self._is_finished()
             if unfinished and not self._resume and not self._discard:
                 raise OutputError(
-                    f"{self.shown}: an unfinished run is there; go on with `tachograph resume {self.shown}`, "
+                    f"{self.shown}: an unfinished run is there; go on with {self.resumed_by}, "
                     f"or drop it: `tachograph run --discard`, or remove {self.shown}.partial"
                 )
             if not self.is_whole:
@@ -94,6 +95,11 @@ class Folder:
                 "nothing was put in its place"
             )
         return self._partial
+
+    @property
+    def resumed_by(self) -> str:
+        """What resumes the run that is unfinished here: a command, or a call in code."""
+        return resumed_by(str(self.shown), self._partial)
 
     @property
     def is_whole(self) -> bool:

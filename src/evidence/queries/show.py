@@ -18,6 +18,7 @@ from ...runtime.journal.journal import JOURNAL, read_journal
 from ..checking.drift import counted
 from ..files.manifest import STATE
 from ..files.rule_places import RulePlaces, moved_on
+from ..files.way_on import resumed_by
 from ..recording.recorded import project_of
 
 Paint = Callable[[str, str], str]
@@ -96,7 +97,7 @@ def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
         call, tool = (escape_terminal(str(intent[key])) for key in ("call", "tool"))
         out.append(f"in doubt  call {call} of {tool}")
     place = folder.as_posix().removesuffix(".partial")
-    return "\n".join([*out, f"unfinished: go on with `tachograph resume {escape_terminal(place)}`"])
+    return "\n".join([*out, f"unfinished: go on with {resumed_by(place, folder)}"])
 
 
 def _text(lines: list[Line], paint: Paint, places: RulePlaces | None, remark: str | None) -> str:

@@ -302,8 +302,7 @@ class Recorder:
             raise self._lost(error, folder, config) from error
         except StoppedBySignal as stop:
             raise StoppedBySignal(
-                f"{signal.Signals(stop.signum).name} stopped the run; "
-                f"go on with `tachograph resume {folder.shown}`",
+                f"{signal.Signals(stop.signum).name} stopped the run; go on with {folder.resumed_by}",
                 stop.signum,
             ) from None
         return result
@@ -333,8 +332,7 @@ class Recorder:
         why = system_reason(error)
         if config.durable_run is not None:
             return Suspended(
-                f"{folder.shown}: cannot be written ({why}); make room and go on with "
-                f"`tachograph resume {folder.shown}`"
+                f"{folder.shown}: cannot be written ({why}); make room and go on with {folder.resumed_by}"
             )
         kept_in = f"what was written is in {folder.partial}"
         if config.clock.kind == "virtual":

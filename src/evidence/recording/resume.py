@@ -31,12 +31,13 @@ from ...runtime.run_config import RunConfig, RunResult
 from ..files.folder import MOUNTS, Folder, is_unfinished
 from ..files.json_diff import differences
 from ..files.manifest import STATE
+from ..files.way_on import made_in_code, way_on
 from ..tasks.place import expected_of_run
 from ..tasks.task import load_task
 from .durability import SUSPEND, suspends
 from .external import ANSWERED, answered_from
 from .record import Recorder, package, steps_in
-from .recorded import agent_of, project_of, same_opening
+from .recorded import agent_of, project_of, relative_name, same_opening
 
 # what a task expects, and where a run is kept that misses it
 Expectation = tuple[Mapping[str, Any], Path | None]
@@ -145,6 +146,7 @@ def resume_folder(
     rebase: bool,
     root: Path | None = None,
     open_model: Callable[[Line], Model] | None = None,
+    has_model: bool = False,
     listeners: Iterable[Listener] = (),
     approver: Callable[[Policy, str | None], Approve | None] | None = None,
     on_signal: str | None = None,
@@ -158,6 +160,7 @@ def resume_folder(
         rebase: Continue although inputs changed.
         root: The project, unless it is the one around the folder.
         open_model: Makes a live model from its description in the run line, its `options` included.
+        has_model: Whether a person named the model that `open_model` opens.
         listeners: Get the events of the run.
         approver: Makes the function that answers escalated calls from the policy and the channel that the run
             was started with: `terminal`, `file`, or None for the answers in its task.
@@ -167,6 +170,7 @@ def resume_folder(
 
     def configure(run: Line) -> tuple[Agent, RunConfig]:
         base = project_of(out, root) if run["task"] is None else _base(out, run, root)
+        _refuse_made_in_code(run, out, base, has_model=has_model)
         live = run["model"]["execution_path"] != "stub"
         asked = {**run["model"], "options": options_of(run)}
         model = open_model(asked) if live and open_model is not None else None
@@ -179,6 +183,17 @@ def resume_folder(
 
     return Resumption(out, resolutions, rebase, concludes=concludes).go(
         configure, listeners=listeners, expectation_of=lambda run: _expectation(out, run, root)
+    )
+
+
+def _refuse_made_in_code(run: Line, out: Path, base: Path, *, has_model: bool) -> None:
+    """Raise RecordError for a run that files alone do not describe, before a model is opened for it."""
+    what = made_in_code(run, model_given=has_model)
+    if what is None:
+        return
+    shown = relative_name(out, base).removesuffix(".partial")
+    raise RecordError(
+        f"{what} was made in code and is in no file", file=shown, remedy=f"go on with {way_on(shown, run)}"
     )
 
 

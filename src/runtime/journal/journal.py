@@ -151,9 +151,7 @@ class Journal:
             with contextlib.suppress(OSError):  # it holds nothing that is worth going on with
                 self._path.unlink()
             return OutputError(f"{what}: the run did not begin; make room or name another place")
-        return Suspended(
-            f"{what}: the run stops before its next effect; make room and go on with `tachograph resume`"
-        )
+        return Suspended(f"{what}: the run stops before its next effect; make room and resume the run")
 
 
 def chain_of(chain: str, body: str) -> str:

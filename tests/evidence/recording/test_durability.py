@@ -101,7 +101,9 @@ def test_a_signal_suspends_a_kept_run_which_goes_on_to_the_same_bytes(tmp_path: 
     case = Case(tmp_path / "stopped", STEPS)
     raised = _told(case, "kept/1/0", signum)
     assert isinstance(raised, Suspended) and raised.signum == signum  # type: ignore[attr-defined]
-    assert f"{signal.Signals(signum).name} stopped the run; go on with `tachograph resume" in str(raised)
+    assert f"{signal.Signals(signum).name} stopped the run; go on with `tachograph.resume(agent" in str(
+        raised
+    )
     journaled = read_journal(case.journal.read_bytes(), "journal")
     assert journaled is not None and "i0.1" not in journaled.steps[1].outcomes, "the tool was not over"
     assert case.go_on() is not None

@@ -106,7 +106,9 @@ def test_a_run_that_was_not_kept_is_not_gone_on_with(tmp_path: Path, monkeypatch
 def test_an_unfinished_run_is_not_run_over(tmp_path: Path) -> None:
     case = _dead(tmp_path)
     before = case.journal.read_bytes()
-    with pytest.raises(OutputError, match="an unfinished run is there; go on with `tachograph resume"):
+    with pytest.raises(
+        OutputError, match=r"an unfinished run is there; go on with `tachograph\.resume\(agent"
+    ):
         case.begin()
     assert case.journal.read_bytes() == before
 
