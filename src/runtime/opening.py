@@ -51,7 +51,7 @@ class Opening:
     def of_line(cls, run: Line | RunLine) -> Opening:
         """Return what the run line of a record opens with."""
         run = cast(dict[str, Any], run)
-        texts = [entry["text"] for entry in run["request_parts"].get("instructions", ())]
+        texts = [entry["text"] for entry in run.get("request_parts", {}).get("instructions", ())]
         source = run.get("instructions", {})
         file = {"path": str(source["file"]), "sha256": ""} if "file" in source else None
         return cls(

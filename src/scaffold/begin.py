@@ -19,12 +19,14 @@ from ..evidence.recording.record import record_run
 from ..evidence.tasks.task import build, load_task
 from ..fail.errors import ExpectationError, InputError, Interrupted, OutputError
 from .files import ITEMS, OWN, Item
+from .install import requirement_of, requirement_of_this
 
 
 @dataclass
 class Begun:
     """What was laid out: (place, what it is for), what was there already and stays, the runs recorded.
 
+    `note` is what a person must know of what CI installs, None where that is certain.
     Places are relative to the project, those at the top of its repository to that.
     """
 
@@ -33,21 +35,26 @@ class Begun:
     created: list[tuple[str, str]] = field(default_factory=list)
     kept: list[tuple[str, str]] = field(default_factory=list)
     runs: list[tuple[str, str]] = field(default_factory=list)
+    note: str | None = None
 
 
-def begin(folder: Path, version: str) -> Begun:
+def begin(folder: Path, version: str, install: str | None = None) -> Begun:
     """Lay out a project in `folder`, which is made if need be.
 
-    Files that are not ours alone (CI, hooks, what git is told) are left alone where they are there. Raises
-    InputError, and changes nothing, where one of the folders that the commands read is in use.
+    Files that are not ours alone (CI, hooks, what git is told) are left alone where they are there. `install` is what
+    CI installs (a version, a wheel, a Git URL), by default what runs here. Raises InputError, and changes nothing,
+    where that cannot be installed, or one of the folders that the commands read is in use.
     """
     _refuse_used(folder)
     top = _repository(folder) or folder
-    begun = Begun(folder, top)
+    wanted, note = (
+        requirement_of_this(version) if install is None else (requirement_of(install, folder, top), None)
+    )
+    begun = Begun(folder, top, note=note)
     place = _relative(folder, top)
     prefix = "" if place == "." else f"{place}/"
     values = {  # as YAML reads them, whatever the folder is called
-        "VERSION": version,
+        "INSTALL": json.dumps(f"pip install {shlex.quote(wanted)}"),
         "PLACE": json.dumps(place),
         "PREFIX": json.dumps(prefix),
         "ENTRY": json.dumps(f"tachograph check --root {shlex.quote(place)}"),

@@ -149,12 +149,12 @@ def test_a_full_disk_is_told_with_a_remedy(tmp_path: Path, monkeypatch: pytest.M
 
 def test_below_the_top_of_a_repository(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    begin(tmp_path / "bots" / "the 'one': #1", "1.2.3")
+    begin(tmp_path / "bots" / "the 'one': #1", "1.0", "1.2.3")
     below = "bots/the 'one': #1"
     workflow = yaml.safe_load((tmp_path / ".github/workflows/tachograph.yml").read_text())
     assert workflow["jobs"]["check"]["defaults"]["run"]["working-directory"] == below
     steps = workflow["jobs"]["check"]["steps"]
-    assert {"run": 'pip install "tachograph==1.2.3"'} in steps
+    assert {"run": "pip install tachograph==1.2.3"} in steps
     assert steps[-1]["env"]["BELOW"] == f"{below}/"
     (hook,) = yaml.safe_load((tmp_path / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     done = subprocess.run(  # as pre-commit splits it

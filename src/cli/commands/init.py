@@ -20,6 +20,11 @@ def add(commands: Any, verb: Verb) -> None:
     parser.add_argument(
         "folder", type=path_given, metavar="DIR", help="an empty, a new or an existing folder"
     )
+    parser.add_argument(
+        "--install",
+        metavar="SPEC",
+        help="what CI installs: a version, a wheel, or a Git URL (default: what runs here)",
+    )
 
 
 def init(options: argparse.Namespace) -> int:
@@ -28,11 +33,12 @@ def init(options: argparse.Namespace) -> int:
     from ...scaffold.begin import begin
 
     folder = Path(options.folder)
-    begun = begin(folder, __version__)
+    begun = begin(folder, __version__, options.install)
     if options.json:
         kinds = {"created": begun.created, "kept": begun.kept, "runs": begun.runs}
         data = {kind: [place for place, _ in places] for kind, places in kinds.items()}
-        print(json.dumps({"folder": str(folder), **data}, sort_keys=True))
+        notes = [] if begun.note is None else [begun.note]
+        print(json.dumps({"folder": str(folder), **data, "notes": notes}, sort_keys=True))
         return 0
     paint = painter(sys.stdout, options.no_color)
     wide = max(len(place) for place, _ in (*begun.created, *begun.kept, *begun.runs))
@@ -46,6 +52,8 @@ def init(options: argparse.Namespace) -> int:
                 f"{paint(f'{word:<9}', colour)} {escape_terminal(f'{place:<{wide}}', 200)}  "
                 f"{escape_terminal(words, 200)}"
             )
+    if begun.note is not None:
+        print(f"\n{paint('note', 'yellow')}      {escape_terminal(begun.note, 400)}")
     print(f"\nnext      cd {escape_terminal(shlex.quote(near(folder)), 400)}")
     print("          tachograph check                      # make the runs again, byte for byte")
     print("          tachograph show runs/first/welcome    # look at one")

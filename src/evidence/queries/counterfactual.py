@@ -30,6 +30,8 @@ from ...runtime.journal.recorded_clock import RecordedClock
 from ...runtime.loop.loop import run_loop
 from ...runtime.loop.retry import Schedule
 from ...runtime.loop.state import MAX_PARALLEL, RunSpec
+from ...runtime.models.request_parts import first_digests
+from ...runtime.opening import Opening
 from ...runtime.policy.gate import ALLOW, ESCALATE, Decision, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
@@ -162,8 +164,20 @@ def _followed(
     gate = _ObservedGate(policy, tools, comparing)
     schedule = Schedule.of(policy.section("retry"))
     parallel = run.get("max_parallel", MAX_PARALLEL)
+    opening = Opening.of_line(run)
     loop = run_loop(
-        RunSpec(run["run_id"], run["question"], run["seed"], gate, schedule, (), max_parallel=parallel)
+        RunSpec(
+            run["run_id"],
+            run["question"],
+            run["seed"],
+            gate,
+            schedule,
+            (),
+            first_digests(run.get("request_parts", {})),
+            parallel,
+            opening.instructions,
+            opening.history,
+        )
     )
     try:
         ending = drive(

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tachograph import TaskError
+from tachograph import Policy, TaskError
 from tachograph.evidence.checking.check import examine
 from tachograph.evidence.checking.verify import verify
+from tachograph.evidence.queries.counterfactual import under
 from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.runtime.formats.canonical_json import digest
@@ -51,6 +52,12 @@ def test_the_file_is_an_input_and_its_change_is_named(project: Path) -> None:
         json.dumps(manifest, ensure_ascii=False, sort_keys=True, indent=2) + "\n", encoding="utf-8"
     )
     assert any(f"does not name {PROMPT}" in line for line in verify(out, project))
+
+
+def test_another_policy_is_held_against_the_run_as_it_was_asked(project: Path) -> None:
+    out = recorded(project)
+    same = under(out, Policy.load(project / "policy/v1.yaml", root=project), root=project)
+    assert same.why is None and same.flip is None and same.same == 1
 
 
 @pytest.mark.parametrize(
