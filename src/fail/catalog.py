@@ -72,7 +72,7 @@ class FailureMode(StrEnum):
 MODES: Final[dict[str, str]] = {
     FailureMode.SCHEMA_MISMATCH: "the arguments of a call do not fit the tool's input schema",
     FailureMode.CYCLE_DETECTION: "the same call gave the same result too often",
-    FailureMode.TOOL_CALL_FAILURE: "a tool failed for a moment and recovered within its retries",
+    FailureMode.TOOL_CALL_FAILURE: "a tool failed temporarily and recovered within its retries",
     FailureMode.RETRY_EXHAUSTION: "a tool kept failing until its retries were used up, or may not be repeated",
     FailureMode.TIMEOUT: "a time-out that may not be repeated, or the run's own deadline",
     FailureMode.CATALOGUED_UNHANDLED: "a tool raised an exception that nobody foresaw",

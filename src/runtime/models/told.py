@@ -19,10 +19,10 @@ _INVALID_REPLY: Final = "Your last reply could not be used. Reply again. What wa
 NO_WORDS: Final = "(no words)"
 _MAX_CLASS_NAME: Final = 100
 _REASONS: Final = {
-    FailureMode.RETRY_EXHAUSTION: "the tool failed for a moment, and is not tried again of its own accord",
-    FailureMode.TIMEOUT: "the tool took too long, and what it did is not known",
+    FailureMode.RETRY_EXHAUSTION: "the tool failed temporarily, and is not retried automatically",
+    FailureMode.TIMEOUT: "the tool timed out, and what it did is not known",
     FailureMode.CATALOGUED_UNHANDLED: "the tool raised an exception",
-    FailureMode.TOOL_OUTPUT_INVALID: "the tool's result is not what the tool says that it returns",
+    FailureMode.TOOL_OUTPUT_INVALID: "the tool's result does not match its output schema",
 }
 
 
