@@ -3,6 +3,7 @@
 - `driver`: drives the loop: has each effect performed, one after another
 - `stepper`: takes the loop from one effect to the next, stamps, and hands on each finished step
 - `groups`: performs a group of calls, and puts together what came of them
+- `async_groups`: performs a group of calls at the same time, in an event loop
 - `live_executor`: performs effects for real
 - `interrupts`: Ctrl-C and SIGTERM while a run is under way
 - `script_end`: ends a run whose script is wrong after an effect
