@@ -50,6 +50,15 @@ def test_run_resume_goes_on_and_begins_where_nothing_is(stopped: Lab) -> None:
     assert stopped.scene.files() == stopped.whole
 
 
+def test_another_model_than_the_task_provides_for_is_refused_before_anything_is_done(stopped: Lab) -> None:
+    before = stopped.scene.journal.read_bytes()
+    done = stopped.resume("--llm", "openai:other", "--not-done", "tc_3_0")
+    assert done.code == 2 and "does not say `live: " in done.said and "name openai:other" in done.said
+    assert stopped.scene.journal.read_bytes() == before
+    assert stopped.resume("--not-done", "tc_3_0").code == 0
+    assert stopped.scene.files() == stopped.whole
+
+
 def test_run_discard_begins_anew(stopped: Lab) -> None:
     assert stopped.run("--discard").code == 0
     assert stopped.scene.files() == stopped.whole

@@ -253,17 +253,25 @@ def replay(options: argparse.Namespace) -> int:
 def _other_policy(options: argparse.Namespace, root: Path, folders: Sequence[Path]) -> int:
     """Say what another policy would have decided in each run, up to where it parts from the record."""
     from ...evidence.checking.drift import counted
-    from ...evidence.queries.counterfactual import under
+    from ...evidence.queries.counterfactual import ToolsInCode, under
+    from ...evidence.queries.flips import Counterfactual
     from ...review.plan.text import difference_words
 
     ((_, policy),) = load_policies(options, [options.policy])
-    counted_too = ("otherwise", lambda item: not item.is_same)
-    results = over_runs(
-        options, lambda folder: under(folder, policy, root=root), folders, "replay", counted_too
-    )
+    counted_too = ("otherwise", lambda item: not item.is_same and not item.skipped)
+
+    def look(folder: Path) -> Any:
+        try:
+            return under(folder, policy, root=root)
+        except ToolsInCode as error:
+            if len(folders) == 1:
+                raise
+            return Counterfactual(near(folder), None, policy.version, undecided=str(error), skipped=True)
+
+    results = over_runs(options, look, folders, "replay", counted_too)
     if options.json:
         print(json.dumps([item.to_dict() for item in results], sort_keys=True))
-        return 0 if all(item.is_same for item in results) else 1
+        return 0 if all(item.is_same or item.skipped for item in results) else 1
     paint = painter(sys.stdout, options.no_color)
     for item in results:
         if item.flip is None:
@@ -272,13 +280,15 @@ def _other_policy(options: argparse.Namespace, root: Path, folders: Sequence[Pat
             if item.undecided:
                 words = f"nothing can be told: {item.undecided}"
             state = paint("same", "green") if item.is_same else paint("open", "yellow")
+            state = paint("skip", "yellow") if item.skipped else state
             print(f"{state}  {escape_terminal(item.run, 200)}  {escape_terminal(words, 400)}")
             continue
         print(f"{paint(item.flip.kind, 'yellow')}  {escape_terminal(item.run, 200)}")
         for words in difference_words(item):
             print(f"  {escape_terminal(words, 500)}")
     flips = sum(item.flip is not None for item in results)
-    print(
-        f"replay: {flips} of {counted(len(results), 'run')} would have gone another way under {policy.version}"
-    )
-    return 0 if all(item.is_same for item in results) else 1
+    skipped = sum(item.skipped for item in results)
+    left_out = f"; {skipped} skipped" if skipped else ""
+    judged = counted(len(results) - skipped, "run")
+    print(f"replay: {flips} of {judged} would have gone another way under {policy.version}{left_out}")
+    return 0 if all(item.is_same or item.skipped for item in results) else 1

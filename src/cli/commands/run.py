@@ -299,8 +299,9 @@ def _option(text: str) -> tuple[str, Any]:
 def resume(options: argparse.Namespace) -> int:
     """Go on with a run that died."""
     from ...evidence.recording import index
+    from ...evidence.recording.begun import check_model, has_code_agent
     from ...evidence.recording.recorded import project_of
-    from ...evidence.recording.resume import has_code_agent, resume_folder
+    from ...evidence.recording.resume import resume_folder
     from ...runtime.journal.durable_run import DONE, NOT_DONE
 
     out = run_named(options, options.run)
@@ -324,6 +325,8 @@ def resume(options: argparse.Namespace) -> int:
         ]
         return _model(options, spec, progress)
 
+    if options.llm is not None:
+        check_model(out, root, options.llm)
     own = options.llm is None and has_code_agent(out, root)  # it brings its own model
     place = out.with_name(out.name.removesuffix(".partial"))
 

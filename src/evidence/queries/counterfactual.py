@@ -42,11 +42,16 @@ from ..recording.recorded import RecordedModel, agent_of, project_of, relative_n
 from .flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING, Counterfactual, Flip
 
 
+class ToolsInCode(RecordError):
+    """A run has tools that were made in code, and no task names the agent that has them."""
+
+
 def under(folder: Path, policy: Policy, *, root: Path | None = None) -> Counterfactual:
     """Return how the run in `folder` goes under `policy`.
 
     Raises:
         RecordError: The run cannot be replayed.
+        ToolsInCode: Its tools were made in code.
     """
     return _followed_under(_open(folder, root), policy)
 
@@ -227,7 +232,7 @@ def _tools_of(recorded: _Record) -> dict[str, Tool]:
 
 def _tool(recorded: _Record, item: Line) -> Tool:
     if item["file"] is None:
-        raise RecordError(
+        raise ToolsInCode(
             f"its tool {str(item['name'])[:80]!r} was made in code and is not in a file",
             file=recorded.name,
             remedy="use code: tachograph.replay(agent, folder)",

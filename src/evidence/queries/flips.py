@@ -64,6 +64,7 @@ class Counterfactual:
         why: How the run leaves its record if no decision differs, as under another retry schedule.
         behind: Number of recorded decisions after the frontier.
         undecided: Why the other policy's decisions cannot be determined.
+        skipped: The run was left out: nothing that is at hand has its tools.
     """
 
     run: str
@@ -74,6 +75,7 @@ class Counterfactual:
     why: str | None = None
     behind: int = 0
     undecided: str | None = None
+    skipped: bool = False
 
     @property
     def is_same(self) -> bool:
@@ -91,4 +93,5 @@ class Counterfactual:
             "why": self.why,
             "untold": self.undecided,
             "behind": self.behind,
+            "skipped": self.skipped,
         }

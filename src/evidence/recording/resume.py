@@ -169,7 +169,7 @@ def resume_folder(
     """
 
     def configure(run: Line) -> tuple[Agent, RunConfig]:
-        base = project_of(out, root) if run["task"] is None else _base(out, run, root)
+        base = project_of(out, root) if run["task"] is None else base_of(out, run, root)
         _refuse_made_in_code(run, out, base, has_model=has_model)
         live = run["model"]["execution_path"] != "stub"
         asked = {**run["model"], "options": options_of(run)}
@@ -201,13 +201,13 @@ def _expectation(out: Path, run: Line, root: Path | None) -> Expectation:
     """Return what the task expects of the run, as if it had not died."""
     if run["task"] is None:
         return {}, None
-    base = _base(out, run, root)
+    base = base_of(out, run, root)
     task = load_task(base / run["task"]["path"], root=base)
     expected = expected_of_run(task, run)
     return expected, base / ".tachograph" / "rejected" / "-".join(task.kind_and_name) if expected else None
 
 
-def _base(out: Path, run: Line, root: Path | None) -> Path:
+def base_of(out: Path, run: Line, root: Path | None) -> Path:
     """Return the project that holds the run's task."""
     for base in filter(None, (root, project_of(out, None), project_of(Path.cwd(), None))):
         if (base / run["task"]["path"]).is_file():
@@ -363,16 +363,6 @@ def _moved(before: Iterable[Line], after: Iterable[Line]) -> list[str]:
     return sorted(
         escape_terminal(path) for path in then.keys() | now.keys() if then.get(path) != now.get(path)
     )
-
-
-def has_code_agent(out: Path, root: Path | None) -> bool:
-    """Return whether the task of the unfinished run in the place of `out` names an agent in code."""
-    out = out.with_name(out.name.removesuffix(".partial"))
-    path = task_begun(out) if out.with_name(f"{out.name}.partial").is_dir() else None
-    if path is None:
-        return False
-    base = _base(out, {"task": {"path": path}}, root)
-    return (base / path).is_file() and load_task(base / path, root=base).agent is not None
 
 
 def result_in(folder: Path) -> RunResult:

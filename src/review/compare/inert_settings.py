@@ -27,7 +27,8 @@ class Setting:
 
 def changed_settings(old: Policy, new: Policy, *, asks: bool) -> tuple[Setting, ...]:
     """Return the settings that differ in effect; `asks` says whether both policies ask a person about some call."""
-    changed = [*_retry(old, new), *_redact(old, new), *_on_failure(old, new)]
+    changed = [*_retry(old, new), *_redact(old, new), *_patterns(old, new), *_revealed(old, new)]
+    changed += _on_failure(old, new)
     if old.on_deny != new.on_deny:
         note = (
             "the model is told of a denial and may go on"
@@ -104,3 +105,35 @@ def _redact(old: Policy, new: Policy) -> list[Setting]:
     notes = [f"secrets of the kind {kind} may enter records" for kind in lost]
     notes += [f"secrets of the kind {kind} stay out of records" for kind in more]
     return [Setting("redact", before, after, new.at("/redact"), "; ".join(notes))]
+
+
+def _patterns(old: Policy, new: Policy) -> list[Setting]:
+    """Return the patterns of one name that look for something else."""
+    return [
+        Setting(
+            f"redact.patterns.{name}",
+            old.redact_patterns[name],
+            new.redact_patterns[name],
+            new.at("/redact/patterns"),
+            f"secrets of the kind {name} are other texts",
+        )
+        for name in old.redact_patterns.keys() & new.redact_patterns.keys()
+        if old.redact_patterns[name] != new.redact_patterns[name]
+    ]
+
+
+def _revealed(old: Policy, new: Policy) -> list[Setting]:
+    """Return the difference in which tools get the secrets behind placeholders."""
+    before, after = (
+        sorted(f"{tool}: {kind}" for tool, kinds in policy.reveal_to.items() for kind in set(kinds))
+        for policy in (old, new)
+    )
+    if before == after:
+        return []
+    notes = [
+        f"{pair} is no longer revealed, and a call with such a placeholder is denied"
+        for pair in before
+        if pair not in after
+    ]
+    notes += [f"{pair} is revealed: such a secret reaches that tool" for pair in after if pair not in before]
+    return [Setting("redact.reveal_to", before, after, new.at("/redact/reveal_to"), "; ".join(notes))]

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tachograph import Policy, VirtualClock, record
+from tachograph.cli import main as command_line
 from tachograph.evidence.queries import counterfactual
 from tachograph.evidence.queries.counterfactual import against, under
 from tachograph.evidence.recording.recorded import RecordedModel
@@ -20,7 +21,7 @@ from tachograph.runtime.driver.live_executor import LiveExecutor
 from tachograph.runtime.models.scripted import Stub
 from tachograph.runtime.tools.contract import Tool
 from tests.evidence.oracle import Oracle
-from tests.evidence.project import FEW, all_runs, copy_inputs, edit_lines, replaced
+from tests.evidence.project import FEW, all_runs, copy_inputs, edit_lines, replaced, tachograph
 from tests.support import ROOT, Script, policy_data, tool
 
 Line = dict[str, Any]
@@ -286,6 +287,30 @@ def test_tools_from_code_are_untold(tmp_path: Path) -> None:
     policy = Policy.from_dict(policy_data())
     found = against(tmp_path / "run", policy, policy, root=tmp_path)
     assert "was made in code" in str(found.undecided)
+
+
+def test_a_run_with_tools_from_code_does_not_stop_the_others(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tachograph import Agent, LLMOutput
+
+    tools = [tool(), tool("echo")]
+    agent = Agent(Script([LLMOutput(final_answer="x")]), tools, Policy.from_dict(policy_data()))
+    record(agent, "What now?", tmp_path / "code", clock=VirtualClock())
+    words = ("replay", "--policy", SHIPPED, str(tmp_path / "code"))
+    code, out = tachograph(project, capsys, monkeypatch, *words, "runs/canonical/v1")
+    skipped, same, last = out.splitlines()
+    assert code == 0
+    assert skipped.startswith("skip  ") and "was made in code" in skipped
+    assert same.startswith("same  runs/canonical/v1")
+    assert "0 of 1 run would have gone another way" in last and last.endswith("; 1 skipped")
+    code, out = tachograph(project, capsys, monkeypatch, *words, "runs/canonical/v1", "--json")
+    assert [(item["skipped"], item["untold"] is not None) for item in json.loads(out)] == [
+        (True, True),
+        (False, False),
+    ]
+    assert command_line.main(list(words)) == 2
+    assert "was made in code" in capsys.readouterr().err
 
 
 def test_the_line_before_is_one_of_the_old_policy(project: Path) -> None:

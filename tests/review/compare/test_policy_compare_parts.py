@@ -49,6 +49,27 @@ def test_a_secret_that_is_not_looked_for_any_more_is_said_to_enter_records() -> 
     assert setting.note == "secrets of the kind email may enter records"
 
 
+def test_who_gets_a_secret_and_what_a_pattern_looks_for_are_compared() -> None:
+    redact = {"kinds": ["jwt", "email"], "patterns": {"customer": "C-[0-9]{8}"}}
+    old = data(redact={**redact, "reveal_to": {"write": ["jwt"], "fetch": ["email"]}})
+    new = data(redact={**redact, "reveal_to": {"write": ["jwt", "email"]}})
+    (setting,) = compare(old, new).settings
+    assert setting.name == "redact.reveal_to" and setting.at.endswith("#/redact/reveal_to")
+    assert (setting.before, setting.after) == (["fetch: email", "write: jwt"], ["write: email", "write: jwt"])
+    assert setting.note == (
+        "fetch: email is no longer revealed, and a call with such a placeholder is denied; "
+        "write: email is revealed: such a secret reaches that tool"
+    )
+    assert compare(new, data(redact={**redact, "reveal_to": {"write": ["email", "jwt"]}})).equal
+    other = {**redact, "patterns": {"customer": "C-[0-9]{9}"}}
+    (setting,) = compare(data(redact=redact), data(redact=other)).settings
+    assert (setting.name, setting.before, setting.after) == (
+        "redact.patterns.customer",
+        "C-[0-9]{8}",
+        "C-[0-9]{9}",
+    )
+
+
 def test_how_long_a_person_has_counts_where_one_is_asked() -> None:
     asked = {"required_for": ["write"]}
     (setting,) = compare(data(approval=asked), data(approval={**asked, "timeout_s": 9})).settings
