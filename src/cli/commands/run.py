@@ -299,7 +299,7 @@ def _option(text: str) -> tuple[str, Any]:
 def resume(options: argparse.Namespace) -> int:
     """Go on with a run that died."""
     from ...evidence.recording import index
-    from ...evidence.recording.begun import check_model, has_code_agent
+    from ...evidence.recording.begun import brings_its_model
     from ...evidence.recording.recorded import project_of
     from ...evidence.recording.resume import resume_folder
     from ...runtime.journal.durable_run import DONE, NOT_DONE
@@ -325,9 +325,7 @@ def resume(options: argparse.Namespace) -> int:
         ]
         return _model(options, spec, progress)
 
-    if options.llm is not None:
-        check_model(out, root, options.llm)
-    own = options.llm is None and has_code_agent(out, root)  # it brings its own model
+    own = brings_its_model(out, root, options.llm)
     place = out.with_name(out.name.removesuffix(".partial"))
 
     def say(result: Any) -> int:
