@@ -262,7 +262,8 @@ def _what_follows() -> list[str]:
     return [
         "## What happens, and what follows",
         "",
-        "A key of the policy says what follows. The model is told of `max_failures` failures in a run at most.",
+        "A key of the policy says what follows. The model is told of `max_failures` failures in a run at most, and of",
+        "answers that do not fit as often as the agent's `output_retries` says.",
         "",
         "| happening | mode | key | ending under `terminate` | under `inform` |",
         "|---|---|---|---|---|",

@@ -65,6 +65,7 @@ class FailureMode(StrEnum):
     LLM_INVALID_OUTPUT = "llm_invalid_output"
     LLM_REFUSAL = "llm_refusal"
     TOOL_OUTPUT_INVALID = "tool_output_invalid"
+    OUTPUT_MISMATCH = "output_mismatch"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
 
@@ -80,6 +81,7 @@ MODES: Final[dict[str, str]] = {
     FailureMode.LLM_INVALID_OUTPUT: "the model's reply has no usable shape, or is empty",
     FailureMode.LLM_REFUSAL: "the model, or a filter of its service, refused to answer",
     FailureMode.TOOL_OUTPUT_INVALID: "a tool's result does not fit its output schema",
+    FailureMode.OUTPUT_MISMATCH: "the final answer is not JSON that fits the schema asked for",
     FailureMode.CANCELLED: "the run was cancelled by code",
     FailureMode.INTERRUPTED: "the run was cancelled by a signal",
 }
@@ -93,6 +95,7 @@ BROKEN: Final = frozenset(
         FailureMode.LLM_FAILURE,
         FailureMode.LLM_INVALID_OUTPUT,
         FailureMode.TOOL_OUTPUT_INVALID,
+        FailureMode.OUTPUT_MISMATCH,
     }
 )
 
@@ -208,7 +211,12 @@ def happenings() -> tuple[Happening, ...]:
 
 
 def key_of(happening: Happening) -> str:
-    """Return the key of the policy that says what follows a happening: `on_failure`, or `on_deny`."""
+    """Return the key that says what follows a happening: the policy's `on_failure` or `on_deny`.
+
+    An answer that does not fit is asked for again as often as the agent's `output_retries` says.
+    """
+    if happening == GaveUp(FailureMode.OUTPUT_MISMATCH):
+        return "output_retries"
     return "on_failure" if type(happening) is GaveUp else "on_deny"
 
 
@@ -218,10 +226,11 @@ def classify(happening: Happening, on_deny: str, on_failure: str = "terminate") 
     Args:
         happening: What happened.
         on_deny: What the policy says of refusals, `terminate` or `inform`.
-        on_failure: What it says of failures of this tool or of the model, `terminate` or `inform`.
+        on_failure: What it says of failures of this tool or of the model, `terminate` or `inform`. Of an answer
+            that does not fit: `inform` while it is asked for again.
     """
     if type(happening) is Succeeded and not happening.recovered:
         return CONTINUE  # a fast path for what happens several times a step; the table holds the same answer
     mode, terminate, inform = _TABLE[happening]
-    word = on_failure if key_of(happening) == "on_failure" else on_deny
+    word = on_deny if key_of(happening) == "on_deny" else on_failure
     return Classification(mode, inform if word == "inform" else terminate)

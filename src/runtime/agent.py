@@ -42,6 +42,7 @@ from .models.named import NamedModel, open_named
 from .models.request_parts import first_digests
 from .models.types import Model, ToolSpec
 from .opening import Opening, check_question, check_template, opening_of
+from .output_types import OUTPUT_RETRIES, output_of
 from .policy.built_in import built_in_policy
 from .policy.gate import Gate
 from .policy.policy import Policy
@@ -72,6 +73,8 @@ class Agent:
         mounts: The folders that the policy's mounts stand for. A `write` mount without one is a fresh private
             folder.
         hosts: Folders that answer in place of a host, by the host's name.
+        output_type: A JSON Schema, dataclass, TypedDict or pydantic model that the final answer must fit.
+        output_retries: How often the model is asked again for an answer that does not fit.
         known_tools: Tools that this agent does not have and that its policy may name, beside the shipped ones.
         max_parallel: How many calls of one reply may be performed together, where their tools allow it; 1 for none.
 
@@ -95,6 +98,8 @@ class Agent:
         instructions: str | None = None,
         mounts: Mapping[str, str | os.PathLike[str] | Mount] | None = None,
         hosts: Mapping[str, str | os.PathLike[str] | Host] | None = None,
+        output_type: Any = None,
+        output_retries: int = OUTPUT_RETRIES,
         known_tools: Iterable[str] = (),
         max_parallel: int = MAX_PARALLEL,
     ) -> None:
@@ -130,6 +135,7 @@ class Agent:
                 "max_parallel is no number of calls", remedy=f"give a whole number from 1 to {MAX_CALLS}"
             )
         self.max_parallel = max_parallel
+        self.output = output_of(output_type, output_retries)
         self._specs = tuple(
             ToolSpec(tool.name, tool.description, tool.offered_schema)
             for tool in self.gate.tools.values()
@@ -276,6 +282,7 @@ class Agent:
                 self.max_parallel,
                 config.opening.instructions,
                 config.opening.history,
+                self.output,
             )
 
             def on_event(item: Effect | Event, outcome: Outcome | None) -> None:
@@ -306,6 +313,7 @@ class Agent:
             mode,
             interrupts.signum,
             tuple(inputs_of(self.policy, config.task, called, read, config.sources)),
+            self.output,
         )
 
     def inputs(self, config: RunConfig) -> list[dict[str, Any]]:
@@ -365,17 +373,12 @@ class Agent:
         ]
 
     def run_line(self, config: RunConfig) -> RunLine:
-        """Return the ledger's first line: everything that decides how the run goes, except the outcomes.
-
-        `config` holds no secrets.
-        """
+        """Return the ledger's first line, which decides how the run goes; `config` holds no secrets."""
         if config.redacted is None:
             names = {name for name, _ in self._live_secrets(config.as_recorded)}
             config = replace(config, redacted=tuple(sorted(names)))
-        line = run_line_of(self.gate, self.identity, self._specs, self.mounts, self.hosts, config)
-        if self.max_parallel != MAX_PARALLEL:
-            line["max_parallel"] = self.max_parallel
-        return line
+        parts = (self.gate, self.identity, self._specs, self.mounts, self.hosts)
+        return run_line_of(*parts, config, self.output, self.max_parallel)
 
 
 def _stop(config: RunConfig) -> Stop | None:

@@ -14,6 +14,7 @@ from .core.lines import DecisionEntry, StepLine, ToolResultEntry, UsageEntry
 from .core.redaction import Redactor
 from .driver.ports import Answers, Approve, DurabilityPort, Executor, Inject
 from .opening import Opening
+from .schema.output_type import OutputType
 from .workspace.workspace import Workspace
 
 
@@ -100,6 +101,18 @@ class RunResult:
     mode: str | None = None
     signum: int | None = None
     inputs: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+    output_type: OutputType | None = field(default=None, repr=False)
+
+    @property
+    def output(self) -> Any:
+        """The final answer as the agent's `output_type`, or as plain data of its schema; None without one.
+
+        Raises:
+            InputError: The answer fits the schema, and the type refuses it all the same.
+        """
+        if self.output_type is None or self.answer is None:
+            return None
+        return self.output_type.value(self.answer)
 
     @property
     def ok(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,10 +12,12 @@ from .core.redaction import Redactor
 from .formats import canonical_json
 from .formats.canonical_json import NotJson
 from .journal.ledger import SCHEMA
-from .models.request_parts import first_parts
+from .loop.state import MAX_PARALLEL
+from .models.request_parts import OUTPUT_SCHEMA, first_parts
 from .models.types import ToolSpec
 from .policy.gate import Gate
 from .run_config import RunConfig
+from .schema.output_type import OutputType
 from .workspace.mounts import Host, Mount
 
 
@@ -25,6 +28,8 @@ def run_line_of(
     mounts: Mapping[str, Mount],
     hosts: Mapping[str, Host],
     config: RunConfig,
+    output: OutputType | None = None,
+    max_parallel: int = MAX_PARALLEL,
 ) -> RunLine:
     """Return the first line of a run's ledger.
 
@@ -35,6 +40,8 @@ def run_line_of(
         mounts: The run's mounts.
         hosts: The hosts that folders answer for.
         config: The run's configuration, without secrets.
+        output: What the final answer must be; its schema becomes a part of each request, as an option.
+        max_parallel: How many calls may be performed together.
 
     Raises:
         InputError: The model's options are no JSON data.
@@ -74,8 +81,14 @@ def run_line_of(
         "hosts": {
             name: {"folder": host.label, "redirects": dict(host.redirects)} for name, host in hosts.items()
         },
-        "request_parts": _first_parts(specs, identity.get("options", {}), config.opening.instructions),
+        "request_parts": _first_parts(
+            specs, identity.get("options", {}), config.opening.instructions, output
+        ),
     }
+    if output is not None:
+        line["output"] = {"retries": output.retries}
+    if max_parallel != MAX_PARALLEL:
+        line["max_parallel"] = max_parallel
     if policy.informs_of_failures:
         line["policy"]["on_failure"] = {
             "default": policy.on_failure,
@@ -98,11 +111,18 @@ def run_line_of(
     return line
 
 
-def _first_parts(specs: tuple[ToolSpec, ...], options: object, instructions: str | None) -> RequestPartsEntry:
+def _first_parts(
+    specs: tuple[ToolSpec, ...], options: object, instructions: str | None, output: OutputType | None
+) -> RequestPartsEntry:
     """Return the parts of requests that a run begins with. Raises InputError for options that no record can hold."""
     try:
         if not isinstance(options, Mapping):
             raise NotJson("no mapping")
+        if output is None:
+            return first_parts(specs, options, instructions)
+        if OUTPUT_SCHEMA in options:
+            raise NotJson(f"{OUTPUT_SCHEMA} is the agent's")
+        options = {**options, OUTPUT_SCHEMA: json.loads(output.schema)}
         return first_parts(specs, options, instructions)
     except NotJson as error:
         raise InputError(

@@ -29,6 +29,7 @@ class Oracle:
         self.used = Counters()
         self.seen: dict[tuple[bytes, str], int] = {}
         self.same = 0
+        self.left_over = False
 
     def first(self) -> tuple[Any, ...] | None:
         """(kind, step, position) of the first flip, ("leaves",) where the run parts without one, or None."""
@@ -58,6 +59,8 @@ class Oracle:
                 for number in batch:
                     if entries[f"d{number}"]["decision"] != "deny":
                         yield from self._execution(step, number, entries)
+            if self.left_over:
+                yield ("leaves",)
 
     @staticmethod
     def _batches(step: Line, entries: dict[str, Line]) -> list[list[int]]:
@@ -112,7 +115,12 @@ class Oracle:
                 if late["decision"] == "deny" and self._ends_otherwise(*[Denied(late["rule_id"])] * 2):
                     yield ("leaves",)
         if self._retries_otherwise(result["attempts"], TOOLS[call.name].idempotent):
-            yield ("leaves",)
+            fewer = len(result["attempts"]) > 1 + self.policy.section("retry").get("max_retries", 0)
+            word = self.policy.on_failure_of.get(call.name, self.policy.on_failure)
+            if not fewer or word == "terminate":
+                yield ("leaves",)
+            # the model is told sooner: the step goes on, and recorded attempts are left over at its end
+            self.left_over = True
         size = self._size(result)
         if size is not None:
             yield from self._one(index, f"d{number}.r", entries, self.gate.decide_result(size, self.used))

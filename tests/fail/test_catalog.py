@@ -28,6 +28,7 @@ from tachograph.fail.catalog import (
     Succeeded,
     classify,
     happenings,
+    key_of,
 )
 from tachograph.fail.errors import InputError, Interrupted
 
@@ -50,22 +51,26 @@ EXPECTED: dict[Happening, tuple[str | None, str | None, str | None]] = {
     Denied(Rule.LOOP_BUDGET): (None, "loop_budget", "loop_budget"),
     **{Denied(rule, repeated=True): (None, DENIAL, DENIAL) for rule in Rule},
     ApprovalRefused(): (None, "approval_refused", None),
-    **{GaveUp(mode): (mode, FAILURE, FAILURE) for mode in BROKEN},
+    **{GaveUp(mode): (mode, FAILURE, FAILURE if mode == "llm_failure" else None) for mode in BROKEN},
     Stopped(StopReason.DEADLINE): ("timeout", FAILURE, FAILURE),
     Stopped(StopReason.CANCELLED): ("cancelled", "cancelled", "cancelled"),
     Stopped(StopReason.INTERRUPTED): ("interrupted", "cancelled", "cancelled"),
 }
 BROKEN_MODES = {
     *("retry_exhaustion", "timeout", "catalogued_unhandled"),
-    *("llm_failure", "llm_invalid_output", "tool_output_invalid"),
+    *("llm_failure", "llm_invalid_output", "tool_output_invalid", "output_mismatch"),
 }
 
 
 def test_the_table_is_the_contracts() -> None:
     found = {}
     for happening in happenings():
-        terminate, inform = classify(happening, "terminate"), classify(happening, "inform")
+        terminate, inform = (classify(happening, word, word) for word in ("terminate", "inform"))
         assert terminate.mode == inform.mode
+        for on_deny, on_failure in (("terminate", "inform"), ("inform", "terminate")):
+            own = on_deny if key_of(happening) == "on_deny" else on_failure
+            wanted = inform if own == "inform" else terminate
+            assert classify(happening, on_deny, on_failure) == wanted
         found[happening] = (terminate.mode, terminate.ending, inform.ending)
     assert found == EXPECTED and BROKEN == BROKEN_MODES
 

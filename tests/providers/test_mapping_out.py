@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -222,3 +223,57 @@ def test_the_same_input_makes_the_same_request() -> None:
     given = asked(*HISTORY)
     assert bodies(given) == bodies(given) == bodies(asked(*HISTORY))
     assert bodies(given) != bodies(asked(*HISTORY, tools=(ToolSpec("other", "", SCHEMA),)))
+
+
+# ---- the schema of the final answer ----------------------------------------------------------------------
+
+CLOSED: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["place"],
+    "properties": {"place": {"type": "string"}},
+}
+
+
+def shaped(schema: dict[str, Any]) -> LLMInput:
+    return replace(asked(), output_schema=canonical_json.encode(schema))
+
+
+def test_the_schema_of_the_answer_is_in_the_words_of_each_protocol() -> None:
+    given = adapters()
+    wanted = {"name": "answer", "schema": CLOSED, "strict": True}
+    body = given["openai"].request(shaped(CLOSED))
+    assert body["response_format"] == {"type": "json_schema", "json_schema": wanted}
+    body = given["anthropic"].request(shaped(CLOSED))
+    assert body["output_config"] == {"format": {"type": "json_schema", "schema": CLOSED}}
+    for adapter in given.values():
+        assert not {"response_format", "output_config"} & adapter.request(asked()).keys()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"additionalProperties": True},
+        {"required": []},
+        {"properties": {"place": {"type": "string", "maxLength": 3}}},
+        {"properties": {"place": {"type": "array", "items": {"type": "object"}}}},
+    ],
+    ids=["open", "optional", "limited", "open inside"],
+)
+def test_only_what_openai_holds_a_reply_to_is_strict(change: dict[str, Any]) -> None:
+    body = adapters()["openai"].request(shaped({**CLOSED, **change}))
+    assert body["response_format"]["json_schema"]["strict"] is False
+
+
+def test_other_settings_of_anthropics_output_are_kept() -> None:
+    body = adapters(extra={"output_config": {"effort": "low"}})["anthropic"].request(shaped(CLOSED))
+    assert body["extra_body"]["output_config"] == {
+        "effort": "low",
+        "format": {"type": "json_schema", "schema": CLOSED},
+    }
+
+
+def test_openai_reads_messages_of_the_user_in_a_row_as_one() -> None:
+    more = {"role": "user", "content": "Finish."}
+    assert openai.messages_of([QUESTION, more]) == [{"role": "user", "content": "Where?\n\nFinish."}]
+    assert QUESTION["content"] == "Where?"

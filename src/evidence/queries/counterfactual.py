@@ -32,6 +32,7 @@ from ...runtime.loop.retry import Schedule
 from ...runtime.loop.state import MAX_PARALLEL, RunSpec
 from ...runtime.models.request_parts import first_digests
 from ...runtime.opening import Opening
+from ...runtime.output_types import recorded_output
 from ...runtime.policy.gate import ALLOW, ESCALATE, Decision, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
@@ -182,6 +183,7 @@ def _followed(
             parallel,
             opening.instructions,
             opening.history,
+            recorded_output(run),
         )
     )
     try:

@@ -21,6 +21,7 @@ from ...runtime.loop.state import MAX_PARALLEL
 from ...runtime.models.request_parts import options_of
 from ...runtime.models.types import LLMInput, LLMOutput, Model
 from ...runtime.opening import Opening
+from ...runtime.output_types import recorded_output
 from ...runtime.policy.built_in import built_in_of
 from ...runtime.policy.policy import Policy
 from ...runtime.run_config import RunConfig
@@ -143,6 +144,7 @@ def agent_of(
         model,
         [_tool(name, base, item) for item in run["tools"]],
         policy or built_in_of(run) or Policy.load(files[0], files[1:], root=base),
+        output_type=recorded_output(run),
         mounts={name: Mount(base / (item["source"] or ""), item["source"]) for name, item in _bound(run)},
         hosts={
             name: Host(base / (item["folder"] or ""), item["folder"], item["redirects"])

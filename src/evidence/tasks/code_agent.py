@@ -134,6 +134,7 @@ def _rebuilt(agent: Agent, root: Path, model: Model | None, policy: Policy | Non
             )
             for name, host in agent.hosts.items()
         },
+        output_type=agent.output,
         known_tools=known,
         max_parallel=agent.max_parallel,
     )

@@ -33,6 +33,7 @@ from ...runtime.opening import opening_of
 from ...runtime.policy.consistency import check_addresses
 from ...runtime.policy.policy import Policy
 from ...runtime.run_config import RunConfig
+from ...runtime.schema.output_type import OUTPUT_RETRIES, OutputType, output_type
 from ...runtime.schema.schema_errors import DocumentValidator, first_problem
 from ...runtime.tools.loader import load_named, names_in
 from ...runtime.workspace.mounts import Host, Mount
@@ -326,11 +327,22 @@ def _agent_of_parts(
         instructions=instructions,
         mounts=mounts,
         hosts=hosts,
+        output_type=_output_type(task),
         known_tools=names,
         max_parallel=data.get("max_parallel", MAX_PARALLEL),
     )
     check_addresses(policy, hosts)
     return agent
+
+
+def _output_type(task: Task) -> OutputType | None:
+    """Return what the task says of the final answer; None where it is any text."""
+    if "output_schema" not in task.data:
+        return None
+    try:
+        return output_type(task.data["output_schema"], task.data.get("output_retries", OUTPUT_RETRIES))
+    except InputError as error:
+        raise task.error("/output_schema", error.message, error.remedy) from None
 
 
 def _mount(task: Task, name: str, policy: Policy, policy_given: bool) -> Mount:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from .task import Task
 
 # of what an agent consists; a task that names no agent in code has at least the first two
-_PARTS: Final = ("policy", "tools", "mounts", "hosts", "llm", "instructions")
+_PARTS: Final = (
+    *("policy", "tools", "mounts", "hosts", "llm", "instructions"),
+    *("output_schema", "output_retries"),
+)
 
 
 def check_values(task: Task) -> None:
@@ -31,6 +34,10 @@ def check_values(task: Task) -> None:
     _check_endings(task, task.expected, "/expected")
     for key, part in (("live", task.live), ("people", task.people)):
         _check_endings(task, (part or {}).get("expected", {}), f"/{key}/expected")
+    if "output_retries" in task.data and "output_schema" not in task.data:
+        raise task.error(
+            "/output_retries", "there is no output_schema to try again for", "add one, or remove it"
+        )
     turns = task.data["llm"]["stub"]["turns"] if "llm" in task.data else ()
     for i, turn in enumerate(turns):
         for j, call in enumerate(turn.get("calls", ())):

@@ -260,6 +260,7 @@ class RunLine(TypedDict):
     hosts: dict[str, dict[str, Any]]
     request_parts: RequestPartsEntry
     modules: NotRequired[list[dict[str, str]]]
+    output: NotRequired[dict[str, int]]
     deadline_ms: NotRequired[int]
     max_parallel: NotRequired[int]
     approvals: NotRequired[str]

@@ -133,6 +133,7 @@ def _ask_model(
         offered_tools,
         tokens_left,
         state.run.instructions,
+        None if state.run.output is None else state.run.output.schema,
     )
     parts, new_parts = state.request_parts(offered_tools)
     first = AskModel(step.index, 1, request, state.history.digest, parts)
@@ -156,10 +157,10 @@ def _ask_model(
     classification = state.classify(happening)
     is_told = isinstance(happening, GaveUp) and classification.ending is None
     state.history.add(_message_of(reply, texts, is_told=is_told))
-    if not is_told:
+    if not isinstance(happening, GaveUp) or classification.ending is not None:
         return classification, reply.calls
     step.note_mode(classification.mode)
-    _tell_of_reply(step, reply)
+    _tell_of_reply(step, reply, happening)
     return classification, ()
 
 
@@ -187,9 +188,14 @@ def _take_answer(step: StepBuilder, reply: Reply) -> Happening:
     state.partial_answers.append(reply.final_answer)
     if cut_off or state.is_paused:
         return Succeeded()
-    if not "".join(state.partial_answers).strip():
+    answer = "".join(state.partial_answers)
+    if not answer.strip():
         step.add_reply_problem("an empty answer")
         return GaveUp(FailureMode.LLM_INVALID_OUTPUT)
+    wrong = None if state.run.output is None else state.run.output.mismatch(answer)
+    if wrong is not None:
+        step.add_reply_problem(**wrong)
+        return GaveUp(FailureMode.OUTPUT_MISMATCH)
     return Answered()
 
 
@@ -227,10 +233,10 @@ def _message_of(reply: Reply, texts: list[str], *, is_told: bool) -> dict[str, A
     return message
 
 
-def _tell_of_reply(step: StepBuilder, reply: Reply) -> None:
+def _tell_of_reply(step: StepBuilder, reply: Reply, failure: GaveUp) -> None:
     """Let the model read why its reply cannot be used; pieces of an answer before it are dropped."""
     state = step.state
-    told = of_reply(step.reply_problem or "no reply")
+    told = of_reply(failure.mode, step.reply_problem or "no reply", step.reply_place)
     step.tell_of_reply(told)
     if reply.calls:
         for call in reply.calls:

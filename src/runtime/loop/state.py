@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, Final
 
-from ...fail.catalog import Classification, GaveUp, Happening, classify
+from ...fail.catalog import Classification, FailureMode, GaveUp, Happening, classify
 from ...light_dataclasses import dataclass, field
 from ..core.effects import Call, Decision, Effect, Event, Group, Outcome, RunEnded
 from ..core.lines import RequestPartsEntry
 from ..models.request_parts import tool_set, tools_digest
 from ..models.types import History, ToolSpec
 from ..policy.gate import Counters, Gate
+from ..schema.output_type import OutputType
 from .retry import Schedule
 
 # calls of one reply that are performed together, where nobody says otherwise
@@ -28,6 +29,7 @@ class RunSpec:
     `specs` are the tools that the model is offered; `parts` holds the digests of the other parts of each request by
     kind (`options`, `instructions`), which stay the same all run long. `max_parallel` is how many calls may be
     performed together. `instructions` is the system message, `history` what was said before the question.
+    `output` is what the final answer must be, None for any text.
     """
 
     run_id: str
@@ -40,6 +42,7 @@ class RunSpec:
     max_parallel: int = MAX_PARALLEL
     instructions: str | None = None
     history: tuple[Mapping[str, Any], ...] = ()
+    output: OutputType | None = None
 
 
 class RunState:
@@ -49,7 +52,8 @@ class RunState:
     already, `known_inputs` names the files (path, SHA-256) and `known_tools` the tool sets (digest).
     `partial_answers` are the pieces of an answer that was cut off or paused, `cut_offs` counts those that were cut
     off, and `is_paused` says that the last of them was paused. `refused` holds, by the key of a call, the decision
-    that refused it. `told_failures` counts the failures of which the model was told.
+    that refused it. `told_failures` counts the failures of which the model was told,
+    `output_misses` the answers that did not fit.
     """
 
     def __init__(self, run: RunSpec) -> None:
@@ -66,7 +70,7 @@ class RunState:
         self.cut_offs = 0
         self.is_paused = False
         self.refused: dict[bytes, Decision] = {}
-        self.told_failures = 0
+        self.told_failures = self.output_misses = 0
 
     def classify(self, happening: Happening, tool: str | None = None) -> Classification:
         """Return the mode and ending of a happening under the run's policy; `tool` is the one that failed.
@@ -76,6 +80,10 @@ class RunState:
         policy = self.run.gate.policy
         if type(happening) is not GaveUp:
             return classify(happening, policy.on_deny)
+        if happening.mode == FailureMode.OUTPUT_MISMATCH:
+            self.output_misses += 1
+            again = self.run.output is not None and self.output_misses <= self.run.output.retries
+            return classify(happening, policy.on_deny, "inform" if again else "terminate")
         word = policy.on_failure if tool is None else policy.on_failure_of.get(tool, policy.on_failure)
         if self.told_failures >= policy.max_failures:
             word = "terminate"

@@ -25,7 +25,7 @@ class StepBuilder:
     """Builds one step's line, without stamps, from what happens in it.
 
     `state` is the run's, `index` the step's number from 1. `last_decision` is what the gate, or a person in its
-    place, said last. `reply_problem` says why the reply cannot be used.
+    place, said last. `reply_problem` says why the reply cannot be used, `reply_place` where an answer does not fit.
     """
 
     def __init__(self, state: RunState) -> None:
@@ -33,6 +33,7 @@ class StepBuilder:
         self.index = state.index
         self.last_decision: Decision | None = None
         self.reply_problem: str | None = None
+        self.reply_place: dict[str, str] = {}
         self._unreached: list[Call] = []
         self._told_unreached: dict[str, Any] | None = None
         self._mode: FailureMode | None = None
@@ -68,10 +69,10 @@ class StepBuilder:
         self._line["intended_tool_calls"] = [call.to_dict() for call in reply.calls]
         self._unreached = list(reply.calls)
 
-    def add_reply_problem(self, problem: str | None) -> None:
-        """Record why the reply cannot be used."""
-        self.reply_problem = problem
-        self.add_error("m", problem=problem)
+    def add_reply_problem(self, problem: str | None, **place: str) -> None:
+        """Record why the reply cannot be used; `place` says where an answer does not fit its schema."""
+        self.reply_problem, self.reply_place = problem, place
+        self.add_error("m", problem=problem, **place)
 
     def tell_of_reply(self, told: dict[str, Any]) -> None:
         """Record what the model reads of its reply that cannot be used: in the place of each call's result, if any."""

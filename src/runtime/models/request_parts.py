@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from ..core.lines import Line, OptionsEntry, RequestPartsEntry, ToolSetEntry
 from ..formats import canonical_json
 from ..formats.canonical_json import Fragment
 from .types import ToolSpec
+
+# the key of the options that holds the schema of the final answer, which each provider takes in its own way
+OUTPUT_SCHEMA: Final = "output_schema"
 
 
 @lru_cache(maxsize=128)
@@ -67,6 +70,18 @@ def first_digests(parts: RequestPartsEntry) -> dict[str, str]:
 
 
 def options_of(run_line: Line) -> dict[str, Any]:
-    """Return the model options that a run line holds; none where it has none."""
+    """Return the model options that a run line holds, without the schema of the answer; none where it has none."""
+    return {key: value for key, value in _all_options(run_line).items() if key != OUTPUT_SCHEMA}
+
+
+def output_schema_of(run_line: Line) -> dict[str, Any] | None:
+    """Return the schema of the final answer that a run line holds, None where any text is one."""
+    schema: dict[str, Any] | None = (
+        _all_options(run_line).get(OUTPUT_SCHEMA) if "output" in run_line else None
+    )
+    return schema
+
+
+def _all_options(run_line: Line) -> dict[str, Any]:
     entries = run_line["request_parts"].get("options", [])
     return dict(entries[0]["options"]) if entries else {}

@@ -6,6 +6,7 @@ calls is answered by a message in the user's role. `Told` stands in the ledger a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ...fail.catalog import FailureMode
@@ -15,6 +16,10 @@ from ..formats import canonical_json
 Told = dict[str, Any]
 
 _INVALID_REPLY: Final = "Your last reply could not be used. Reply again. What was wrong with it: "
+_INVALID_OUTPUT: Final = (
+    "Your answer is not what was asked for. Answer again, with nothing but JSON that fits the schema. "
+    "What was wrong with it: "
+)
 # stands for a reply that said nothing, since services refuse empty messages
 NO_WORDS: Final = "(no words)"
 _MAX_CLASS_NAME: Final = 100
@@ -42,16 +47,19 @@ def of_tool(mode: FailureMode, fault: Fault | None, *, retryable: bool) -> Told:
     return told
 
 
-def of_reply(problem: str) -> Told:
-    """Return what the model reads of its own reply that could not be used; `problem` is our line on it."""
-    return {
-        "error": "invalid_reply",
-        "kind": str(FailureMode.LLM_INVALID_OUTPUT),
-        "reason": problem,
-        "retryable": True,
-    }
+def of_reply(mode: FailureMode, problem: str, place: Mapping[str, str]) -> Told:
+    """Return what the model reads of its own reply that could not be used.
+
+    Args:
+        mode: What failed.
+        problem: Our line on it.
+        place: Where an answer does not fit its schema: pointer, keyword, limit.
+    """
+    error = "invalid_output" if mode == FailureMode.OUTPUT_MISMATCH else "invalid_reply"
+    return {"error": error, "kind": str(mode), "reason": problem, **place, "retryable": True}
 
 
 def user_message(told: Told) -> dict[str, Any]:
     """Return the message in which the model reads why its reply without calls was of no use."""
-    return {"role": "user", "content": _INVALID_REPLY + canonical_json.encode(told)}
+    words = _INVALID_OUTPUT if told.get("error") == "invalid_output" else _INVALID_REPLY
+    return {"role": "user", "content": words + canonical_json.encode(told)}

@@ -115,6 +115,7 @@ class LLMInput:
         tools: The tools that may be called; empty where none are offered.
         max_output_tokens: How many tokens the budget leaves.
         instructions: The system message; None without one.
+        output_schema: Canonical JSON text of the schema that the final answer must fit, None where any text is one.
     """
 
     run_id: str
@@ -123,6 +124,7 @@ class LLMInput:
     tools: tuple[ToolSpec, ...]
     max_output_tokens: int
     instructions: str | None = None
+    output_schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

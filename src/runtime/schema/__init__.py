@@ -1,6 +1,7 @@
 """Tool schemas: what may be written in one, and whether data fits it.
 
 - `dialect`: check the schemas of a tool when it is loaded: the subset for input schemas, bounds for output schemas
+- `output_type`: the shape that a final answer must have
 - `resource_places`: find the resources that an input schema declares, and refuse one that could hide any
 - `resource_names`: property names that look like a URL, host or path
 - `validator`: judge data by a schema and name the first mismatch

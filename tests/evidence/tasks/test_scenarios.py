@@ -238,6 +238,35 @@ PLAN: dict[str, Row] = {
         model=("transient_failure",) * 3 + ("exhausted",),
     ),
     "failure_modes/llm_invalid_output": Row(FAILED, (), (1, 1, 1, 0, 0, 0), modes=("llm_invalid_output",)),
+    "loop/told_tool_failure": Row(
+        ANSWER,
+        (URL, TOOL, PATH, TOOL),
+        (1, 4, 4, 4, 4, 7),
+        modes=("retry_exhaustion", None, None, None),
+        attempts=(("transient_failure",) * 3 + ("exhausted",), OK, OK, OK),
+        exception="ConnectionError",
+    ),
+    "loop/told_invalid_reply": Row(
+        ANSWER,
+        (URL,),
+        (1, 4, 4, 1, 1, 1),
+        modes=("llm_invalid_output", "llm_invalid_output", None, None),
+        attempts=(OK,),
+    ),
+    "failure_modes/output_mismatch": Row(
+        FAILED,
+        (PATH,),
+        (1, 3, 3, 1, 1, 1),
+        modes=(None, "output_mismatch", "output_mismatch"),
+        attempts=(OK,),
+    ),
+    "loop/structured_answer": Row(
+        ANSWER,
+        (PATH,),
+        (1, 4, 4, 1, 1, 1),
+        modes=(None, "output_mismatch", "output_mismatch", None),
+        attempts=(OK,),
+    ),
     "failure_modes/llm_refusal": Row(
         REFUSED_BY_MODEL, (TOOL,), (1, 2, 2, 1, 1, 1), modes=(None, "llm_refusal"), attempts=(OK,)
     ),
@@ -518,7 +547,7 @@ def test_the_exception_of_a_tool_that_failed(name: str) -> None:
     assert carried == ([row.exception] if row.exception else [])
     for node in run.named("tool_call"):
         assert node.failed == (node["agent.tool.status"] == "failed") == ("error.type" in node.attributes)
-        if row.exception:
+        if row.exception and node.failed:
             assert node["error.type"] == row.exception
 
 

@@ -105,10 +105,15 @@ class AnthropicAdapter(Adapter):
                 {"name": tool.name, "description": tool.description, "input_schema": tool_schema(tool)}
                 for tool in model_input.tools
             ]
+        schema = self._output_schema(model_input)
+        if schema is not None:
+            body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         if self._options.stream:
             body["stream"] = True
         if extra := self._extra(model_input):
-            body["extra_body"] = extra  # the SDK merges it into the body
+            if "output_config" in body and isinstance(extra.get("output_config"), dict):
+                extra["output_config"] = body["output_config"] | extra["output_config"]
+            body["extra_body"] = extra  # the SDK merges it into the body, key by key
         return body
 
     def converse(self, sdk: Any, body: dict[str, Any], call: Call) -> LLMOutput:

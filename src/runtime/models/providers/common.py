@@ -104,6 +104,10 @@ class Adapter:
         """Return the caller's own settings for a request, without `tool_choice` if no tools are offered."""
         return {k: v for k, v in self._options.extra.items() if model_input.tools or k != "tool_choice"}
 
+    def _output_schema(self, model_input: LLMInput) -> dict[str, Any] | None:
+        """Return the schema that the final answer must fit, None where any text is one."""
+        return None if model_input.output_schema is None else json.loads(model_input.output_schema)
+
     def _http(self, call: Call) -> dict[str, Any]:
         """Return settings of the SDK's HTTP client: no redirects, a hook on the reply, no proxy to loopback.
 

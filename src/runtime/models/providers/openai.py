@@ -39,6 +39,9 @@ from .wire import Call, Options, parsed, read
 NEEDED: Final = "3.0"
 HOME: Final = "https://api.openai.com/v1"
 NO_KEY: Final = "unused"  # a server without keys gets one all the same: the SDK insists
+_STRICT_KEYWORDS: Final = frozenset(
+    "type title description properties required additionalProperties items anyOf enum const".split()
+)
 FINISH: Final = {"stop": "stop", "tool_calls": "tool_calls", "length": "length", "content_filter": "refusal"}
 
 
@@ -91,6 +94,10 @@ class OpenAIAdapter(Adapter):
         }
         if model_input.tools:
             body["tools"] = tools_of(model_input.tools)
+        schema = self._output_schema(model_input)
+        if schema is not None:
+            named = {"name": "answer", "schema": schema, "strict": is_strict(schema)}
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
         if self._options.stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if extra := self._extra(model_input):
@@ -127,8 +134,32 @@ def system_of(instructions: str | None) -> list[dict[str, Any]]:
 
 
 def messages_of(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the history as messages of chat completions."""
-    return [_message(message) for message in messages]
+    """Return the history as messages of chat completions; the user's messages in a row become one."""
+    out: list[dict[str, Any]] = []
+    for message in messages:
+        if out and message["role"] == out[-1]["role"] == "user":
+            # some services refuse two of the user's turns in a row
+            out[-1]["content"] += f"\n\n{message['content']}"
+        else:
+            out.append(_message(message))
+    return out
+
+
+def is_strict(schema: Any) -> bool:
+    """Return whether a schema is of the kind that the service holds a reply to: closed, and all of it required."""
+    if isinstance(schema, list):
+        return all(map(is_strict, schema))
+    if not isinstance(schema, dict):
+        return True
+    fields = schema.get("properties", {}) if schema.get("type") == "object" else {}
+    closed = schema.get("type") != "object" or schema.get("additionalProperties") is False
+    return (
+        closed
+        and sorted(schema.get("required", ())) == sorted(fields)
+        and schema.keys() <= _STRICT_KEYWORDS
+        and all(map(is_strict, fields.values()))
+        and all(is_strict(schema[key]) for key in ("items", "anyOf") if key in schema)
+    )
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
