@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, TextIO
 
 from ..fail.errors import ModelError
-from ..runtime.core.effects import AskHuman, AskModel, Decided, Invoke, Wait
+from ..runtime.core.effects import AskHuman, AskModel, Call, Decided, Invoke, Wait
 from ..runtime.driver.ports import RunEvent
 from ..runtime.formats.escape import escape_terminal
 from ..runtime.formats.lazy_pattern import lazy_pattern
@@ -49,6 +49,7 @@ class Progress:
         # how the place of a rule is shown: with a policy at hand, its file and line
         self.place_of: Callable[[str], str] = str
         self._unshown = ""
+        self._index: int | None = None  # the call that was named last
 
     def __call__(self, notice: RunEvent) -> None:
         """Print what a listener is told."""
@@ -99,18 +100,24 @@ class Progress:
         colour = {"allow": "green", "deny": "red"}.get(decision.decision, "yellow")
         if event.call is None or (event.index == 0 and not event.late):
             self._print(f"step {event.step}")
-        if event.call is not None and not event.late:
-            arguments = event.call.arguments.text if event.call.arguments else event.call.raw or ""
-            name = escape_terminal(event.call.name, 40)
-            self._print(f"  call {name} {escape_terminal(arguments, self._width - len(name) - 8)}")
+        if event.call is not None and (not event.late or event.index != self._index):
+            self._name(event.call, event.index)
         why = "" if decision.decision == "allow" else f"  {escape_terminal(decision.reason, self._width)}"
         verdict = self._paint(decision.decision.ljust(8), colour)
         place = self._paint(escape_terminal(self.place_of(decision.at), 200), "dim")
         self._print(f"       {verdict} {decision.rule_id}  {place}{why}")
 
+    def _name(self, call: Call, index: int | None) -> None:
+        arguments = call.arguments.text if call.arguments else call.raw or ""
+        name = escape_terminal(call.name, 40)
+        self._print(f"  call {name} {escape_terminal(arguments, self._width - len(name) - 8)}")
+        self._index = index
+
     def _performed(self, notice: RunEvent) -> None:
         item, outcome = notice.item, notice.outcome
         assert outcome is not None
+        if isinstance(item, Invoke) and item.index != self._index:
+            self._name(item.call, item.index)  # calls that run together were all decided before
         if isinstance(item, Invoke | AskModel):
             if outcome.fault is not None:
                 subject = "model" if isinstance(item, AskModel) else "attempt"

@@ -218,6 +218,22 @@ def test_hostile_text_is_inert_in_progress() -> None:
     assert "nope" in said and "Odd" in said
 
 
+def test_attempts_of_calls_that_run_together_stand_below_their_call() -> None:
+    screen = StringIO()
+    perform(
+        [ask(probe(n=1), probe(n=2)), ask(probe(n=3))],
+        [tool(effect="read")],
+        listeners=[Progress(screen, painter(screen, no_color=False))],
+    )
+    first, second, third = (f'call probe {{"n":{n}}}' for n in (1, 2, 3))
+    found = [line.strip().split("  ")[0] for line in screen.getvalue().splitlines()]
+    assert [word for word in found if word.startswith(("call", "allow", "attempt"))] == [
+        *(first, "allow", second, "allow"),
+        *(first, "attempt 1", second, "attempt 1"),
+        *(third, "allow", "attempt 1"),
+    ]
+
+
 def test_hostile_text_is_inert_when_shown(tmp_path: Path) -> None:
     denied = perform([ask(probe(HOSTILE), text=HOSTILE)])
     refused = perform([ask(probe(path=HOSTILE))])
