@@ -47,16 +47,18 @@ def _files(parser: argparse.ArgumentParser) -> None:
 def policy_check(options: argparse.Namespace) -> int:
     """Load policies and say what they hold."""
     from ...evidence.checking.drift import counted
+    from ...evidence.tasks.code_tools import REMEDY, with_tools_in_code
     from ...runtime.policy.consistency import check_uses
     from ...runtime.tools.loader import load_named, names_in
 
     loaded = load_policies(options, options.files)
     folder = root_of(options) / "tools"
-    names = names_in(folder)
+    modules = {name: load_named(name, folder) for name in names_in(folder)}
     for _, policy in loaded:
-        if names:
-            policy.check_tools(names)
-            check_uses(policy, [load_named(name, folder) for name in names])
+        if modules:
+            tools = with_tools_in_code(modules, policy.tools_named, root_of(options))
+            policy.check_tools(tools, REMEDY)
+            check_uses(policy, tools.values())
     if options.json:
         print(json.dumps({near(path): policy.version for path, policy in loaded}, sort_keys=True))
         return 0

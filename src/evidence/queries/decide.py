@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ...fail.errors import InputError
+from ...fail.errors import InputError, ToolError
 from ...runtime.core.effects import Call
 from ...runtime.formats.canonical_json import NotJson, parse
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.formats.read_file import NotPlain, read_plain
+from ...runtime.formats.shipped_files import shipped
 from ...runtime.models.types import read_call
 from ...runtime.policy.explain import (
     ASKS,
@@ -26,7 +27,8 @@ from ...runtime.policy.gate import Counters, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.schema.schema_errors import did_you_mean
 from ...runtime.tools.contract import Tool
-from ...runtime.tools.loader import load_named
+from ...runtime.tools.loader import load_named, names_in
+from ..tasks.code_tools import REMEDY, with_tools_in_code
 
 Paint = Callable[[str, str], str]
 
@@ -72,12 +74,24 @@ def read_file(place: str, policy: Policy, root: Path) -> tuple[Gate, Call, Count
 def tools_of(names: Iterable[str], root: Path) -> dict[str, Tool]:
     """Load tools by name from a project, or the shipped ones if it has no `tools/`.
 
+    A tool that is in no such folder is that of an agent in code which a task of the project names.
+
     Raises:
         ToolError: There is no tool of a name.
     """
     folder = root / "tools"
     where = folder if folder.is_dir() else None
-    return {name: load_named(name, where) for name in names}
+    wanted, there = list(names), names_in(where or shipped("tools"))
+    tools = {name: load_named(name, where) for name in wanted if name in there}
+    tools = with_tools_in_code(tools, wanted, root)
+    for name in wanted:
+        if name not in tools:
+            raise ToolError(
+                f"there is no tool {name!r}",
+                file="tools",
+                remedy=did_you_mean(name, [*tools, *there]) or REMEDY,
+            )
+    return {name: tools[name] for name in wanted}
 
 
 def call_of(tool: str, arguments: object, policy: Policy) -> Call:

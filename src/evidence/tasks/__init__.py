@@ -4,6 +4,7 @@
 - `named_files`: the files and folders that a task names
 - `values`: check what the schema of tasks cannot express
 - `code_agent`: load the agent that a task names in code
+- `code_tools`: the tools of agents in code
 - `project_modules`: find the source files of the project that a module needs
 - `place`: what the task of a place below `runs/` demands of the run there
 - `faults`: inject the faults that a task describes

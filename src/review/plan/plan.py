@@ -21,6 +21,7 @@ from ...evidence.queries.counterfactual import against
 from ...evidence.queries.flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING, Counterfactual
 from ...evidence.recording.index import UNFINISHED, cannot_be_read, folders_in
 from ...evidence.recording.recorded import relative_name, run_line
+from ...evidence.tasks.code_tools import REMEDY, with_tools_in_code
 from ...fail.errors import InputError
 from ...runtime.core.lines import Line
 from ...runtime.formats.read_file import read_unlinked
@@ -174,9 +175,9 @@ def tools_of(root: Path) -> dict[str, Tool]:
 
 def compare_sides(old: Side, new: Side, root: Path, again: str = "") -> Plan:
     """Compare the policies by themselves. Raises InputError for an invalid one, or an unknown tool in the new one."""
-    tools = tools_of(root)
     before, after = old.load(), new.load()
-    after.check_tools(tools)
+    tools = with_tools_in_code(tools_of(root), before.tools_named | after.tools_named, root)
+    after.check_tools(tools, REMEDY)
     versions = (before.version, after.version)
     return Plan(old.name, new.name, versions, compare_policies(before, after, tools), again=again)
 

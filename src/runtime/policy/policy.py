@@ -305,22 +305,31 @@ class Policy:
         """Return a new redactor of the policy's kinds, which also replaces these (kind, secret) pairs."""
         return Redactor(self.redact, values, self.redact_patterns)
 
-    def check_tools(self, known: Iterable[str]) -> None:
-        """Refuse names that no tool answers to: a rule that can decide no call is a mistake, not a rule."""
-        names = sorted(set(known))
-        for section, key, listed in (
+    @property
+    def tools_named(self) -> frozenset[str]:
+        """The tools that any section names."""
+        return frozenset(name for _, _, listed in self._lists_of_tools() for name in listed)
+
+    def _lists_of_tools(self) -> tuple[tuple[str, str, Mapping[str, object]], ...]:
+        """Return section, key and tools of each list of tools, each tool with its place in the list."""
+        return (
             ("tool_registry", "allowed", self.allowed),
             ("tool_registry", "denied", self.denied),
             ("approval", "required_for", self.approval_for),
             ("redact", "reveal_to", {name: name for name in self.reveal_to}),
             ("on_failure", "tools", {name: name for name in self._on_failure.get("tools", {})}),
-        ):
+        )
+
+    def check_tools(self, known: Iterable[str], remedy: str = "add the tool or remove the name") -> None:
+        """Refuse names that no tool answers to: a rule that can decide no call is a mistake, not a rule."""
+        names = sorted(set(known))
+        for section, key, listed in self._lists_of_tools():
             for name, i in listed.items():
                 if name not in names:
                     raise self.error(
                         f"/{section}/{key}/{i}",
                         f"there is no tool named {name!r}, neither here nor among the shipped ones",
-                        did_you_mean(name, names) or "add the tool or remove the name",
+                        did_you_mean(name, names) or remedy,
                     )
 
 
