@@ -143,7 +143,7 @@ def _remark(policy: Policy, plan: EditPlan) -> str | None:
     for pointer, access in plan.scalars.items():
         name = pointer.removeprefix("/sandbox/mounts/")
         if name != pointer and access == "read" and name not in policy.mounts:
-            return f"a run has mount {name} for reading only where it binds a folder to it"
+            return f"mount {name} is part of a run only where the run binds a folder to it"
     for entry in plan.urls:
         host = parse_entry(entry).host
         if is_address(host) and not policy.networks.allows(host):

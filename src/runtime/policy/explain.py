@@ -156,7 +156,7 @@ def budgets_of(gate: Gate, counters: Counters, call: Call | None = None) -> tupl
 
 
 def _silent(rule: str, request: GateRequest, gate: Gate) -> str:
-    """Why a rule that said nothing had nothing to say."""
+    """Return why a rule had no objection."""
     policy = gate.policy
     if rule in ("url_allowlist", "sandbox_path"):
         kind = "url" if rule == "url_allowlist" else "path"
@@ -172,4 +172,4 @@ def _silent(rule: str, request: GateRequest, gate: Gate) -> str:
         return f"{request.counters.tool_calls} of {policy.limits['max_tool_calls']} calls are used"
     if rule == "approval":
         return "the tool needs no approval"
-    return "nothing against it"
+    return "no objection"

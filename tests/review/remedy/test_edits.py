@@ -176,7 +176,7 @@ def test_a_policy_without_sections_gets_what_the_call_takes_and_no_more() -> Non
         "loop_budget": {"max_tool_calls": 1, "max_result_bytes": 1},
         "cycle_detection": {"max_repeats": 1},
     }
-    assert found.remark == "a run has mount corpus for reading only where it binds a folder to it"
+    assert found.remark == "mount corpus is part of a run only where the run binds a folder to it"
 
 
 def test_an_address_in_a_url_needs_its_network_too() -> None:
