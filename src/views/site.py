@@ -16,6 +16,7 @@ from typing import Any, Final
 from ..evidence.checking.workers import each
 from ..evidence.files.folder import SignalsBlocked, directory_lock, staging_directory, staging_folders
 from ..evidence.files.manifest import STATE
+from ..evidence.files.owned import CHILDREN
 from ..evidence.recording.index import UNFINISHED, raise_unreadable
 from ..fail.errors import InputError, OutputError, RecordError
 from ..runtime.formats.escape import escape_terminal
@@ -50,7 +51,7 @@ def file_name(name: str) -> str:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Return every run below a folder, finished or under way, sorted.
+    """Return every run below a folder with its children, finished or under way, sorted.
 
     Raises InputError where there is none, or where a folder cannot be read.
     """
@@ -62,7 +63,7 @@ def runs_in(folder: Path) -> list[Path]:
     for place, below, files in os.walk(folder, onerror=raise_unreadable):
         if STATE in files or JOURNAL in files:
             path = Path(place)
-            below.clear()
+            below[:] = [name for name in below if name == CHILDREN]  # each has a page of its own
             # what a finish under way has put aside, and a recording without a journal, are not runs yet
             if path.suffix not in UNFINISHED or JOURNAL in files:
                 folders.append(path)

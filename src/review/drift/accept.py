@@ -22,6 +22,7 @@ from ...evidence.checking.drift import counted
 from ...evidence.files import accepted, manifest
 from ...evidence.files.folder import Folder, SignalsBlocked
 from ...evidence.files.manifest import FILES, MANIFEST
+from ...evidence.files.owned import OWNED
 from ...evidence.recording import index
 from ...fail.errors import InputError, OutputError
 from ...runtime.core.lines import Line
@@ -81,6 +82,8 @@ def refusal(findings: Findings, folder: Path, root: Path) -> str | None:
             if findings.accept
             else "cannot be made again"
         )
+    if any(os.path.lexists(folder / kind) for kind in OWNED):
+        return f"holds {' or '.join(OWNED)}, which would be lost; record it again with `tachograph run`"
     if not inside:
         return "is not a run below runs/ of this project; record it again with `tachograph run`"
     return None

@@ -11,13 +11,19 @@ from typing import Any
 
 import pytest
 
+from tachograph.evidence.checking.check import examine
 from tachograph.evidence.checking.verify import verify
 from tachograph.evidence.files import manifest as manifests
 from tachograph.evidence.files.rebuild import run_files
 from tachograph.evidence.recording import index
+from tachograph.evidence.sealing.keys import trusted_keys
+from tachograph.evidence.sealing.seal_all import seal_all, verify_snapshot
 from tachograph.fail.errors import RecordError
+from tachograph.review.drift.accept import refusal
 from tachograph.runtime.formats.canonical_json import digest
-from tests.evidence.project import DENIED, FEW, RETRIED, copy_inputs
+from tachograph.views.site import write_site
+from tests.evidence.keys import key_pair, needs_library, trust_file
+from tests.evidence.project import DENIED, FEW, RETRIED, copy_inputs, replaced
 from tests.support import CANONICAL
 
 
@@ -116,3 +122,58 @@ def test_a_child_is_verified_with_its_owner(project: Path, child: str) -> None:
     (project / CANONICAL / child / "trace.json").write_text("{}")
     found = verify(project / CANONICAL, project)
     assert found and all(line.startswith(f"{CANONICAL}/{child}") for line in found), found
+
+
+# ---- the commands ----------------------------------------------------------------------------------------------
+
+
+def test_check_finds_what_the_run_does_not_make(project: Path) -> None:
+    """The folder agrees with its manifest, but this run, made again, has neither blobs nor children."""
+    found = examine(project / CANONICAL, root=project)
+    assert "manifest.json: differs in blobs, children" in found.lines
+    inner = examine(project / CANONICAL / "children/first", root=project)
+    assert inner.run == CANONICAL, "a child is checked with the run that owns it"
+
+
+def test_accept_never_drops_them(project: Path) -> None:
+    replaced(project / "tools/read.py", '"""Read one', '"""Read just one')
+    found = examine(project / CANONICAL, root=project)
+    found.tampered = False
+    why = refusal(found, project / CANONICAL, project)
+    assert why is not None and why.startswith("holds blobs or children, which would be lost")
+    shutil.rmtree(project / CANONICAL / "blobs")
+    shutil.rmtree(project / CANONICAL / "children")
+    assert refusal(found, project / CANONICAL, project) is None
+
+
+@needs_library
+@pytest.mark.parametrize("inner", ["blobs/page", "children/first/manifest.json", "children/first/trace.json"])
+def test_a_seal_covers_them(project: Path, inner: str, tmp_path: Path) -> None:
+    key_pair(tmp_path, "ann")
+    trust_file(tmp_path / "trusted", 1, tmp_path / "ann.pub")
+    seal_all(project, [tmp_path / "ann"])
+    trusted = trusted_keys(tmp_path / "trusted")
+    verdict = verify_snapshot(project, trusted)
+    assert verdict.problems == [] and CANONICAL in verdict.runs and verify(project / CANONICAL, project) == []
+    with (project / CANONICAL / inner).open("ab") as file:
+        file.write(b" ")
+    assert verify(project / CANONICAL, project) != [], (
+        "the sealed manifest has the digest of what was changed"
+    )
+
+
+def test_the_index_is_of_the_owner(project: Path) -> None:
+    before = (project / index.INDEX).read_bytes()
+    assert b"children" not in before
+    _state(project / CANONICAL / "children/first", seed=8)
+    assert index.update(project) is False, "a child is reached through the manifest of its owner"
+    assert any("its digest is not" in line for line in verify(project / CANONICAL, project))
+
+
+def test_the_site_has_a_page_for_each_child(project: Path, tmp_path: Path) -> None:
+    site = write_site(project / "runs", tmp_path / "site", root=project)
+    name = CANONICAL.removeprefix("runs/")
+    assert site.unreadable == {}
+    assert {name, f"{name}/children/first", f"{name}/children/first/children/second"} <= site.pages.keys()
+    page = (tmp_path / "site" / site.pages[f"{name}/children/first"]).read_text(encoding="utf-8")
+    assert f"runs/{name}/children/first" in page
