@@ -98,7 +98,7 @@ def test_what_runs_here_is_named_where_that_is_certain(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "origin",
     [
-        {"url": "file:///home/me/t", "dir_info": {"editable": True}},
+        {"url": "file:///srv/code/t", "dir_info": {"editable": True}},
         {"url": "https://me:secret@code.test/t.git", "vcs_info": {"vcs": "git", "commit_id": COMMIT}},
         {"url": "https://code.test/t.whl", "archive_info": {}},
         "no json",
