@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .runtime.core.clock import Clock, SystemClock, VirtualClock
     from .runtime.core.effects import Answer, AskHuman, AskModel, Call, Decided, Invoke, Outcome, Wait
     from .runtime.driver.ports import RunEvent
+    from .runtime.driver.scopes import Scope
     from .runtime.models.providers import open_model
     from .runtime.models.scripted import Stub
     from .runtime.models.types import LLMInput, LLMOutput, ToolCall, ToolSpec
@@ -83,6 +84,7 @@ __all__ = [
     "ReplayError",
     "RunEvent",
     "RunResult",
+    "Scope",
     "Stub",
     "Suspended",
     "SystemClock",
@@ -120,6 +122,7 @@ _NAMES = {
     "runtime.core.effects": "Answer AskHuman AskModel Call Decided Invoke Outcome Wait",
     "runtime.policy.gate": "Counters Decision decide",
     "runtime.driver.ports": "RunEvent",
+    "runtime.driver.scopes": "Scope",
     "runtime.models.types": "LLMInput LLMOutput ToolCall ToolSpec",
     "runtime.policy.policy": "Policy",
     "runtime.run_config": "RunResult",

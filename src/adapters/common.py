@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import contextvars
 import inspect
 import os
 import tempfile
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypedDict
@@ -25,7 +23,6 @@ from .plain_hints import output_schema, to_data
 from .schemas import adopt
 
 _PATHS: Final = ("copy", "text")
-_CANCEL_WAIT_S: Final = 5.0  # a coroutine that ignores its cancellation is left behind in its thread
 
 
 class ToolOptions(TypedDict, total=False):
@@ -68,6 +65,7 @@ class Foreign:
         source: What is digested as its code.
         returns: The annotation of its result.
         takes_io: Whether it opens files and connections through `io`.
+        call_async: What `call` does, as a coroutine function; None for a tool that has none.
     """
 
     name: str
@@ -77,6 +75,7 @@ class Foreign:
     source: object
     returns: Any
     takes_io: bool = False
+    call_async: Callable[[dict[str, Any], Any], Awaitable[Any]] | None = None
 
 
 def checked_options(options: ToolOptions) -> ToolOptions:
@@ -99,14 +98,24 @@ def govern(foreign: Foreign, options: ToolOptions) -> Tool:
     kinds, others = _transient(options.get("transient", ()), label)
     declared: list[Resource] = []
 
-    def run(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
-        given = arguments
+    def read(arguments: dict[str, Any]) -> dict[str, Any]:
         for item in declared:
-            given = changed(given, item.path, _canonical_reader(item.kind))
+            arguments = changed(arguments, item.path, _canonical_reader(item.kind))
+        return arguments
+
+    def run(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
+        given = read(arguments)
         try:
             if paths == "copy":
                 return {"result": _with_copies(foreign.call, given, io, declared)}
             return {"result": to_data(foreign.call(given, io))}
+        except others as error:
+            raise _as_connection_error(error) from error
+
+    async def run_async(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
+        assert foreign.call_async is not None
+        try:
+            return {"result": to_data(await foreign.call_async(read(arguments), io))}
         except others as error:
             raise _as_connection_error(error) from error
 
@@ -123,6 +132,8 @@ def govern(foreign: Foreign, options: ToolOptions) -> Tool:
             digest=digest_of(foreign.source),
             timeout_s=options.get("timeout_s"),
             parallel=options.get("parallel"),
+            # private copies are files, which are written and removed in a thread
+            run_async=None if foreign.call_async is None or paths == "copy" else run_async,
         )
     except ToolError as error:
         raise _with_remedy(error) from None
@@ -276,41 +287,3 @@ def digest_of(source: object) -> str | None:
     with contextlib.suppress(OSError, TypeError):
         return canonical_json.digest(Path(inspect.getfile(source)).read_bytes())  # type: ignore[arg-type]
     return None
-
-
-def run_coroutine(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Return the result of a coroutine, run here, or in a thread of its own where an event loop runs already."""
-    import asyncio
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(make())
-    return _run_in_thread(make)
-
-
-def _run_in_thread(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    import asyncio
-
-    box: dict[str, Any] = {}
-
-    async def main() -> None:
-        box["loop"], box["task"] = asyncio.get_running_loop(), asyncio.current_task()
-        try:
-            box["value"] = await make()
-        except BaseException as error:  # noqa: BLE001 - raised by the caller's side
-            box["error"] = error
-
-    context = contextvars.copy_context()
-    thread = threading.Thread(target=lambda: context.run(asyncio.run, main()), daemon=True)
-    thread.start()
-    try:
-        thread.join()
-    except BaseException:  # a time-out or a signal: cancel what is waited for
-        with contextlib.suppress(KeyError, RuntimeError):  # it may not have begun, or just have ended
-            box["loop"].call_soon_threadsafe(box["task"].cancel)
-            thread.join(_CANCEL_WAIT_S)
-        raise
-    if "error" in box:
-        raise box["error"]
-    return box["value"]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ..fail.errors import ToolError
 from ..runtime.tools.contract import EFFECTS, Tool
-from .common import Foreign, ToolOptions, checked_options, govern, run_coroutine
+from ..runtime.tools.coroutines import run_coroutine
+from .common import Foreign, ToolOptions, checked_options, govern
 from .plain_hints import Hint, NotPlain, plain_argument, type_hints
 from .schemas import closed, require_module
 
@@ -24,8 +25,8 @@ def tool_from_function(function: Callable[..., Any], **options: Unpack[ToolOptio
     """Return a function as a Tool: its annotations are the schema, its docstring says what it does.
 
     `Annotated[str, resource("url")]` says beside an annotation what a string is, as `resources` does. A parameter
-    named `io` gets the run's workspace and is not offered to the model; a coroutine function is run to its end.
-    The result is `{"result": ...}`.
+    named `io` gets the run's workspace and is not offered to the model; a coroutine function is awaited by
+    an async run, and run to its end by any other. The result is `{"result": ...}`.
 
     Args:
         function: A function or bound method whose parameters are annotated.
@@ -50,13 +51,16 @@ def tool_from_function(function: Callable[..., Any], **options: Unpack[ToolOptio
     parameters = inspect.signature(function).parameters
     takes_io = _IO in parameters
 
-    def call(given: dict[str, Any], io: Any) -> Any:
+    def begun(given: dict[str, Any], io: Any) -> Any:
         values = {key: arguments[key].read(value) for key, value in given.items()}
         if takes_io:
             values[_IO] = io
-        if inspect.iscoroutinefunction(function):
-            return run_coroutine(lambda: function(**values))
         return function(**values)
+
+    awaits = inspect.iscoroutinefunction(function)
+
+    def call(given: dict[str, Any], io: Any) -> Any:
+        return run_coroutine(lambda: begun(given, io)) if awaits else begun(given, io)
 
     required = [key for key in arguments if parameters[key].default is inspect.Parameter.empty]
     foreign = Foreign(
@@ -67,6 +71,7 @@ def tool_from_function(function: Callable[..., Any], **options: Unpack[ToolOptio
         source=function,
         returns=hints.get("return", Any),
         takes_io=takes_io,
+        call_async=begun if awaits else None,
     )
     return govern(foreign, said)
 

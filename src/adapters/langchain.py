@@ -10,7 +10,8 @@ from typing import Any, Unpack
 
 from ..fail.errors import ToolError
 from ..runtime.tools.contract import Tool
-from .common import Foreign, ToolOptions, checked_options, govern, run_coroutine
+from ..runtime.tools.coroutines import run_coroutine
+from .common import Foreign, ToolOptions, checked_options, govern
 from .schemas import require_module
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final, Unpack
 from ..fail.errors import ToolError
 from ..runtime.formats import canonical_json
 from ..runtime.tools.contract import Tool
-from .common import Foreign, ToolOptions, checked_options, govern, run_coroutine
+from ..runtime.tools.coroutines import run_coroutine
+from .common import Foreign, ToolOptions, checked_options, govern
 from .schemas import require_module
 
 _FAILURES: Final = ("_failure_error_function", "_use_default_failure_error_function")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..fail.errors import (
-    Cancelled,
-    DeadlineExceeded,
     InputError,
     PolicyError,
     ToolError,
@@ -20,35 +17,28 @@ from ..fail.errors import (
 from ..light_dataclasses import replace
 from .core.branches import MAX_CALLS
 from .core.clock import Clock, SystemClock, VirtualClock
-from .core.effects import Effect, Event, Outcome, RunEnded
 from .core.known_secrets import from_environment, registered
-from .core.lines import LedgerLine, RunLine
+from .core.lines import RunLine
 from .core.redaction import Redactor
 from .core.run_ids import new_run_id
 from .core.secret_kinds import ENV_KIND
-from .driver.driver import drive
+from .driver.foreign_calls import in_thread
 from .driver.interrupts import Interrupts, exit_for
-from .driver.listeners import ListenerHub
-from .driver.live_executor import LiveExecutor
-from .driver.ports import Approve, Executor, Inject, Listener, Stop
-from .driver.script_end import ScriptEnd
-from .journal.ledger import Ledger, Totals, end_line
+from .driver.ports import Approve, Inject, Listener
+from .driver.scopes import Scope
+from .execution import Execution, OnLine
 from .journal.ledger_file import ledger_file
-from .journal.recorded_clock import RecordedClock
-from .loop.loop import run_loop
-from .loop.retry import Schedule
-from .loop.state import MAX_PARALLEL, RunSpec
+from .loop.state import MAX_PARALLEL
 from .models.named import NamedModel, open_named
-from .models.request_parts import first_digests
 from .models.types import Model, ToolSpec
-from .opening import Opening, check_question, check_template, opening_of
+from .opening import Opening, check_template, opening_of
 from .output_types import OUTPUT_RETRIES, output_of
 from .policy.built_in import built_in_policy
 from .policy.gate import Gate
 from .policy.policy import Policy
-from .run_config import RunConfig, RunResult, StepLines
+from .run_config import RunConfig, RunResult
 from .run_inputs import inputs_of
-from .run_line import check_run_line, run_line_of
+from .run_line import run_line_of
 from .tools.contract import SHIPPED, Tool
 from .tools.loader import collect
 from .workspace.mounts import Host, Mount, mounts_of
@@ -136,7 +126,7 @@ class Agent:
             )
         self.max_parallel = max_parallel
         self.output = output_of(output_type, output_retries)
-        self._specs = tuple(
+        self.specs = tuple(
             ToolSpec(tool.name, tool.description, tool.offered_schema)
             for tool in self.gate.tools.values()
             if tool.name in policy.allowed and tool.name not in policy.denied
@@ -162,6 +152,7 @@ class Agent:
         approve: Approve | None = None,
         clock: Clock | None = None,
         ledger: str | os.PathLike[str] | None = None,
+        cancel: Scope | None = None,
     ) -> RunResult:
         """Run one question to its ending; writes at most the ledger file.
 
@@ -170,7 +161,7 @@ class Agent:
         `clock` is a virtual clock for a stub and the system clock otherwise. `approve` is asked about
         escalated calls and returns an Answer, a bool, or None for silence. Ctrl-C ends the run as `cancelled`
         with a whole ledger and is raised again then. Raises OutputError where `ledger` exists already or
-        cannot be written.
+        cannot be written. `cancel` ends the run, and the process of an isolated tool.
         """
         config = self.configure_run(
             question,
@@ -181,8 +172,45 @@ class Agent:
             approve=approve,
             clock=clock,
         )
+        config = replace(config, cancel=cancel)
         with Interrupts() as interrupts, ledger_file(ledger) as on_line:
             result = self.execute(config, listeners=listeners, on_line=on_line, interrupts=interrupts)
+        if result.mode == "interrupted":
+            raise exit_for(result.signum)
+        return result
+
+    async def arun(
+        self,
+        question: str,
+        *,
+        variables: Mapping[str, str] | None = None,
+        history: Iterable[Mapping[str, Any]] | None = None,
+        seed: int = 0,
+        run_id: str | None = None,
+        listeners: Iterable[Listener] = (),
+        approve: Approve | None = None,
+        clock: Clock | None = None,
+        ledger: str | os.PathLike[str] | None = None,
+        cancel: Scope | None = None,
+    ) -> RunResult:
+        """Run one question to its ending in an event loop, which is not blocked meanwhile; see `run`.
+
+        Models, tools and `approve` may be coroutine functions; those that are not are called in threads. A task that
+        is cancelled ends the run as `cancelled` with a whole ledger, and is cancelled then. `cancel` ends the run too.
+        """
+        config = self.configure_run(
+            question,
+            variables=variables,
+            history=history,
+            seed=seed,
+            run_id=run_id,
+            approve=approve,
+            clock=clock,
+        )
+        with ledger_file(ledger) as on_line:
+            result = await self.execute_async(
+                replace(config, cancel=cancel), listeners=listeners, on_line=on_line
+            )
         if result.mode == "interrupted":
             raise exit_for(result.signum)
         return result
@@ -231,7 +259,7 @@ class Agent:
         config: RunConfig,
         *,
         listeners: Iterable[Listener] = (),
-        on_line: Callable[[Any, str], object] | None = None,
+        on_line: OnLine | None = None,
         keep_steps: bool = True,
         interrupts: Interrupts | None = None,
     ) -> RunResult:
@@ -240,118 +268,25 @@ class Agent:
         A failure of `on_line` ends everything: a run that cannot be written down does not go on.
         `interrupts` is entered by the caller, who can so finish a record before Ctrl-C is raised again.
         """
-        interrupts = interrupts or Interrupts()
         if config.executor is None:
             open_named(self.llm)
-        redactor = self.redactor(as_recorded=config.as_recorded)
-        check_question(config.question)
-        config = config.without_secrets(redactor)
-        if config.durable_run is not None:
-            config.durable_run.number(redactor)
-        ledger = Ledger()
-        hub = ListenerHub(listeners, interrupts)
-        totals = Totals()
-        texts: list[str] = []
-        documents: dict[str, str] = {}
+        return Execution(self, config, listeners, on_line, keep_steps, interrupts or Interrupts()).perform()
 
-        def put(line: LedgerLine) -> None:
-            text = ledger.append(line)
-            if line["type"] == "step":
-                totals.add(line)
-                if keep_steps:
-                    texts.append(text)
-            if on_line is not None:
-                on_line(line, text)
-            hub.on_line(text)
-
-        run_line = self.run_line(config)
-        check_run_line(run_line, None if config.as_recorded else redactor)
-        if config.durable_run is not None:
-            config.durable_run.begin(run_line, self.inputs(config))
-        parts = run_line["request_parts"]
-        with self._executor(config, redactor, interrupts) as executor:
-            put(run_line)
-            run = RunSpec(
-                config.run_id,
-                config.question,
-                config.seed,
-                self.gate,
-                Schedule.of(self.policy.section("retry")),
-                self._specs,
-                first_digests(parts),
-                self.max_parallel,
-                config.opening.instructions,
-                config.opening.history,
-                self.output,
-            )
-
-            def on_event(item: Effect | Event, outcome: Outcome | None) -> None:
-                for path, sha in outcome.reads if outcome is not None else ():
-                    documents.setdefault(path, sha)
-                hub.on_event(item, outcome)
-
-            ended: RunEnded = drive(
-                run_loop(run),
-                executor,
-                config.clock,
-                put,
-                on_event,
-                on_outcome=None if config.durable_run is None else config.durable_run.on_outcome,
-                stop=_stop(config),
-                settle=redactor.settle,
-            )
-        put(end_line(run_line, totals, ended, ledger.lines + 1, config.clock.stamp()))
-        steps = StepLines(texts)
-        mode = None if ended.mode is None else str(ended.mode)
-        read = {path: documents[path] for path in documents if path in totals.documents}
-        called = [tool for tool in self.gate.tools.values() if tool.name in totals.called]
-        return RunResult(
-            str(ended.reason),
-            ended.answer,
-            steps,
-            config.run_id,
-            mode,
-            interrupts.signum,
-            tuple(inputs_of(self.policy, config.task, called, read, config.sources)),
-            self.output,
-        )
+    async def execute_async(
+        self,
+        config: RunConfig,
+        *,
+        listeners: Iterable[Listener] = (),
+        on_line: OnLine | None = None,
+        keep_steps: bool = True,
+    ) -> RunResult:
+        """Perform a run in an event loop; see `execute`. Its configuration has no journal and no executor."""
+        await in_thread(lambda: open_named(self.llm))
+        return await Execution(self, config, listeners, on_line, keep_steps, Interrupts()).perform_async()
 
     def inputs(self, config: RunConfig) -> list[dict[str, Any]]:
         """Return what a run rests on before it begins, with digests: policy files, task, modules of all tools."""
         return inputs_of(self.policy, config.task, self.gate.tools.values(), {}, config.sources)
-
-    @contextlib.contextmanager
-    def _executor(self, config: RunConfig, redactor: Redactor, interrupts: Interrupts) -> Iterator[Executor]:
-        """Open the executor that performs the effects of a run."""
-        if config.executor is not None:
-            yield config.executor
-            return
-        durable_run = config.durable_run
-        private = None if durable_run is None else durable_run.private
-        guarded = self.policy.sources
-        with Workspace(
-            self.mounts, self.hosts, private=private, offline=config.offline, guarded=guarded
-        ) as workspace:
-            if config.prepare is not None and (durable_run is None or not durable_run.is_prepared):
-                config.prepare(workspace)
-            if durable_run is not None:
-                durable_run.prepared()
-            live: Executor = LiveExecutor(
-                self.llm,
-                self.gate,
-                workspace,
-                config.clock,
-                redactor,
-                config.approve,
-                config.inject,
-                interrupts,
-                config.answers,
-            )
-            if durable_run is not None:
-                live = durable_run.around(live, self.gate, workspace, interrupts)
-            live = live if config.around is None else config.around(live)
-            scripted = self.identity["execution_path"] == "stub"
-            yield ScriptEnd(live, self.gate.tools, self.mounts) if scripted else live
 
     def redactor(self, *, as_recorded: bool = False) -> Redactor:
         """Return a new redactor, which takes secrets out of everything that enters one run.
@@ -377,21 +312,5 @@ class Agent:
         if config.redacted is None:
             names = {name for name, _ in self._live_secrets(config.as_recorded)}
             config = replace(config, redacted=tuple(sorted(names)))
-        parts = (self.gate, self.identity, self._specs, self.mounts, self.hosts)
+        parts = (self.gate, self.identity, self.specs, self.mounts, self.hosts)
         return run_line_of(*parts, config, self.output, self.max_parallel)
-
-
-def _stop(config: RunConfig) -> Stop | None:
-    """Return the check that ends a run between two effects, by its deadline or by code; None without either."""
-    cancel, seconds = config.cancel, config.deadline_s
-    answered = isinstance(config.clock, RecordedClock) and not config.clock.continues
-    if answered or (cancel is None and seconds is None):
-        return None  # in a record stands what stopped the run
-
-    def stop(stamp: int) -> Cancelled | None:
-        if cancel is not None and cancel.is_set():
-            return Cancelled("by code")
-        over = seconds is not None and stamp >= seconds * 1e9
-        return DeadlineExceeded("the run's time is over") if over else None
-
-    return stop

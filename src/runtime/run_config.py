@@ -13,6 +13,7 @@ from .core.clock import Clock
 from .core.lines import DecisionEntry, StepLine, ToolResultEntry, UsageEntry
 from .core.redaction import Redactor
 from .driver.ports import Answers, Approve, DurabilityPort, Executor, Inject
+from .driver.scopes import Scope
 from .opening import Opening
 from .schema.output_type import OutputType
 from .workspace.workspace import Workspace
@@ -138,7 +139,7 @@ class RunConfig:
         around: Wraps the executor that is used without `executor`.
         offline: Whether hosts that no folder answers for are out of reach.
         durable_run: Writes down each effect before and after it happens.
-        cancel: Ends the run when it is set.
+        cancel: Ends the run, with what is under way, when it is set.
         deadline_s: Ends the run so many seconds after its start.
         rebased: The inputs that the run started with, if it is resumed under changed ones.
         as_recorded: Whether the question comes from a record, and was redacted before.
@@ -162,7 +163,7 @@ class RunConfig:
     around: Callable[[Executor], Executor] | None = None
     offline: bool = False
     durable_run: DurabilityPort | None = None
-    cancel: Event | None = None
+    cancel: Event | Scope | None = None
     deadline_s: float | None = None
     rebased: tuple[dict[str, Any], ...] = ()
     as_recorded: bool = False

@@ -353,4 +353,4 @@ def test_a_policy_may_speak_of_tools_that_are_known_and_not_part_of_the_agent() 
     with pytest.raises(PolicyError, match="no tool named 'elsewhere'"):
         Agent(Script([answer()]), [tool()], policy)
     agent = Agent(Script([answer()]), [tool()], policy, known_tools=["elsewhere"])
-    assert [spec.name for spec in agent._specs] == ["probe"]
+    assert [spec.name for spec in agent.specs] == ["probe"]

@@ -1,10 +1,12 @@
 """Performs the loop's effects and stamps them.
 
-- `driver`: drives the loop: has each effect performed, one after another
+- `driver`: drives the loop: has each effect performed, one after another; with and without an event loop
 - `stepper`: takes the loop from one effect to the next, stamps, and hands on each finished step
 - `groups`: performs a group of calls, and puts together what came of them
 - `async_groups`: performs a group of calls at the same time, in an event loop
 - `live_executor`: performs effects for real
+- `foreign_calls`: calls models and tools: here, or beside an event loop
+- `scopes`: cancellation as a tree
 - `interrupts`: Ctrl-C and SIGTERM while a run is under way
 - `script_end`: ends a run whose script is wrong after an effect
 - `processes`: the processes that a run started

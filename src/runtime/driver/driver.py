@@ -1,13 +1,14 @@
-"""The driver: performs the loop's effects, one after another, to its ending.
+"""The drivers: perform the loop's effects, one after another, to its ending.
 
-`drive` knows no world. A *world* performs effects: `LiveExecutor` with a model, tools and a clock; a replay answers
-from a record instead. What does not depend on how effects are performed is in `Stepper`.
+`drive` and `drive_async` know no world. A *world* performs effects: `LiveExecutor` with a model, tools and a clock; a
+replay answers from a record instead. All that is the same for both is in `Stepper`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ...fail.errors import Cancelled
 from ..core.clock import Clock
@@ -18,9 +19,13 @@ from ..core.effects import (
 )
 from ..core.lines import StepLine
 from ..loop.state import RunGenerator
+from .async_groups import perform_group_async
 from .groups import perform_group
-from .ports import Executor, OnEvent, OnOutcome, Settle, Stamps, Stop
+from .ports import AsyncExecutor, Executor, OnEvent, OnOutcome, Settle, Stamps, Stop
 from .stepper import Stepper
+
+if TYPE_CHECKING:
+    from asyncio import CancelledError
 
 
 def drive(
@@ -49,6 +54,42 @@ def drive(
             stepper.join()
         else:
             return stepper.ended
+
+
+async def drive_async(stepper: Stepper, executor: AsyncExecutor) -> tuple[RunEnded, CancelledError | None]:
+    """Run the loop of a stepper to its ending, in an event loop that is not blocked meanwhile.
+
+    A task that is cancelled brings the run to its end as `cancelled`, with a whole record; no effect is performed
+    after it. Returns how the run ended, and the CancelledError, which the caller raises when the record is complete.
+    """
+    from asyncio import CancelledError, sleep
+
+    cancelled: CancelledError | None = None
+    step = 0
+    while True:
+        if (effect := stepper.effect) is not None:
+            outcome = stepper.begin() or (None if cancelled is None else Cancelled("by its task"))
+            try:
+                if effect.step != step:
+                    step = effect.step
+                    await sleep(0)  # a run that never waits lets others go on at each step
+                stepper.end(outcome or await _performed_async(executor, effect, stepper.stamps))
+            except CancelledError as error:
+                cancelled = error
+                stepper.end(Cancelled("by its task"))
+        elif stepper.group is not None:
+            left = await perform_group_async(stepper.group, partial(_performed_async, executor))
+            cancelled = left or cancelled
+            stepper.join()
+        else:
+            return stepper.ended, cancelled
+
+
+async def _performed_async(executor: AsyncExecutor, effect: Effect, stamps: Stamps) -> Outcome | Cancelled:
+    try:
+        return await executor.perform_async(effect, stamps)
+    except Cancelled as cancelled:
+        return cancelled
 
 
 def _performed(executor: Executor, effect: Effect, stamps: Stamps) -> Outcome | Cancelled:

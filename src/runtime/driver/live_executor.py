@@ -28,10 +28,13 @@ from ..loop.retry import MAX_SERVICE_TEXT, fault_from_error
 from ..models.types import Model, read_reply
 from ..policy.gate import ALLOW, Decision, Gate
 from ..tools.contract import Tool
+from ..tools.coroutines import is_async
 from ..workspace.tool_io import IO
 from ..workspace.workspace import Workspace
+from .foreign_calls import Attempt, CallerLeft, DirectCalls, ForeignCalls, Manner, run_now, settled
 from .interrupts import ForceQuit, Interrupts
 from .ports import Answers, Approve, Inject, Stamps
+from .scopes import Scope
 
 # what foreign code raised, with its text and traceback: for the one who develops it, never for a record
 
@@ -50,7 +53,8 @@ def _straight(_effect: Effect, _io: IO | None, real: Callable[[], Any]) -> Any:
 class LiveExecutor:
     """The real thing: a model callable, tools over a workspace, a clock, a person.
 
-    With `answers`, external tools are not called: a record answers for them.
+    With `answers`, external tools are not called: a record answers for them. `calls` says how foreign code is called:
+    here, or beside an event loop. `scope` ends what is under way, where that can be ended.
     """
 
     def __init__(
@@ -64,7 +68,11 @@ class LiveExecutor:
         inject: Inject | None = None,
         interrupts: Interrupts | None = None,
         answers: Answers | None = None,
+        calls: ForeignCalls | None = None,
+        scope: Scope | None = None,
     ) -> None:
+        self._calls = calls or DirectCalls()
+        self._scope = scope
         self._interrupts = interrupts or Interrupts()
         self._model = model
         self._gate = gate
@@ -82,24 +90,40 @@ class LiveExecutor:
         if BRANCH.get() is not None:
             self._interrupts.stop_if_told()
         try:
-            return self._interrupts.around(lambda: self._perform(effect, stamps))
+            return self._interrupts.around(lambda: run_now(self._perform(effect, stamps)))
         except KeyboardInterrupt:
             raise self._interrupts.interrupted() from None
 
-    def _perform(self, effect: Effect, stamps: Stamps) -> Outcome:
-        if isinstance(effect, AskModel):
-            return self._ask_model(effect)
-        if isinstance(effect, Invoke):
-            return self._invoke(effect, stamps)
-        if isinstance(effect, Wait):
-            self._clock.sleep(effect.ms)
-            return Outcome()
-        return self._ask_human(effect)
-
-    def _ask_model(self, effect: AskModel) -> Outcome:
+    async def perform_async(self, effect: Effect, stamps: Stamps) -> Outcome:
+        """Perform an effect; see `AsyncExecutor`."""
         try:
-            output = self._call(effect, None, lambda: self._model(effect.input))
-        except (InputError, Cancelled, KeyboardInterrupt, ForceQuit):
+            return await self._perform(effect, stamps)
+        except KeyboardInterrupt:
+            raise self._interrupts.interrupted() from None
+        except CallerLeft as left:
+            raise left.error from None
+
+    async def _perform(self, effect: Effect, stamps: Stamps) -> Outcome:
+        if isinstance(effect, AskModel):
+            return await self._ask_model(effect)
+        if isinstance(effect, Invoke):
+            return await self._invoke(effect, stamps)
+        if isinstance(effect, Wait):
+            await self._calls.sleep(self._clock, effect.ms)
+            return Outcome()
+        return await self._ask_human(effect)
+
+    async def _ask_model(self, effect: AskModel) -> Outcome:
+        model = self._model
+        manner = Manner.HERE if getattr(model, "never_waits", False) is True else self._manner(model)
+        attempt = Attempt(self._interrupts, self._scope)
+        try:
+            output, failed = await self._calls.call(
+                lambda: self._call(effect, None, lambda: self._begun(model, effect.input)), manner, attempt
+            )
+            if failed is not None:
+                raise failed
+        except (InputError, Cancelled, KeyboardInterrupt, ForceQuit, CallerLeft):
             raise  # a script's mistake is its author's, not the model's
         except InvalidModelOutput:
             return Outcome(
@@ -112,7 +136,15 @@ class LiveExecutor:
             self._clock.spend("model")
         return Outcome(reply=read_reply(output, effect.step, self._redact.for_model_output()))
 
-    def _invoke(self, effect: Invoke, stamps: Stamps) -> Outcome:
+    def _manner(self, function: object) -> Manner:
+        return Manner.AWAITED if is_async(function) else Manner.THREAD
+
+    def _begun(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call foreign code; an event loop awaits its coroutine, which is run to its end where there is none."""
+        found = function(*arguments)
+        return found if self._calls.is_async else settled(found)
+
+    async def _invoke(self, effect: Invoke, stamps: Stamps) -> Outcome:
         tool = self._tools[effect.call.name]
         assert effect.call.arguments is not None  # the gate lets no other call through
         arguments = effect.call.arguments.value()
@@ -140,12 +172,20 @@ class LiveExecutor:
                 return Outcome(checks=tuple(checks))
         io = self._workspace.io(late, effect.key, tool.uses)
         fault = result = invalid = None
+        attempt = Attempt(self._interrupts, self._scope, io)
         try:
             if is_answered:
                 returned = self._call(effect, io, lambda: self._answer(effect, checks, stamps))
             else:
-                returned = self._call(effect, io, lambda: self._run(tool, arguments, io))
-        except (KeyboardInterrupt, Cancelled, ForceQuit, EffectNotRecorded):
+                returned, failed = await self._calls.call(
+                    lambda: self._call(effect, io, lambda: self._run(tool, arguments, io, attempt)),
+                    self._manner_of(tool),
+                    attempt,
+                    tool.timeout_s,
+                )
+                if failed is not None:
+                    raise failed
+        except (KeyboardInterrupt, Cancelled, ForceQuit, EffectNotRecorded, CallerLeft):
             raise
         except NotJson as error:  # of a worker, which reads the result
             invalid = error.reason
@@ -228,16 +268,26 @@ class LiveExecutor:
         text = None if fault.text is None else self._redact(fault.text)[:MAX_SERVICE_TEXT]
         return replace(fault, exception=self._redact(fault.exception), text=text)
 
-    def _run(self, tool: Tool, arguments: dict[str, Any], io: IO) -> Any:
+    def _manner_of(self, tool: Tool) -> Manner:
+        """Return how a tool is called beside an event loop: one that waits for nothing needs no thread."""
+        if tool.isolate:
+            return Manner.WORKER
+        if tool.awaitable_run is not None:
+            return Manner.AWAITED
+        return Manner.HERE if tool.effect == "pure" and tool.timeout_s is None else Manner.THREAD
+
+    def _run(self, tool: Tool, arguments: dict[str, Any], io: IO, attempt: Attempt) -> Any:
+        if self._calls.is_async and (awaitable := tool.awaitable_run) is not None:
+            return awaitable(arguments, io)  # its time is limited where it is awaited
         if tool.timeout_s is None and not tool.isolate:
-            return tool.run(arguments, io)
+            return settled(tool.run(arguments, io))
         from ..tools.deadline import deadline
         from ..tools.isolation import run_isolated
 
         if tool.isolate:
-            return run_isolated(tool, arguments, io, tool.timeout_s, interrupts=self._interrupts)
+            return run_isolated(tool, arguments, io, tool.timeout_s, interrupts=attempt)
         with deadline(tool.timeout_s, ForceQuit):
-            return tool.run(arguments, io)
+            return settled(tool.run(arguments, io))
 
     def _read_result(self, returned: Any) -> tuple[canonical_json.Fragment | None, str | None]:
         try:
@@ -245,11 +295,19 @@ class LiveExecutor:
         except NotJson as error:
             return None, error.reason
 
-    def _ask_human(self, effect: AskHuman) -> Outcome:
+    async def _ask_human(self, effect: AskHuman) -> Outcome:
         real = self._clock.kind == "system"  # on a virtual clock nobody is slow
         begun = self._clock.stamp() if real else 0
+        said, approve = None, self._approve
         try:
-            said = self._approve(effect) if self._approve is not None else None
+            if approve is not None:
+                manner = self._manner(approve) if real or is_async(approve) else Manner.HERE
+                attempt = Attempt(self._interrupts, self._scope)
+                said, failed = await self._calls.call(lambda: self._begun(approve, effect), manner, attempt)
+                if failed is not None:
+                    raise failed
+        except Cancelled:
+            raise
         except Exception as error:  # noqa: BLE001 - foreign code; who did not allow a call refused it
             _log("asking a person raised", error=error)
             said = Answer("deny", why=f"asking raised {type(error).__name__}")

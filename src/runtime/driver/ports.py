@@ -33,6 +33,13 @@ class Executor(Protocol):
         """Perform `effect` and return its outcome. Raises Cancelled if the run is to stop."""
 
 
+class AsyncExecutor(Protocol):
+    """Performs one effect in an event loop, which it does not block."""
+
+    async def perform_async(self, effect: Effect, stamps: Stamps) -> Outcome:
+        """Perform `effect` and return its outcome. Raises Cancelled if the run is to stop."""
+
+
 class Answers(Protocol):
     """Answers attempts to execute tools from a record, in place of performing them."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ...fail.errors import TaskError
 from ..core.effects import AskModel, Effect, Fault, FaultKind, Invoke, Outcome
 from ..tools.contract import Tool
 from ..workspace.mounts import Mount
-from .ports import Executor, Stamps
+from .ports import Stamps
 
 
 class ScriptEnd:
@@ -17,7 +18,7 @@ class ScriptEnd:
     Before that it is bad input, and nothing is left behind. An attempt counts as done whatever came of it.
     """
 
-    def __init__(self, inner: Executor, tools: Mapping[str, Tool], mounts: Mapping[str, Mount]) -> None:
+    def __init__(self, inner: Any, tools: Mapping[str, Tool], mounts: Mapping[str, Mount]) -> None:
         self._inner = inner
         writes = any(mount.mode == "write" and mount.source is not None for mount in mounts.values())
         self._outside = ("external", "write") if writes else ("external",)
@@ -26,15 +27,29 @@ class ScriptEnd:
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
         """Perform an effect; see `Executor`."""
+        self._note(effect)
         try:
-            if isinstance(effect, Invoke) and self._tools[effect.call.name].effect in self._outside:
-                self._has_acted = True
-            return self._inner.perform(effect, stamps)
+            return self._inner.perform(effect, stamps)  # type: ignore[no-any-return]
         except TaskError as error:
-            if not self._has_acted or not isinstance(effect, AskModel):
-                raise
-            import logging  # slow to import, and few runs come here
+            return self._ended(effect, error)
 
-            logger = logging.getLogger("tachograph")
-            logger.warning("tachograph: %s; the run had effects, and ends with a record", error)
-            return Outcome(fault=Fault(TaskError.__name__, FaultKind.OTHER))
+    async def perform_async(self, effect: Effect, stamps: Stamps) -> Outcome:
+        """Perform an effect; see `AsyncExecutor`."""
+        self._note(effect)
+        try:
+            return await self._inner.perform_async(effect, stamps)  # type: ignore[no-any-return]
+        except TaskError as error:
+            return self._ended(effect, error)
+
+    def _note(self, effect: Effect) -> None:
+        if isinstance(effect, Invoke) and self._tools[effect.call.name].effect in self._outside:
+            self._has_acted = True
+
+    def _ended(self, effect: Effect, error: TaskError) -> Outcome:
+        if not self._has_acted or not isinstance(effect, AskModel):
+            raise error
+        import logging  # slow to import, and few runs come here
+
+        logger = logging.getLogger("tachograph")
+        logger.warning("tachograph: %s; the run had effects, and ends with a record", error)
+        return Outcome(fault=Fault(TaskError.__name__, FaultKind.OTHER))

@@ -30,6 +30,8 @@ def _plain_error(pointer: str, message: str, remedy: str) -> TaskError:
 class Stub:
     """A model callable over a script. Indexed by step, so that asking again gives the same reply."""
 
+    never_waits = True  # an event loop calls it without a thread
+
     def __init__(self, turns: Sequence[dict[str, Any]], error: MakeError = _plain_error) -> None:
         self._turns = list(turns)
         self._error = error

@@ -5,6 +5,7 @@
 - `project_modules`: what a tool's module imports: modules of the project, installed packages
 - `loader`: load tools from modules, files and names
 - `examples`: hold a tool's example calls against its input schema
+- `coroutines`: coroutine functions among tools and models
 - `deadline`: end a tool in this process when its time is up
 - `isolation`: run a tool in a worker process that can be killed when its time is up
 """

@@ -6,7 +6,7 @@ A tool is a plain module that imports nothing of ours:
 - `INPUT_SCHEMA`, `OUTPUT_SCHEMA` JSON Schema (Draft 2020-12) of objects with `additionalProperties: false`
 - `EFFECT` one of `pure`, `read`, `write`, `network`, `external`; `IDEMPOTENT` bool
 - `TRANSIENT` tuple of builtin exception types that are worth another attempt
-- `run(args: dict, io) -> dict`
+- `run(args: dict, io) -> dict`, or the same as a coroutine function
 - optional: `PARALLEL` whether a call of it may run beside other calls of the same reply, by default for `pure` and
   `read`; `IMPORTS` names of modules that it needs beside the listed ones (`source_scan`), `TIMEOUT_S` seconds an
   attempt may take, `ISOLATE` True for a worker process of its own,
@@ -22,7 +22,7 @@ from __future__ import annotations
 import builtins
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ from ..schema.number_limits import place_beyond, without_unreachable
 from ..schema.resource_places import Resource
 from ..schema.schema_errors import did_you_mean
 from ..schema.validator import SchemaValidator, place_of_schema_error
+from .coroutines import is_async
 
 # what a tool of each effect kind may use of its `io`; what it does beside `io` only `external` covers
 USES: Final[Mapping[str, frozenset[str]]] = {
@@ -89,6 +90,7 @@ class Tool:
         isolate: Whether it runs in a worker process.
         origin: What a worker makes its module from, None if there is no source.
         probe: Tells whether an attempt took place whose outcome was lost.
+        run_async: What `run` does, as a coroutine function, for an event loop to await; `run` may be one itself.
         imports: The modules outside the project that it says it needs.
         parallel: Whether a call may run beside others of the same reply; None for what its effect kind says.
         examples: Arguments of a call that works, under `good`, and of one that does not fit, under `bad`.
@@ -125,6 +127,9 @@ class Tool:
     modules: tuple[tuple[str, str], ...] | None = None
     parallel: bool | None = None
     examples: Mapping[str, Mapping[str, Any]] | None = None
+    run_async: Callable[[dict[str, Any], Any], Awaitable[Any]] | None = field(
+        default=None, repr=False, compare=False
+    )
     resources: tuple[Resource, ...] = field(init=False, default=())
     schema_texts: tuple[str, str] = field(init=False, repr=False, compare=False, default=("", ""))
 
@@ -142,6 +147,11 @@ class Tool:
     def is_parallel(self) -> bool:
         """Whether a call of it may run beside other calls of the same reply: as declared, else if it only reads."""
         return self.effect in ("pure", "read") if self.parallel is None else self.parallel
+
+    @property
+    def awaitable_run(self) -> Callable[[dict[str, Any], Any], Any] | None:
+        """What an event loop awaits, None for a tool without a coroutine function."""
+        return self.run_async or (self.run if is_async(self.run) else None)
 
     @property
     def is_declared(self) -> bool:
@@ -272,6 +282,10 @@ def _check_limits(tool: Tool, label: str) -> None:
             "cannot run in a worker: its run is not the function of its module",
             file=label,
             remedy="load it from a file, or drop ISOLATE",
+        )
+    if tool.isolate and is_async(tool.run):
+        raise ToolError(
+            "a coroutine function cannot run in a worker", file=label, remedy="write def run, or drop ISOLATE"
         )
     if tool.probe is not None and not callable(tool.probe):
         raise ToolError("probe must be callable", file=label, remedy="give a function probe(args, io)")

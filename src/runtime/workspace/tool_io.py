@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
@@ -94,13 +95,32 @@ class IO:
         self.denied = False
         self.no_room: OSError | None = None  # a write that found the disk full
         self.undeclared: str | None = None
+        self._lock = threading.Lock()  # held while something is done with a file
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Do nothing more for the tool: its attempt was given up. Waits for what is being done with a file."""
+        with self._lock:
+            self._is_closed = True
+
+    @contextlib.contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Let nothing close this meanwhile. Raises PermissionError where it is closed."""
+        with self._lock:
+            self._check_open()
+            yield
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise PermissionError("the attempt is over")
 
     def read(self, path: str) -> str:
         """Return the text of a file `mount/...` (UTF-8, at most 8,000,000 bytes)."""
         self._use("read")
         mount, parts = self._resolve(path, "read")
         try:
-            data = read_file(self._folders.roots[mount], parts)
+            with self._at_work():
+                data = read_file(self._folders.roots[mount], parts)
         except Refused as refused:
             raise self._deny_found(path, "read", refused.kind) from None
         self._note_read(self._folders.mounts[mount].label, parts, data)
@@ -116,7 +136,8 @@ class IO:
         # a partial runs in C, so that no interrupt can come between the write and its entry
         done = partial(self.writes.append, ("/".join((mount, *parts)), digest(data)))
         try:
-            write_file(self._folders.roots[mount], parts, data, done)
+            with self._at_work():
+                write_file(self._folders.roots[mount], parts, data, done)
         except Refused as refused:
             raise self._deny_found(path, "write", refused.kind) from None
         except OSError as error:
@@ -135,7 +156,9 @@ class IO:
         if parts != ("-",):
             raise ValueError("a listing takes the name of a mount")
         named = []
-        for path in list_files(self._folders.roots[name]):
+        with self._at_work():
+            found = list(list_files(self._folders.roots[name]))
+        for path in found:
             with contextlib.suppress(Malformed):
                 named.append(parse_path(f"{name}/{path}").text)
         return sorted(named)
@@ -166,6 +189,7 @@ class IO:
 
     def _use(self, method: str) -> None:
         """Refuse a method that the tool's effect kind does not cover; keep the first one for the record."""
+        self._check_open()
         if method not in self._uses and self.undeclared is None:
             self.undeclared = method
         if self.undeclared is not None:
@@ -175,6 +199,7 @@ class IO:
 
     def _ask(self, check: Check, *, keep_allow: bool = False) -> None:
         """Let the gate decide a fact; keep a denial for the loop and raise it for the tool."""
+        self._check_open()
         if self.denied:
             raise PermissionError("denied before")
         # a record takes plain `str` without lone surrogates; those become backslash escapes, which every
@@ -251,7 +276,8 @@ class IO:
             return 302, {"location": octets.decode("latin-1")}, ""  # as it would come over the wire
         try:
             parts = parse_path("folder" + unquote(target.path, errors="strict")).parts
-            data = read_file(self._folders.host_roots[target.host], parts)
+            with self._at_work():
+                data = read_file(self._folders.host_roots[target.host], parts)
             text = _decode(data)
         except (Malformed, FileNotFoundError, NotADirectoryError, IsADirectoryError, UnicodeError, Refused):
             return 404, {"content-type": "text/plain"}, "not found"

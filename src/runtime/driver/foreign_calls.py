@@ -1,0 +1,279 @@
+"""Call foreign code: here, or beside an event loop that is not blocked meanwhile.
+
+An executor prepares a call, awaits it, and makes an outcome of what came back. Only the middle differs between the two
+drivers: `DirectCalls` never suspends, so that `run_now` takes the executor's coroutine to its end in one go.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from enum import Enum, auto
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ...fail.errors import Cancelled
+from ..core.clock import Clock, SystemClock
+from ..tools.coroutines import run_coroutine
+from .interrupts import Interrupts
+from .scopes import Scope
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    from ..workspace.tool_io import IO
+
+THREADS: Final = 64  # of the process, for the sync tools and models of all its async runs
+
+
+# what foreign code returned, or what it raised
+Came = tuple[Any, BaseException | None]
+
+
+class Manner(Enum):
+    """How foreign code is called beside an event loop.
+
+    HERE: it waits for nothing. AWAITED: it returns an awaitable. THREAD: it may wait, and cannot be ended. WORKER: it
+    waits in a thread for a process, and ends soon when its attempt is told to.
+    """
+
+    HERE = auto()
+    AWAITED = auto()
+    THREAD = auto()
+    WORKER = auto()
+
+
+class CallerLeft(BaseException):
+    """Carries what the caller of a run raised into it through the handlers of foreign code's failures."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        super().__init__()
+
+
+class Attempt:
+    """A call of foreign code under way, which may be told to end."""
+
+    def __init__(self, interrupts: Interrupts, scope: Scope | None, io: IO | None = None) -> None:
+        self._interrupts = interrupts
+        self._scope = scope
+        self._io = io
+        self._over = False
+
+    def raise_pending(self) -> None:
+        """Raise Cancelled if the attempt is to end, KeyboardInterrupt if one is kept."""
+        self._interrupts.raise_pending()
+        if self._over:
+            raise Cancelled("by code")
+        stopped = None if self._scope is None else self._scope.stopped()
+        if stopped is not None:
+            raise stopped
+
+    def end(self) -> None:
+        """Tell the attempt to end. Its `io` does nothing more once this returns."""
+        self._over = True
+        if self._io is not None:
+            self._io.close()
+
+
+class ForeignCalls(Protocol):
+    """Calls foreign code for an executor."""
+
+    is_async: bool
+
+    async def call(
+        self, foreign: Callable[[], Any], manner: Manner, attempt: Attempt, timeout_s: float | None = None
+    ) -> Came:
+        """Return what came of `foreign`."""
+
+    async def sleep(self, clock: Clock, ms: int) -> None:
+        """Let time pass."""
+
+
+def run_now(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine that never suspends to its end."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value
+    work.close()
+    raise AssertionError("a call that is made here was suspended")
+
+
+class DirectCalls:
+    """Calls foreign code here; the run waits for it."""
+
+    is_async = False
+
+    async def call(
+        self,
+        foreign: Callable[[], Any],
+        _manner: Manner,
+        _attempt: Attempt,
+        _timeout_s: float | None = None,
+    ) -> Came:
+        """Return what came of `foreign`."""
+        return _caught(foreign)
+
+    async def sleep(self, clock: Clock, ms: int) -> None:
+        """Let time pass."""
+        clock.sleep(ms)
+
+
+class AsyncCalls:
+    """Calls foreign code beside an event loop, and ends it where it can be ended when the run is to stop.
+
+    An error of foreign code is returned. What is raised is Cancelled where the run is to stop, and CallerLeft for an
+    error of the caller: its task is cancelled, or left to the garbage collector.
+    """
+
+    is_async = True
+
+    def __init__(self, scope: Scope | None) -> None:
+        self._scope = scope
+
+    async def call(
+        self, foreign: Callable[[], Any], manner: Manner, attempt: Attempt, timeout_s: float | None = None
+    ) -> Came:
+        """Return what came of `foreign`."""
+        if manner is Manner.HERE:
+            return _caught(foreign)
+        import asyncio
+        import contextvars
+
+        if manner is Manner.AWAITED:
+            found, failed = _caught(foreign)
+            if failed is not None or not isinstance(found, Awaitable):
+                return found, failed  # what a task puts in the place of the call
+            future: asyncio.Future[Any] = asyncio.ensure_future(_awaited(found, timeout_s))
+            end: Callable[[], object] = future.cancel
+        else:
+            work = _pool().submit(contextvars.copy_context().run, _caught, foreign)
+            future = asyncio.wrap_future(work)
+            # a thread that is left to itself reports to nobody; one that has not begun never does
+            end = future.cancel if manner is Manner.THREAD else work.cancel
+        try:
+            await self._until_over(future)
+        except BaseException as error:  # noqa: BLE001 - raised again by the executor
+            attempt.end()
+            end()
+            if not isinstance(error, GeneratorExit):  # after which nothing can be awaited
+                await _ended(future)
+            if manner is Manner.AWAITED and isinstance(found, CoroutineType) and future.done():
+                found.close()  # it was not begun, or is over
+            raise error if isinstance(error, Cancelled) else CallerLeft(error) from None
+        came: Came = future.result()
+        return came
+
+    async def sleep(self, clock: Clock, ms: int) -> None:
+        """Let time pass; the run may be stopped meanwhile."""
+        import asyncio
+
+        if not isinstance(clock, SystemClock):
+            clock.sleep(ms)  # its time passes by the table, or did when the record was made
+            return
+        rest = asyncio.ensure_future(asyncio.sleep(ms / 1000))
+        try:
+            await self._until_over(rest)
+        except Cancelled:
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised again by the executor
+            raise CallerLeft(error) from None
+        finally:
+            rest.cancel()
+
+    async def _until_over(self, future: asyncio.Future[Any]) -> None:
+        """Wait for a future. Raises Cancelled where the scope is stopped first."""
+        import asyncio
+
+        scope = self._scope
+        over = asyncio.get_running_loop().create_future()
+        forget = None if scope is None else scope.on_cancel(lambda: _wake(over))
+        try:
+            while not future.done():
+                stopped = None if scope is None else scope.stopped()
+                if stopped is not None:
+                    raise stopped
+                await asyncio.wait(
+                    {future, over} if scope is not None else {future},
+                    timeout=None if scope is None else scope.wait_s(),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+        finally:
+            if forget is not None:
+                forget()
+
+
+def _wake(over: asyncio.Future[None]) -> None:
+    """Wake what waits for `over`, from any thread."""
+    loop = over.get_loop()
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(lambda: None if over.done() else over.set_result(None))
+
+
+async def _ended(future: asyncio.Future[Any]) -> None:
+    """Wait until foreign code that was told to end has ended."""
+    import asyncio
+    import contextlib
+
+    while not future.done():
+        with contextlib.suppress(asyncio.CancelledError):  # it is on its way already
+            await asyncio.wait({future})
+
+
+async def _awaited(found: Awaitable[Any], timeout_s: float | None) -> Came:
+    """Return what came of an awaitable: an exit raised in a task would end the event loop."""
+    import asyncio
+
+    try:
+        async with asyncio.timeout(timeout_s) as limit:
+            value = await found
+        if limit.expired():
+            raise TimeoutError("the attempt took longer than it may")
+    except BaseException as error:  # noqa: BLE001 - raised again where the call was made
+        return None, error
+    return value, None
+
+
+def _caught(foreign: Callable[[], Any]) -> Came:
+    """Return what came of foreign code: no coroutine and no future carries a StopIteration."""
+    pid = os.getpid()
+    try:
+        return foreign(), None
+    except BaseException as error:  # noqa: BLE001 - raised again where the call was made
+        return None, error
+    finally:
+        if os.getpid() != pid:
+            os._exit(70)  # a child that foreign code forked: the run and its files are not its own
+
+
+async def in_thread(work: Callable[[], Any]) -> Any:
+    """Return what `work` returns, which may take its time, in an event loop that is not blocked."""
+    import asyncio
+
+    value, failed = await asyncio.wrap_future(_pool().submit(_caught, work))
+    if failed is not None:
+        raise failed
+    return value
+
+
+def settled(found: Any) -> Any:
+    """Return what foreign code returned; a coroutine is run to its end."""
+    return run_coroutine(lambda: found) if isinstance(found, CoroutineType) else found
+
+
+_threads: ThreadPoolExecutor | None = None
+_threads_lock: Final = threading.Lock()
+
+
+def _pool() -> ThreadPoolExecutor:
+    """Return the threads of the process."""
+    global _threads
+    with _threads_lock:
+        if _threads is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tachograph")
+        return _threads

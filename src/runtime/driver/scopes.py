@@ -1,0 +1,111 @@
+"""Cancellation as a tree: a process, its sessions, their runs, a run's calls."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from ...fail.errors import Cancelled, DeadlineExceeded
+from ..core.clock import stopwatch
+
+POLL_S: Final = 0.05  # between looks at an Event, which tells nobody that it was set
+
+
+class Scope:
+    """A part of a program that is cancelled as a whole, with everything below it.
+
+    May be used from any thread. A scope below a cancelled one is cancelled from its beginning. It is closed when what
+    it stands for is over, so that the scope above does not keep it; as a context manager it closes itself.
+
+    Args:
+        above: What cancels it too: the scope that it is a part of, or an Event, which is looked at again and again.
+
+    Example:
+        >>> from tachograph import Scope
+        >>> session = Scope()
+        >>> run = session.child()
+        >>> session.cancel()
+        >>> run.is_set()
+        True
+    """
+
+    def __init__(self, above: Scope | threading.Event | None = None) -> None:
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._until: float | None = None
+        self._heard: dict[object, Callable[[], None]] = {}
+        self._event = None if isinstance(above, Scope) else above
+        self._leave = above.on_cancel(self.cancel) if isinstance(above, Scope) else _nothing
+
+    def __enter__(self) -> Scope:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def child(self) -> Scope:
+        """Return a new scope below this one."""
+        return Scope(self)
+
+    def cancel(self) -> None:
+        """Cancel this scope and all below it. What is under way is ended where it can be."""
+        with self._lock:
+            self._cancelled = True
+            heard, self._heard = list(self._heard.values()), {}
+        for hear in heard:
+            hear()
+
+    def limit(self, seconds: float) -> None:
+        """Let the time of this scope be over after so many seconds of the machine's clock."""
+        self._until = stopwatch() + max(seconds, 0.0)
+
+    def wait_s(self) -> float | None:
+        """Return after how many seconds `stopped` has to be asked again, None where `on_cancel` tells it all."""
+        left = None if self._until is None else max(self._until - stopwatch(), 0.0)
+        if self._event is None:
+            return left
+        return POLL_S if left is None else min(left, POLL_S)
+
+    def is_set(self) -> bool:
+        """Return whether this scope is cancelled."""
+        return self._cancelled or (self._event is not None and self._event.is_set())
+
+    def stopped(self) -> Cancelled | None:
+        """Return what ends whatever is under way in this scope, None while it may go on."""
+        if self.is_set():
+            return Cancelled("by code")
+        if self._until is not None and stopwatch() >= self._until:
+            return DeadlineExceeded("the run's time is over")
+        return None
+
+    def on_cancel(self, hear: Callable[[], None]) -> Callable[[], None]:
+        """Have `hear` called once when this scope is cancelled, at once if it is; returns what takes that back.
+
+        It is called in the thread that cancels, and must not wait or raise.
+        """
+        key = object()
+        with self._lock:
+            if not self._cancelled:
+                self._heard[key] = hear
+                return lambda: self._forget(key)
+        hear()
+        return _nothing
+
+    def close(self) -> None:
+        """Take this scope out of the one above. May be called twice."""
+        self._leave()
+        self._leave = _nothing
+
+    def _forget(self, key: object) -> None:
+        with self._lock:
+            self._heard.pop(key, None)
+
+    @property
+    def open_below(self) -> int:
+        """How many scopes and calls below this one are not closed."""
+        return len(self._heard)
+
+
+def _nothing() -> None:
+    pass

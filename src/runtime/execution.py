@@ -1,0 +1,275 @@
+"""Perform one run of an agent: the ledger, the listeners and the world around the loop."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+from ..fail.errors import Cancelled, DeadlineExceeded
+from .core.clock import SystemClock
+from .core.effects import Effect, Event, Outcome, RunEnded
+from .core.lines import LedgerLine, RunLine
+from .core.redaction import Redactor
+from .driver.driver import drive, drive_async
+from .driver.foreign_calls import AsyncCalls, DirectCalls
+from .driver.interrupts import Interrupts
+from .driver.listeners import ListenerHub
+from .driver.live_executor import LiveExecutor
+from .driver.ports import Executor, Listener, OnOutcome, Stop
+from .driver.scopes import Scope
+from .driver.script_end import ScriptEnd
+from .driver.stepper import Stepper
+from .journal.ledger import Ledger, Totals, end_line
+from .journal.recorded_clock import RecordedClock
+from .loop.loop import run_loop
+from .loop.retry import Schedule
+from .loop.state import RunGenerator, RunSpec
+from .models.request_parts import first_digests
+from .models.types import Model, ToolSpec
+from .opening import check_question
+from .policy.gate import Gate
+from .policy.policy import Policy
+from .run_config import RunConfig, RunResult, StepLines
+from .run_inputs import inputs_of
+from .run_line import check_run_line
+from .schema.output_type import OutputType
+from .workspace.mounts import Host, Mount
+from .workspace.workspace import Workspace
+
+OnLine = Callable[[Any, str], object]
+
+
+class Runnable(Protocol):
+    """What is performed: an Agent."""
+
+    llm: Model
+    policy: Policy
+    gate: Gate
+    mounts: dict[str, Mount]
+    hosts: dict[str, Host]
+    specs: tuple[ToolSpec, ...]
+    max_parallel: int
+    output: OutputType | None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a record says of the model."""
+
+    def redactor(self, *, as_recorded: bool = False) -> Redactor:
+        """Return a new redactor."""
+
+    def run_line(self, config: RunConfig) -> RunLine:
+        """Return the ledger's first line."""
+
+    def inputs(self, config: RunConfig) -> list[dict[str, Any]]:
+        """Return what a run rests on before it begins."""
+
+
+class Execution:
+    """One run of an agent, from its first ledger line to its last.
+
+    Args:
+        agent: The agent.
+        config: The run's configuration.
+        listeners: Hear of each line, decision and effect.
+        on_line: Gets each line and its text, before the listeners. Its failure ends everything.
+        keep_steps: Whether the result has the steps.
+        interrupts: Signals; entered by the caller.
+    """
+
+    def __init__(
+        self,
+        agent: Runnable,
+        config: RunConfig,
+        listeners: Iterable[Listener],
+        on_line: OnLine | None,
+        keep_steps: bool,
+        interrupts: Interrupts,
+    ) -> None:
+        self._agent = agent
+        self._config = config
+        self._on_line = on_line
+        self._keep_steps = keep_steps
+        self._interrupts = interrupts
+        self._hub = ListenerHub(listeners, interrupts)
+        self._ledger = Ledger()
+        self._totals = Totals()
+        self._texts: list[str] = []
+        self._documents: dict[str, str] = {}
+        self._scope = scope_of(config)
+        self._redactor = agent.redactor(as_recorded=config.as_recorded)
+
+    def perform(self) -> RunResult:
+        """Perform the run; it waits for everything."""
+        with self._begun(is_async=False) as (run_line, loop, executor):
+            ended = drive(
+                loop,
+                executor,
+                self._config.clock,
+                self._put,
+                self._on_event,
+                on_outcome=self._on_outcome,
+                stop=stop_of(self._config),
+                settle=self._redactor.settle,
+            )
+        return self._ended(run_line, ended)
+
+    async def perform_async(self) -> RunResult:
+        """Perform the run in an event loop, which it does not block.
+
+        Raises the CancelledError of a task that was cancelled, once the last line of the ledger is written.
+        """
+        with self._begun(is_async=True) as (run_line, loop, executor):
+            stepper = Stepper(
+                loop,
+                self._config.clock,
+                self._put,
+                self._on_event,
+                on_outcome=self._on_outcome,
+                stop=stop_of(self._config),
+                settle=self._redactor.settle,
+            )
+            ended, cancelled = await drive_async(stepper, executor)
+        result = self._ended(run_line, ended)
+        if cancelled is not None:
+            raise cancelled
+        return result
+
+    @property
+    def _on_outcome(self) -> OnOutcome | None:
+        return None if self._config.durable_run is None else self._config.durable_run.on_outcome
+
+    def _put(self, line: LedgerLine) -> None:
+        """Write a line down, then tell of it."""
+        text = self._ledger.append(line)
+        if line["type"] == "step":
+            self._totals.add(line)
+            if self._keep_steps:
+                self._texts.append(text)
+        if self._on_line is not None:
+            self._on_line(line, text)
+        self._hub.on_line(text)
+
+    def _on_event(self, item: Effect | Event, outcome: Outcome | None) -> None:
+        for path, sha in outcome.reads if outcome is not None else ():
+            self._documents.setdefault(path, sha)
+        self._hub.on_event(item, outcome)
+
+    @contextlib.contextmanager
+    def _begun(self, *, is_async: bool) -> Iterator[tuple[RunLine, RunGenerator, Any]]:
+        """Write the run line, and open the loop and the executor of its effects."""
+        check_question(self._config.question)
+        self._config = self._config.without_secrets(self._redactor)
+        agent, config = self._agent, self._config
+        if config.durable_run is not None:
+            config.durable_run.number(self._redactor)
+        run_line = agent.run_line(config)
+        check_run_line(run_line, None if config.as_recorded else self._redactor)
+        if config.durable_run is not None:
+            config.durable_run.begin(run_line, agent.inputs(config))
+        try:
+            with self._executor(is_async=is_async) as executor:
+                self._put(run_line)
+                run = RunSpec(
+                    config.run_id,
+                    config.question,
+                    config.seed,
+                    agent.gate,
+                    Schedule.of(agent.policy.section("retry")),
+                    agent.specs,
+                    first_digests(run_line["request_parts"]),
+                    agent.max_parallel,
+                    config.opening.instructions,
+                    config.opening.history,
+                    agent.output,
+                )
+                yield run_line, run_loop(run), executor
+        finally:
+            if self._scope is not None:
+                self._scope.close()
+
+    @contextlib.contextmanager
+    def _executor(self, *, is_async: bool) -> Iterator[Any]:
+        """Open what performs the effects of the run: an Executor, or an AsyncExecutor."""
+        agent, config, interrupts = self._agent, self._config, self._interrupts
+        if config.executor is not None:
+            yield config.executor
+            return
+        durable_run = config.durable_run
+        private = None if durable_run is None else durable_run.private
+        guarded = agent.policy.sources
+        with Workspace(
+            agent.mounts, agent.hosts, private=private, offline=config.offline, guarded=guarded
+        ) as workspace:
+            if config.prepare is not None and (durable_run is None or not durable_run.is_prepared):
+                config.prepare(workspace)
+            if durable_run is not None:
+                durable_run.prepared()
+            live: Executor = LiveExecutor(
+                agent.llm,
+                agent.gate,
+                workspace,
+                config.clock,
+                self._redactor,
+                config.approve,
+                config.inject,
+                interrupts,
+                config.answers,
+                AsyncCalls(self._scope) if is_async else DirectCalls(),
+                self._scope,
+            )
+            if durable_run is not None:
+                live = durable_run.around(live, agent.gate, workspace, interrupts)
+            live = live if config.around is None else config.around(live)
+            scripted = agent.identity["execution_path"] == "stub"
+            yield ScriptEnd(live, agent.gate.tools, agent.mounts) if scripted else live
+
+    def _ended(self, run_line: RunLine, ended: RunEnded) -> RunResult:
+        """Write the last line and return how the run ended."""
+        agent, config, totals = self._agent, self._config, self._totals
+        self._put(end_line(run_line, totals, ended, self._ledger.lines + 1, config.clock.stamp()))
+        mode = None if ended.mode is None else str(ended.mode)
+        read = {path: sha for path, sha in self._documents.items() if path in totals.documents}
+        called = [tool for tool in agent.gate.tools.values() if tool.name in totals.called]
+        return RunResult(
+            str(ended.reason),
+            ended.answer,
+            StepLines(self._texts),
+            config.run_id,
+            mode,
+            self._interrupts.signum,
+            tuple(inputs_of(agent.policy, config.task, called, read, config.sources)),
+            agent.output,
+        )
+
+
+def is_answered(config: RunConfig) -> bool:
+    """Return whether a record answers the whole run, and says what stopped it."""
+    return isinstance(config.clock, RecordedClock) and not config.clock.continues
+
+
+def stop_of(config: RunConfig) -> Stop | None:
+    """Return the check that ends a run between two effects, by its deadline or by code; None without either."""
+    cancel, seconds = config.cancel, config.deadline_s
+    if is_answered(config) or (cancel is None and seconds is None):
+        return None
+
+    def stop(stamp: int) -> Cancelled | None:
+        if cancel is not None and cancel.is_set():
+            return Cancelled("by code")
+        over = seconds is not None and stamp >= seconds * 1e9
+        return DeadlineExceeded("the run's time is over") if over else None
+
+    return stop
+
+
+def scope_of(config: RunConfig) -> Scope | None:
+    """Return what ends an effect under way, by the deadline of the run or by code; None without either."""
+    seconds = config.deadline_s if isinstance(config.clock, SystemClock) else None
+    if is_answered(config) or (config.cancel is None and seconds is None):
+        return None
+    scope = Scope(config.cancel)
+    if seconds is not None:
+        scope.limit(seconds - config.clock.stamp() / 1e9)
+    return scope

@@ -1,0 +1,402 @@
+"""Runs in an event loop: the same bytes, nothing blocked, everything ended that is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tachograph import Agent, Policy, Scope, Stub, SystemClock, Tool, ToolCall, ToolError, VirtualClock, tool
+from tachograph.evidence.files import manifest
+from tachograph.evidence.files.manifest import MANIFEST
+from tachograph.evidence.files.writer import Writer
+from tachograph.evidence.tasks.task import build, load_task
+from tachograph.runtime.tools.loader import load_named
+from tests.support import answer, ask, policy_data, probe
+from tests.support import tool as made_tool
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def _scripted() -> list[str]:
+    found = []
+    for path in sorted((ROOT / "runs").glob("*/*/manifest.json")):
+        record = json.loads(path.read_bytes())
+        if record["model"]["execution_path"] == "stub":
+            found.append(path.parent.relative_to(ROOT / "runs").as_posix())
+    return found
+
+
+SCRIPTED = _scripted()
+
+
+def test_there_are_scripted_runs_and_one_performs_calls_together() -> None:
+    assert len(SCRIPTED) > 30 and "loop/parallel_calls" in SCRIPTED
+
+
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_a_committed_run_made_by_the_async_driver_has_the_committed_bytes(name: str) -> None:
+    folder = ROOT / "runs" / name
+    agent, config = build(load_task(ROOT / "tasks" / f"{name}.yaml", root=ROOT))
+    writer = Writer(None)
+    result = asyncio.run(agent.execute_async(config, on_line=writer.line, keep_steps=False))
+    stable = manifest.stable(writer.finish(result.inputs))
+    for file, data in writer.contents().items():
+        assert data == (folder / file).read_bytes(), file
+    assert stable == manifest.stable(manifest.read((folder / MANIFEST).read_bytes()))
+
+
+# ---- what runs in the loop -------------------------------------------------------------------------------
+
+
+def _agent(model: Any, *tools: Tool, **policy: Any) -> Agent:
+    given = {item.name: item for item in (made_tool(), made_tool("echo"), *tools)}
+    return Agent(model, list(given.values()), Policy.from_dict(policy_data(**policy)))
+
+
+class _Model:
+    """An async model over a script."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = replies
+
+    async def __call__(self, asked: Any) -> Any:
+        await asyncio.sleep(0)
+        return self.replies[asked.step_index - 1]
+
+
+def _lines(agent: Agent, tmp_path: Path, **given: Any) -> list[dict[str, Any]]:
+    file = tmp_path / "ledger.jsonl"
+    asyncio.run(agent.arun("What now?", ledger=file, **given))
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_async_models_and_tools_are_awaited_in_the_callers_loop(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    async def run(args: dict[str, Any], io: Any) -> Any:
+        seen.append((asyncio.get_running_loop(), threading.current_thread()))
+        await asyncio.sleep(0)
+        return {"said": "ok"}
+
+    async def main() -> Any:
+        result = await _agent(_Model(ask(probe()), answer("done")), made_tool(run=run)).arun("What now?")
+        return result, asyncio.get_running_loop(), threading.current_thread()
+
+    result, loop, thread = asyncio.run(main())
+    assert result.answer == "done" and seen == [(loop, thread)]
+
+
+def test_the_same_agent_gives_the_same_ledger_without_an_event_loop(tmp_path: Path) -> None:
+    async def run(args: dict[str, Any], io: Any) -> Any:
+        await asyncio.sleep(0)
+        return {"said": "ok"}
+
+    agent = _agent(_Model(ask(probe()), answer("done")), made_tool(run=run))
+    lines = _lines(agent, tmp_path, run_id="same", clock=VirtualClock())
+    file = tmp_path / "sync.jsonl"
+    agent.run("What now?", run_id="same", clock=VirtualClock(), ledger=file)
+    assert [json.loads(line) for line in file.read_text().splitlines()] == lines
+
+
+def test_a_sync_tool_and_a_sync_model_do_not_block_the_event_loop() -> None:
+    order: list[str] = []
+    gate = threading.Event()
+
+    def model(asked: Any) -> Any:
+        if asked.step_index == 1:
+            return ask(probe())
+        return answer("done")
+
+    def run(args: dict[str, Any], io: Any) -> Any:
+        order.append("tool begins")
+        assert gate.wait(5)
+        order.append("tool ends")
+        return {"said": "ok"}
+
+    async def main() -> Any:
+        agent = _agent(model, made_tool(run=run, effect="read"))
+        under_way = asyncio.ensure_future(agent.arun("What now?"))
+        while not order:
+            await asyncio.sleep(0.001)
+        order.append("the loop goes on")
+        gate.set()
+        return await under_way
+
+    assert asyncio.run(main()).answer == "done"
+    assert order == ["tool begins", "the loop goes on", "tool ends"]
+
+
+def test_a_decorated_coroutine_function_is_awaited_and_its_time_is_limited() -> None:
+    left: list[str] = []
+
+    @tool(effect="read", timeout_s=0.05)
+    async def wait(seconds: float) -> int:
+        """Wait."""
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            left.append(asyncio.get_running_loop().__class__.__name__)
+        return 1
+
+    reply = ask(ToolCall("wait", '{"seconds": 5}'))
+    result = asyncio.run(Agent(_Model(reply, answer()), [wait]).arun("What now?"))
+    assert result.steps[0].calls[0]["told"]["exception"] == "TimeoutError" and len(left) == 1
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), StopIteration(), asyncio.CancelledError(), ValueError("x")])
+@pytest.mark.parametrize("is_async", [True, False])
+def test_what_a_tool_raises_is_its_own_failure(error: BaseException, is_async: bool, tmp_path: Path) -> None:
+    def run(args: dict[str, Any], io: Any) -> Any:
+        raise error
+
+    async def run_async(args: dict[str, Any], io: Any) -> Any:
+        await asyncio.sleep(0)
+        if isinstance(error, StopIteration):  # Python turns it into a RuntimeError in any coroutine
+            raise RuntimeError
+        raise error
+
+    made = made_tool(run=run_async if is_async else run, effect="read")
+    lines = _lines(_agent(_Model(ask(probe()), answer()), made), tmp_path)
+    assert lines[-1]["failure_mode"] == "catalogued_unhandled"
+    wanted = "RuntimeError" if is_async and isinstance(error, StopIteration) else type(error).__name__
+    assert lines[1]["errors"][0]["exception"] == wanted
+
+
+def test_a_coroutine_function_cannot_be_isolated(tmp_path: Path) -> None:
+    (tmp_path / "nap.py").write_text(ISOLATED.replace("def run", "async def run"), encoding="utf-8")
+    with pytest.raises(ToolError, match="a coroutine function cannot run in a worker"):
+        load_named("nap", tmp_path)
+
+
+# ---- cancelling ------------------------------------------------------------------------------------------
+
+
+async def _until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def _never(order: list[str]) -> Callable[..., Awaitable[Any]]:
+    async def run(args: dict[str, Any], io: Any) -> Any:
+        order.append("begun")
+        try:
+            await asyncio.sleep(20)
+        finally:
+            order.append("ended")
+
+    return run
+
+
+@pytest.mark.parametrize("by", ["task", "scope", "session"])
+def test_cancelling_ends_an_async_tool_before_anything_else_is_done(by: str, tmp_path: Path) -> None:
+    order: list[str] = []
+    file = tmp_path / "ledger.jsonl"
+    session = Scope()
+    scope = session.child()
+
+    async def main() -> Any:
+        agent = _agent(
+            _Model(ask(probe(), probe(n=2)), answer()), made_tool(run=_never(order), effect="write")
+        )
+        heard = [lambda event: order.append(event.line["type"]) if event.line else None]
+        under_way = asyncio.ensure_future(
+            agent.arun("What now?", ledger=file, cancel=scope, listeners=heard, clock=SystemClock())
+        )
+        await _until(lambda: "begun" in order)
+        {"task": under_way.cancel, "scope": scope.cancel, "session": session.cancel}[by]()
+        if by != "task":
+            return await under_way
+        with pytest.raises(asyncio.CancelledError):
+            await under_way
+        return None
+
+    result = asyncio.run(main())
+    assert order == ["run", "begun", "ended", "step", "end"]
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert lines[-1]["terminal_reason"] == "cancelled"
+    assert [call["status"] for call in lines[1]["tool_results"]] == ["cancelled", "not_reached"]
+    assert lines[1]["errors"] == [] and lines[1]["tool_results"][0]["attempts"] == [
+        {"attempt": 1, "outcome": "cancelled"}
+    ]
+    assert result is None or result.ending == "cancelled"
+
+
+def test_cancelling_ends_every_call_of_a_group(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    async def main() -> Any:
+        agent = _agent(
+            _Model(ask(probe(), probe(n=2)), answer()), made_tool(run=_never(order), effect="read")
+        )
+        under_way = asyncio.ensure_future(agent.arun("What now?", ledger=tmp_path / "ledger.jsonl"))
+        await _until(lambda: order.count("begun") == 2)
+        under_way.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await under_way
+
+    asyncio.run(main())
+    lines = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
+    assert order == ["begun", "begun", "ended", "ended"]
+    assert [call["status"] for call in lines[1]["tool_results"]] == ["cancelled", "cancelled"]
+
+
+def test_cancelling_ends_an_async_model(tmp_path: Path) -> None:
+    order: list[str] = []
+    never = _never(order)
+
+    async def model(asked: Any) -> Any:
+        return await never({}, None)
+
+    async def main() -> None:
+        under_way = asyncio.ensure_future(_agent(model).arun("What now?", ledger=tmp_path / "ledger.jsonl"))
+        await _until(lambda: order)
+        under_way.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await under_way
+
+    asyncio.run(main())
+    lines = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
+    assert order == ["begun", "ended"] and lines[1]["llm_attempts"] == [
+        {"attempt": 1, "outcome": "cancelled"}
+    ]
+
+
+def test_a_sync_tool_that_is_given_up_does_nothing_more(tmp_path: Path) -> None:
+    begun, go_on, over = threading.Event(), threading.Event(), threading.Event()
+    met: list[BaseException] = []
+
+    def run(args: dict[str, Any], io: Any) -> Any:
+        begun.set()
+        go_on.wait(30)
+        for use in (lambda: io.write("box/late", "x"), lambda: io.read("box/late"), lambda: io.list("box")):
+            try:
+                use()
+            except PermissionError as error:
+                met.append(error)
+        over.set()
+        return {"said": "ok"}
+
+    async def main() -> Any:
+        made = made_tool(run=run, effect="write")
+        scope = Scope()
+        agent = _agent(_Model(ask(probe()), answer()), made)
+        under_way = asyncio.ensure_future(agent.arun("What now?", cancel=scope))
+        await _until(begun.is_set)
+        scope.cancel()
+        return await under_way
+
+    result = asyncio.run(main())
+    assert result.ending == "cancelled" and not over.is_set()
+    go_on.set()
+    assert over.wait(30) and [str(error) for error in met] == ["the attempt is over"] * 3
+
+
+ISOLATED = """
+import os
+import time
+
+DESCRIPTION = "Wait."
+INPUT_SCHEMA = {"type": "object", "properties": {}, "additionalProperties": False}
+OUTPUT_SCHEMA = {"type": "object", "properties": {}, "additionalProperties": False}
+EFFECT = "write"
+IDEMPOTENT = False
+TRANSIENT = ()
+ISOLATE = True
+IMPORTS = ("os", "time")
+
+
+def run(args, io):
+    io.write("box/pid", str(os.getpid()))
+    time.sleep(20)
+    return {}
+"""
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_cancelling_ends_the_process_of_an_isolated_tool_before_the_next_line(
+    is_async: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "nap.py").write_text(ISOLATED, encoding="utf-8")
+    box = tmp_path / "box"
+    box.mkdir()
+    nap = load_named("nap", tmp_path)
+    data = policy_data()
+    data["tool_registry"]["allowed"].append("nap")
+    agent = Agent(
+        Stub([{"calls": [{"tool": "nap"}]}]),
+        [nap],
+        Policy.from_dict(data),
+        mounts={"box": box},
+        known_tools=["probe", "echo"],
+    )
+    scope = Scope()
+    at_step: list[bool] = []
+
+    def hear(event: Any) -> None:
+        if event.line and event.line["type"] == "step":
+            at_step.append(_alive(int((box / "pid").read_text())))
+
+    def cancel() -> None:
+        while not (box / "pid").exists():
+            pass
+        scope.cancel()
+
+    waiting = threading.Thread(target=cancel)
+    waiting.start()
+    if is_async:
+        result = asyncio.run(agent.arun("What now?", cancel=scope, listeners=[hear]))
+    else:
+        result = agent.run("What now?", cancel=scope, listeners=[hear])
+    waiting.join()
+    assert result.ending == "cancelled" and at_step == [False]
+
+
+def test_nested_scopes_leak_nothing() -> None:
+    process = Scope()
+    threads = threading.active_count()
+    scopes = [process]
+    for _ in range(10_000):
+        scopes.append(scopes[-1].child())
+    for scope in reversed(scopes[1:]):
+        scope.close()
+    assert process.open_below == 0 and threading.active_count() == threads
+    for _ in range(10_000):
+        with process.child() as one:
+            one.on_cancel(lambda: None)()
+    assert process.open_below == 0
+
+
+def test_ten_thousand_runs_leave_no_task_thread_or_descriptor() -> None:
+    agent = Agent(Stub([{"answer": "done"}]), ["search"], Policy.shipped())
+
+    async def main() -> tuple[int, int, int]:
+        process = Scope()
+        for _ in range(20):
+            with process.child() as session:
+                await asyncio.gather(*(agent.arun("What now?", cancel=session) for _ in range(20)))
+        gc.collect()
+        return process.open_below, len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
+
+    async def once() -> int:
+        await agent.arun("What now?")
+        return len(os.listdir("/proc/self/fd"))
+
+    fds = asyncio.run(once())
+    open_below, tasks, fds_after = asyncio.run(main())
+    assert (open_below, tasks) == (0, 1) and fds_after <= fds
