@@ -7,6 +7,7 @@
 - `cause`: find what made runs drift
 - `verify`: check a record in itself, without running anything
 - `proof`: which fields a check derives again, and which only the record states
+- `cut_off`: the decisions of the step in which a run left its record
 - `replay`: make a run again from its own record
 - `secrets`: scan recorded files for keys
 - `workers`: the same work on many runs, on all cores

@@ -34,6 +34,7 @@ from ..files.manifest import MANIFEST, STATE
 from ..files.writer import Writer
 from ..recording.recorded import Recorded, open_record, relative_name, revive
 from .compare import BROKEN, Findings, compare_files, digest_today, in_words, note_drift
+from .cut_off import DecisionsUnderWay
 
 
 def replay(agent: Agent, folder: str | Path) -> RunResult:
@@ -152,17 +153,21 @@ def _make(
 ) -> None:
     writer = Writer(None)
     texts: list[str] = []
+    under_way = DecisionsUnderWay()
 
     def line(data: Line, text: str) -> None:
         texts.append(text)
         writer.line(data, text)
 
     try:
-        result = agent.execute(config, on_line=line, keep_steps=False)
+        result = agent.execute(config, listeners=[under_way], on_line=line, keep_steps=False)
         _all_used(cassette)
     except ReplayError as error:
         findings.lines.append(str(error))
-        note_drift(findings, recorded.lines[: len(texts)], [json.loads(text) for text in texts])
+        lines = [json.loads(text) for text in texts]
+        cut_off = under_way.line(recorded.lines, len(lines))
+        fresh = lines if cut_off is None else [*lines, cut_off]
+        note_drift(findings, recorded.lines[: len(fresh)], fresh)
         findings.moved = dict(_moved(recorded))
         findings.lines += [
             f"input moved: {escape_terminal(path)} {change}" for path, change in findings.moved.items()
