@@ -35,7 +35,7 @@ from ...fail.catalog import (
     Rule,
     Succeeded,
 )
-from ...fail.errors import Cancelled
+from ...fail.errors import Cancelled, EffectNotRecorded
 from ...light_dataclasses import replace
 from ..core.effects import (
     Answer,
@@ -53,6 +53,7 @@ from ..core.effects import (
 )
 from ..core.lines import Phase
 from ..formats import canonical_json
+from ..formats.escape import escape_terminal
 from ..models.told import of_tool
 from ..policy.gate import GateRequest
 from .attempts import with_retries
@@ -291,10 +292,23 @@ class _OutcomeJudge:
         self.refused_bytes = size
         return Denied(self.oversized.rule_id)
 
+    def _not_kept(self, size: int) -> EffectNotRecorded:
+        """Return the error for a recorded result that was over the budget, and so was not kept, and now is not."""
+        call = (
+            f"{self._call.name} {'' if self._call.arguments is None else self._call.arguments.text}".rstrip()
+        )
+        return EffectNotRecorded(
+            f"step {self._step.index}, call {self._index}: {escape_terminal(call, 200)} returned {size} bytes, over "
+            "the budget of then and within that of now, so the record has no result for it",
+            remedy="perform the effects again: `tachograph run TASK --perform-effects`",
+        )
+
     def _check_output(self, outcome: Outcome) -> Happening:
         position = f"i{self._index}.{self._attempt}"
         invalid = GaveUp(FailureMode.TOOL_OUTPUT_INVALID)
         if outcome.result is None:
+            if outcome.returned_bytes is not None:
+                raise self._not_kept(outcome.returned_bytes)
             self._step.add_error(position, problem=outcome.invalid or "no result")
             return invalid
         try:

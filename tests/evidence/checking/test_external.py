@@ -363,3 +363,27 @@ def test_a_run_that_the_record_answers_is_resumed_without_an_effect(
         code, _, err = command(capsys, *words)
         assert code == 1 and 'send {"text":"other"}' in err, err
     assert sent(project) == ["first", "second"] and files(project) == before
+
+
+def test_a_result_beyond_the_budget_is_answered_like_any_other(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The record holds no result that no model has read; whoever lets it through has to perform the call anew."""
+    replaced(project / "policy/v1.yaml", "max_result_bytes: 1000000", "max_result_bytes: 5")
+    assert command(capsys, "run", TASK)[0] == 1
+    before = files(project)
+    assert sent(project) == ["first"] and results(project) == [None]
+    assert command(capsys, "check")[0] == 0
+    assert replayed(project / RUN, root=project).lines == []
+    assert command(capsys, "run", TASK)[0] == 1
+    assert sent(project) == ["first"] and files(project) == before
+    replaced(project / "policy/v1.yaml", "max_result_bytes: 5", "max_result_bytes: 500")
+    found = examine(project / RUN, root=project)
+    assert found.unrecorded and found.kind == "EFFECT", found.lines
+    assert found.accept == f"tachograph run {TASK} --perform-effects"
+    assert 'send {"text":"first"}' in found.lines[0]
+    assert command(capsys, "check")[0] == 1
+    assert sent(project) == ["first"] and files(project) == before
+    replaced(project / "policy/v1.yaml", "max_result_bytes: 500", "max_result_bytes: 9")
+    assert examine(project / RUN, root=project).lines, "the reason names another limit"
+    assert sent(project) == ["first"]
