@@ -131,7 +131,7 @@ faults: $(VENV)/.dev ## kill, tear, fill and flip: runs must survive it; ARGS="-
 
 .PHONY: group-orders
 group-orders: $(VENV)/.dev ## calls that run together, in 200 orders each: the record must not change
-	@TACHOGRAPH_GROUP_ORDERS=full $(PY) -m pytest -q -n auto tests/properties/test_groups.py tests/runtime/journal/test_kept_groups.py
+	@TACHOGRAPH_GROUP_ORDERS=full $(PY) -m pytest -q -n auto tests/properties/test_groups*.py tests/runtime/journal/test_kept_groups.py
 
 .PHONY: forgeries
 forgeries: $(VENV)/.dev ## forge every field of every recorded run: check must find it; ARGS="--sample"
