@@ -151,8 +151,14 @@ $(VENV)/.adapters: requirements-langchain.txt requirements-agents.txt $(VENV)/.d
 	@$(PIP) -r requirements-langchain.txt -r requirements-agents.txt langchain-openai langchain-anthropic
 	@touch $@
 
+$(VENV)/.hello-worlds: requirements-hello-worlds.txt $(VENV)/.dev
+	@echo "tachograph: installing the libraries beside ours in docs/hello-worlds.md (once, 270 MB) ..."
+	@$(PY) -m venv $(VENV)/hello-worlds
+	@$(VENV)/hello-worlds/bin/pip install --quiet --disable-pip-version-check -r requirements-hello-worlds.txt
+	@touch $@
+
 .PHONY: test-adapters
-test-adapters: $(VENV)/.adapters ## the adapters with the real LangChain and OpenAI Agents SDK
+test-adapters: $(VENV)/.adapters $(VENV)/.live $(VENV)/.hello-worlds ## the adapters with the real LangChain and OpenAI Agents SDK; hello worlds
 	@$(PY) -m pytest -q tests/adapters $(ARGS)
 
 $(VENV)/.browser: requirements-browser.txt $(VENV)/.dev

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .runtime.models.types import LLMInput, LLMOutput, ToolCall, ToolSpec
     from .runtime.policy.gate import Counters, Decision, decide
     from .runtime.policy.policy import Policy
-    from .runtime.run_config import RunResult
+    from .runtime.run_config import RunResult, StepLines, StepView
     from .runtime.tools.contract import Tool
     from .runtime.tools.loader import load_module
     from .runtime.workspace.mounts import Host, Mount
@@ -85,6 +85,8 @@ __all__ = [
     "RunEvent",
     "RunResult",
     "Scope",
+    "StepLines",
+    "StepView",
     "Stub",
     "Suspended",
     "SystemClock",
@@ -125,7 +127,7 @@ _NAMES = {
     "runtime.driver.scopes": "Scope",
     "runtime.models.types": "LLMInput LLMOutput ToolCall ToolSpec",
     "runtime.policy.policy": "Policy",
-    "runtime.run_config": "RunResult",
+    "runtime.run_config": "RunResult StepLines StepView",
     "runtime.models.scripted": "Stub",
     "runtime.tools.contract": "Tool",
     "runtime.tools.loader": "load_module",
