@@ -11,7 +11,8 @@ from measure import Case, Row, take_turns
 from tachograph import Agent, Policy, Stub, VirtualClock
 from tachograph.evidence.files.writer import Writer
 from tachograph.runtime.journal import ledger
-from tachograph.runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
+from tachograph.runtime.journal.cassette import Cassette, ReplayExecutor
+from tachograph.runtime.journal.recorded_clock import RecordedClock
 
 STEPS = 200
 

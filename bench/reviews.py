@@ -32,7 +32,8 @@ from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.recorded import open_record
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.runtime.driver.driver import drive
-from tachograph.runtime.journal.cassette import Cassette, RecordedClock, ReplayExecutor
+from tachograph.runtime.journal.cassette import Cassette, ReplayExecutor
+from tachograph.runtime.journal.recorded_clock import RecordedClock
 from tachograph.runtime.loop.loop import run_loop
 from tachograph.runtime.loop.retry import Schedule
 from tachograph.runtime.loop.state import RunSpec

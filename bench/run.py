@@ -20,6 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import async_runs
 import decisions
 import durability
 import engines
@@ -45,6 +46,7 @@ PARTS: dict[str, Callable[..., list[Row]]] = {
     "replays": replays.rows,
     "policy_diffs": policy_diffs.rows,
     "reviews": reviews.rows,
+    "async_runs": async_runs.rows,
 }
 WIDTH = 72
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"

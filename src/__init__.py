@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .adapters.functions import tool, tool_from_function
     from .evidence.checking.replay import replay
+    from .evidence.recording.async_record import arecord
     from .evidence.recording.record import record
     from .evidence.recording.resume import resume
     from .fail.errors import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from .runtime.core.effects import Answer, AskHuman, AskModel, Call, Decided, Invoke, Outcome, Wait
     from .runtime.driver.ports import RunEvent
     from .runtime.driver.scopes import Scope
+    from .runtime.events import AgentEvent, events_of
     from .runtime.models.providers import open_model
     from .runtime.models.scripted import Stub
     from .runtime.models.types import LLMInput, LLMOutput, ToolCall, ToolSpec
@@ -56,6 +58,7 @@ __version__ = "0.1.0"
 __all__ = [
     "IO",
     "Agent",
+    "AgentEvent",
     "Answer",
     "AskHuman",
     "AskModel",
@@ -100,7 +103,9 @@ __all__ = [
     "VirtualClock",
     "Wait",
     "__version__",
+    "arecord",
     "decide",
+    "events_of",
     "load_module",
     "open_model",
     "record",
@@ -111,6 +116,7 @@ __all__ = [
 ]
 
 _NAMES = {
+    "evidence.recording.async_record": "arecord",
     "evidence.recording.record": "record",
     "evidence.checking.replay": "replay",
     "evidence.recording.resume": "resume",
@@ -124,6 +130,7 @@ _NAMES = {
     "runtime.core.effects": "Answer AskHuman AskModel Call Decided Invoke Outcome Wait",
     "runtime.policy.gate": "Counters Decision decide",
     "runtime.driver.ports": "RunEvent",
+    "runtime.events": "AgentEvent events_of",
     "runtime.driver.scopes": "Scope",
     "runtime.models.types": "LLMInput LLMOutput ToolCall ToolSpec",
     "runtime.policy.policy": "Policy",

@@ -18,6 +18,7 @@ from ...fail.errors import InputError, OutputError, StoppedBySignal
 from ...runtime.agent import Agent
 from ...runtime.driver.interrupts import exit_for
 from ...runtime.driver.ports import Listener
+from ...runtime.driver.scopes import Scope
 from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.formats.shipped_files import project_root, relative_to_root
 from ...runtime.run_config import RunConfig, RunResult
@@ -44,7 +45,7 @@ def record_task(
     otlp: str | None,
     listeners: Iterable[Listener],
     durability: str | None,
-    cancel: Event | None,
+    cancel: Event | Scope | None,
 ) -> RunResult:
     """Record the run of a task that names an agent in code; the task is written if it is not there.
 

@@ -31,6 +31,7 @@ from ...runtime.core.lines import Line
 from ...runtime.driver.interrupts import Interrupts, exit_for
 from ...runtime.driver.ports import Approve, Listener
 from ...runtime.driver.processes import marking
+from ...runtime.driver.scopes import Scope
 from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import read_unlinked
 from ...runtime.formats.shipped_files import package_digest
@@ -64,7 +65,7 @@ def record(
     clock: Clock | None = None,
     replace: bool = False,
     durability: str | None = None,
-    cancel: Event | None = None,
+    cancel: Event | Scope | None = None,
     deadline_s: float | None = None,
     on_signal: str = SUSPEND,
 ) -> RunResult:

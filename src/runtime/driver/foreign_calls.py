@@ -160,7 +160,7 @@ class AsyncCalls:
             attempt.end()
             end()
             if not isinstance(error, GeneratorExit):  # after which nothing can be awaited
-                await _ended(future)
+                await ended(future)
             if manner is Manner.AWAITED and isinstance(found, CoroutineType) and future.done():
                 found.close()  # it was not begun, or is over
             raise error if isinstance(error, Cancelled) else CallerLeft(error) from None
@@ -213,7 +213,7 @@ def _wake(over: asyncio.Future[None]) -> None:
         loop.call_soon_threadsafe(lambda: None if over.done() else over.set_result(None))
 
 
-async def _ended(future: asyncio.Future[Any]) -> None:
+async def ended(future: asyncio.Future[Any]) -> None:
     """Wait until foreign code that was told to end has ended."""
     import asyncio
     import contextlib

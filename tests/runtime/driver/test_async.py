@@ -13,7 +13,22 @@ from typing import Any
 
 import pytest
 
-from tachograph import Agent, Policy, Scope, Stub, SystemClock, Tool, ToolCall, ToolError, VirtualClock, tool
+from tachograph import (
+    Agent,
+    AgentEvent,
+    Policy,
+    Scope,
+    Stub,
+    SystemClock,
+    Tool,
+    ToolCall,
+    ToolError,
+    VirtualClock,
+    arecord,
+    events_of,
+    record,
+    tool,
+)
 from tachograph.evidence.files import manifest
 from tachograph.evidence.files.manifest import MANIFEST
 from tachograph.evidence.files.writer import Writer
@@ -400,3 +415,97 @@ def test_ten_thousand_runs_leave_no_task_thread_or_descriptor() -> None:
     fds = asyncio.run(once())
     open_below, tasks, fds_after = asyncio.run(main())
     assert (open_below, tasks) == (0, 1) and fds_after <= fds
+
+
+# ---- events ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_what_is_streamed_is_what_the_ledger_tells(name: str) -> None:
+    given = load_task(ROOT / "tasks" / f"{name}.yaml", root=ROOT)
+    agent, config = build(given)
+    lines = [json.loads(line) for line in (ROOT / "runs" / name / "state.jsonl").read_text().splitlines()]
+
+    async def arun(question: str, *, listeners: Any) -> Any:
+        return await agent.execute_async(config, listeners=listeners)
+
+    async def main() -> list[AgentEvent]:
+        return [event async for event in agent.stream(config.question)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent, "arun", arun)
+        assert asyncio.run(main()) == list(events_of(lines))
+
+
+def test_events_come_in_order_of_what_happened() -> None:
+    async def main() -> list[str]:
+        agent = _agent(_Model(ask(probe()), answer()))
+        return [event.what async for event in agent.stream("What now?")]
+
+    calls = ["attempt", "call_proposed", "decision", "attempt", "result", "step"]
+    assert asyncio.run(main()) == ["run_started", *calls, "attempt", "step", "ended"]
+
+
+def test_closing_the_iterator_cancels_the_run() -> None:
+    order: list[str] = []
+
+    async def main() -> None:
+        agent = _agent(_Model(ask(probe()), ask(probe(n=2)), answer()), made_tool(run=_second(order)))
+        events = agent.stream("What now?")
+        async for event in events:
+            if event.what == "step":
+                await _until(lambda: "begun" in order)
+                break
+        await events.aclose()
+        order.append("closed")
+
+    asyncio.run(main())
+    assert order == ["first", "begun", "ended", "closed"]
+
+
+def _second(order: list[str]) -> Callable[..., Awaitable[Any]]:
+    never = _never(order)
+
+    async def run(args: dict[str, Any], io: Any) -> Any:
+        if "n" in args:
+            return await never(args, io)
+        order.append("first")
+        return {"said": "ok"}
+
+    return run
+
+
+# ---- records ---------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_recorded_without_blocking_the_event_loop(tmp_path: Path) -> None:
+    agent = Agent(Stub([{"answer": "done"}]), ["search"], Policy.shipped())
+    result = asyncio.run(arecord(agent, "What now?", tmp_path / "one", run_id="same"))
+    record(agent, "What now?", tmp_path / "two", run_id="same")
+    assert result.answer == "done"
+    for name in ("state.jsonl", "trace.json", "run_report.md"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_a_cancelled_recording_leaves_a_complete_record(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def run(args: dict[str, Any], io: Any) -> Any:
+        begun.set()
+        go_on.wait(5)
+        return {"said": "ok"}
+
+    async def main() -> None:
+        agent = _agent(_Model(ask(probe(), probe(n=2)), answer()), made_tool(run=run))
+        task = asyncio.ensure_future(arecord(agent, "What now?", tmp_path / "run"))
+        await _until(begun.is_set)
+        task.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    lines = [json.loads(line) for line in (tmp_path / "run" / "state.jsonl").read_text().splitlines()]
+    assert lines[-1]["terminal_reason"] == "cancelled"
+    assert [call["status"] for call in lines[1]["tool_results"]] == ["ok", "cancelled"]
