@@ -307,6 +307,13 @@ class _Changes:
     def redact(self) -> Iterator[Change]:
         keys = ("redact", "kinds") if isinstance(self._at("redact"), Mapping) else ("redact",)
         yield from self._dropped(keys, "redacted kind", self._probes.of_secret)
+        patterns: Mapping[str, str] = (self._at("redact", "patterns") if len(keys) == 2 else None) or {}
+        for name, pattern in patterns.items():
+            rest = {other: text for other, text in patterns.items() if other != name}
+            description = f"redacted pattern {name!r} dropped"
+            yield self._put(
+                ("redact", "patterns"), rest, description, self._probes.of_pattern(pattern), at=f"/{name}"
+            )
 
 
 # ---- entries that are wider than an entry --------------------------------------------------------------------

@@ -14,6 +14,7 @@ from ...runtime.policy.policy import Policy
 from ...runtime.resources.url import Malformed, parse_entry
 from ...runtime.schema.dialect import shape
 from ...runtime.tools.contract import Tool
+from ..compare.pattern_samples import pattern_samples
 from ..compare.reachability import with_texts
 from ..compare.schema_algebra import Path, at_path, both, canonical, less
 from ..compare.schema_instances import InstanceGenerator
@@ -155,6 +156,10 @@ class Probes:
     def of_secret(self, kind: str) -> list[Question]:
         """Return questions about a kind of secret."""
         return [{"text": f"It says {_SECRETS[kind]} there."}] if kind in _SECRETS else []
+
+    def of_pattern(self, pattern: str) -> list[Question]:
+        """Return questions about texts that a pattern of secrets matches."""
+        return [{"text": f"It says {sample} there."} for sample in pattern_samples(pattern)]
 
     def of_section(self, name: str) -> list[Question]:
         """Return questions about everything in a section."""

@@ -153,6 +153,19 @@ def test_every_entry_is_changed_and_nothing_else_is(data: dict[str, Any]) -> Non
             assert answer(question, gate).to_dict().get("rule") != "gate_error"
 
 
+def test_a_dropped_pattern_of_secrets_is_noticed_by_the_test_that_is_suggested(tmp_path: Path) -> None:
+    redact = {"kinds": ["jwt"], "patterns": {"customer": "C-[0-9]{8}", "pallet": "P[0-9]{4}"}}
+    data = {"schema": "policy/v1", "tool_registry": {"allowed": ["fetch"]}, "redact": redact}
+    root = project(tmp_path, data)
+    words = [f"redacted pattern {name!r} dropped" for name in redact["patterns"]]
+    left = [verdict for verdict in covered(root).of(UNGUARDED) if verdict.description in words]
+    assert [verdict.description for verdict in left] == words
+    assert all(verdict.suggestion is not None for verdict in left)
+    project(root, data, left[0].suggestion)
+    now = {verdict.description for verdict in covered(root).of(UNGUARDED)}
+    assert words[0] not in now and words[1] in now
+
+
 def test_the_changes_of_a_policy_are_these() -> None:
     policy = Policy.from_dict(
         {
