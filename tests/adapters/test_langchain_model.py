@@ -19,6 +19,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_core.runnables.config import var_child_runnable_config
 from pydantic import Field, SecretStr
 
+from tachograph import Agent
 from tachograph.adapters import LangChainModel
 from tachograph.adapters.langchain_model import messages_of, reply_of
 from tachograph.fail.errors import InvalidModelOutput, ModelError, TransientModelError
@@ -196,6 +197,15 @@ def test_refusals_texts_in_blocks_and_what_is_no_reply() -> None:
     unsaid = calling("probe", additional_kwargs={"more": object()})
     with pytest.raises(InvalidModelOutput):
         reply_of(unsaid, 1)
+
+
+def test_instructions_are_the_system_message() -> None:
+    model = chat(AIMessage("From six to ten."))
+    result = Agent(LangChainModel(model), instructions="You answer drivers.").run("When?")
+    assert result.answer == "From six to ten."
+    (sent,) = model.asked
+    assert [type(message) for message in sent] == [SystemMessage, HumanMessage]
+    assert sent[0].content == "You answer drivers."
 
 
 def test_messages_both_ways() -> None:
