@@ -204,8 +204,10 @@ def _never(order: list[str]) -> Callable[..., Awaitable[Any]]:
         order.append("begun")
         try:
             await asyncio.sleep(20)
-        finally:
+        except asyncio.CancelledError:
             order.append("ended")
+            raise
+        order.append("finished by itself")
 
     return run
 
