@@ -45,7 +45,7 @@ from ..recording.recorded import (
 from ..tasks.expect import differences
 from ..tasks.place import expected_of, expected_of_run, owner_of, place_of
 from ..tasks.task import Task, build, load_task
-from .compare import BROKEN, Findings, compare_files, digest_today, hold_against_itself, in_words
+from .compare import BROKEN, Findings, change_on_disk, compare_files, hold_against_itself, in_words
 from .verify import verify
 
 
@@ -102,7 +102,7 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
             fresh, tally = derive(agent, config)
             if was_stopped(task, tally.modes):
                 raise KeyboardInterrupt
-            compare_files(findings, committed, fresh, name)
+            compare_files(findings, committed, fresh, name, base)
             missed = differences(expected_of(task, live=False, people=config.approvals is not None), tally)
     except (InputError, OutputError) as error:
         findings.unrecorded = isinstance(error, EffectNotRecorded)
@@ -173,12 +173,9 @@ def _moved_on_disk(folder: Path, base: Path) -> dict[str, str]:
     moved = {}
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         for item in manifests.read(read_unlinked(folder / MANIFEST))["inputs"]:
-            file = (base / item["path"]).resolve()
-            if not file.is_relative_to(base.resolve()):
-                continue
-            current = digest_today(item, file)
-            if current != item["sha256"]:
-                moved[item["path"]] = in_words(item["sha256"], current)
+            change = change_on_disk(item, base)
+            if change is not None:
+                moved[str(item["path"])] = change
     return moved
 
 

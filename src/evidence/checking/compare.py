@@ -7,12 +7,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...fail.errors import RecordError
+from ...fail.errors import RecordError, system_reason
 from ...light_dataclasses import dataclass, field
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ...runtime.formats.document_digest import digest_of_document
 from ...runtime.formats.escape import escape_terminal
+from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal import ledger_v1
 from ..files import manifest as manifests
 from ..files.claims import misshapen_claims
@@ -93,17 +94,21 @@ class Findings:
 
 
 def compare_files(
-    findings: Findings, recorded: Mapping[str, bytes], fresh_files: Mapping[str, bytes], name: str
+    findings: Findings, recorded: Mapping[str, bytes], fresh_files: Mapping[str, bytes], name: str, base: Path
 ) -> None:
-    """Add to `findings` how the fresh files of the run `name` differ from the recorded ones."""
+    """Add to `findings` how the fresh files of the run `name` of the project `base` differ from the recorded ones."""
     recorded_manifest = _manifest(findings, recorded[MANIFEST], name)
     fresh_manifest = json.loads(fresh_files[MANIFEST])
     findings.fresh = fresh_files
     findings.digests = _moved_inputs(recorded_manifest, fresh_manifest)
-    findings.moved = {path: in_words(*pair) for path, pair in findings.digests.items()}
-    findings.lines += [
-        f"input moved: {escape_terminal(path)} {change}" for path, change in findings.moved.items()
-    ]
+    items = _items(recorded_manifest)
+    for path, (then, now) in findings.digests.items():
+        change = in_words(then, now) if now is not None else change_on_disk(items[path], base)
+        if change is None:
+            findings.lines.append(f"input not read this time: {escape_terminal(path)}")
+        else:
+            findings.moved[path] = change
+            findings.lines.append(f"input moved: {escape_terminal(path)} {change}")
     if recorded_manifest and manifests.stable(recorded_manifest) != manifests.stable(fresh_manifest):
         keys = {*recorded_manifest, *fresh_manifest} - set(manifests.VOLATILE)
         moved = sorted(key for key in keys if recorded_manifest.get(key) != fresh_manifest.get(key))
@@ -172,8 +177,12 @@ def _manifest(findings: Findings, text: bytes, name: str) -> Line:
         manifest = manifests.read(text)
     except ValueError:
         findings.tampered = True
-        findings.lines.append(f"{name}/{MANIFEST}: is not as it was written")
-        return {}
+        same = manifests.read_uncanonical(text)
+        wrong = "is not as it was written" if same is None else "is not in canonical form"
+        findings.lines.append(f"{name}/{MANIFEST}: {wrong}")
+        if same is None:
+            return {}
+        manifest = same
     misshapen = misshapen_claims(manifest)
     findings.tampered = findings.tampered or bool(misshapen)
     findings.lines += [f"{name}/{MANIFEST}: {problem}" for problem in misshapen]
@@ -191,12 +200,20 @@ def _moved_inputs(committed: Line, fresh: Line) -> dict[str, tuple[str | None, s
     }
 
 
-def digest_today(item: Line, file: Path) -> str | None:
-    """Return the digest of an input's file as it is now: of what it says where that counts; None if it is gone."""
-    if not file.is_file():
-        return None
-    text = file.read_bytes()
-    return digest_of_document(text) if item.get("canonical") is True else canonical_json.digest(text)
+def change_on_disk(item: Line, base: Path) -> str | None:
+    """Return how the file of a recorded input has changed since; None where it has not, or is no file of `base`."""
+    then = str(item["sha256"])
+    try:
+        file = (base / str(item["path"])).resolve()
+        if not file.is_relative_to(base.resolve()):
+            return None
+        text = read_unlinked(file)
+    except FileNotFoundError:
+        return in_words(then, None)
+    except (OSError, ValueError, RuntimeError) as error:
+        return f"cannot be read ({system_reason(error)})"
+    now = digest_of_document(text) if item.get("canonical") is True else canonical_json.digest(text)
+    return None if then == now else in_words(then, now)
 
 
 def in_words(old: str | None, new: str | None) -> str:
@@ -205,9 +222,15 @@ def in_words(old: str | None, new: str | None) -> str:
 
 
 def _digests(manifest: Line) -> dict[str, str]:
+    return {path: str(item["sha256"]) for path, item in _items(manifest).items()}
+
+
+def _items(manifest: Line) -> dict[str, Line]:
+    """Return the inputs of a manifest by path; none where one has another shape."""
     try:
-        return {str(item["path"]): str(item["sha256"]) for item in manifest.get("inputs", ())}
-    except (TypeError, KeyError):
+        items = {str(item["path"]): item for item in manifest.get("inputs", ())}
+        return items if all({"path", "sha256"} <= item.keys() for item in items.values()) else {}
+    except (TypeError, KeyError, AttributeError):
         return {}
 
 

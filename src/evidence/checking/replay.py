@@ -33,7 +33,7 @@ from ..files import manifest
 from ..files.manifest import MANIFEST, STATE
 from ..files.writer import Writer
 from ..recording.recorded import Recorded, open_record, relative_name, revive
-from .compare import BROKEN, Findings, compare_files, digest_today, in_words, note_drift
+from .compare import BROKEN, Findings, change_on_disk, compare_files, note_drift
 from .cut_off import DecisionsUnderWay
 
 
@@ -178,18 +178,15 @@ def _make(
         raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
     stable = writer.finish(_with_recorded(result.inputs, recorded))
     files = {**writer.contents(), MANIFEST: manifest.stable(stable).encode("utf-8")}
-    compare_files(findings, recorded.files, files, recorded.name)
+    compare_files(findings, recorded.files, files, recorded.name, recorded.base)
 
 
 def _moved(recorded: Recorded) -> Iterator[tuple[str, str]]:
     """Yield the inputs whose digests differ from the record, the likely reason why the replay failed."""
-    base = recorded.base.resolve()
     for item in _inputs(recorded):
-        file = (base / str(item["path"])).resolve()
-        if file.is_relative_to(base) and file.is_file():
-            then, now = str(item["sha256"]), digest_today(item, file)
-            if then != now:
-                yield str(item["path"]), in_words(then, now)
+        change = change_on_disk(item, recorded.base)
+        if change is not None and (recorded.base / str(item["path"])).exists():
+            yield str(item["path"]), change
 
 
 def _inputs(recorded: Recorded) -> list[Line]:

@@ -103,6 +103,15 @@ def read(data: bytes) -> Line:
     return manifest  # type: ignore[no-any-return]
 
 
+def read_uncanonical(data: bytes) -> Line | None:
+    """Return the manifest of a file that holds the data of one in whatever form; None if it holds none."""
+    try:
+        manifest = json.loads(data)
+        return read(render(manifest))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
 def stable(manifest: Line) -> str:
     """Return the canonical text of a manifest without its volatile keys."""
     return canonical_json.encode({key: value for key, value in manifest.items() if key not in VOLATILE})
