@@ -38,7 +38,17 @@ if TYPE_CHECKING:
     )
     from .runtime.agent import Agent
     from .runtime.core.clock import Clock, SystemClock, VirtualClock
-    from .runtime.core.effects import Answer, AskHuman, AskModel, Call, Decided, Invoke, Outcome, Wait
+    from .runtime.core.effects import (
+        Answer,
+        AskHook,
+        AskHuman,
+        AskModel,
+        Call,
+        Decided,
+        Invoke,
+        Outcome,
+        Wait,
+    )
     from .runtime.driver.ports import RunEvent
     from .runtime.driver.scopes import Scope
     from .runtime.events import AgentEvent, events_of
@@ -49,6 +59,7 @@ if TYPE_CHECKING:
     from .runtime.policy.policy import Policy
     from .runtime.run_config import RunResult, StepLines, StepView
     from .runtime.tools.contract import Tool
+    from .runtime.tools.hooks import Hooks
     from .runtime.tools.loader import load_module
     from .runtime.workspace.mounts import Host, Mount
     from .runtime.workspace.tool_io import IO
@@ -60,6 +71,7 @@ __all__ = [
     "Agent",
     "AgentEvent",
     "Answer",
+    "AskHook",
     "AskHuman",
     "AskModel",
     "Call",
@@ -71,6 +83,7 @@ __all__ = [
     "Decision",
     "EffectInDoubt",
     "ExpectationError",
+    "Hooks",
     "Host",
     "InputError",
     "InvalidModelOutput",
@@ -127,7 +140,7 @@ _NAMES = {
     ),
     "runtime.agent": "Agent",
     "runtime.core.clock": "Clock SystemClock VirtualClock",
-    "runtime.core.effects": "Answer AskHuman AskModel Call Decided Invoke Outcome Wait",
+    "runtime.core.effects": "Answer AskHook AskHuman AskModel Call Decided Invoke Outcome Wait",
     "runtime.policy.gate": "Counters Decision decide",
     "runtime.driver.ports": "RunEvent",
     "runtime.events": "AgentEvent events_of",
@@ -137,6 +150,7 @@ _NAMES = {
     "runtime.run_config": "RunResult StepLines StepView",
     "runtime.models.scripted": "Stub",
     "runtime.tools.contract": "Tool",
+    "runtime.tools.hooks": "Hooks",
     "runtime.tools.loader": "load_module",
     "runtime.workspace.mounts": "Host Mount",
     "runtime.workspace.tool_io": "IO",

@@ -13,7 +13,7 @@ from ..light_dataclasses import dataclass
 
 
 class Rule(StrEnum):
-    """A rule of the gate, in evaluation order; GATE_ERROR is a failure of the gate itself."""
+    """A rule of the gate, in evaluation order; HOOK is what a hook decides, GATE_ERROR a failure of the gate itself."""
 
     TOOL_REGISTRY = "tool_registry"
     URL_ALLOWLIST = "url_allowlist"
@@ -23,6 +23,7 @@ class Rule(StrEnum):
     CYCLE_DETECTION = "cycle_detection"
     LOOP_BUDGET = "loop_budget"
     APPROVAL = "approval"
+    HOOK = "hook"
     GATE_ERROR = "gate_error"
 
 
@@ -149,6 +150,11 @@ class ApprovalRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class StoppedByHook:
+    """A hook ended the run before the model was asked, or failed where the run was to stop."""
+
+
+@dataclass(frozen=True, slots=True)
 class GaveUp:
     """An effect failed for good; `mode` is one of BROKEN."""
 
@@ -162,7 +168,9 @@ class Stopped:
     reason: StopReason
 
 
-Happening = Answered | Refused | Succeeded | ResultLost | Denied | ApprovalRefused | GaveUp | Stopped
+Happening = (
+    Answered | Refused | Succeeded | ResultLost | Denied | ApprovalRefused | StoppedByHook | GaveUp | Stopped
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +198,8 @@ _TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | 
     Denied(Rule.ARG_SCHEMA): (FailureMode.SCHEMA_MISMATCH, Ending.FAILURE, None),
     Denied(Rule.CYCLE_DETECTION): (FailureMode.CYCLE_DETECTION, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL),
     Denied(Rule.LOOP_BUDGET): (None, Ending.LOOP_BUDGET, Ending.LOOP_BUDGET),
+    Denied(Rule.HOOK): (None, Ending.POLICY_DENIAL, None),
+    StoppedByHook(): (None, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL),
     Denied(Rule.GATE_ERROR): (None, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL),
     # a model that proposes a refused call again is not going to adapt
     **{Denied(rule, repeated=True): (None, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL) for rule in Rule},

@@ -41,6 +41,7 @@ from .run_config import RunConfig, RunResult
 from .run_inputs import inputs_of
 from .run_line import run_line_of
 from .tools.contract import SHIPPED, Tool
+from .tools.hooks import Hooks, collect_hooks
 from .tools.loader import collect
 from .workspace.mounts import Host, Mount, mounts_of
 from .workspace.workspace import Workspace, check_hosts
@@ -68,6 +69,7 @@ class Agent:
         output_retries: How often the model is asked again for an answer that does not fit.
         known_tools: Tools that this agent does not have and that its policy may name, beside the shipped ones.
         max_parallel: How many calls of one reply may be performed together, where their tools allow it; 1 for none.
+        hooks: Functions that are asked at events of each run, in this order; see `Hooks`.
 
     Raises:
         InputError: Policy, tools, mounts and hosts do not fit together.
@@ -93,6 +95,7 @@ class Agent:
         output_retries: int = OUTPUT_RETRIES,
         known_tools: Iterable[str] = (),
         max_parallel: int = MAX_PARALLEL,
+        hooks: Hooks | Iterable[Hooks] = (),
     ) -> None:
         if not isinstance(llm, str) and not callable(llm):
             raise InputError(
@@ -127,6 +130,7 @@ class Agent:
             )
         self.max_parallel = max_parallel
         self.output = output_of(output_type, output_retries)
+        self.hooks = collect_hooks(hooks)
         self.specs = tuple(
             ToolSpec(tool.name, tool.description, tool.offered_schema)
             for tool in self.gate.tools.values()
@@ -313,7 +317,7 @@ class Agent:
 
     def inputs(self, config: RunConfig) -> list[dict[str, Any]]:
         """Return what a run rests on before it begins, with digests: policy files, task, modules of all tools."""
-        return inputs_of(self.policy, config.task, self.gate.tools.values(), {}, config.sources)
+        return inputs_of(self.policy, config.task, self.gate.tools.values(), {}, config.sources, self.hooks)
 
     def redactor(self, *, as_recorded: bool = False) -> Redactor:
         """Return a new redactor, which takes secrets out of everything that enters one run.
@@ -340,4 +344,4 @@ class Agent:
             names = {name for name, _ in self._live_secrets(config.as_recorded)}
             config = replace(config, redacted=tuple(sorted(names)))
         parts = (self.gate, self.identity, self.specs, self.mounts, self.hosts)
-        return run_line_of(*parts, config, self.output, self.max_parallel)
+        return run_line_of(*parts, config, self.output, self.max_parallel, self.hooks)

@@ -24,7 +24,7 @@ from .journal.ledger import Ledger, Totals, end_line
 from .journal.recorded_clock import RecordedClock
 from .loop.loop import run_loop
 from .loop.retry import Schedule
-from .loop.state import RunGenerator, RunSpec
+from .loop.state import HookSpec, RunGenerator, RunSpec
 from .models.request_parts import first_digests
 from .models.types import Model, ToolSpec
 from .opening import check_question
@@ -34,6 +34,7 @@ from .run_config import RunConfig, RunResult, StepLines
 from .run_inputs import inputs_of
 from .run_line import check_run_line
 from .schema.output_type import OutputType
+from .tools.hooks import Hooks
 from .workspace.mounts import Host, Mount
 from .workspace.workspace import Workspace
 
@@ -51,6 +52,7 @@ class Runnable(Protocol):
     specs: tuple[ToolSpec, ...]
     max_parallel: int
     output: OutputType | None
+    hooks: tuple[Hooks, ...]
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -183,6 +185,7 @@ class Execution:
                     config.opening.instructions,
                     config.opening.history,
                     agent.output,
+                    HookSpec.of(run_line),
                 )
                 yield run_line, run_loop(run), executor
         finally:
@@ -218,6 +221,7 @@ class Execution:
                 config.answers,
                 AsyncCalls(self._scope) if is_async else DirectCalls(),
                 self._scope,
+                agent.hooks,
             )
             if durable_run is not None:
                 live = durable_run.around(live, agent.gate, workspace, interrupts)
@@ -239,7 +243,7 @@ class Execution:
             config.run_id,
             mode,
             self._interrupts.signum,
-            tuple(inputs_of(agent.policy, config.task, called, read, config.sources)),
+            tuple(inputs_of(agent.policy, config.task, called, read, config.sources, agent.hooks)),
             agent.output,
         )
 

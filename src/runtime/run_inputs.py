@@ -1,4 +1,4 @@
-"""What a run rests on beside its ledger: policy files, task, modules of the tools called, documents read.
+"""What a run rests on beside its ledger: policy files, task, modules of the tools called, hooks, documents read.
 
 Policy and task count by what they say: their digest is that of the parsed document in canonical JSON, so that a comment
 changes none. Of modules and documents it is that of the bytes.
@@ -7,12 +7,15 @@ changes none. Of modules and documents it is that of the bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .journal.ledger import Totals
 from .policy.policy import Policy
 from .tools.contract import Tool
 from .tools.project_modules import project_modules
+
+if TYPE_CHECKING:
+    from .tools.hooks import Hooks
 
 Input = dict[str, Any]
 
@@ -23,6 +26,7 @@ def inputs_of(
     tools: Iterable[Tool],
     documents: Mapping[str, str],
     modules: Iterable[Mapping[str, str]] = (),
+    hooks: Iterable[Hooks] = (),
 ) -> list[Input]:
     """Return the inputs of a run, sorted by path: `path`, `sha256`, and `canonical` where that is of parsed data.
 
@@ -32,6 +36,7 @@ def inputs_of(
         tools: The tools that count.
         documents: Path of each document that was read -> SHA-256.
         modules: Path and digest of each source of an agent in code, and of the file with its instructions.
+        hooks: The hooks of the run.
     """
     found: dict[str, Input] = {}
     for path, sha in policy.files:
@@ -45,6 +50,11 @@ def inputs_of(
             found[path] = {"path": path, "sha256": tool.digest}
         for path, sha in project_modules(tool).items():
             found.setdefault(path, {"path": path, "sha256": sha})
+    for item in hooks:
+        if item.file is not None and item.digest is not None:
+            found[item.file] = {"path": item.file, "sha256": item.digest}
+        for path, sha in item.modules:
+            found.setdefault(path, {"path": path, "sha256": sha})
     for path, sha in documents.items():
         found.setdefault(path, {"path": path, "sha256": sha})
     return [found[path] for path in sorted(found)]
@@ -55,6 +65,7 @@ def paths_of(run: Mapping[str, Any], totals: Totals) -> set[str]:
     paths = {str(item["path"]) for item in run["policy"]["files"]} | set(totals.documents)
     paths |= {str(item["path"]) for item in run.get("modules", ())}
     paths |= {str(run["instructions"]["file"])} if "file" in run.get("instructions", ()) else set()
+    paths |= {str(item["file"]) for item in run.get("hooks", ()) if item["file"] is not None}
     if run["task"] is not None:
         paths.add(str(run["task"]["path"]))
     return paths

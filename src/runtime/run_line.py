@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..fail.errors import InputError
-from .core.lines import RequestPartsEntry, RunLine
+from .core.lines import RequestPartsEntry, RunHookEntry, RunLine
 from .core.redaction import Redactor
 from .formats import canonical_json
 from .formats.canonical_json import NotJson
@@ -18,6 +18,7 @@ from .models.types import ToolSpec
 from .policy.gate import Gate
 from .run_config import RunConfig
 from .schema.output_type import OutputType
+from .tools.hooks import Hooks
 from .workspace.mounts import Host, Mount
 
 
@@ -30,6 +31,7 @@ def run_line_of(
     config: RunConfig,
     output: OutputType | None = None,
     max_parallel: int = MAX_PARALLEL,
+    hooks: Iterable[Hooks] = (),
 ) -> RunLine:
     """Return the first line of a run's ledger.
 
@@ -42,6 +44,7 @@ def run_line_of(
         config: The run's configuration, without secrets.
         output: What the final answer must be; its schema becomes a part of each request, as an option.
         max_parallel: How many calls may be performed together.
+        hooks: The hooks that are asked.
 
     Raises:
         InputError: The model's options are no JSON data.
@@ -89,6 +92,11 @@ def run_line_of(
         line["output"] = {"retries": output.retries}
     if max_parallel != MAX_PARALLEL:
         line["max_parallel"] = max_parallel
+    asked: list[RunHookEntry] = [
+        {"name": item.name, "file": item.file, "events": list(item.events)} for item in hooks
+    ]
+    if asked:
+        line["hooks"] = asked
     if policy.informs_of_failures:
         line["policy"]["on_failure"] = {
             "default": policy.on_failure,

@@ -94,6 +94,8 @@ class Projector:
         for decision in line["policy_decisions"]:
             if decision["phase"] != "execution":
                 step.add_decision(decision, "")
+        for entry in line.get("hooks", ()):
+            step.add_hook(entry)
         for number, result in enumerate(line["tool_results"]):
             if result["attempts"]:
                 step.add_tool(number, result)
@@ -217,7 +219,8 @@ class _Step:
     def add_decision(self, decision: Line, parent_path: str, path: str | None = None) -> None:
         position = decision["position"]
         times = list(self._stamps[position])
-        waited = self._stamps.get("h" + position[1:])
+        asked = "approval" in decision or "." not in position
+        waited = self._stamps.get("h" + position[1:].partition(".")[0]) if asked else None
         if waited is not None:
             times[1] = waited[1]
         attributes: dict[str, Value] = {
@@ -235,6 +238,16 @@ class _Step:
         if "approval" in decision:
             attributes["agent.policy.approval"] = decision["approval"]["answer"]
         self.add("policy_check", path or position, self.id(parent_path), times, attributes)
+
+    def add_hook(self, entry: Line) -> None:
+        attributes: dict[str, Value] = {
+            "agent.hook.name": entry["hook"],
+            "agent.hook.event": entry["event"],
+            "openinference.span.kind": "GUARDRAIL",
+        }
+        error = entry["fault"]["exception"] if "fault" in entry else None
+        position = entry["position"]
+        self.add("hook", position, self.id(""), self._stamps[position], attributes, error=error)
 
     def _tool_name(self, call_id: str) -> str:
         names = {call["id"]: str(call["name"]) for call in self._line["intended_tool_calls"]}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..evidence.checking.drift import Drift, counted
+from ..evidence.files.hook_words import said_by_hook
 from ..runtime.core.lines import Line
 from ..runtime.formats import canonical_json
 from ..runtime.formats.escape import escape_terminal
@@ -68,7 +69,7 @@ def two_as_text(left: Run, right: Run, drift: Drift) -> str:
 
 def _step(run: Run, step: Step) -> Leaf:
     line = step.line
-    below = [_model(step)] if line["llm_attempts"] else []
+    below = [*_hooks(step, "km."), *([_model(step)] if line["llm_attempts"] else []), *_hooks(step, "ks.")]
     below += [Leaf(_decision(run, decision), None, []) for decision in step.refusals]
     below += [_call(run, step, index, call) for index, call in enumerate(step.calls)]
     mode = [(f"  {escape_terminal(line['failure_mode'])}", "warn")] if line["failure_mode"] else []
@@ -97,12 +98,29 @@ def _call(run: Run, step: Step, index: int, call: Call) -> Leaf:
         below.append(Leaf(_decision(run, decision), _times(stamps, at), []))
         if "approval" in decision:
             below.append(Leaf(_person(decision["approval"]), _times(stamps, f"h{index}"), []))
+    below += _hooks(step, f"k{index}.")
     below += _attempts(stamps, f"i{index}", call.attempts)
     if not call.decisions:
         below.append(Leaf([("not reached", "dim")], None, []))
     return Leaf(
         [(escape_terminal(call.name), "strong"), (f" {_short(arguments or '')}", "dim")], _span(own), below
     )
+
+
+def _hooks(step: Step, where: str) -> list[Leaf]:
+    """Return a row for each hook that was asked at a place of a step."""
+    return [
+        Leaf(
+            [
+                (f"hook {escape_terminal(entry['hook'])} ", "plain"),
+                (f"{entry['event']}  {_short(said_by_hook(entry))}", "dim"),
+            ],
+            _times(step.line["stamps"], entry["position"]),
+            [],
+        )
+        for entry in step.line.get("hooks", ())
+        if entry["position"].startswith(where)
+    ]
 
 
 def _fault(fault: Line) -> str:

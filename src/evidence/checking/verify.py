@@ -17,6 +17,7 @@ from ...runtime.core.outcome_codec import call_from_dict
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal import ledger
+from ...runtime.journal.decided_calls import decided_calls
 from ...runtime.journal.requests import requests_of
 from ...runtime.loop.state import MAX_PARALLEL
 from ...runtime.run_inputs import files_of_called, paths_of
@@ -149,7 +150,7 @@ def _approvals(state: bytes, name: str) -> list[str]:
         run = lines[0]
         versions = [run["policy"]["version"], *(item["policy"]["version"] for item in run.get("rebased", ()))]
         for number, line in enumerate(lines[1:-1], start=2):
-            calls = {call["id"]: call_from_dict(call) for call in line["intended_tool_calls"]}
+            calls = {call["id"]: call_from_dict(call) for call in decided_calls(line)}
             for entry in line["policy_decisions"]:
                 if "approval" not in entry:
                     continue

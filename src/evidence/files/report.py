@@ -15,6 +15,7 @@ from ...runtime.core.lines import Line
 from ...runtime.core.outcome_codec import pairs_from_dict
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import code_span, escape_markdown, truncate
+from .hook_words import said_by_hook
 
 MAX_ANSWER: Final = 20_000
 MAX_DIAGRAM_STEPS: Final = 40
@@ -30,6 +31,7 @@ class Report:
         self._rows: list[str] = []
         self._denials: list[str] = []
         self._failures: list[str] = []
+        self._hooks: list[str] = []
         self._arrows: list[str] = []
         self._tools: dict[str, str] = {}
         self._links: dict[str, str] = {}  # as many as the policy has rules
@@ -43,8 +45,10 @@ class Report:
         arrows = index <= MAX_DIAGRAM_STEPS
         self._asked += bool(line["llm_attempts"])
         if not line["llm_attempts"]:
-            self._row(index, "*refused before the model was asked*", decisions[0], "", mode)
-            if arrows:
+            what = "refused" if decisions else "stopped"
+            first = decisions[0] if decisions else None
+            self._row(index, f"*{what} before the model was asked*", first, "", mode)
+            if arrows and decisions:
                 self._arrows.append(f"    gate --x model: {index} deny {decisions[0]['rule_id']}")
         elif output is None or output["problem"] is not None:
             reply = (
@@ -68,6 +72,11 @@ class Report:
                     f"{escape_markdown(decision['reason'], 400)}."
                     f" Rule: {self._link(decision['at'])}."
                 )
+        for entry in line.get("hooks", ()):
+            if entry.get("answer", entry) is not None:
+                said = escape_markdown(said_by_hook(entry), 400)
+                name = code_span(entry["hook"], 64)
+                self._hooks.append(f"- Step {index}, {name}, `{entry['event']}`: {said}.")
         for error in line["errors"]:
             details = ", ".join(
                 f"{key} {escape_markdown(str(error[key]))}" for key in sorted(error) if key != "position"
@@ -152,6 +161,8 @@ class Report:
         ]
         if self._denials:
             parts += ["## Denials", "", *self._denials, ""]
+        if self._hooks:
+            parts += ["## Hooks", "", *self._hooks, ""]
         if self._failures:
             parts += ["## Failures", "", *self._failures, ""]
         parts += [*self._budgets(totals), *self._diagram(), *self._provenance()]

@@ -29,7 +29,7 @@ from ...runtime.journal.cassette import Cassette, ReplayExecutor
 from ...runtime.journal.recorded_clock import RecordedClock
 from ...runtime.loop.loop import run_loop
 from ...runtime.loop.retry import Schedule
-from ...runtime.loop.state import MAX_PARALLEL, RunSpec
+from ...runtime.loop.state import MAX_PARALLEL, HookSpec, RunSpec
 from ...runtime.models.request_parts import first_digests
 from ...runtime.opening import Opening
 from ...runtime.output_types import recorded_output
@@ -184,6 +184,7 @@ def _followed(
             opening.instructions,
             opening.history,
             recorded_output(run),
+            HookSpec.of(run),
         )
     )
     try:

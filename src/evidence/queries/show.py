@@ -16,6 +16,7 @@ from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal import ledger
 from ...runtime.journal.journal import JOURNAL, read_journal
 from ..checking.drift import counted
+from ..files.hook_words import said_by_hook
 from ..files.manifest import STATE
 from ..files.rule_places import RulePlaces, moved_on
 from ..files.way_on import resumed_by
@@ -130,7 +131,10 @@ def _step(step: Line, paint: Paint, places: RulePlaces | None) -> list[str]:
     took = max(pair[1] for pair in stamps.values()) - begin
     mode = f"  {paint(escape_terminal(step['failure_mode']), 'yellow')}" if step["failure_mode"] else ""
     out = [f"step {step['step_index']}  +{begin // MS} ms, {took // MS} ms{mode}"]
-    for call, result in zip(step["intended_tool_calls"], step["tool_results"], strict=False):
+    hooks = step.get("hooks", ())
+    out += ["  " + _hook(entry) for entry in hooks if entry["event"] == "before_model"]
+    calls = zip(step["intended_tool_calls"], step["tool_results"], strict=False)
+    for number, (call, result) in enumerate(calls):
         arguments = call["arguments_text"] if call["arguments"] is None else json.dumps(call["arguments"])
         out.append(f"  call {escape_terminal(call['name'])} {escape_terminal(arguments or '')[:100]}")
         for decision in step["policy_decisions"]:
@@ -138,6 +142,7 @@ def _step(step: Line, paint: Paint, places: RulePlaces | None) -> list[str]:
                 out.append("       " + _decision(decision, paint, places))
                 if "approval" in decision:
                     out.append("       " + _person(decision["approval"]))
+        out += ["       " + _hook(h) for h in hooks if h["position"].startswith(f"k{number}.")]
         for attempt in result["attempts"]:
             wait = f", then {attempt['backoff_ms']} ms" if "backoff_ms" in attempt else ""
             out.append(f"       attempt {attempt['attempt']}  {escape_terminal(attempt['outcome'])}{wait}")
@@ -145,8 +150,14 @@ def _step(step: Line, paint: Paint, places: RulePlaces | None) -> list[str]:
             out.append(f"       told     {_told(result['told'])}")
     if "told" in step:
         out.append(f"  told {_told(step['told'])}")
+    out += ["  " + _hook(entry) for entry in hooks if entry["event"] == "on_stop"]
     out += ["  " + _decision(d, paint, places) for d in step["policy_decisions"] if d["id"] is None]
     return out
+
+
+def _hook(entry: Line) -> str:
+    """Return in a line what a hook answered."""
+    return escape_terminal(f"hook {entry['hook']} {entry['event']}: {said_by_hook(entry)}")[:160]
 
 
 def _person(approval: Line) -> str:

@@ -26,6 +26,7 @@ from ...runtime.policy.built_in import built_in_of
 from ...runtime.policy.policy import Policy
 from ...runtime.run_config import RunConfig
 from ...runtime.tools.contract import Tool
+from ...runtime.tools.hooks import Hooks, load_hooks
 from ...runtime.tools.loader import load_named
 from ...runtime.workspace.mounts import Host, Mount
 from ..files.manifest import MANIFEST, STATE
@@ -151,6 +152,7 @@ def agent_of(
             for name, item in run["hosts"].items()
         },
         max_parallel=run.get("max_parallel", MAX_PARALLEL),
+        hooks=[_hooks(name, base, item) for item in run.get("hooks", ())],
     )
     config = agent.configure_run(run["question"], seed=run["seed"], run_id=run["run_id"])
     return agent, replace(config, opening=Opening.of_line(run))
@@ -165,6 +167,12 @@ def _tool(name: str, base: Path, item: Line) -> Tool:
         raise _in_code(name, f"its tool {str(item['name'])[:80]!r}")
     folder = (base / item["file"]).parent
     return load_named(item["name"], folder if folder.is_dir() else None)
+
+
+def _hooks(name: str, base: Path, item: Line) -> Hooks:
+    if item["file"] is None or not _is_inside(item["file"], base):
+        raise _in_code(name, f"its hooks {str(item['name'])[:80]!r}")
+    return load_hooks(base / item["file"], item["file"])
 
 
 def _in_code(name: str, subject: str) -> InputError:

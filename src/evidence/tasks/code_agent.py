@@ -137,6 +137,7 @@ def _rebuilt(agent: Agent, root: Path, model: Model | None, policy: Policy | Non
         output_type=agent.output,
         known_tools=known,
         max_parallel=agent.max_parallel,
+        hooks=agent.hooks,
     )
 
 

@@ -13,6 +13,7 @@ from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.formats.shipped_files import relative_to_root
 from ...runtime.opening import check_template
 from ...runtime.policy.policy import Policy
+from ...runtime.tools.hooks import Hooks, load_hooks
 
 if TYPE_CHECKING:
     from .task import Task
@@ -103,3 +104,14 @@ def folder_inside(task: Task, place: str, pointer: str) -> Path:
             remedy="name an existing folder",
         )
     return path
+
+
+def hooks_of(task: Task) -> tuple[Hooks, ...]:
+    """Return the hooks in the file that a task names, none where it names none. Raises InputError."""
+    if "hooks" not in task.data:
+        return ()
+    place = str(task.data["hooks"])
+    path = path_inside(task, place, "/hooks")
+    if not path.is_file():
+        raise task.error("/hooks", f"there is no file {quote_literal(place)}", "name a file with hooks")
+    return (load_hooks(path, relative_to_root(path, task.root)),)

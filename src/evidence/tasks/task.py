@@ -39,7 +39,7 @@ from ...runtime.tools.loader import load_named, names_in
 from ...runtime.workspace.mounts import Host, Mount
 from ...runtime.workspace.workspace import Workspace
 from .faults import fault_injector
-from .named_files import folder_inside, instructions_of, policy_of
+from .named_files import folder_inside, hooks_of, instructions_of, policy_of
 from .values import check_values, live_problem
 
 _SCHEMA = Path(__file__).with_name("task.v1.schema.json")
@@ -297,8 +297,7 @@ def _agent_of_parts(
     task: Task, model: Model | None, policy: Policy | None, instructions: str | None
 ) -> Agent:
     """Return the agent that a task describes by policy, tools, mounts, hosts and script."""
-    data = task.data
-    policy_given = policy is not None
+    data, policy_given = task.data, policy is not None
     policy = policy or policy_of(task)
     folder = task.root / "tools"
     names = set(names_in(folder, label="tools"))
@@ -330,6 +329,7 @@ def _agent_of_parts(
         output_type=_output_type(task),
         known_tools=names,
         max_parallel=data.get("max_parallel", MAX_PARALLEL),
+        hooks=hooks_of(task),
     )
     check_addresses(policy, hosts)
     return agent

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # of what an agent consists; a task that names no agent in code has at least the first two
 _PARTS: Final = (
-    *("policy", "tools", "mounts", "hosts", "llm", "instructions"),
+    *("policy", "tools", "mounts", "hosts", "hooks", "llm", "instructions"),
     *("output_schema", "output_retries"),
 )
 

@@ -1,7 +1,7 @@
 """What the loop may ask of the world, and what it is told.
 
 The loop is a generator: it yields an effect and is sent the outcome. A position (`m.1`, `i0.2`, `w0.1`,
-`h0`, `d0`) names an effect within its step and is the only key that record, replay and jitter use.
+`h0`, `k0.1`, `d0`) names an effect within its step and is the only key that record, replay and jitter use.
 """
 
 from __future__ import annotations
@@ -241,7 +241,29 @@ class AskHuman:
         return question_digest(self.call, self.policy)
 
 
-Effect = AskModel | Invoke | Wait | AskHuman
+@dataclass(frozen=True, slots=True)
+class AskHook:
+    """Ask one hook at one of its events, with plain data; its answer is the outcome's `result`.
+
+    `index` is the call's place in the reply, None for an event of the step. `number` counts from 1 what hooks were
+    asked about that call, or at that event.
+    """
+
+    step: int
+    index: int | None
+    number: int
+    event: str
+    hook: str
+    data: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def position(self) -> str:
+        """The position within the step."""
+        where = {"before_model": "m", "on_stop": "s"}.get(self.event, self.index)
+        return f"k{where}.{self.number}"
+
+
+Effect = AskModel | Invoke | Wait | AskHuman | AskHook
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +305,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Event: the gate spoke. `index` is the call's place in the reply, None for a step's budget check.
+    """Event: the gate spoke, or a hook after it. `index` is the call's place in the reply, None for a step.
 
-    `late` says that it spoke about the result of a call, after an attempt.
+    `late` says that it spoke about the result of a call, after an attempt; `number` counts the decisions on a proposed
+    call, of which there are several only where hooks speak too.
     """
 
     step: int
@@ -293,13 +316,16 @@ class Decided:
     call: Call | None
     decision: Decision
     late: bool = False
+    number: int = 1
 
     @property
     def position(self) -> str:
         """The position within the step."""
         if self.index is None:
             return "d"
-        return f"d{self.index}.r" if self.late else f"d{self.index}"
+        if self.late:
+            return f"d{self.index}.r"
+        return f"d{self.index}" if self.number == 1 else f"d{self.index}.{self.number}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,6 +217,25 @@ class ErrorEntry(TypedDict, total=False):
     limit: str | None
 
 
+class HookEntry(TypedDict):
+    """What one hook answered: `answer` is null where it said nothing; it is absent where there is none to use."""
+
+    position: str
+    hook: str
+    event: str
+    answer: NotRequired[Any]
+    fault: NotRequired[FaultEntry]
+    invalid: NotRequired[str]
+
+
+class RunHookEntry(TypedDict):
+    """The hooks of one object or file: their name, the file, and the events at which they are asked."""
+
+    name: str
+    file: str | None
+    events: list[str]
+
+
 class StepLine(TypedDict):
     """One step: what the model was asked and said, what was decided, and what came of it."""
 
@@ -237,7 +256,7 @@ class StepLine(TypedDict):
     stopped: NotRequired[str]
     request_parts: NotRequired[RequestPartsEntry]
     groups: NotRequired[list[list[str]]]
-    hooks: NotRequired[list[dict[str, Any]]]
+    hooks: NotRequired[list[HookEntry]]
     blobs: NotRequired[list[list[str]]]
     stamps: NotRequired[Stamps]
     prev: NotRequired[str | None]
@@ -267,7 +286,7 @@ class RunLine(TypedDict):
     rebased: NotRequired[list[dict[str, Any]]]
     instructions: NotRequired[dict[str, Any]]
     history: NotRequired[list[dict[str, Any]]]
-    hooks: NotRequired[list[dict[str, Any]]]
+    hooks: NotRequired[list[RunHookEntry]]
     follows: NotRequired[dict[str, Any]]
     parent: NotRequired[dict[str, Any]]
     principal: NotRequired[str]

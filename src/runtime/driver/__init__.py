@@ -7,6 +7,7 @@
 - `live_executor`: performs effects for real
 - `foreign_calls`: calls models and tools: here, or beside an event loop
 - `scopes`: cancellation as a tree
+- `hook_calls`: asks a hook for real
 - `interrupts`: Ctrl-C and SIGTERM while a run is under way
 - `script_end`: ends a run whose script is wrong after an effect
 - `processes`: the processes that a run started

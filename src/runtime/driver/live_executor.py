@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...fail.errors import Cancelled, EffectNotRecorded, InputError, InvalidModelOutput
 from ...light_dataclasses import replace
@@ -11,6 +11,7 @@ from ..core.branches import BRANCH
 from ..core.clock import Clock
 from ..core.effects import (
     Answer,
+    AskHook,
     AskHuman,
     AskModel,
     Effect,
@@ -35,6 +36,9 @@ from .foreign_calls import Attempt, CallerLeft, DirectCalls, ForeignCalls, Manne
 from .interrupts import ForceQuit, Interrupts
 from .ports import Answers, Approve, Inject, Stamps
 from .scopes import Scope
+
+if TYPE_CHECKING:
+    from ..tools.hooks import Hooks
 
 # what foreign code raised, with its text and traceback: for the one who develops it, never for a record
 
@@ -70,6 +74,7 @@ class LiveExecutor:
         answers: Answers | None = None,
         calls: ForeignCalls | None = None,
         scope: Scope | None = None,
+        hooks: Sequence[Hooks] = (),
     ) -> None:
         self._calls = calls or DirectCalls()
         self._scope = scope
@@ -83,6 +88,7 @@ class LiveExecutor:
         self._approve = approve
         self._call = inject or _straight
         self._answers = answers
+        self._hooks = hooks
         self._unwritten = False  # whether a recorded answer stands for files that were not written here
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
@@ -111,6 +117,8 @@ class LiveExecutor:
         if isinstance(effect, Wait):
             await self._calls.sleep(self._clock, effect.ms)
             return Outcome()
+        if isinstance(effect, AskHook):
+            return await self._ask_hook(effect)
         return await self._ask_human(effect)
 
     async def _ask_model(self, effect: AskModel) -> Outcome:
@@ -294,6 +302,21 @@ class LiveExecutor:
             return self._redact.data(canonical_json.freeze(returned)), None
         except NotJson as error:
             return None, error.reason
+
+    async def _ask_hook(self, effect: AskHook) -> Outcome:
+        from .hook_calls import ask_hook  # few runs have hooks
+
+        attempt = Attempt(self._interrupts, self._scope)
+        try:
+            outcome, failed = await self._calls.call(
+                lambda: ask_hook(self._hooks, effect, self._redact), Manner.THREAD, attempt
+            )
+        finally:
+            self._clock.spend("decision")
+        if failed is not None:
+            raise failed
+        assert isinstance(outcome, Outcome)
+        return outcome
 
     async def _ask_human(self, effect: AskHuman) -> Outcome:
         real = self._clock.kind == "system"  # on a virtual clock nobody is slow

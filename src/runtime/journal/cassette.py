@@ -13,7 +13,7 @@ from ...fail.errors import Cancelled, ReplayError
 from ...light_dataclasses import dataclass, field, replace
 from ..core.branches import BRANCH
 from ..core.clock import Clock
-from ..core.effects import AskHuman, AskModel, Effect, Invoke, Outcome, Wait
+from ..core.effects import AskHook, AskHuman, AskModel, Effect, Invoke, Outcome, Wait
 from ..core.lines import Line
 from ..core.outcome_codec import (
     answer_from_dict,
@@ -154,6 +154,8 @@ def _words(effect: Effect) -> str:
         return f"attempt {effect.attempt} of call {effect.index} ({effect.call.name})"
     if isinstance(effect, Wait):
         return f"a wait of {effect.ms} ms"
+    if isinstance(effect, AskHook):
+        return f"the answer of hook {effect.hook} to {effect.event}"
     return f"a person's answer to call {effect.index}"
 
 
@@ -190,10 +192,12 @@ def outcomes_of(step: Line) -> dict[str, Outcome | Cancelled]:
         if "approval" in decision:
             answer = answer_from_dict(decision["approval"])
             answer = replace(answer, digest=answer.digest or "")  # null fits no question either
-            found[f"h{decision['position'][1:]}"] = Outcome(answer=answer)
+            found[f"h{decision['position'][1:].partition('.')[0]}"] = Outcome(answer=answer)
+    for entry in step.get("hooks", ()):
+        found[entry["position"]] = _of_hook(entry)
     if "stopped" in step:
         # the effect during which it was stopped is the last that was begun
-        effects = {at: pair[0] for at, pair in step["stamps"].items() if at[0] in "miwh" and ".c" not in at}
+        effects = {at: pair[0] for at, pair in step["stamps"].items() if at[0] in "miwhk" and ".c" not in at}
         grouped = grouped_calls(step)
         stopped = [n for n in grouped if step["tool_results"][n]["status"] == "cancelled"]
         own = [
@@ -219,6 +223,14 @@ def _of_model(step: Line, entry: Line) -> Outcome:
         return Outcome(fault=fault_from_dict(entry["fault"]))
     said = step["llm_output"]
     return Outcome() if said is None else Outcome(reply=reply_from_dict(said, step["intended_tool_calls"]))
+
+
+def _of_hook(entry: Line) -> Outcome:
+    return Outcome(
+        result=canonical_json.freeze(entry["answer"]) if "answer" in entry else None,
+        fault=fault_from_dict(entry["fault"]) if "fault" in entry else None,
+        invalid=entry.get("invalid"),
+    )
 
 
 def _of_tool(result: Line, entry: Line) -> Outcome:

@@ -16,6 +16,7 @@ from ..core.lines import Line
 from ..formats import canonical_json
 from ..formats.escape import escape_terminal
 from .cassette import outcomes_of
+from .decided_calls import decided_calls
 
 _SHOWN: Final = 200  # characters of a call in a message
 
@@ -44,7 +45,7 @@ class RecordedEffects:
         self._outcomes: dict[Place, Outcome | Cancelled] = {}
         for line in steps:
             step = line["step_index"]
-            for index, call in enumerate(line["intended_tool_calls"]):
+            for index, call in enumerate(decided_calls(line)):
                 self._calls[step, index] = (call["name"], _arguments(call))
             self._outcomes |= {(step, at): one for at, one in outcomes_of(line).items() if at[0] == "i"}
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ...light_dataclasses import dataclass
 from ..core.lines import Line
 from ..formats import canonical_json
+from ..loop.hooks import sent_back_message
 from ..models.told import NO_WORDS, user_message
 from ..models.types import NOTICES, History, Messages
 
@@ -73,7 +74,8 @@ def requests_of(lines: Iterable[Line], unasked: list[str] | None = None) -> Iter
             max_output_tokens=entry["max_output_tokens"], problems=(*problems, *missing),
         )  # fmt: skip
         seen, problems = len(window), []
-        for message in (reply_message(line), *map(tool_message, line["tool_results"]), told_message(line)):
+        told = (told_message(line), hook_message(line))
+        for message in (reply_message(line), *map(tool_message, line["tool_results"]), *told):
             if message is not None:
                 history.add(message)
     if unasked is not None:
@@ -142,6 +144,15 @@ def reply_message(step: Line) -> dict[str, Any] | None:
 def told_message(step: Line) -> dict[str, Any] | None:
     """Return the message in which the model reads that its reply could not be used; None where there is none."""
     return user_message(step["told"]) if "told" in step else None
+
+
+def hook_message(step: Line) -> dict[str, Any] | None:
+    """Return the message with which a hook sent the agent back; None where none did."""
+    for entry in step.get("hooks", ()):
+        answer = entry.get("answer")
+        if entry["event"] == "on_stop" and isinstance(answer, dict) and set(answer) == {"send_back"}:
+            return sent_back_message(answer["send_back"])
+    return None
 
 
 def tool_message(result: Line) -> dict[str, Any] | None:

@@ -60,9 +60,10 @@ def process_tool_calls(step: StepBuilder, calls: tuple[Call, ...]) -> StepGenera
 def group_size(state: RunState, calls: tuple[Call, ...]) -> int:
     """Return how many of the first calls form a group: 1 where the first has to run alone.
 
-    Two identical calls never share a group, since the second is decided by what the first brought.
+    Two identical calls never share a group, since the second is decided by what the first brought. Where hooks are
+    asked every call runs alone, since a hook may change it or want a person.
     """
-    most = state.run.max_parallel
+    most = 1 if state.run.hooks else state.run.max_parallel
     if most < 2 or len(calls) < 2 or not _may_share(state, calls[0]):
         return 1
     keys: set[bytes] = set()
@@ -143,7 +144,7 @@ def _decide(
     members = []
     for index, call in enumerate(calls, start=first):
         request = state.run.gate.request_for(call, state.counters)
-        refusal = yield from decide_call(step, index, request)
+        refusal, request = yield from decide_call(step, index, request)
         members.append(_Member(index, request, step.last_decision, refusal))
         if refusal is None:
             state.counters.tool_calls += 1

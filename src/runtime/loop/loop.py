@@ -7,6 +7,7 @@ One step of a run:
     process_tool_calls    for each call, in order (tool_calls.py); calls that may run together do (groups.py):
       decide_call           the gate allows or denies it, or a person is asked: yield AskHuman
       execute_call          yield Invoke until it succeeds or may not be repeated; the model reads the result
+    before_model, on_stop  hooks are asked, where the run has some: yield AskHook (hooks.py)
     StepEnded             the step's line of the ledger is whole; the next step begins unless there is an ending
 
 A run is steps until one has an ending: final_answer, policy_denial_terminal, failure_mode_terminal, loop_budget,
@@ -61,6 +62,7 @@ from ..models.told import NO_WORDS, of_reply, user_message
 from ..models.types import MAX_CONTINUATIONS, NOTICES, LLMInput
 from .attempts import with_retries
 from .groups import process_tool_calls
+from .hooks import before_model, on_stop
 from .state import RunGenerator, RunSpec, RunState, StepGenerator
 from .step_builder import StepBuilder
 
@@ -83,8 +85,12 @@ def _step(state: RunState) -> Generator[Effect | Group | Event, Outcome, RunEnde
     step = StepBuilder(state)
     try:
         classification = yield from _check_step_budget(step)
+        if classification.ending is None and state.run.hooks:
+            classification = yield from before_model(step)
         if classification.ending is None:
             classification, calls = yield from _ask_model(step)
+        if classification.ending == Ending.FINAL_ANSWER and state.run.hooks:
+            classification = yield from on_stop(step)
         if classification.ending is None:
             classification = yield from process_tool_calls(step, calls)
     except Cancelled as cancelled:

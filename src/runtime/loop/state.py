@@ -23,13 +23,27 @@ StepGenerator = Generator[Effect | Group | Event, Outcome, Classification]
 
 
 @dataclass(frozen=True)
+class HookSpec:
+    """What the loop knows of hooks: their name, the file that records name, and the events at which they are asked."""
+
+    name: str
+    file: str | None
+    events: tuple[str, ...]
+
+    @classmethod
+    def of(cls, run: Mapping[str, Any]) -> tuple[HookSpec, ...]:
+        """Return the hooks that a run line names."""
+        return tuple(cls(item["name"], item["file"], tuple(item["events"])) for item in run.get("hooks", ()))
+
+
+@dataclass(frozen=True)
 class RunSpec:
     """Everything that decides how a run goes, except for the outcomes of its effects.
 
     `specs` are the tools that the model is offered; `parts` holds the digests of the other parts of each request by
     kind (`options`, `instructions`), which stay the same all run long. `max_parallel` is how many calls may be
     performed together. `instructions` is the system message, `history` what was said before the question.
-    `output` is what the final answer must be, None for any text.
+    `output` is what the final answer must be, None for any text. The `hooks` are asked in this order.
     """
 
     run_id: str
@@ -43,6 +57,7 @@ class RunSpec:
     instructions: str | None = None
     history: tuple[Mapping[str, Any], ...] = ()
     output: OutputType | None = None
+    hooks: tuple[HookSpec, ...] = ()
 
 
 class RunState:
@@ -53,7 +68,7 @@ class RunState:
     `partial_answers` are the pieces of an answer that was cut off or paused, `cut_offs` counts those that were cut
     off, and `is_paused` says that the last of them was paused. `refused` holds, by the key of a call, the decision
     that refused it. `told_failures` counts the failures of which the model was told,
-    `output_misses` the answers that did not fit.
+    `output_misses` the answers that did not fit, `sent_back` how often hooks sent the agent back.
     """
 
     def __init__(self, run: RunSpec) -> None:
@@ -70,7 +85,7 @@ class RunState:
         self.cut_offs = 0
         self.is_paused = False
         self.refused: dict[bytes, Decision] = {}
-        self.told_failures = self.output_misses = 0
+        self.told_failures = self.output_misses = self.sent_back = 0
 
     def classify(self, happening: Happening, tool: str | None = None) -> Classification:
         """Return the mode and ending of a happening under the run's policy; `tool` is the one that failed.

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...fail.catalog import Classification, Denied, FailureMode, Happening, ResultLost, StopReason, Succeeded
-from ..core.effects import Answer, AskModel, Call, Decision, DecisionKind, Fault, Outcome, Reply
+from ..core.effects import Answer, AskHook, AskModel, Call, Decision, DecisionKind, Fault, Outcome, Reply
 from ..core.lines import (
     AttemptEntry,
     AttemptStatus,
     DecisionEntry,
+    HookEntry,
     Phase,
     RequestPartsEntry,
     ResultStatus,
@@ -18,6 +19,7 @@ from ..core.lines import (
     ToolResultEntry,
 )
 from ..core.outcome_codec import fault_from_dict, reply_to_dict
+from ..formats import canonical_json
 from .state import RunState
 
 
@@ -26,6 +28,7 @@ class StepBuilder:
 
     `state` is the run's, `index` the step's number from 1. `last_decision` is what the gate, or a person in its
     place, said last. `reply_problem` says why the reply cannot be used, `reply_place` where an answer does not fit.
+    `replaced` counts, by call, how often hooks gave other arguments.
     """
 
     def __init__(self, state: RunState) -> None:
@@ -34,6 +37,7 @@ class StepBuilder:
         self.last_decision: Decision | None = None
         self.reply_problem: str | None = None
         self.reply_place: dict[str, str] = {}
+        self.replaced: dict[int, int] = {}
         self._unreached: list[Call] = []
         self._told_unreached: dict[str, Any] | None = None
         self._mode: FailureMode | None = None
@@ -123,6 +127,35 @@ class StepBuilder:
     def _last_entry(self) -> DecisionEntry:
         return self._line["policy_decisions"][-1]
 
+    # ---- hooks ------------------------------------------------------------------------------------------
+
+    def add_hook(self, effect: AskHook, outcome: Outcome) -> None:
+        """Record what a hook answered."""
+        entry: HookEntry = {"position": effect.position, "hook": effect.hook, "event": effect.event}
+        if outcome.fault is not None:
+            entry["fault"] = outcome.fault.to_dict()
+        elif outcome.result is not None:
+            entry["answer"] = outcome.result
+        else:
+            entry["invalid"] = outcome.invalid or "no answer"
+        self._line.setdefault("hooks", []).append(entry)
+
+    def next_hook(self, where: str) -> int:
+        """Return the number of the next question to a hook at a place: a call's index, `m` or `s`."""
+        return 1 + sum(entry["position"].startswith(f"k{where}.") for entry in self._line.get("hooks", ()))
+
+    def next_decision(self, index: int) -> int:
+        """Return the number of the next decision on a proposed call."""
+        own = (f"d{index}", f"d{index}.")
+        return 1 + sum(
+            entry["position"] == own[0] or entry["position"].startswith(own[1])
+            for entry in self._line["policy_decisions"]
+        )
+
+    def keep_returned(self, outcome: Outcome) -> None:
+        """Record what a tool returned beside the result that the model reads, which hooks changed or denied."""
+        self._last_result()["attempts"][-1]["returned"] = outcome.result
+
     # ---- calls and attempts -----------------------------------------------------------------------------
 
     def begin_call(self, call: Call) -> None:
@@ -174,26 +207,33 @@ class StepBuilder:
             entry["writes"] = [list(pair) for pair in outcome.writes]
 
     def end_execution(
-        self, happening: Happening, outcome: Outcome, *, told: Any = None, refused_bytes: int | None = None
+        self,
+        happening: Happening,
+        outcome: Outcome,
+        *,
+        result: canonical_json.Fragment | None = None,
+        told: Any = None,
+        refused_bytes: int | None = None,
     ) -> None:
         """Record what came of the call: its result, or why there is none.
 
         Args:
             happening: What the execution amounts to.
             outcome: The outcome of the last attempt.
+            result: The result that the model reads, where there is one.
             told: What the model reads in place of a result that was lost.
             refused_bytes: The size of a result that did not fit the byte budget.
         """
-        result = self._last_result()
-        attempt = result["attempts"][-1]
+        entry = self._last_result()
+        attempt = entry["attempts"][-1]
         if isinstance(happening, Succeeded):
-            result["status"], result["result"] = str(ResultStatus.OK), outcome.result
+            entry["status"], entry["result"] = str(ResultStatus.OK), result
         elif isinstance(happening, ResultLost):
-            result["status"], result["told"] = str(ResultStatus.OK), told
+            entry["status"], entry["told"] = str(ResultStatus.OK), told
             attempt["unseen"] = True
         else:
             denied = isinstance(happening, Denied)
-            result["status"] = str(ResultStatus.DENIED if denied else ResultStatus.FAILED)
+            entry["status"] = str(ResultStatus.DENIED if denied else ResultStatus.FAILED)
             if refused_bytes is not None:
                 attempt["returned_bytes"] = refused_bytes
             elif not denied and outcome.result is not None:

@@ -11,6 +11,7 @@
         _OutcomeJudge     judges an outcome: late decisions on what the I/O met (redirect, address, link), the
                           fault, a result lost when the process ended (after a resume), the byte budget, the
                           output schema; the first that objects counts
+      after_call            succeeded: each hook is asked, and may deny or change the result (hooks.py)
     state.classify        maps what happened to nothing, or to an ending (fail/catalog.py). A denial ends the run
                           (`on_deny: terminate`) or the model reads it and goes on (`inform`); so does a failure
                           (`on_failure`)
@@ -57,6 +58,7 @@ from ..formats.escape import escape_terminal
 from ..models.told import of_tool
 from ..policy.gate import GateRequest
 from .attempts import with_retries
+from .hooks import after_call, before_call, size_of
 from .retry import may_repeat
 from .state import StepGenerator
 from .step_builder import StepBuilder
@@ -75,7 +77,7 @@ def process_tool_call(step: StepBuilder, index: int, call: Call) -> StepGenerato
     """
     state = step.state
     request = state.run.gate.request_for(call, state.counters)
-    refusal = yield from decide_call(step, index, request)
+    refusal, request = yield from decide_call(step, index, request)
     step.begin_call(call)
     if refusal is not None:
         return conclude_call(step, request, refusal, step.last_decision)
@@ -144,25 +146,63 @@ def _tell_failure(step: StepBuilder, call: Call, failure: GaveUp) -> None:
 
 def decide_call(
     step: StepBuilder, index: int, request: GateRequest
-) -> Generator[Effect | Event, Outcome, Happening | None]:
-    """Ask the gate and, where it escalates, a person.
+) -> Generator[Effect | Event, Outcome, tuple[Happening | None, GateRequest]]:
+    """Ask the gate, then the hooks and, where one of them escalates, a person.
 
-    Yields Decided, and AskHuman after an escalation. Records one decision. Returns None where the call is allowed.
+    Yields Decided, AskHook for each hook, and AskHuman after an escalation. Records each decision; arguments that a
+    hook gives are decided from the first rule. Returns None where the call is allowed, and the call as it was decided
+    last.
     """
-    state, call = step.state, request.call
+    while True:
+        decision, repeated = _by_rules(step, request)
+        yield from _say(step, index, request.call, decision)
+        if decision.decision == DecisionKind.DENY:
+            return Denied(decision.rule_id, repeated), request
+        escalates = decision.decision == DecisionKind.ESCALATE
+        try:
+            said = (yield from before_call(step, index, request.call)) if step.state.run.hooks else None
+        except Cancelled:
+            if escalates:
+                step.deny_escalation()
+            raise
+        if escalates and said is not None and not _escalates(said):
+            step.deny_escalation()
+        if not isinstance(said, Call):
+            break
+        request = step.state.run.gate.request_for(said, step.state.counters)
+    if said is not None and not (escalates and _escalates(said)):
+        decision = said
+        yield from _say(step, index, request.call, decision)
+    if decision.decision == DecisionKind.DENY:
+        return Denied(decision.rule_id), request
+    if decision.decision == DecisionKind.ESCALATE:
+        return (yield from _ask_human(step, index, request.call, decision)), request
+    return None, request
+
+
+def _escalates(said: Call | Decision) -> bool:
+    return isinstance(said, Decision) and said.decision == DecisionKind.ESCALATE
+
+
+def _by_rules(step: StepBuilder, request: GateRequest) -> tuple[Decision, bool]:
+    """Return what the gate says of a call, and whether it was refused before and is denied for that."""
+    state = step.state
     decision = state.run.gate.decide_request(request)
     earlier = state.refused.get(request.key) if state.refused else None
     if earlier is not None and decision.decision != DecisionKind.DENY:
-        # refused by a person or while it ran: the rules alone would let it through once more
+        # refused by a person, a hook or while it ran: the rules alone would let it through once more
         decision = replace(earlier, decision=DecisionKind.DENY, reason="this call was refused before")
-    event = Decided(step.index, index, call, decision)
+    return decision, earlier is not None and decision.rule_id not in _RUN_LEVEL_RULES
+
+
+def _say(
+    step: StepBuilder, index: int, call: Call, decision: Decision
+) -> Generator[Effect | Event, Outcome, None]:
+    """Record a decision on a proposed call. Yields Decided."""
+    number = step.next_decision(index) if step.state.run.hooks else 1
+    event = Decided(step.index, index, call, decision, number=number)
     step.add_decision(event.position, Phase.PROPOSAL, call, decision)
     yield event
-    if decision.decision == DecisionKind.ALLOW:
-        return None
-    if decision.decision == DecisionKind.ESCALATE:
-        return (yield from _ask_human(step, index, call, decision))
-    return Denied(decision.rule_id, repeated=earlier is not None and decision.rule_id not in _RUN_LEVEL_RULES)
 
 
 def _ask_human(
@@ -195,7 +235,7 @@ def _ask_human(
         reason += " for another call or policy"
     kind = DecisionKind.ALLOW if granted else DecisionKind.DENY
     step.settle_escalation(
-        Decision(kind, Rule.APPROVAL, reason, escalation.at, escalation.facts), answer, subject
+        Decision(kind, escalation.rule_id, reason, escalation.at, escalation.facts), answer, subject
     )
     return None if granted else ApprovalRefused()
 
@@ -222,16 +262,27 @@ def execute_call(
         index=index,
         idempotent=state.run.gate.tools[call.name].idempotent,
     )
-    if isinstance(happening, Succeeded) and outcome.result is not None:
-        state.counters.result_bytes += _size(outcome.result)
-        state.counters.count_result(call, outcome.result.text, request.key)
-        state.tell_model(call, outcome.result.text)
+    result, late = outcome.result, judge.oversized
+    if isinstance(happening, Succeeded) and result is not None and state.run.hooks:
+        try:
+            result, late = yield from after_call(step, index, call, result)
+        except Cancelled:
+            step.keep_returned(outcome)
+            raise
+        if late is not None:
+            happening = Denied(late.rule_id)
+        if late is not None or result is not outcome.result:
+            step.keep_returned(outcome)
+    if isinstance(happening, Succeeded) and result is not None:
+        state.counters.result_bytes += size_of(result)
+        state.counters.count_result(call, result.text, request.key)
+        state.tell_model(call, result.text)
     elif isinstance(happening, ResultLost):
         state.tell_model(call, canonical_json.encode(_LOST))
-    step.end_execution(happening, outcome, told=dict(_LOST), refused_bytes=judge.refused_bytes)
-    if judge.oversized is not None:
-        event = Decided(step.index, index, call, judge.oversized, late=True)
-        step.add_decision(event.position, Phase.EXECUTION, call, judge.oversized)
+    step.end_execution(happening, outcome, result=result, told=dict(_LOST), refused_bytes=judge.refused_bytes)
+    if late is not None:
+        event = Decided(step.index, index, call, late, late=True)
+        step.add_decision(event.position, Phase.EXECUTION, call, late)
         yield event
     return happening
 
@@ -239,10 +290,6 @@ def execute_call(
 def key_of(step: StepBuilder, index: int) -> str:
     """Return the idempotency key of a call, the same for each of its attempts."""
     return f"{step.state.run.run_id}/{step.index}/{index}"
-
-
-def _size(result: canonical_json.Fragment) -> int:
-    return len(result.text) if result.text.isascii() else len(result.text.encode("utf-8"))
 
 
 class _OutcomeJudge:
@@ -282,7 +329,7 @@ class _OutcomeJudge:
         return None
 
     def _decide_size(self, outcome: Outcome) -> Denied | None:
-        size = outcome.returned_bytes if outcome.result is None else _size(outcome.result)
+        size = outcome.returned_bytes if outcome.result is None else size_of(outcome.result)
         if size is None:
             return None
         state = self._step.state

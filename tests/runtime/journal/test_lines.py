@@ -66,8 +66,8 @@ def test_every_committed_line_fits(state: Path) -> None:
 
 
 RESERVED = {
-    "RunLine": {"hooks", "follows", "parent", "principal", "nonce", "blobs"},
-    "StepLine": {"hooks", "blobs"},
+    "RunLine": {"follows", "parent", "principal", "nonce", "blobs"},
+    "StepLine": {"blobs"},
     "EndLine": {"cost"},
     "OutputEntry": {"usage_parts"},
     "DecisionEntry": {"denial"},

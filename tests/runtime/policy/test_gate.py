@@ -111,7 +111,7 @@ def test_the_first_rule_that_objects_answers(objecting: set[str]) -> None:
 
 
 def test_the_rules_are_those_of_the_catalog() -> None:
-    assert (*ORDER, "gate_error") == RULES
+    assert (*ORDER, "hook", "gate_error") == RULES
 
 
 def test_denied_comes_before_not_allowed_before_not_registered() -> None:
