@@ -68,7 +68,7 @@ def test_links_of_the_documents_lead_somewhere() -> None:
 
 def test_the_code_on_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/code.md").read_text(encoding="utf-8"), re.S)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     page = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", page)  # where a class looks for what its annotations mean
     exec(compile("\n".join(blocks), "docs/code.md", "exec"), page.__dict__)
