@@ -66,11 +66,14 @@ def test_hooks_that_say_nothing_change_nothing_but_the_record() -> None:
 
 def test_what_a_hook_does_to_its_data_changes_nothing() -> None:
     def vandal(data: dict[str, Any]) -> None:
+        for message in data["messages"]:
+            message.get("tool_calls", []).clear()
         data["messages"][0]["content"] = "something else"
         data["messages"].clear()
 
     ran = _run(hooks=Hooks(before_model=vandal))
     assert ran.model is not None and ran.model.heard[0][0]["content"] == "What now?"
+    assert len(ran.model.heard[1][1]["tool_calls"]) == 1
 
 
 def test_a_denial_keeps_the_call_from_running_and_names_the_hook() -> None:
@@ -261,6 +264,7 @@ _ARGUMENTS = st.one_of(
 )
 _SAID = st.one_of(
     st.none(), st.booleans(), _TEXTS, st.just(NEVER),
+    st.fixed_dictionaries({"arguments": _ARGUMENTS}), st.fixed_dictionaries({"arguments": _ARGUMENTS}),
     st.dictionaries(st.sampled_from(["deny", "escalate", "arguments", "allow", "result", "decision"]),
                     st.one_of(_TEXTS, _ARGUMENTS, st.just("allow")), max_size=2),
 )  # fmt: skip
