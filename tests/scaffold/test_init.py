@@ -78,6 +78,26 @@ def test_beside_other_files_in_a_repository_with_other_ci(tmp_path: Path) -> Non
     assert ".github/workflows/tachograph.yml" in there
 
 
+def test_what_is_written_outside_the_folder_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["init", "alone"]) == 0
+    out = capsys.readouterr().out
+    assert "\noutside" not in out and "\nnext      cd alone\n          tachograph check" in out
+    (tmp_path / "desk").mkdir()
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    monkeypatch.chdir(tmp_path / "desk")
+    assert cli.main(["init", "."]) == 0
+    out = capsys.readouterr().out
+    said = "../.gitignore, ../.github/workflows/tachograph.yml, ../.pre-commit-config.yaml"
+    assert f"\noutside   {said}: written at the top of the git repository" in out
+    assert "cd ." not in out and "\nnext      tachograph check" in out
+    with pytest.raises(SystemExit):
+        cli.main(["init", "--help"])
+    assert "written at the repository's top, outside DIR" in " ".join(capsys.readouterr().out.split())
+
+
 def test_what_is_kept_says_what_to_add(tmp_path: Path) -> None:
     """Below the top of a repository the steps to add name the project."""
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)

@@ -18,7 +18,11 @@ def add(commands: Any, verb: Verb) -> None:
     """Add the command init."""
     parser = verb(commands, "init", init)
     parser.add_argument(
-        "folder", type=path_given, metavar="DIR", help="an empty, a new or an existing folder"
+        "folder",
+        type=path_given,
+        metavar="DIR",
+        help="an empty, a new or an existing folder; inside a git repository, files of git, CI and the hook are "
+        "written at the repository's top, outside DIR",
     )
     parser.add_argument(
         "--install",
@@ -52,10 +56,20 @@ def init(options: argparse.Namespace) -> int:
                 f"{paint(f'{word:<9}', colour)} {escape_terminal(f'{place:<{wide}}', 200)}  "
                 f"{escape_terminal(words, 200)}"
             )
+    outside = [place for place, _ in begun.created if place.startswith("../")]
+    if outside:
+        named = escape_terminal(", ".join(outside), 400)
+        print(
+            f"\n{paint('outside', 'yellow')}   {named}: written at the top of the git repository that DIR is in"
+        )
     if begun.note is not None:
         print(f"\n{paint('note', 'yellow')}      {escape_terminal(begun.note, 400)}")
-    print(f"\nnext      cd {escape_terminal(shlex.quote(near(folder)), 400)}")
-    print("          tachograph check                      # make the runs again, byte for byte")
+    here = near(folder)
+    enter = [] if here == "." else [f"cd {escape_terminal(shlex.quote(here), 400)}"]
+    first, *others = [*enter, "tachograph check                      # make the runs again, byte for byte"]
+    print(f"\nnext      {first}")
+    for step in others:
+        print(f"          {step}")
     print("          tachograph show runs/first/welcome    # look at one")
     print("          tachograph policy test                # what the policy says to calls")
     print("          tachograph seal --all --key FILE      # sign all of it, at a release")

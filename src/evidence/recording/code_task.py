@@ -192,14 +192,20 @@ def _rendered(task: dict[str, Any], name: str, agent: Agent | str, root: Path) -
         agent = load_code_agent(
             agent, root, lambda message, remedy: InputError(message, file=name, remedy=remedy)
         ).agent
-    lines = [f"# `tachograph run {name}` makes this run again; docs/tasks.md lists the keys.\n"]
+    identity = agent.identity
+    is_live = identity["execution_path"] != "stub"
+    again = (
+        f"`tachograph check` makes this run again, and `tachograph run {name} --replace` records a new one"
+        if is_live
+        else f"`tachograph run {name}` makes this run again"
+    )
+    lines = [f"# {again}; docs/tasks.md lists the keys.\n"]
     plain = ("schema", "id", "agent")
     lines += [
         f"{key}: {value if key in plain else json.dumps(value, ensure_ascii=False)}\n"
         for key, value in task.items()
     ]
-    identity = agent.identity
-    if identity["execution_path"] != "stub":
+    if is_live:
         model = json.dumps(f"{identity['provider']}:{identity['name']}", ensure_ascii=False)
         lines.append(f"live: {{models: [{model}]}}\n")
     return "".join(lines).encode("utf-8")

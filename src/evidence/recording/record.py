@@ -190,7 +190,8 @@ def check_replaceable(out: Path, run_id: str, remedy: str) -> None:
         name, repeatable = "unknown", False
     if name != run_id or not repeatable:
         raise OutputError(
-            f"{out}: already holds a record (run {str(name)[:80]}); name another folder, or give {remedy}"
+            f"{out}: already holds a record (run {str(name)[:80]}), which `tachograph check` makes again; "
+            f"give {remedy} to record a new run in its place, or name a folder outside runs/"
         )
 
 

@@ -71,8 +71,16 @@ def test_a_live_model_is_named_in_the_task(project: Path) -> None:
     assert 'live: {models: ["callable:model"]}\n' in (project / TASK).read_text()
     assert examine(project / RUN, root=project).ok
     before = tree(project)
+    head = (project / TASK).read_text().splitlines()[0]
+    assert "`tachograph check` makes this run again" in head
+    assert f"`tachograph run {TASK} --replace` records a new one" in head
     with pytest.raises(OutputError, match="already holds a record"):
         record("agents.notes:live", QUESTION, task=project / TASK)
+    done = cli("run", TASK, cwd=project)
+    assert done.returncode == 2
+    assert "give --replace to record a new run in its place, or name a folder outside runs/" in done.stderr
+    assert tree(project) == before
+    assert cli("check", RUN, cwd=project).returncode == 0
     assert tree(project) == before
     assert record("agents.notes:live", QUESTION, task=project / TASK, replace=True).ok
 
