@@ -324,7 +324,7 @@ def test_a_run_under_way_has_a_page(tmp_path: Path) -> None:
     run = run_of(case.partial)
     page = must_be_sound(run_page(run))
     must_lead_somewhere(page)
-    assert run.end is None and "unfinished" in page.text and "tachograph resume" in page.text
+    assert run.end is None and "unfinished" in page.text and "tachograph.resume(agent, " in page.text
     assert run.steps[0].calls and run.steps[0].calls[0].name in page.text
     assert page.all("div") and "None yet." in page.text
     must_be_sound(compare_page(compared(run, _run("canonical/v1"))))

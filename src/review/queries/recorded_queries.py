@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ...evidence.files.manifest import STATE
@@ -87,32 +87,51 @@ def questions_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[R
             continue
         used.iterations += 1
         used.tokens += line["usage"]["input_tokens"] + line["usage"]["output_tokens"]
-        for number, (call, result) in enumerate(
-            zip(line["intended_tool_calls"], line["tool_results"], strict=True)
-        ):
-            entry = entries.get(f"d{number}")
-            if entry is not None:
-                yield from _of_call(
-                    RecordedQuestion(index, f"d{number}", GateQuestion(), call_from_dict(call), entry),
-                    result,
-                    entries,
-                    used,
-                    gate,
+        for together in _decided_together(line, entries):
+            asked = [
+                RecordedQuestion(
+                    index,
+                    f"d{number}",
+                    GateQuestion(),
+                    call_from_dict(line["intended_tool_calls"][number]),
+                    entries[f"d{number}"],
                 )
+                for number in together
+            ]
+            results = [line["tool_results"][number] for number in together]
+            for one, result in zip(asked, results, strict=True):
+                assert one.call is not None
+                yield replace(one, question=GateQuestion(one.call, _now(used, gate.key_of(one.call))))
+                used.tool_calls += bool(result["attempts"])
+            for one, result in zip(asked, results, strict=True):
+                yield from _of_execution(one, result, entries, used, gate)
 
 
-def _of_call(
+def _decided_together(step: Line, entries: Mapping[str, Line]) -> Iterator[list[int]]:
+    """Yield the numbers of the decided calls of a step, cut where one was decided after an earlier one had begun."""
+    together: list[int] = []
+    begun: list[int] = []
+    for number in range(len(step["intended_tool_calls"])):
+        if f"d{number}" not in entries:
+            break
+        if begun and min(begun) < step["stamps"][f"d{number}"][0]:
+            yield together
+            together, begun = [], []
+        together.append(number)
+        begun += [step["stamps"][key][0] for key in (f"i{number}.1",) if key in step["stamps"]]
+    if together:
+        yield together
+
+
+def _of_execution(
     asked: RecordedQuestion, result: Line, entries: Mapping[str, Line], used: Counters, gate: Gate
 ) -> Iterator[RecordedQuestion]:
-    """Yield the questions of one call: its proposal, the facts met while it ran, its result."""
+    """Yield the questions of one call after its proposal: the facts met while it ran, its result."""
     call = asked.call
     assert call is not None
-    key = gate.key_of(call)
-    yield RecordedQuestion(asked.step, asked.position, GateQuestion(call, _now(used, key)), call, asked.entry)
     number = asked.position[1:]
     if not result["attempts"]:
         return
-    used.tool_calls += 1
     for attempt in result["attempts"]:
         for i, check in enumerate(attempt.get("checks", ())):
             position = f"i{number}.{attempt['attempt']}.c{i}"
@@ -132,7 +151,7 @@ def _of_call(
         )
     if done:
         used.result_bytes += _size(result["result"])
-        used.count_result(call, text_of(result["result"]), key)
+        used.count_result(call, text_of(result["result"]), gate.key_of(call))
 
 
 _NOTHING: Final = Policy.from_dict({"schema": "policy/v1"})

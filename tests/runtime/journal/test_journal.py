@@ -223,7 +223,7 @@ def test_a_journal_that_cannot_be_written_suspends_the_run(
     for name, error in (("write", OSError(28, "full")), ("fsync", OSError(5, "broken"))):
         journal = Journal(tmp_path / name, "effect")
         journal.write(BEGIN)
-        with _failing(monkeypatch, name, error), pytest.raises(Suspended, match="`tachograph resume`"):
+        with _failing(monkeypatch, name, error), pytest.raises(Suspended, match="resume the run"):
             journal.write({"type": "prepared"})
         journal.close()
         assert (tmp_path / name).exists()
