@@ -11,8 +11,10 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
+from ...fail.errors import system_reason
 from ...light_dataclasses import dataclass
 from ..formats.canonical_json import digest
+from ..formats.escape import escape_terminal
 from ..formats.lazy_pattern import lazy_pattern
 from ..policy.gate import ALLOW, UNBOUND, Decision
 from ..resources.mount_path import parse_path
@@ -123,6 +125,9 @@ class IO:
                 data = read_file(self._folders.roots[mount], parts)
         except Refused as refused:
             raise self._deny_found(path, "read", refused.kind) from None
+        except OSError as error:
+            self._tell_unreadable(self._folders.mounts[mount].label, parts, error)
+            raise
         self._note_read(self._folders.mounts[mount].label, parts, data)
         return _decode(data)
 
@@ -284,6 +289,18 @@ class IO:
         self._note_read(host.label, parts, data)
         kind = "text/markdown" if parts[-1].endswith(".md") else "text/plain"
         return 200, {"content-type": f"{kind}; charset=utf-8"}, text
+
+    def _tell_unreadable(self, label: str | None, parts: Sequence[str], error: OSError) -> None:
+        """Warn of a file that is there and that the system does not let us read; no record holds its words."""
+        if error.errno is None or isinstance(
+            error, FileNotFoundError | NotADirectoryError | IsADirectoryError
+        ):
+            return
+        import logging  # slow to import, and few runs come here
+
+        file = escape_terminal("/".join([label or "a private mount", *parts]), 400)
+        words = "tachograph: %s: cannot be read (%s); check the file's kind and permission"
+        logging.getLogger("tachograph").warning(words, file, system_reason(error))
 
     def _note_read(self, label: str | None, parts: Sequence[str], data: bytes) -> None:
         if label is not None:

@@ -17,6 +17,7 @@ from tachograph.evidence.files import manifest as manifests
 from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.runtime.formats import canonical_json
+from tachograph.runtime.workspace import tool_io
 from tests.evidence.project import replaced
 from tests.evidence.tasks.code_project import code_project, write_task
 from tests.runtime.workspace.test_safe_open import as_nobody
@@ -66,6 +67,20 @@ def test_the_system_says_why_a_file_cannot_be_read() -> None:
             assert change_on_disk(item, folder) == "cannot be read (Permission denied)"
         assert change_on_disk({**item, "path": "../a.md"}, folder) is None
         assert change_on_disk({**item, "path": "b.md"}, folder) == "is gone"
+
+
+def test_a_run_names_the_file_that_it_cannot_read(
+    project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def denied(*_: object) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tool_io, "read_file", denied)
+    with caplog.at_level("WARNING", "tachograph"):
+        result = build(load_task(project / "tasks/code/notes.yaml"))[0].run("q")
+    assert result.mode is not None
+    said = f"tachograph: {NOTE}: cannot be read (Permission denied); check the file's kind and permission"
+    assert said in caplog.messages
 
 
 def test_a_manifest_in_another_form_is_told_as_that_alone(project: Path) -> None:
