@@ -120,6 +120,15 @@ class RunResult:
         """Whether the model answered."""
         return self.ending == Ending.FINAL_ANSWER
 
+    @property
+    def why(self) -> str | None:
+        """The last denial in one line: the rule, its reason, and its place in the policy; None where none was."""
+        for step in reversed(self.steps):
+            for decision in reversed(step["policy_decisions"]):
+                if decision["decision"] == "deny":
+                    return f"{decision['rule_id']}: {decision['reason']} ({decision['at']})"
+        return None
+
 
 @dataclass(frozen=True)
 class RunConfig:

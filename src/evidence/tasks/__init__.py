@@ -1,6 +1,7 @@
 """Tasks: one YAML file per scenario.
 
 - `task`: read a task file and turn it into an agent and a run's configuration
+- `unreadable`: the error for a task file that cannot be read
 - `named_files`: the files and folders that a task names
 - `values`: check what the schema of tasks cannot express
 - `code_agent`: load the agent that a task names in code

@@ -40,6 +40,7 @@ from ...runtime.workspace.mounts import Host, Mount
 from ...runtime.workspace.workspace import Workspace
 from .faults import fault_injector
 from .named_files import folder_inside, hooks_of, instructions_of, policy_of
+from .unreadable import unreadable
 from .values import check_values, live_problem
 
 _SCHEMA = Path(__file__).with_name("task.v1.schema.json")
@@ -145,14 +146,7 @@ def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
     except NotPlain:
         raise TaskError("is not a regular file", file=str(path), remedy="name a YAML file") from None
     except OSError as error:
-        problem = (
-            "no such task file"
-            if isinstance(error, FileNotFoundError)
-            else f"cannot be read ({system_reason(error)})"
-        )
-        raise TaskError(
-            problem, file=str(path), remedy="name a file such as tasks/canonical/v1.yaml"
-        ) from None
+        raise unreadable(source, error) from None
     base = Path(root) if root is not None else project_root(source.resolve().parent)
     if base is None:
         raise TaskError(

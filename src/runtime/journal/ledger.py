@@ -121,6 +121,14 @@ def end_line(run_line: Line, totals: Totals, ending: RunEnded, lines: int, stamp
     }
 
 
+def _suspects(number: int) -> str:
+    """Return which lines may have been changed where the chain breaks before a line."""
+    earlier = (
+        "" if number < 2 else "line 1 or " if number == 2 else f"line {number - 1} or an earlier one, or "
+    )
+    return f"{earlier}the link in this line was changed, or a line was lost, doubled or moved"
+
+
 def read(data: bytes, name: str, *, as_written: bool = False) -> Iterator[Line]:
     """Yield the lines of a ledger, each checked against the chain. Raises RecordError naming the line.
 
@@ -137,7 +145,7 @@ def read(data: bytes, name: str, *, as_written: bool = False) -> Iterator[Line]:
         line = _line(text, name, number)
         if line.get("prev") != head:
             raise RecordError(
-                "does not follow from the line before: a line was changed, lost, doubled or moved",
+                f"does not follow from the line before: {_suspects(number)}",
                 file=name,
                 line=number,
                 remedy=_REMAKE,

@@ -1,0 +1,97 @@
+"""What the commands say of a name that leads nowhere, of a file that is shut, and of a broken chain."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tachograph import Agent, LLMOutput, Policy, RecordError, TaskError, ToolCall
+from tachograph.cli import main as cli
+from tachograph.evidence.tasks.task import load_task
+from tachograph.runtime.journal import ledger
+from tests.runtime.workspace.test_safe_open import as_nobody
+from tests.support import ROOT
+
+NEAR = "did you mean 'canonical/v1'? "
+
+
+@pytest.mark.parametrize("name", ["tasks/canonical/v11.yaml", "canonical/v1.yaml", "tasks/canonicl/v1.yaml"])
+def test_a_wrong_task_name_gets_the_nearest_task(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert cli.main(["run", name]) == 2
+    assert f"{name}: no such task file; did you mean 'tasks/canonical/v1.yaml'?" in capsys.readouterr().err
+
+
+def test_a_task_name_like_none_gets_an_example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for folder, name in ((ROOT, "x.yaml"), (tmp_path, "tasks/canonical/v1.yaml")):
+        monkeypatch.chdir(folder)
+        with pytest.raises(TaskError) as caught:
+            load_task(name)
+        assert str(caught.value) == f"{name}: no such task file; name a file such as tasks/canonical/v1.yaml"
+
+
+def test_a_task_that_is_shut_is_not_called_another_name() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        folder.chmod(0o755)
+        file = folder / "a.yaml"
+        file.write_text("")
+        file.chmod(0)
+        with as_nobody(), pytest.raises(TaskError) as caught:
+            load_task(file)
+    said = "cannot be read (Permission denied); check the file's kind and permission"
+    assert str(caught.value) == f"{file}: {said}"
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("canonical/v11", "did you mean 'canonical/v1'? "),
+        ("runs/canonical/v11", "did you mean 'canonical/v1'? "),
+        ("x", ""),
+    ],
+)
+def test_show_of_no_run_names_the_nearest_and_ls(
+    name: str, near: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert cli.main(["show", name]) == 2
+    said = f"tachograph: {name}: there is no such run; {near}`tachograph ls` lists the runs\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_broken_chain_names_the_lines_that_may_have_been_changed() -> None:
+    texts = (ROOT / "runs/canonical/v1/state.jsonl").read_bytes().splitlines(keepends=True)
+    for number, said in (
+        (2, "line 1 or the link in this line"),
+        (3, "line 2 or an earlier one, or the link"),
+    ):
+        line = json.loads(texts[number - 1])
+        line["prev"] = "0" * 64
+        broken = [*texts]
+        broken[number - 1] = (
+            json.dumps(line, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+        )
+        with pytest.raises(RecordError) as caught:
+            list(ledger.read(b"".join(broken), "s"))
+        assert f"s:{number}: does not follow from the line before: {said}" in str(caught.value)
+
+
+def test_a_result_says_why_a_call_was_denied() -> None:
+    def model(asked: Any) -> LLMOutput:
+        if asked.step_index == 1 and proposes:
+            return LLMOutput(tool_calls=[ToolCall("fetch", {"url": "https://other.test/"})])
+        return LLMOutput(final_answer="so")
+
+    proposes = True
+    agent = Agent(model, ["fetch"], Policy.load(ROOT / "policy/v1.yaml"))
+    why = agent.run("q").why
+    assert why is not None and why.startswith("url_allowlist: ") and "url_allowlist" in why.split("(")[-1]
+    proposes = False
+    assert agent.run("q").why is None
