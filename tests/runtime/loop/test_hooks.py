@@ -107,7 +107,7 @@ def _raising(data: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "said",
     [True, "allow", {}, {"allow": "yes"}, {"deny": 1}, {"deny": "a", "escalate": "b"}, {"arguments": []},
-     {"result": {}}, object(), [None]],
+     {"result": {}}, pytest.param(object(), id="object"), [None]],
     ids=str,
 )  # fmt: skip
 def test_an_answer_that_cannot_be_used_denies(said: object) -> None:
