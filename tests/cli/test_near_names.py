@@ -85,13 +85,15 @@ def test_a_broken_chain_names_the_lines_that_may_have_been_changed() -> None:
 
 def test_a_result_says_why_a_call_was_denied() -> None:
     def model(asked: Any) -> LLMOutput:
-        if asked.step_index == 1 and proposes:
-            return LLMOutput(tool_calls=[ToolCall("fetch", {"url": "https://other.test/"})])
+        if asked.step_index == 1:
+            return LLMOutput(tool_calls=[call])
         return LLMOutput(final_answer="so")
 
-    proposes = True
-    agent = Agent(model, ["fetch"], Policy.load(ROOT / "policy/v1.yaml"))
+    call = ToolCall("fetch", {"url": "https://other.test/"})
+    mounts = {"corpus": ROOT / "data/corpus/v1"}
+    agent = Agent(model, ["fetch", "search"], Policy.load(ROOT / "policy/v1.yaml"), mounts=mounts)
     why = agent.run("q").why
     assert why is not None and why.startswith("url_allowlist: ") and "url_allowlist" in why.split("(")[-1]
-    proposes = False
-    assert agent.run("q").why is None
+    call = ToolCall("search", {"query": "rest"})
+    allowed = agent.run("q")
+    assert allowed.steps[0]["policy_decisions"][0]["decision"] == "allow" and allowed.why is None

@@ -25,7 +25,7 @@ from .context import facts_of
 from .excerpt import Row, excerpt
 
 QUIET: Final = "DIGEST-ONLY"
-NOTHING_TO_ACCEPT: Final = "nothing to accept: fix the files named above"
+NOTHING_TO_ACCEPT: Final = "nothing to accept: fix the inputs named above, or restore the run's folder"
 # why a run is not accepted: of one run, of several
 _NOT_ACCEPTED: Final = {
     "hand": ("was changed by hand and is to be restored", "were changed by hand and are to be restored"),

@@ -210,7 +210,11 @@ def test_a_change_is_classed_and_led_back_to_its_cause(
     assert code == 1 and lines[0] == f"check: 1 of 1 runs drifted; likely cause: {cause}"
     assert lines[1] == f"{change.kind}  {change.run}"
     assert found.accept == accept
-    assert lines[-1] == (f"accept it: {accept}" if accept else "nothing to accept: fix the files named above")
+    assert lines[-1] == (
+        f"accept it: {accept}"
+        if accept
+        else "nothing to accept: fix the inputs named above, or restore the run's folder"
+    )
     assert any(f"first difference: {first} [{first.kind}]" in line for line in lines)
     grave = [line for line in lines if f"gravest: {gravest} [{gravest.kind}]" in line]
     assert bool(grave) == (change.gravest is not None)

@@ -72,7 +72,10 @@ def test_identical_complaints_are_told_once(project: Path) -> None:
         assert done.returncode == 1
         assert done.stdout.count("unknown key 'max_tokns'") == 1
         # recording again would be refused as well
-        assert done.stdout.splitlines()[-1] == "nothing to accept: fix the files named above"
+        assert (
+            done.stdout.splitlines()[-1]
+            == "nothing to accept: fix the inputs named above, or restore the run's folder"
+        )
         data = json.loads(cli("check", "--json", cwd=project).stdout)
         assert len(data["drifted"]) > 20 and set(data["accept"].values()) == {None}
     finally:

@@ -160,7 +160,9 @@ def test_an_edited_record_is_no_drift_and_never_accepted(
     code, out = tachograph(project, capsys, monkeypatch, "check", DENIED)
     assert code == 1
     assert out.splitlines()[0] == f"check: 1 of 1 runs drifted; likely cause: {HAND} (1 of them)"
-    assert out.splitlines()[-1] == "nothing to accept: fix the files named above"
+    assert (
+        out.splitlines()[-1] == "nothing to accept: fix the inputs named above, or restore the run's folder"
+    )
     assert "state.jsonl:3: does not follow from the line before" in out and "tachograph accept" not in out
 
 
