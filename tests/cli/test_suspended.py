@@ -43,7 +43,9 @@ def test_run_refuses_and_names_both_ways(stopped: Lab) -> None:
 def test_run_resume_goes_on_and_begins_where_nothing_is(stopped: Lab) -> None:
     done = stopped.run("--resume")
     assert done.code == 3 and "--not-done tc_3_0" in done.said, "the call that was interrupted is in doubt"
-    assert stopped.resume("--not-done", "tc_3_0").code == 0
+    gone_on = stopped.do("resume", RUN, "--not-done", "tc_3_0")
+    assert gone_on.code == 0 and "allow" in gone_on.out
+    assert "#/" not in gone_on.out, "a rule is named by its line, as `run` names it"
     assert stopped.scene.files() == stopped.whole
     stopped.scene.clear()
     assert stopped.run("--resume").code == 0

@@ -222,8 +222,10 @@ def _go_on(options: argparse.Namespace, out: Path, task: Any) -> int:
     return resume(options)
 
 
-def _approver(options: argparse.Namespace, policy: Any, way: str | None) -> Any:
-    """Who is asked about calls that need a person; None where the task answers."""
+def _approver(options: Any, policy: Any, way: str | None, progress: Progress | None = None) -> Any:
+    """Who is asked about calls that need a person; None where the task answers. `progress` learns of the policy."""
+    if progress is not None:
+        progress.place_of = policy.shown
     from ...runtime.driver.file_approvals import ByFile
     from ..terminal_approval import Terminal
 
@@ -305,7 +307,7 @@ def resume(options: argparse.Namespace) -> int:
     from ...runtime.journal.durable_run import DONE, NOT_DONE
 
     out = run_named(options, options.run)
-    options.recorded = out.with_name(out.name.removesuffix(".partial"))
+    place = options.recorded = out.with_name(out.name.removesuffix(".partial"))
     _refuse_finished(out)
     both = set(options.done) & set(options.not_done)
     if both:
@@ -315,7 +317,6 @@ def resume(options: argparse.Namespace) -> int:
     resolutions = {**dict.fromkeys(options.done, DONE), **dict.fromkeys(options.not_done, NOT_DONE)}
     paint = painter(sys.stdout, options.no_color)
     progress = None if options.json or options.quiet else Progress(sys.stdout, paint)
-    listeners = [progress] if progress is not None else []
     root = Path(options.root) if options.root is not None else None
 
     def again(model: Mapping[str, Any]) -> Any:
@@ -326,7 +327,6 @@ def resume(options: argparse.Namespace) -> int:
         return _model(options, spec, progress)
 
     own = brings_its_model(out, root, options.llm)
-    place = out.with_name(out.name.removesuffix(".partial"))
 
     def say(result: Any) -> int:
         _say_result(options, result, place, result.ok, paint)
@@ -342,8 +342,8 @@ def resume(options: argparse.Namespace) -> int:
             root=root,
             open_model=None if own else again,
             has_model=options.llm is not None,
-            listeners=listeners,
-            approver=lambda policy, way: _approver(options, policy, way),
+            listeners=[] if progress is None else [progress],
+            approver=lambda policy, way: _approver(options, policy, way, progress),
             on_signal=options.on_signal,
         )
         index.update_for(project_of(place, root), place)
