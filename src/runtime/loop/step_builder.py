@@ -135,7 +135,8 @@ class StepBuilder:
         if outcome.fault is not None:
             entry["fault"] = outcome.fault.to_dict()
         elif outcome.result is not None:
-            entry["answer"] = outcome.result
+            # None itself, as what reads the record finds it there
+            entry["answer"] = None if outcome.result.text == "null" else outcome.result
         else:
             entry["invalid"] = outcome.invalid or "no answer"
         self._line.setdefault("hooks", []).append(entry)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tachograph import Agent, Answer, Call, Counters, Hooks, Policy, ToolCall
+from tachograph import Agent, Answer, Call, Counters, Hooks, Policy, Stub, ToolCall, record
+from tachograph.evidence.checking.verify import verify
 from tachograph.fail.errors import Cancelled, InputError
 from tachograph.runtime.core.effects import AskHook
 from tachograph.runtime.formats import canonical_json
@@ -239,6 +240,18 @@ def test_a_run_that_is_stopped_while_a_hook_is_asked_replays() -> None:
     for event in tool_hooks.EVENTS:
         ran = _run(hooks=Hooks(**{event: stop}), policy=_approving(), approve=lambda question: True)
         assert ran.result.ending == "cancelled" and ran.steps[-1]["stopped"] == "cancelled"
+
+
+def test_a_record_with_hooks_holds_in_itself(tmp_path: Any) -> None:
+    """The report made while a run is recorded is the one that its ledger gives, whatever hooks answer."""
+    guard = Hooks(before_call=lambda data: {"deny": "no"} if data["call"]["arguments"]["n"] else None)
+    replies = [{"calls": [{"tool": "probe", "arguments": {"n": n}} for n in (0, 1)]}, {"answer": "done"}]
+    policy = Policy.from_dict(
+        policy_data(on_deny="inform", tool_registry={"allowed": ["probe"], "denied": []})
+    )
+    record(Agent(Stub(replies), [tool()], policy, hooks=guard), "How?", out=tmp_path / "run")
+    assert verify(tmp_path / "run", tmp_path) == []
+    assert "no" in (tmp_path / "run/run_report.md").read_text(encoding="utf-8")
 
 
 def test_calls_with_hooks_run_alone() -> None:
