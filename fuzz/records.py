@@ -115,14 +115,20 @@ def change_files(data: bytes) -> None:
 
 
 def _volatile(files: dict[str, bytes], run: int) -> bool:
-    """Whether the manifest says the same but for its volatile keys, in the form that it is written in."""
+    """Whether the manifest says the same but for what only `check` or a seal proves, in the form it is written in.
+
+    That is its volatile keys and the digests of its inputs.
+    """
     from tachograph.evidence.files import manifest
 
     (changed_name,) = [name for name in FILES if files[name] != _files(run)[name]]
     if changed_name != manifest.MANIFEST:
         return False
-    texts = [manifest.stable(manifest.read(each[changed_name])) for each in (files, _files(run))]
-    return texts[0] == texts[1]
+    read = [manifest.read(each[changed_name]) for each in (files, _files(run))]
+    for one in read:
+        for item in one["inputs"]:
+            item["sha256"] = len(item["sha256"])
+    return manifest.stable(read[0]) == manifest.stable(read[1])
 
 
 def _verified(files: dict[str, bytes]) -> list[str]:

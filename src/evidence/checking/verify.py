@@ -8,6 +8,7 @@ that the code gives this record.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from ...fail.errors import InputError, RecordError
@@ -132,9 +133,16 @@ def _inputs(files: dict[str, bytes], name: str) -> list[str]:
     out = [f"does not name {path}, which the ledger names" for path in sorted(wanted - set(listed))]
     others = set(listed) - wanted
     out += [f"names {path}, which the run did not use" for path in sorted(others) if not _is_module(path)]
-    if listed != sorted(set(listed)) or not canonical <= wanted:
+    shapes = all(_is_input(item) for item in manifest["inputs"])
+    if listed != sorted(set(listed)) or not canonical <= wanted or not shapes:
         out.append("names its inputs in another order or shape than a run does")
     return [f"{name}/{MANIFEST}: {escape_terminal(line, 300)}" for line in out]
+
+
+def _is_input(item: Line) -> bool:
+    """Return whether an entry of `inputs` has the form that a run gives it."""
+    is_named = item.keys() - {"canonical"} == {"path", "sha256"}
+    return is_named and re.fullmatch("[0-9a-f]{64}", str(item["sha256"])) is not None
 
 
 def _is_module(path: str) -> bool:

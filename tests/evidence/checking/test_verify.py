@@ -163,8 +163,10 @@ def test_as_json(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
         ),
         (lambda inputs: inputs.reverse(), "names its inputs in another order or shape"),
         (lambda inputs: inputs.insert(0, 3), "names its inputs in an unknown shape"),
+        (lambda inputs: inputs[0].update(sha256="0" * 63), "names its inputs in another order or shape"),
+        (lambda inputs: inputs[0].update(sealed=True), "names its inputs in another order or shape"),
     ],
-    ids=["gone", "new", "order", "shape"],
+    ids=["gone", "new", "order", "shape", "digest", "key"],
 )
 def test_inputs_are_those_that_the_ledger_names(
     change: Callable[[Any], object], words: str, project: Path
