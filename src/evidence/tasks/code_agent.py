@@ -251,6 +251,12 @@ def _module(name: str, root: Path, error: MakeError) -> ModuleType:
     except ModuleNotFoundError as missing:
         lacking = missing.name or ""
         if name == lacking or name.startswith(f"{lacking}."):
+            top = name.partition(".")[0]
+            if (root / f"{name.replace('.', '/')}.py").is_file():
+                raise error(
+                    f"an installed package is also called {quote_literal(top)}, and hides the folder of the project",
+                    f"add {top}/__init__.py, or rename the folder",
+                ) from None
             raise error(
                 f"there is no module {quote_literal(lacking)} in the project",
                 f"make {lacking.replace('.', '/')}.py, or correct the name",

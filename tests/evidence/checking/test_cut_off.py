@@ -43,7 +43,7 @@ ALLOWED = ("allowed: [read]", "allowed: [read, lookup]")
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     policy = POLICY.replace("sandbox: {mounts: {notes: read}}\n", "")
-    for name, text in {"policy/v1.yaml": policy, "agents/depots.py": AGENT}.items():
+    for name, text in {"policy/v1.yaml": policy, "crew/depots.py": AGENT}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -51,7 +51,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _recorded(project: Path) -> Path:
-    record("agents.depots:make", "Which depot is OB?", task="tasks/depots/ob.yaml")
+    record("crew.depots:make", "Which depot is OB?", task="tasks/depots/ob.yaml")
     assert examine(project / RUN, root=project).ok
     return project / RUN
 

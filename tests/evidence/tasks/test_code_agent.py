@@ -164,6 +164,15 @@ def test_a_name_that_leads_to_no_agent(project: Path, name: str) -> None:
     assert said.startswith(f"tasks/code/notes.yaml{WRONG[name]}") and "\n" not in said and "; " in said, said
 
 
+def test_a_folder_that_an_installed_package_hides_is_named(project: Path) -> None:
+    (project / "yaml").mkdir()
+    (project / "yaml/mine.py").write_text("agent = 1\n")
+    with pytest.raises(InputError) as caught:
+        build(load_task(write_task(project, "yaml.mine:agent")))
+    said = str(caught.value)
+    assert "an installed package is also called 'yaml', and hides" in said and "add yaml/__init__.py" in said
+
+
 RAISING = {
     "x = 1\nraise ValueError('no\\nkey')\n": "agents/bad.py:2: agents.bad raised ValueError while it was imported: no",
     "import not_there\n": "agents/bad.py:1: agents.bad raised ModuleNotFoundError while it was imported: No module",

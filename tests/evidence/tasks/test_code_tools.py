@@ -45,9 +45,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "tools/read.py": shipped("tools/read.py").read_text(encoding="utf-8"),
         "data/first.md": "a note\n",
         "agents/__init__.py": "",
-        "agents/depots.py": AGENT,
+        "crew/depots.py": AGENT,
         "tasks/depots/ob.yaml": "schema: task/v1\nid: depots-ob\ntitle: t\n"
-        f"question: {QUESTION}\nagent: agents.depots:agent\n",
+        f"question: {QUESTION}\nagent: crew.depots:agent\n",
         "call.json": json.dumps({"tool": "lookup", "arguments": {"code": "OB"}}),
     }
     for name, text in files.items():
@@ -96,10 +96,10 @@ def test_a_misspelt_name_is_refused_with_the_tool_in_code(project: Path, capsys:
 
 
 def test_code_is_executed_only_where_a_name_needs_it(project: Path, capsys: Any) -> None:
-    (project / "agents/depots.py").write_text("raise ValueError('executed')\n")
+    (project / "crew/depots.py").write_text("raise ValueError('executed')\n")
     assert cli.main(["policy", "check", "policy/without.yaml"]) == 0
     assert with_tools_in_code({}, [], project) == {}
     capsys.readouterr()
     assert cli.main(["policy", "check"]) == 2
     said = capsys.readouterr().err
-    assert "agents/depots.py:1" in said and "executed" in said
+    assert "crew/depots.py:1" in said and "executed" in said
