@@ -27,7 +27,7 @@ EVIDENCE: Final = "docs/evidence.md"
 LINES: Final = ("<!-- lines -->\n", "<!-- /lines -->")  # around the table of the ledger's schema
 FIELDS: Final = ("<!-- unproven -->\n", "<!-- /unproven -->")  # around the list of unproven fields
 # in the order of the tree
-SPANS: Final = ("agent_run", "agent_step", "llm_call", "policy_check", "tool_call", "retry_attempt")
+SPANS: Final = ("agent_run", "agent_step", "llm_call", "policy_check", "tool_call", "retry_attempt", "hook")
 KINDS: Final = ("canonical", "code", "policy_gates", "failure_modes", "loop", "live")
 
 

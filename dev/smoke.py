@@ -114,6 +114,7 @@ ATTRIBUTES: Final[dict[str, set[str]]] = {
     },
     "tool_call": {"gen_ai.operation.name", "gen_ai.tool.name", "agent.tool_name"},
     "retry_attempt": {"agent.retry.attempt", "agent.retry.outcome", "agent.retry.backoff_ms"},
+    "hook": {"agent.hook.name", "agent.hook.event"},
 }
 PARENTS: Final[dict[str, set[str | None]]] = {
     "agent_run": {None},
@@ -122,6 +123,7 @@ PARENTS: Final[dict[str, set[str | None]]] = {
     "policy_check": {"agent_step", "tool_call", "retry_attempt"},
     "tool_call": {"agent_step"},
     "retry_attempt": {"llm_call", "tool_call"},
+    "hook": {"agent_step"},
 }
 
 

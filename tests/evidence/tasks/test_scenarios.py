@@ -46,7 +46,8 @@ OK = ("success",)
 @dataclass(frozen=True)
 class Row:
     """A scenario: `modes` of each step, `counts` of spans in the order of SPANS, `attempts` of each executed
-    call, `model` attempts where it was asked more than once, `at` file and text of the line behind the denial.
+    call, `model` attempts where it was asked more than once, `at` file and text of the line behind the denial,
+    `hooks` how often hooks were asked.
     """
 
     ending: str
@@ -58,6 +59,7 @@ class Row:
     at: tuple[str, str] | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     exception: str | None = None
+    hooks: int = 0
 
 
 ONE_DENIAL = (1, 1, 1, 1, 0, 0)
@@ -293,6 +295,16 @@ PLAN: dict[str, Row] = {
         at=(BASE, "  mounts:"),
         facts={"access": "read", "pointer": "/path"},
     ),
+    "loop/hook_denies": Row(
+        ANSWER, (PATH, deny("hook"), PATH), (1, 3, 3, 3, 1, 1), modes=(None,) * 3, attempts=(OK,), hooks=2
+    ),
+    "loop/hook_rewrites": Row(
+        ANSWER, (PATH, PATH), (1, 2, 2, 2, 1, 1), modes=(None, None), attempts=(OK,), hooks=2
+    ),
+    "loop/hook_raises": Row(ANSWER, (PATH, deny("hook")), (1, 2, 2, 2, 0, 0), modes=(None, None), hooks=1),
+    "loop/hook_sends_back": Row(
+        ANSWER, (PATH,), (1, 3, 3, 1, 1, 1), modes=(None,) * 3, attempts=(OK,), hooks=2
+    ),
     "loop/instructions": Row(ANSWER, (TOOL,), (1, 2, 2, 1, 1, 1), modes=(None, None), attempts=(OK,)),
     "loop/answer_cut_off": Row(ANSWER, (), (1, 2, 2, 0, 0, 0), modes=(None, None)),
     "loop/wrap_up": Row(ANSWER, (TOOL, PATH), (1, 3, 3, 2, 2, 2), modes=(None,) * 3, attempts=(OK, OK)),
@@ -432,7 +444,8 @@ def test_the_spans(name: str) -> None:
     run, row = recorded(name), PLAN[name]
     counts = Counter(node.name for node in run.nodes)
     assert tuple(counts[span] for span in SPANS) == row.counts
-    assert sum(counts.values()) == sum(row.counts)
+    assert counts["hook"] == row.hooks
+    assert sum(counts.values()) == sum(row.counts) + row.hooks
 
 
 @every
@@ -471,6 +484,9 @@ def test_the_decisions(name: str) -> None:
 @every
 def test_the_line_of_the_policy_behind_a_denial(name: str) -> None:
     run, row = recorded(name), PLAN[name]
+    if row.hooks:  # a denial by a hook stands in its file, and in no policy
+        assert {denial["at"] for denial in run.denials} <= {f"tasks/{name}.py#/before_call"}
+        return
     assert len(run.denials) == (0 if row.at is None else 1)
     checks = [node for node in run.named("policy_check") if node["agent.policy.decision"] == "deny"]
     for denial, node in zip(run.denials, checks, strict=True):
@@ -782,8 +798,8 @@ def test_eight_of_eight_gates_and_five_of_five_modes() -> None:
         for node in recorded(name).named("policy_check")
         if node["agent.policy.decision"] == "deny"
     }
-    gates = set(RULES) - {"hook", "gate_error"}
-    assert len(gates) == 8 and denied == gates
+    gates = set(RULES) - {"gate_error"}
+    assert len(gates) == 9 and denied == gates
     pg = [name for name in PLAN if name.startswith("policy_gates/pg")]
     assert len(pg) >= 8 and all(len(recorded(name).denials) == 1 for name in pg)
     endings = {
