@@ -1,7 +1,8 @@
-"""Settings of all tests: no time limit for Hypothesis examples, and the option `--sample`, see dev/sample.py."""
+"""Settings of all tests: no time limit for examples of Hypothesis, no `CI`, the option `--sample` (dev/sample.py)."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 
@@ -14,6 +15,9 @@ from tests.support import ROOT
 # on a busy machine any example can take longer than the default limit of 200 ms
 settings.register_profile("no_deadline", deadline=None)
 settings.load_profile("no_deadline")
+
+# `accept` refuses to run in CI; a test that is about this sets the variable itself
+os.environ.pop("CI", None)
 
 # tests with the packages of others -> the code that stands between them and us
 _CODE = {"tests/providers/": "src/runtime/models/providers/", "tests/adapters/": "src/adapters/"}
