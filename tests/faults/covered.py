@@ -76,7 +76,10 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "L7": (_SDK, _WIRE + "test_an_endless_body_is_left_early"),
     "L8": (_SDK,),
     "L9": (_SDK, _LOOP + "test_a_redirect_hop_is_a_late_decision_under_its_attempt"),
-    "L10": (_LOOP + "test_missing_or_absurd_usage_is_counted_in_bytes",),
+    "L10": (
+        _LOOP + "test_missing_or_impossible_usage_is_counted_in_bytes",
+        _LOOP + "test_an_absurd_usage_ends_the_budget_for_tokens",
+    ),
     "L11": (_WIRE + "test_a_name_without_address_is_refused", _WIRE + "test_proxy_variables_are_not_read"),
     # what is observed and made again
     "O1": ("tests/tracing/test_live.py::test_a_bad_collector_costs_spans_and_a_bounded_wait",),

@@ -27,8 +27,8 @@ NOTICES: Final = {
     "two_left": "Two steps are left, this one included. Finish: call only what you must and then answer.",
     "last": "This is the last step, and no tools are left to call. Answer now with what you have.",
 }
-# a usage beyond this is no count of tokens of one reply but an error of its sender
-ABSURD_TOKENS: Final = 100_000_000
+# of one reply, each way; the sum over the most steps that a policy can allow stays an exact JSON number (2^53)
+MOST_TOKENS: Final = 9_000_000_000
 # of a tool's name as a model says it; no tool has one of more than 64 characters
 MAX_NAME: Final = 200
 # in one call's arguments; a long text costs a validator little, a long list much
@@ -255,7 +255,7 @@ def _usage(usage: object) -> tuple[int, int] | None:
     counts = []
     for name in ("input_tokens", "output_tokens"):
         count = usage.get(name)
-        if type(count) is not int or not 0 <= count <= ABSURD_TOKENS:
+        if type(count) is not int or count < 0:
             return None
-        counts.append(count)
+        counts.append(min(count, MOST_TOKENS))
     return counts[0], counts[1]

@@ -78,8 +78,8 @@ class Tool:
     Attributes:
         name: Letters, digits, `-` and `_`, starting with a letter, at most 64.
         description: What the model reads about it.
-        input_schema: JSON Schema of its arguments.
-        output_schema: JSON Schema of its result.
+        input_schema: JSON Schema of its arguments, a copy of what was given.
+        output_schema: JSON Schema of its result, a copy of what was given.
         effect: One of EFFECTS.
         idempotent: Whether a repeated call does no harm.
         run: The function, called with arguments and `io`.
@@ -136,6 +136,9 @@ class Tool:
     def __post_init__(self) -> None:
         texts = _check(self)
         object.__setattr__(self, "schema_texts", texts)
+        # what the caller does with the given schemas from here on changes nothing
+        object.__setattr__(self, "input_schema", json.loads(texts[0]))
+        object.__setattr__(self, "output_schema", json.loads(texts[1]))
         object.__setattr__(self, "resources", _check_schemas(*texts, _label(self)))
 
     @property
@@ -178,7 +181,7 @@ class Tool:
     @cached_property
     def shape_validator(self) -> SchemaValidator:
         """The input schema without limits on values; types, required and undeclared properties remain."""
-        return _validator(canonical_json.encode(shape(dict(self.input_schema))))
+        return _validator(canonical_json.encode(shape(json.loads(self.schema_texts[0]))))
 
     @cached_property
     def output_validator(self) -> SchemaValidator:
@@ -263,7 +266,6 @@ def _canonical(tool: Tool, which: str) -> str:
         text = canonical_json.encode(without_unreachable(schema))
     except RecursionError:
         raise canonical_json.NotJson("nested too deeply") from None
-    object.__setattr__(tool, which, json.loads(text))
     return text
 
 

@@ -51,7 +51,7 @@ from tachograph.runtime.formats.canonical_json import freeze
 from tachograph.runtime.loop.loop import run_loop
 from tachograph.runtime.loop.retry import MAX_SERVICE_TEXT, Schedule
 from tachograph.runtime.loop.state import RunSpec
-from tachograph.runtime.models.types import LLMOutput, ToolCall, read_reply
+from tachograph.runtime.models.types import MOST_TOKENS, LLMOutput, ToolCall, read_reply
 from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.tools.contract import Tool
@@ -466,12 +466,11 @@ def test_tokens_end_a_run_and_what_is_left_is_offered() -> None:
         {"input_tokens": True, "output_tokens": 1},
         {"input_tokens": 1.5, "output_tokens": 1},
         {"input_tokens": "1", "output_tokens": 1},
-        {"input_tokens": 10**12, "output_tokens": 1},
         ["many"],
     ],
     ids=repr,
 )
-def test_missing_or_absurd_usage_is_counted_in_bytes(usage: Any) -> None:
+def test_missing_or_impossible_usage_is_counted_in_bytes(usage: Any) -> None:
     done = perform([answer("né", usage=usage)])
     said = done.steps[0]["usage"]
     assert said["estimated"] is True and said["output_tokens"] == 3
@@ -481,6 +480,18 @@ def test_missing_or_absurd_usage_is_counted_in_bytes(usage: Any) -> None:
         "output_tokens": 7,
         "estimated": False,
     }
+
+
+@pytest.mark.parametrize("reported", [100_000_001, 10**30])
+def test_an_absurd_usage_ends_the_budget_for_tokens(reported: int) -> None:
+    usage = {"input_tokens": reported, "output_tokens": 1}
+    done = perform(
+        [ask(probe(), usage=usage), answer()], policy=policy_data(loop_budget={"overdraft": "deny"})
+    )
+    assert done.steps[0]["usage"]["input_tokens"] == min(reported, MOST_TOKENS)
+    assert done.steps[0]["usage"]["estimated"] is False
+    assert [(d["decision"], d["facts"].get("budget")) for d in done.decisions] == [("deny", "max_tokens")]
+    assert len(done.steps) == 1
 
 
 def test_calls_of_an_unusable_reply_stay_recorded_and_never_run() -> None:

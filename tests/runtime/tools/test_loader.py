@@ -191,3 +191,18 @@ def test_examples_hold_the_arguments_of_two_calls(tmp_path: Path) -> None:
     for odd in ("[]", "{}", '{"good": {}}', '{"good": {}, "bad": []}', '{"good": {}, "bad": {}, "ugly": {}}'):
         with pytest.raises(ToolError, match="EXAMPLES must hold the arguments of two calls"):
             load_module(module(tmp_path, f"{SOURCE}EXAMPLES = {odd}\n"))
+
+
+def test_changing_a_schema_after_a_tool_was_made_changes_nothing() -> None:
+    given = {
+        "type": "object", "additionalProperties": False,
+        "properties": {"amount": {"type": "integer", "maximum": 100}},
+    }  # fmt: skip
+    tool = Tool("pay", "Pay.", given, given, "pure", True, lambda arguments, io: {})
+    given["properties"]["amount"]["maximum"] = 1_000_000  # type: ignore[index]
+    too_much = {"amount": 101}
+    assert tool.input_schema["properties"]["amount"]["maximum"] == 100
+    assert not tool.input_validator.accepts(too_much)
+    assert tool.output_schema == tool.input_schema
+    tool.input_schema["properties"].clear()
+    assert tool.shape_validator.accepts({"amount": 1})
