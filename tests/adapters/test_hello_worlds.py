@@ -16,13 +16,13 @@ from tests.support import ROOT, environment
 
 PAGE = (ROOT / "docs/hello-worlds.md").read_text(encoding="utf-8")
 # library -> its code
-WORLDS = dict(re.findall(r"^## (.+?)\n\n```python\n(.*?)```", PAGE, re.S | re.M))
+WORLDS = dict(re.findall(r"^## ([^\n]+)\n\n(?:[^`#\n][^\n]*\n+)*```python\n(.*?)```", PAGE, re.S | re.M))
 LISTED = {name: int(lines) for name, lines in re.findall(r"^\| (\S[^|]*?) \| (\d+) \|$", PAGE, re.M)}
 MODULES = {
     "tachograph": "openai",
     "pydantic-ai": "pydantic_ai",
     "OpenAI Agents SDK": "agents",
-    "LangGraph": "langgraph",
+    "LangGraph": "langchain",
     "smolagents": "smolagents",
 }
 # the server speaks chat completions, which two of them do not speak unless they are told to
@@ -83,6 +83,7 @@ def test_it_asks_calls_and_prints(name: str, tmp_path: Path) -> None:
             check=False,
         )
     assert done.returncode == 0, done.stderr
+    assert "Deprecat" not in done.stderr, "a newcomer would be warned of this program"
     assert done.stdout.rstrip().splitlines()[-1] == ANSWER
     first, second = server.requests
     assert any(tool["function"]["name"] == "opening_hours" for tool in first.body["tools"])
