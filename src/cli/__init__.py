@@ -6,6 +6,7 @@
 - `kept_run`: write the record of such a run if its process vanishes
 - `console`: colour, width, text that is safe to show
 - `progress`: progress output of a run
+- `run_result`: what is printed of a run that has ended
 - `terminal_approval`: ask a person at the terminal about a call
 
 `commands/` holds the commands, one module each.

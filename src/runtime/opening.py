@@ -124,6 +124,11 @@ def check_template(template: object) -> None:
     _check_text(template, "the instructions")
 
 
+def variables_in(template: str | None) -> set[str]:
+    """Return the names of the variables in instructions."""
+    return {match[2] for match in _VARIABLE.finditer(template or "") if match[2] is not None}
+
+
 def _filled(template: str | None, values: Mapping[str, str]) -> str | None:
     used: set[str] = set()
 
@@ -135,7 +140,8 @@ def _filled(template: str | None, values: Mapping[str, str]) -> str | None:
         if name not in values:
             raise InputError(
                 f"the instructions name the variable {name!r}, which has no value",
-                remedy=f"give variables={{{name!r}: TEXT}}, or write {{{{{name}}}}} for the text itself",
+                remedy=f"give variables={{{name!r}: TEXT}} or --variable {name}=TEXT, or write {{{{{name}}}}} for the "
+                "text itself",
             )
         return values[name]
 

@@ -7,8 +7,9 @@ import contextlib
 import errno
 import math
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,6 +56,35 @@ def seconds_given(text: str) -> float:
         file="--timeout",
         remedy="give one",
     )
+
+
+_VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def variable_given(text: str) -> tuple[str, str]:
+    """Return the name and the value of `--variable NAME=VALUE`. Raises InputError."""
+    name, mark, value = text.partition("=")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError("the value is not UTF-8 text", file="--variable", remedy="give a text") from None
+    if mark and _VARIABLE_NAME.fullmatch(name):
+        return name, value
+    raise InputError(
+        f"{escape_terminal(text, 40)!r} gives no variable a value",
+        file="--variable",
+        remedy="write NAME=VALUE; a value is never read from the environment",
+    )
+
+
+def by_name(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return values by their names. Raises InputError for a name that is given twice."""
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        if name in values:
+            raise InputError(f"{name} has two values", file="--variable", remedy="give one of them")
+        values[name] = value
+    return values
 
 
 def root_of(options: argparse.Namespace, *, own: bool = False) -> Path:

@@ -15,9 +15,20 @@ from ...light_dataclasses import replace
 from ...runtime.core.redaction import Redactor
 from ...runtime.formats.canonical_json import NotJson, freeze
 from ...runtime.formats.escape import escape_terminal
-from ..console import Paint, painter, width_of
+from ..console import painter
 from ..progress import Progress, tell_model_errors
-from .common import Verb, escaped_path, near, path_given, print_warnings, run_named, seconds_given
+from ..run_result import say_result
+from .common import (
+    Verb,
+    by_name,
+    escaped_path,
+    near,
+    path_given,
+    print_warnings,
+    run_named,
+    seconds_given,
+    variable_given,
+)
 
 _PERFORM: Final = "--perform-effects"
 
@@ -28,6 +39,14 @@ def add(commands: Any, verb: Verb) -> None:
     parser.add_argument("task", type=path_given, help="task file, such as tasks/canonical/v1.yaml")
     parser.add_argument(
         "--out", type=path_given, metavar="DIR", help="folder of the run (default: runs/KIND/NAME)"
+    )
+    parser.add_argument(
+        "--variable",
+        action="append",
+        default=[],
+        type=variable_given,
+        metavar="NAME=VALUE",
+        help="the value of a variable in the instructions, before that of the task; needs --out",
     )
     parser.add_argument("--timeout", type=seconds_given, metavar="S", help="end the run after S seconds")
     parser.add_argument(
@@ -118,6 +137,7 @@ def run(options: argparse.Namespace) -> int:
     from ...evidence.recording import index
     from ...evidence.recording.durability import OFF, durability_of
     from ...evidence.recording.record import check_replaceable, ending_ok, live_export, record_run
+    from ...evidence.tasks.openings import refuse_given
     from ...evidence.tasks.place import expected_of, refuse_foreign
     from ...evidence.tasks.task import build, load_task
 
@@ -131,7 +151,12 @@ def run(options: argparse.Namespace) -> int:
     options.recorded = out
     if options.resume and options.discard:
         raise InputError("--resume and --discard are both given", remedy="say one")
-    foreign = {"asks": options.approve is not None, "deadline": options.timeout is not None}
+    given = by_name(options.variable)
+    foreign = {
+        "asks": options.approve is not None,
+        "deadline": options.timeout is not None,
+        "variables": bool(given),
+    }
     refuse_foreign(task, out, home, model=options.llm, **foreign)
     if options.resume and is_unfinished(out):
         return _go_on(options, out, task)
@@ -140,7 +165,8 @@ def run(options: argparse.Namespace) -> int:
         print(
             f"tachograph: the agent is {task.agent}, code of the project, which is executed", file=sys.stderr
         )
-    agent, setting = build(task, model=model)
+    agent, setting = build(task, model=model, variables=given)
+    refuse_given(task, agent, given)
     live = agent.identity["execution_path"] != "stub"
     if options.approve is not None:
         way = "terminal" if options.approve == "ask" else "file"
@@ -162,7 +188,7 @@ def run(options: argparse.Namespace) -> int:
 
     def say(result: Any) -> int:
         good = ending_ok(result, expected)
-        _say_result(options, result, out, good, paint)
+        say_result(options, result, out, good, paint)
         if result.mode == "interrupted" and not good:
             return 128 + (result.signum or 2)
         return 0 if good else 1
@@ -210,7 +236,8 @@ def _answered(agent: Any, setting: Any, out: Path) -> Any:
 
 def _go_on(options: argparse.Namespace, out: Path, task: Any) -> int:
     """Resume the unfinished run in the place of a task's run."""
-    from ...evidence.recording.resume import task_begun
+    from ...evidence.recording.resume import run_begun, task_begun
+    from ...evidence.tasks.openings import recorded_variables
 
     begun = task_begun(out)
     if begun is not None and begun != task.file:
@@ -218,6 +245,13 @@ def _go_on(options: argparse.Namespace, out: Path, task: Any) -> int:
             f"{escaped_path(out)}.partial is of another task, {escape_terminal(str(begun), 200)}",
             remedy="name its task, another --out, or give --discard",
         )
+    values = recorded_variables(run_begun(out) or {})
+    for name, value in options.variable:
+        if values.get(name) != value:
+            raise InputError(
+                f"{escaped_path(out)}.partial was begun with another value of the variable {name!r}",
+                remedy="leave out --variable, name another --out, or give --discard",
+            )
     options.run, options.done, options.not_done, options.rebase = str(out), [], [], False
     return resume(options)
 
@@ -329,7 +363,7 @@ def resume(options: argparse.Namespace) -> int:
     own = brings_its_model(out, root, options.llm)
 
     def say(result: Any) -> int:
-        _say_result(options, result, place, result.ok, paint)
+        say_result(options, result, place, result.ok, paint)
         if result.mode == "interrupted":
             return 128 + (result.signum or 2)
         return 0 if result.ok else 1
@@ -363,38 +397,3 @@ def _refuse_finished(out: Path) -> None:
             else "name the folder that the run was to be recorded in"
         )
         raise InputError("there is no unfinished run to go on with", file=str(out), remedy=remedy)
-
-
-def _answer(text: str) -> str:
-    """Return the answer of a run: one line in a pipe, wrapped at a terminal."""
-    line = escape_terminal(text, 2000)
-    if not sys.stdout.isatty():
-        return f"answer    {line}"
-    head = "answer    "
-    wide = width_of(sys.stdout) - len(head)
-    import textwrap  # for a terminal only
-
-    rows = textwrap.wrap(line, wide, break_on_hyphens=False) or [""]
-    return f"\n{' ' * len(head)}".join([f"{head}{rows[0]}", *rows[1:]])
-
-
-def _say_result(options: argparse.Namespace, result: Any, out: Path, good: bool, paint: Paint) -> None:
-    if options.json:
-        print(
-            json.dumps(
-                {
-                    "run_id": result.run_id,
-                    "ending": result.ending,
-                    "failure_mode": result.mode,
-                    "answer": result.answer,
-                    "as_wanted": good,
-                    "folder": str(out),
-                },
-                sort_keys=True,
-            )
-        )
-    else:
-        if result.answer is not None:
-            print(_answer(result.answer))
-        print(f"ending    {paint(result.ending, 'green' if good else 'red')}")
-        print(f"files     {escaped_path(out)}/: state.jsonl trace.json run_report.md manifest.json")

@@ -43,6 +43,7 @@ from ..recording.recorded import (
     task_of,
 )
 from ..tasks.expect import differences
+from ..tasks.openings import recorded_variables
 from ..tasks.place import expected_of, expected_of_run, owner_of, place_of
 from ..tasks.task import Task, build, load_task
 from .compare import BROKEN, Findings, change_on_disk, compare_files, hold_against_itself, in_words
@@ -95,7 +96,8 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
             missed = _missed_by_live(task, recorded, findings)
         else:
             committed = run_files(folder, name)
-            agent, config = build(task)
+            given = recorded_variables(run) if place is None and run is not None else {}
+            agent, config = build(task, variables=given)
             findings.packages = versions_of_packages(agent.gate.tools.values())
             config = _as_recorded(config, committed[STATE], is_placed=place is not None)
             config = answered_from(agent, config, folder, name)

@@ -31,6 +31,7 @@ from ...runtime.tools.loader import load_named
 from ...runtime.workspace.mounts import Host, Mount
 from ..files.manifest import MANIFEST, STATE
 from ..files.rebuild import run_files
+from ..tasks.openings import recorded_variables
 from ..tasks.place import place_of
 from ..tasks.task import build, load_task
 
@@ -135,7 +136,9 @@ def agent_of(
     if run["task"] is not None:
         path = str(run["task"]["path"])
         task = load_task(base / (path if _is_inside(path, base) else task_of(folder, base, name)), root=base)
-        return build(task, model=model, policy=policy)
+        # below runs/ the task decides; elsewhere a run may have been given values beside it
+        given = recorded_variables(run) if place_of(folder, base) is None else {}
+        return build(task, model=model, policy=policy, variables=given)
     files = [base / item["path"] for item in run["policy"]["files"]]
     if policy is None and not files:
         raise _in_code(name, "its policy")

@@ -58,6 +58,7 @@ _INPUTS: Final = (
     "history",
     "modules",
     "max_parallel",
+    "output",
 )
 _LOG = logging.getLogger("tachograph")
 
@@ -346,15 +347,26 @@ def task_begun(out: Path) -> str | None:
 
     Raises RecordError where its journal cannot be read.
     """
+    run = run_begun(out)
+    return None if run is None or run["task"] is None else str(run["task"]["path"])
+
+
+def run_begun(out: Path) -> Line | None:
+    """Return the run line of the unfinished run in the place of `out`, None where nothing was begun.
+
+    Raises RecordError where its journal cannot be read.
+    """
     partial = out.with_name(f"{out.name}.partial")
     try:
         journaled = read_journal(_bytes_of(partial / JOURNAL, str(partial / JOURNAL)), str(partial / JOURNAL))
-        run = None if journaled is None else journaled.begin["run"]
+        return None if journaled is None else journaled.begin["run"]
     except FileNotFoundError:
         if not is_unfinished(out):
-            return None  # nothing was begun
-        run = json.loads(read_unlinked(partial / STATE).split(b"\n", 1)[0])  # it only has to be put in place
-    return None if run is None or run["task"] is None else str(run["task"]["path"])
+            return None
+        run: Line = json.loads(
+            read_unlinked(partial / STATE).split(b"\n", 1)[0]
+        )  # it only has to be put in place
+        return run
 
 
 def _moved(before: Iterable[Line], after: Iterable[Line]) -> list[str]:

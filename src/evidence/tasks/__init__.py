@@ -3,6 +3,7 @@
 - `task`: read a task file and turn it into an agent and a run's configuration
 - `unreadable`: the error for a task file that cannot be read
 - `named_files`: the files and folders that a task names
+- `openings`: what a task's run opens with, and values given beside the task
 - `values`: check what the schema of tasks cannot express
 - `code_agent`: load the agent that a task names in code
 - `code_tools`: the tools of agents in code

@@ -141,7 +141,14 @@ def expected_of_run(task: Task, run: Line) -> Mapping[str, Any]:
 
 
 def refuse_foreign(
-    task: Task, out: Path, project: Path, *, model: str | None, asks: bool, deadline: bool
+    task: Task,
+    out: Path,
+    project: Path,
+    *,
+    model: str | None,
+    asks: bool,
+    deadline: bool,
+    variables: bool = False,
 ) -> None:
     """Raise InputError if a run may not be recorded in `out`, because that is the place of another run.
 
@@ -152,6 +159,7 @@ def refuse_foreign(
         model: The live model, `PROVIDER:MODEL`; None for the task's script.
         asks: A person is asked who is not part of the task.
         deadline: A time limit is set that is not the task's.
+        variables: Values are given that stand in place of the task's.
     """
     place = place_of(out, project)
     if place is None:
@@ -160,6 +168,9 @@ def refuse_foreign(
     problem: str | None = None
     if place.task_file != task.file or place.inner:
         problem = f"{place.name} is the place of a run of {place.task_file}"
+    elif variables:
+        problem = "values of variables other than the task's make another run"
+        elsewhere = f"write them into the task, or {elsewhere}"
     elif model is not None:
         problem = not_live(task, model)
         elsewhere = f"let it name {model}, or {elsewhere}"

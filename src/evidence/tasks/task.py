@@ -29,7 +29,6 @@ from ...runtime.formats.strict_yaml import load as load_yaml
 from ...runtime.loop.state import MAX_PARALLEL
 from ...runtime.models.scripted import Stub
 from ...runtime.models.types import Model
-from ...runtime.opening import opening_of
 from ...runtime.policy.consistency import check_addresses
 from ...runtime.policy.policy import Policy
 from ...runtime.run_config import RunConfig
@@ -40,6 +39,7 @@ from ...runtime.workspace.mounts import Host, Mount
 from ...runtime.workspace.workspace import Workspace
 from .faults import fault_injector
 from .named_files import folder_inside, hooks_of, instructions_of, policy_of
+from .openings import opening_from
 from .unreadable import unreadable
 from .values import check_values, live_problem
 
@@ -192,7 +192,13 @@ def _validator() -> DocumentValidator:
     return DocumentValidator(json.loads(_SCHEMA.read_text(encoding="utf-8")))
 
 
-def build(task: Task, *, model: Model | None = None, policy: Policy | None = None) -> tuple[Agent, RunConfig]:
+def build(
+    task: Task,
+    *,
+    model: Model | None = None,
+    policy: Policy | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> tuple[Agent, RunConfig]:
     """Build the agent of a task and the configuration of its run.
 
     Args:
@@ -200,6 +206,7 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
         model: Replaces the task's script. The run is then on the system clock, under a new id, without the
             task's faults.
         policy: Replaces the task's policy, to see what it would decide.
+        variables: Values that stand in place of the task's, where the instructions name them.
 
     Raises:
         InputError: Policy, tools, mounts and hosts do not fit together.
@@ -212,7 +219,7 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
         agent = _agent_of_parts(task, model, policy, instructions)
     else:
         agent, modules = _agent_in_code(task, model, policy)
-    opening = _opening(task, agent)
+    opening = opening_from(task, agent, variables or {})
     task_entry = {"id": task.id, "path": task.file, "sha256": task.digest}
     if model is not None or agent.identity["execution_path"] != "stub":
         live = agent.configure_run(
@@ -239,21 +246,6 @@ def build(task: Task, *, model: Model | None = None, policy: Policy | None = Non
         inject=fault_injector(task.data.get("faults", ()), task.error, clock),
     )
     return agent, _with_limits(config, data, modules, file)
-
-
-def _opening(task: Task, agent: Agent) -> dict[str, Any]:
-    """Return what the task says that a run opens with. Raises TaskError where it does not fit the instructions."""
-    variables, history = task.data.get("variables"), task.data.get("history")
-    for key, template, *given in (
-        ("variables", agent.instructions, variables, None),
-        ("history", None, None, history),
-    ):
-        try:
-            opening_of(template, *given)
-        except InputError as error:
-            place = key if key in task.data else "instructions" if "instructions" in task.data else "agent"
-            raise task.error(f"/{place}", error.message, error.remedy) from None
-    return {"variables": variables, "history": history}
 
 
 def _with_limits(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tachograph import Agent, LLMInput, LLMOutput, Policy, record, resume
 from tachograph.cli import main as cli
 from tachograph.evidence.checking.replay import replay, replayed
 from tachograph.evidence.checking.verify import verify
@@ -192,6 +193,26 @@ def test_changed_inputs_are_refused_and_named(scene: Scene, case: str) -> None:
     assert scene.journal.read_bytes() == before and scene.deeds() == deeds
     _edit(scene.root / file, new, old)
     assert resume_folder(scene.run, resolutions={}, rebase=False, root=scene.root).ok
+
+
+def test_another_number_of_corrections_is_a_changed_input(tmp_path: Path) -> None:
+    keys: list[str] = []
+
+    def model(asked: LLMInput) -> LLMOutput:
+        if asked.step_index == 2 and not keys:
+            raise InputError("the key is missing")
+        return LLMOutput(final_answer="no JSON" if asked.step_index == 1 else "{}")
+
+    def agent(retries: int) -> Agent:
+        policy = Policy.shipped()
+        return Agent(model, ["read"], policy, output_type={"type": "object"}, output_retries=retries)
+
+    with pytest.raises(InputError, match="the key is missing"):
+        record(agent(2), "What?", tmp_path / "run")
+    keys.append("a key")
+    with pytest.raises(RecordError, match="the run began under other inputs: output/retries changed"):
+        resume(agent(5), tmp_path / "run")
+    assert resume(agent(2), tmp_path / "run").answer == "{}"
 
 
 def test_other_code_of_ours_is_a_changed_input(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
