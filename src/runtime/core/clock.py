@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
@@ -159,3 +159,11 @@ def stopwatch() -> float:
 def nap(seconds: float) -> None:
     """Let real time pass, whatever the run's clock is."""
     time.sleep(seconds)
+
+
+def time_left(timeout_s: float | None, otherwise: float) -> Callable[[], float]:
+    """Return what tells how many seconds of a time-out are left from now on; without one, always `otherwise`."""
+    if timeout_s is None:
+        return lambda: otherwise
+    until = time.monotonic() + timeout_s
+    return lambda: max(until - time.monotonic(), 0.0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...fail.errors import Cancelled, EffectNotRecorded, InputError, InvalidModelOutput
 from ...light_dataclasses import replace
 from ..core.branches import BRANCH
-from ..core.clock import Clock
+from ..core.clock import Clock, time_left
 from ..core.effects import (
     Answer,
     AskHook,
@@ -30,7 +30,7 @@ from ..models.types import Model, read_reply
 from ..policy.gate import ALLOW, Decision, Gate
 from ..tools.contract import Tool
 from ..tools.coroutines import is_async
-from ..workspace.tool_io import IO
+from ..workspace.tool_io import HTTP_S, IO
 from ..workspace.workspace import Workspace
 from .foreign_calls import Attempt, CallerLeft, DirectCalls, ForeignCalls, Manner, run_now, settled
 from .interrupts import ForceQuit, Interrupts
@@ -52,6 +52,20 @@ def _log(message: str, *values: object, error: BaseException) -> None:
 
 def _straight(_effect: Effect, _io: IO | None, real: Callable[[], Any]) -> Any:
     return real()
+
+
+async def _awaited(
+    run: Callable[[dict[str, Any], Any], Any], arguments: dict[str, Any], io: IO, timeout_s: float | None
+) -> Any:
+    """Return what a coroutine function returns, when its threads are done with `io`."""
+    left = time_left(timeout_s, HTTP_S)
+    try:
+        return await run(arguments, io)
+    finally:
+        if io.is_serving:
+            import asyncio
+
+            await asyncio.to_thread(io.end, left())
 
 
 class LiveExecutor:
@@ -205,6 +219,7 @@ class LiveExecutor:
                 return returned
             result, invalid = self._read_result(returned)
         finally:
+            io.close()
             self._clock.spend("attempt")
         if io.no_room is not None:
             # the disk failed, not the tool, whatever it made of that: the run stops, and can go on with room
@@ -286,15 +301,18 @@ class LiveExecutor:
 
     def _run(self, tool: Tool, arguments: dict[str, Any], io: IO, attempt: Attempt) -> Any:
         if self._calls.is_async and (awaitable := tool.awaitable_run) is not None:
-            return awaitable(arguments, io)  # its time is limited where it is awaited
+            return _awaited(
+                awaitable, arguments, io, tool.timeout_s
+            )  # its time is limited where it is awaited
         if tool.timeout_s is None and not tool.isolate:
-            return settled(tool.run(arguments, io))
+            with io.served(None):
+                return settled(tool.run(arguments, io))
         from ..tools.deadline import deadline
         from ..tools.isolation import run_isolated
 
         if tool.isolate:
             return run_isolated(tool, arguments, io, tool.timeout_s, interrupts=attempt)
-        with deadline(tool.timeout_s, ForceQuit):
+        with deadline(tool.timeout_s, ForceQuit), io.served(tool.timeout_s):
             return settled(tool.run(arguments, io))
 
     def _read_result(self, returned: Any) -> tuple[canonical_json.Fragment | None, str | None]:

@@ -85,6 +85,7 @@ def get(
     resolve: Resolver | None = None,
     ssl_context: ssl.SSLContext | None = None,
     until: float | None = None,
+    opened: Callable[[socket.socket], None] = lambda _: None,
 ) -> Response:
     """Return the answer to one GET. The body of a redirect, 429 or 5xx is not read.
 
@@ -100,6 +101,7 @@ def get(
         resolve: Resolves a name and port to addresses, instead of the system.
         ssl_context: Used instead of the default; it must verify certificate and host name.
         until: A deadline of `later`, which may end it sooner.
+        opened: Told each connection before it is made, so that it can be shut from another thread.
 
     Raises:
         ValueError: A malformed argument, or a context that does not verify.
@@ -115,12 +117,20 @@ def get(
     deadline = later(timeout_s) if until is None else min(later(timeout_s), until)
     context = _tls_context(ssl_context) if scheme == "https" else None
     addresses = [host] if literal else _resolved(resolve, host, port, deadline)
-    connection = _connected(_checked(addresses, allowed), port, deadline)
+    connection = _connected(_checked(addresses, allowed), port, deadline, opened)
     try:
         if context is not None:
             with _waiting(connection, deadline, "TLS handshake failed"):
                 # an end TLS did not announce may be someone else's cut: not the end of a body
-                connection = context.wrap_socket(connection, server_hostname=host, suppress_ragged_eofs=False)
+                secure = context.wrap_socket(
+                    connection,
+                    server_hostname=host,
+                    suppress_ragged_eofs=False,
+                    do_handshake_on_connect=False,
+                )
+                connection = secure
+                opened(secure)  # it took over from the connection below it
+                secure.do_handshake()
         where = (f"[{host}]" if ":" in host else host) + ("" if port == PORTS[scheme] else f":{port}")
         answer = _Answer(connection, deadline, 8 * max_bytes + 16 * MAX_HEAD)  # room for framing, but not any
         answer.send(path_and_query, where)
@@ -228,7 +238,9 @@ def _checked(resolved: list[str], allowed: Callable[[str], bool]) -> list[str]:
     return list(addresses)
 
 
-def _connected(addresses: list[str], port: int, deadline: float) -> socket.socket:
+def _connected(
+    addresses: list[str], port: int, deadline: float, opened: Callable[[socket.socket], None]
+) -> socket.socket:
     """Connect to the first address that answers; each gets an equal share of the time left."""
     timed_out = False
     for tried, address in enumerate(addresses):
@@ -236,6 +248,7 @@ def _connected(addresses: list[str], port: int, deadline: float) -> socket.socke
             with ExitStack() as on_failure:
                 family = socket.AF_INET6 if ":" in address else socket.AF_INET
                 connection = on_failure.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                opened(connection)
                 connection.settimeout(_left(deadline) / (len(addresses) - tried))
                 connection.connect((address, port))
                 _check_peer(connection, address, port)

@@ -55,6 +55,7 @@ class OpenFolders:
         offline: Whether all other hosts are out of reach.
         roots: The open folders of mounts; empty before the workspace is entered and after it is closed.
         host_roots: The same of hosts.
+        late_calls: How often a tool used its `io` after the end of the attempt; nothing was done then.
     """
 
     mounts: dict[str, Mount]
@@ -62,6 +63,7 @@ class OpenFolders:
     offline: bool
     roots: dict[str, Root] = field(default_factory=dict)
     host_roots: dict[str, Root] = field(default_factory=dict)
+    late_calls: int = 0
 
 
 def mounts_of(policy: Policy, given: Mapping[str, Any]) -> dict[str, Mount]:

@@ -25,7 +25,7 @@ from tachograph.runtime.policy.gate import ALLOW, DENY, Decision, Gate
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.resources.url import MAX_URL, Malformed
 from tachograph.runtime.tools.contract import USES, Tool
-from tachograph.runtime.workspace import http, tool_io
+from tachograph.runtime.workspace import decoding, http, tool_io
 from tachograph.runtime.workspace.mounts import Host, Mount
 from tachograph.runtime.workspace.safe_open import MAX_DEPTH, MAX_FILE_BYTES
 from tachograph.runtime.workspace.tool_io import IO, MAX_HOPS
@@ -766,7 +766,7 @@ def test_a_page_is_read_in_its_own_encoding(net: Net, body: bytes, kind: str, te
 
 
 def test_every_charset_that_is_known_is_one_of_python() -> None:
-    for encoding in tool_io._CHARSETS.values():
+    for encoding in decoding._CHARSETS.values():
         assert isinstance(b"a b".decode(encoding, "replace"), str)
 
 
