@@ -157,6 +157,7 @@ class RunConfig:
         on_signal: What a signal does to a run that is kept in a journal: `suspend` or `cancel`; it ends any other.
         modules: Sources of an agent that the task names in code, with their digests.
         opening: Instructions and messages before the question.
+        output_file: Path and digest of the file with the schema of the answer, None where it is in no file.
     """
 
     question: str
@@ -181,11 +182,13 @@ class RunConfig:
     on_signal: str = "suspend"
     modules: tuple[dict[str, str], ...] = ()
     opening: Opening = Opening()
+    output_file: Mapping[str, str] | None = None
 
     @property
     def sources(self) -> list[Mapping[str, str]]:
         """The files beside policy, task and tools that the run is made from, with their digests."""
-        return [*self.modules, *([] if self.opening.file is None else [self.opening.file])]
+        named = (self.opening.file, self.output_file)
+        return [*self.modules, *(file for file in named if file is not None)]
 
     def without_secrets(self, redact: Redactor) -> RunConfig:
         """Return this with each secret in question and opening replaced, unless it comes from a record."""

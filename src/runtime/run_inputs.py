@@ -35,7 +35,7 @@ def inputs_of(
         task: Path and canonical digest of the run's task, None without one.
         tools: The tools that count.
         documents: Path of each document that was read -> SHA-256.
-        modules: Path and digest of each source of an agent in code, and of the file with its instructions.
+        modules: Path and digest of each source of an agent in code, and of the files with instructions and schema.
         hooks: The hooks of the run.
     """
     found: dict[str, Input] = {}
@@ -65,6 +65,7 @@ def paths_of(run: Mapping[str, Any], totals: Totals) -> set[str]:
     paths = {str(item["path"]) for item in run["policy"]["files"]} | set(totals.documents)
     paths |= {str(item["path"]) for item in run.get("modules", ())}
     paths |= {str(run["instructions"]["file"])} if "file" in run.get("instructions", ()) else set()
+    paths |= {str(run["output"]["file"])} if "file" in run.get("output", ()) else set()
     paths |= {str(item["file"]) for item in run.get("hooks", ()) if item["file"] is not None}
     if run["task"] is not None:
         paths.add(str(run["task"]["path"]))

@@ -90,6 +90,8 @@ def run_line_of(
     }
     if output is not None:
         line["output"] = {"retries": output.retries}
+        if config.output_file is not None:
+            line["output"]["file"] = config.output_file["path"]
     if max_parallel != MAX_PARALLEL:
         line["max_parallel"] = max_parallel
     asked: list[RunHookEntry] = [

@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...fail.errors import CorpusError, InputError
-from ...runtime.formats.canonical_json import digest
+from ...runtime.formats import canonical_json
+from ...runtime.formats.canonical_json import NotJson, digest
 from ...runtime.formats.escape import quote_literal
 from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.formats.shipped_files import relative_to_root
 from ...runtime.opening import check_template
 from ...runtime.policy.policy import Policy
+from ...runtime.schema.output_type import OUTPUT_RETRIES, OutputType, output_type
 from ...runtime.tools.hooks import Hooks, load_hooks
 
 if TYPE_CHECKING:
     from .task import Task
 
-_MAX_INSTRUCTIONS: Final = 1 << 20
+_MAX_TEXT: Final = 1 << 20
 
 
 def policy_of(task: Task) -> Policy:
@@ -58,16 +60,46 @@ def instructions_of(task: Task) -> tuple[str | None, dict[str, str] | None]:
     if given is None or isinstance(given, str):
         _check(task, "/instructions", given)
         return given, None
-    pointer = "/instructions/file"
-    path = path_inside(task, given["file"], pointer)
+    text, file = _text_of(task, given["file"], "/instructions/file")
+    _check(task, "/instructions/file", text)
+    return text, file
+
+
+def output_of(task: Task) -> tuple[OutputType | None, dict[str, str] | None]:
+    """Return what a task says of the final answer, and path and digest of the file that its schema is from, if one is.
+
+    The first is None where the answer is any text.
+
+    Raises:
+        TaskError: The file cannot be read, or the schema is not one that answers can be held against.
+    """
+    if "output_schema" not in task.data:
+        return None, None
+    schema, file = task.data["output_schema"], None
+    pointer = "/output_schema"
+    if schema.keys() == {"file"}:
+        pointer = "/output_schema/file"
+        text, file = _text_of(task, schema["file"], pointer)
+        try:
+            schema = canonical_json.parse(text).value()
+        except NotJson as error:
+            raise task.error(pointer, f"is not JSON: {error.reason}", "name a JSON Schema in JSON") from None
     try:
-        data = read_plain(path, _MAX_INSTRUCTIONS)
+        return output_type(schema, task.data.get("output_retries", OUTPUT_RETRIES)), file
+    except InputError as error:
+        raise task.error(pointer, error.message, error.remedy) from None
+
+
+def _text_of(task: Task, place: str, pointer: str) -> tuple[str, dict[str, str]]:
+    """Return the text of a file that a task names at `pointer`, and its path and digest. Raises TaskError."""
+    path = path_inside(task, place, pointer)
+    try:
+        data = read_plain(path, _MAX_TEXT)
         text = data.decode("utf-8")
     except (OSError, NotPlain):
         raise task.error(pointer, "cannot be read", "name a text file of the project") from None
     except UnicodeDecodeError:
         raise task.error(pointer, "is not UTF-8 text", "save it as UTF-8") from None
-    _check(task, pointer, text)
     return text, {"path": relative_to_root(path, task.root), "sha256": digest(data)}
 
 

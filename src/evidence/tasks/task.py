@@ -32,13 +32,13 @@ from ...runtime.models.types import Model
 from ...runtime.policy.consistency import check_addresses
 from ...runtime.policy.policy import Policy
 from ...runtime.run_config import RunConfig
-from ...runtime.schema.output_type import OUTPUT_RETRIES, OutputType, output_type
+from ...runtime.schema.output_type import OutputType
 from ...runtime.schema.schema_errors import DocumentValidator, first_problem
 from ...runtime.tools.loader import load_named, names_in
 from ...runtime.workspace.mounts import Host, Mount
 from ...runtime.workspace.workspace import Workspace
 from .faults import fault_injector
-from .named_files import folder_inside, hooks_of, instructions_of, policy_of
+from .named_files import folder_inside, hooks_of, instructions_of, output_of, policy_of
 from .openings import opening_from
 from .unreadable import unreadable
 from .values import check_values, live_problem
@@ -213,10 +213,11 @@ def build(
     """
     data = task.data
     modules: tuple[dict[str, str], ...] = ()
-    file = None
+    files: dict[str, dict[str, str] | None] = {}
     if task.agent is None:
-        instructions, file = instructions_of(task)
-        agent = _agent_of_parts(task, model, policy, instructions)
+        instructions, files["instructions"] = instructions_of(task)
+        output, files["output"] = output_of(task)
+        agent = _agent_of_parts(task, model, policy, instructions, output)
     else:
         agent, modules = _agent_in_code(task, model, policy)
     opening = opening_from(task, agent, variables or {})
@@ -231,7 +232,7 @@ def build(
             task=task_entry,
             prepare=lambda workspace: _prepare(task, workspace),
         )
-        return agent, _with_limits(live, data, modules, file)
+        return agent, _with_limits(live, data, modules, files)
     times = data.get("clock", {})
     clock = VirtualClock(times.get("start", DEFAULT_START), times.get("costs_ms"))
     config = agent.configure_run(
@@ -245,18 +246,19 @@ def build(
         prepare=lambda workspace: _prepare(task, workspace),
         inject=fault_injector(task.data.get("faults", ()), task.error, clock),
     )
-    return agent, _with_limits(config, data, modules, file)
+    return agent, _with_limits(config, data, modules, files)
 
 
 def _with_limits(
     config: RunConfig,
     data: Mapping[str, Any],
     modules: tuple[dict[str, str], ...],
-    file: dict[str, str] | None,
+    files: Mapping[str, dict[str, str] | None],
 ) -> RunConfig:
     """Return a configuration with what the task says of the run's end, and the files that its agent is made from."""
     on_signal = data.get("on_signal", config.on_signal)
-    config = replace(config, opening=replace(config.opening, file=file))
+    opening = replace(config.opening, file=files.get("instructions"))
+    config = replace(config, opening=opening, output_file=files.get("output"))
     return replace(config, deadline_s=data.get("deadline_s"), on_signal=on_signal, modules=modules)
 
 
@@ -280,7 +282,11 @@ def _agent_in_code(
 
 
 def _agent_of_parts(
-    task: Task, model: Model | None, policy: Policy | None, instructions: str | None
+    task: Task,
+    model: Model | None,
+    policy: Policy | None,
+    instructions: str | None,
+    output: OutputType | None,
 ) -> Agent:
     """Return the agent that a task describes by policy, tools, mounts, hosts and script."""
     data, policy_given = task.data, policy is not None
@@ -312,23 +318,13 @@ def _agent_of_parts(
         instructions=instructions,
         mounts=mounts,
         hosts=hosts,
-        output_type=_output_type(task),
+        output_type=output,
         known_tools=names,
         max_parallel=data.get("max_parallel", MAX_PARALLEL),
         hooks=hooks_of(task),
     )
     check_addresses(policy, hosts)
     return agent
-
-
-def _output_type(task: Task) -> OutputType | None:
-    """Return what the task says of the final answer; None where it is any text."""
-    if "output_schema" not in task.data:
-        return None
-    try:
-        return output_type(task.data["output_schema"], task.data.get("output_retries", OUTPUT_RETRIES))
-    except InputError as error:
-        raise task.error("/output_schema", error.message, error.remedy) from None
 
 
 def _mount(task: Task, name: str, policy: Policy, policy_given: bool) -> Mount:

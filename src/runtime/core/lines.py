@@ -279,7 +279,7 @@ class RunLine(TypedDict):
     hosts: dict[str, dict[str, Any]]
     request_parts: RequestPartsEntry
     modules: NotRequired[list[dict[str, str]]]
-    output: NotRequired[dict[str, int]]
+    output: NotRequired[dict[str, Any]]
     deadline_ms: NotRequired[int]
     max_parallel: NotRequired[int]
     approvals: NotRequired[str]
