@@ -94,6 +94,33 @@ def test_one_of_a_thing_is_one(say: Say, project: Path) -> None:
     assert out.endswith(", 1 tool allowed, 1 URL entry, 1 mount\n")
 
 
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [("", 2), ("private_networks: [127.0.0.0/8]\n", 0), ("hosts", 0)],
+    ids=["no network", "its network", "a folder answers for it"],
+)
+def test_policy_check_refuses_an_address_that_nobody_may_reach(
+    tmp_path: Path, say: Say, more: str, code: int
+) -> None:
+    (tmp_path / "tasks" / "web").mkdir(parents=True)
+    (tmp_path / "page").mkdir()
+    (tmp_path / "policy").mkdir()
+    task = """schema: task/v1\nid: web-page\ntitle: Read\nquestion: Read it.\nhosts: {127.0.0.1: {folder: page}}
+llm: {stub: {turns: [{answer: done}]}}
+policy: {file: p.yaml}
+"""
+    if more == "hosts":
+        (tmp_path / "tasks" / "web" / "page.yaml").write_text(task, encoding="utf-8")
+        more = ""
+    policy = (
+        "schema: policy/v1\ntool_registry: {allowed: [fetch]}\nurl_allowlist: ['http://127.0.0.1:8000/']\n"
+    )
+    (tmp_path / "p.yaml").write_text(policy + more, encoding="utf-8")
+    found, _, err = say("policy", "check", str(tmp_path / "p.yaml"), "--root", str(tmp_path))
+    assert found == code, err
+    assert ("127.0.0.1 is not a public address" in err) == (code == 2)
+
+
 def test_a_terminal_that_cannot_draw_gets_plain_text(project: Path) -> None:
     def at_a_terminal(encoding: str) -> str:
         leader, follower = pty.openpty()
@@ -127,7 +154,7 @@ def test_a_terminal_that_cannot_draw_gets_plain_text(project: Path) -> None:
     "text", ["", "  ", "short", "long " * 99, "x" * 399, "a-b" * 99, "\x1b[2J\nending    no" * 9]
 )
 def test_an_answer_is_wrapped_at_a_terminal_only(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tachograph.cli.commands import run as running
+    from tachograph.cli import run_result as running
 
     plain = running._answer(text)
     assert "\n" not in plain and plain.startswith("answer    ")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
+from ...fail.errors import PolicyError
 from ..console import painter
 from .common import (
     OVERLAY_HELP,
@@ -48,7 +50,7 @@ def policy_check(options: argparse.Namespace) -> int:
     """Load policies and say what they hold."""
     from ...evidence.checking.drift import counted
     from ...evidence.tasks.code_tools import REMEDY, with_tools_in_code
-    from ...runtime.policy.consistency import check_uses
+    from ...runtime.policy.consistency import check_addresses, check_uses
     from ...runtime.tools.loader import load_named, names_in
 
     loaded = load_policies(options, options.files)
@@ -59,6 +61,10 @@ def policy_check(options: argparse.Namespace) -> int:
             tools = with_tools_in_code(modules, policy.tools_named, root_of(options))
             policy.check_tools(tools, REMEDY)
             check_uses(policy, tools.values())
+        try:
+            check_addresses(policy, ())
+        except PolicyError:  # only what the tasks say can make such an entry apply
+            check_addresses(policy, _hosts_of_tasks(root_of(options)))
     if options.json:
         print(json.dumps({near(path): policy.version for path, policy in loaded}, sort_keys=True))
         return 0
@@ -70,6 +76,17 @@ def policy_check(options: argparse.Namespace) -> int:
         )
         print_warnings(policy)
     return 0
+
+
+def _hosts_of_tasks(root: Path) -> set[str]:
+    """Return the hosts that folders answer for in the tasks of a project."""
+    from ...evidence.tasks.task import load_task
+
+    return {
+        host
+        for path in sorted((root / "tasks").glob("*/*.yaml"))
+        for host in load_task(path, root=root).data.get("hosts", ())
+    }
 
 
 def policy_version(options: argparse.Namespace) -> int:
