@@ -108,6 +108,7 @@ def test_policy_check_refuses_an_address_that_nobody_may_reach(
     task = """schema: task/v1\nid: web-page\ntitle: Read\nquestion: Read it.\nhosts: {127.0.0.1: {folder: page}}
 llm: {stub: {turns: [{answer: done}]}}
 policy: {file: p.yaml}
+tools: [fetch]
 """
     if more == "hosts":
         (tmp_path / "tasks" / "web" / "page.yaml").write_text(task, encoding="utf-8")
