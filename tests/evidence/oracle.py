@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from tachograph import Policy
 from tachograph.fail.catalog import ApprovalRefused, Denied, Happening, classify
 from tachograph.runtime.core.outcome_codec import call_from_dict, fault_from_dict
-from tachograph.runtime.formats.canonical_json import encode
+from tachograph.runtime.formats.canonical_json import encode, freeze
 from tachograph.runtime.loop.retry import may_repeat
 from tachograph.runtime.policy.gate import Counters, Gate
 from tachograph.runtime.tools.loader import load_named
@@ -57,7 +59,7 @@ class Oracle:
                 for number in batch:
                     yield from self._proposal(step, number, entries)
                 for number in batch:
-                    if entries[f"d{number}"]["decision"] != "deny":
+                    if _proposals(step, number)[-1]["decision"] != "deny":
                         yield from self._execution(step, number, entries)
             if self.left_over:
                 yield ("leaves",)
@@ -83,13 +85,22 @@ class Oracle:
         self, step: Line, number: int, entries: dict[str, Line]
     ) -> Iterator[tuple[Any, ...] | None]:
         index, call = step["step_index"], call_from_dict(step["intended_tool_calls"][number])
-        yield from self._one(
-            index, f"d{number}", entries, self.gate.decide(call, self.used), f"h{number}" in step["stamps"]
-        )
-        recorded = entries[f"d{number}"]
+        made = _proposals(step, number)
+        given = _given_by_hooks(step, number)
+        for recorded in made:
+            asked = f"h{number}" in step["stamps"] and recorded is made[-1]
+            if recorded["rule_id"] == "hook":
+                # what a hook said of a call stays said of it
+                now = SimpleNamespace(
+                    decision="escalate" if asked else recorded["decision"],
+                    rule_id=recorded["rule_id"],
+                    reason=recorded["reason"],
+                )
+            else:
+                now = self.gate.decide(call, self.used)
+                call = replace(call, arguments=freeze(given.pop(0))) if given else call
+            yield from self._one(index, recorded["position"], entries, now, asked)
         if recorded["decision"] == "deny":
-            asked = f"h{number}" in step["stamps"]
-            now = self.gate.decide(call, self.used)
             if self._ends_otherwise(
                 ApprovalRefused() if asked else Denied(recorded["rule_id"]),
                 ApprovalRefused() if asked else Denied(now.rule_id),
@@ -107,6 +118,8 @@ class Oracle:
     ) -> Iterator[tuple[Any, ...] | None]:
         index, result = step["step_index"], step["tool_results"][number]
         call = call_from_dict(step["intended_tool_calls"][number])
+        for arguments in _given_by_hooks(step, number):
+            call = replace(call, arguments=freeze(arguments))
         for attempt in result["attempts"]:
             for place, check in enumerate(attempt.get("checks", ())):
                 position = f"i{number}.{attempt['attempt']}.c{place}"
@@ -176,3 +189,21 @@ class Oracle:
         if step.get("notice") == "go_on":
             return "go_on"
         return "two_left" if left == 2 < limit else None
+
+
+def _proposals(step: Line, number: int) -> list[Line]:
+    """What was decided on a proposed call, in order."""
+    return [
+        entry
+        for entry in step["policy_decisions"]
+        if entry["phase"] == "proposal" and entry["id"] == step["intended_tool_calls"][number]["id"]
+    ]
+
+
+def _given_by_hooks(step: Line, number: int) -> list[Any]:
+    """The arguments that hooks gave for a call; in the recorded runs each time others than it had."""
+    return [
+        entry["answer"]["arguments"]
+        for entry in step.get("hooks", ())
+        if entry["position"].startswith(f"k{number}.") and "arguments" in (entry.get("answer") or {})
+    ]

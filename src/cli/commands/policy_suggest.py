@@ -87,10 +87,7 @@ def _edits(suggestion: Suggestion, file: Path, policy: Policy) -> str:
         *suggestion.notes,
     ]
     paragraphs += [f"for {text}" for text in suggestion.widened]
-    paragraphs += [
-        f"cannot be allowed: step {step} {subject}: {why}"
-        for step, _, subject, why in suggestion.proof.refused
-    ]
+    paragraphs += suggestion.proof.not_allowed()
     if not edits:
         paragraphs.append(f"no edit {'is needed' if suggestion.proof.is_complete else 'changes that'}")
     before = file.read_text(encoding="utf-8")

@@ -15,12 +15,11 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...fail.errors import InputError, RecordError, ReplayError
 from ...light_dataclasses import dataclass, replace
-from ...runtime.core.effects import Decided, Effect, Event, Invoke, Outcome, RunEnded
-from ...runtime.core.lines import Line, StepLine
+from ...runtime.core.lines import Line
 from ...runtime.driver.driver import drive
 from ...runtime.formats.read_file import read_unlinked, why_unread
 from ...runtime.formats.shipped_files import shipped
@@ -33,14 +32,13 @@ from ...runtime.loop.state import MAX_PARALLEL, HookSpec, RunSpec
 from ...runtime.models.request_parts import first_digests
 from ...runtime.opening import Opening
 from ...runtime.output_types import recorded_output
-from ...runtime.policy.gate import ALLOW, ESCALATE, Decision, Gate
 from ...runtime.policy.policy import Policy
-from ...runtime.policy.usage import Counters
 from ...runtime.tools.contract import Tool
 from ...runtime.tools.loader import load_named
 from ..files.manifest import STATE
 from ..recording.recorded import RecordedModel, agent_of, project_of, relative_name
-from .flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING, Counterfactual, Flip
+from .decision_comparison import DecisionComparison, Frontier, ObservedGate, as_decided
+from .flips import Counterfactual
 
 
 class ToolsInCode(RecordError):
@@ -123,10 +121,6 @@ def _open(folder: Path, root: Path | None) -> _Record:
     return _Record(name, folder, base, list(ledger.read(text, place)))
 
 
-class _Frontier(BaseException):
-    """Ends the replay at the frontier. Not an Exception, which the gate would take for a failure of its own."""
-
-
 def _followed_under(
     recorded: _Record,
     policy: Policy,
@@ -154,7 +148,7 @@ def _followed(
     run, steps, end = recorded.lines[0], recorded.lines[1:-1], recorded.lines[-1]
     result = Counterfactual(recorded.name, run["policy"]["version"], policy.version)
     recorded_decisions = {
-        (line["step_index"], entry["position"]): _of_gate(entry, line)
+        (line["step_index"], entry["position"]): as_decided(entry, line)
         for line in steps
         for entry in line["policy_decisions"]
     }
@@ -165,9 +159,9 @@ def _followed(
     if result.undecided is not None:
         result.behind = len(recorded_decisions)
         return result
-    comparing = _Comparison(result, recorded_decisions, len(steps), exactly, decisions)
+    comparing = DecisionComparison(result, recorded_decisions, steps, exactly, decisions)
     clock, cassette = RecordedClock.of(recorded.lines), Cassette.of(steps, counterfactual=True)
-    gate = _ObservedGate(policy, tools, comparing)
+    gate = ObservedGate(policy, tools, comparing)
     schedule = Schedule.of(policy.section("retry"))
     parallel = run.get("max_parallel", MAX_PARALLEL)
     opening = Opening.of_line(run)
@@ -192,7 +186,7 @@ def _followed(
             loop, ReplayExecutor(cassette, clock), clock, comparing.line, comparing.effect_performed
         )
         result.why = comparing.left_over(ending, end, cassette.unused())
-    except _Frontier:
+    except Frontier:
         pass
     except ReplayError as error:
         result.why = str(error) if f"step {error.step}" in str(error) else f"step {error.step}: {error}"
@@ -265,131 +259,3 @@ def _moved(recorded: Line, tool: Tool) -> str | None:
         return None
     words = {"schema_digest": "description or schemas"}
     return f"{recorded['file'] or recorded['name']}: {words.get(moved[0], moved[0])} moved since the run was made"
-
-
-# ---- decision by decision -----------------------------------------------------------------------------------
-
-
-class _Comparison:
-    """Compares each decision, as it is made, with the recorded one at its place."""
-
-    def __init__(
-        self,
-        result: Counterfactual,
-        recorded: Mapping[tuple[int, str], Line],
-        steps: int,
-        exactly: bool,
-        decisions: dict[tuple[int, str], Line],
-    ) -> None:
-        self._result = result
-        self._recorded = recorded
-        self._steps = steps
-        self._keys = ("decision", "rule_id") if exactly else ("decision",)
-        self._decisions = decisions
-        self._step = self._ended = 0
-        self._attempt: Invoke | None = None
-        self._checks = 0
-
-    def effect_performed(self, item: Effect | Event, _outcome: Outcome | None) -> None:
-        """Compare a decision of the gate, before a person answers; remember the attempt under way."""
-        if isinstance(item, Decided):
-            tool = item.call.name if item.call is not None else None
-            self._compare(item.position, item.decision.to_dict(), tool)
-        elif isinstance(item, Invoke):
-            self._attempt, self._checks = item, 0
-
-    def line(self, _line: StepLine) -> None:
-        """Count a finished step."""
-        self._ended += 1
-
-    def begin_step(self, decision: Decision | None) -> None:
-        """Begin a step after the budgets were checked; only a denial is an event of its own."""
-        self._step += 1
-        if self._step > self._steps:
-            self._result.why = f"it would go on after step {self._steps}, where the record ends"
-            raise _Frontier
-        if decision is None:
-            self._no_objection("d")
-
-    def late(self, decision: Decision) -> None:
-        """Compare a decision on a fact that an attempt met."""
-        assert self._attempt
-        position = f"{self._attempt.position}.c{self._checks}"
-        self._checks += 1
-        self._compare(position, decision.to_dict(), self._attempt.call.name)
-
-    def result(self, decision: Decision | None) -> None:
-        """Note the check of a result's size; only a denial is an event of its own."""
-        assert self._attempt is not None
-        if decision is None:
-            self._no_objection(f"d{self._attempt.index}.r")
-
-    def _no_objection(self, position: str) -> None:
-        """Compare a place without an objection with the record, which may have one there."""
-        entry = self._recorded.get((self._step, position))
-        if entry is not None:
-            tool = None if self._attempt is None or position == "d" else self._attempt.call.name
-            self._stop(Flip(_kind(entry, None), self._step, position, tool, entry, None))
-
-    def left_over(self, ending: RunEnded, end: Line, unused: str | None) -> str | None:
-        """Say how a run whose decisions are all as recorded still differs from its record, or return None."""
-        if unused is not None:
-            return f"it would have ended before {unused}"
-        if self._ended < self._steps or len(self._decisions) < len(self._recorded):
-            return f"it would have ended with step {self._ended}"
-        if (ending.reason, ending.mode) != (end["terminal_reason"], end["failure_mode"]):
-            return f"it would have ended as {ending.reason} ({ending.mode or 'no mode'})"
-        return None
-
-    def _compare(self, position: str, after: Line, tool: str | None) -> None:
-        place = (self._step, position)
-        self._decisions[place] = after
-        before = self._recorded.get(place)
-        if before is not None and all(before[key] == after[key] for key in self._keys):
-            self._result.same += 1
-            return
-        self._stop(Flip(_kind(before, after), self._step, position, tool, before, after))
-
-    def _stop(self, flip: Flip) -> None:
-        self._result.flip = flip
-        raise _Frontier
-
-
-class _ObservedGate(Gate):
-    """A gate that reports what is not an event: decisions on facts met by attempts, and no objection."""
-
-    def __init__(self, policy: Policy, tools: Mapping[str, Tool], comparing: _Comparison) -> None:
-        super().__init__(policy, tools)
-        self._comparing = comparing
-
-    def decide_step(self, counters: Counters) -> Decision | None:
-        decision = super().decide_step(counters)
-        self._comparing.begin_step(decision)
-        return decision
-
-    def decide_late(self, check: Mapping[str, Any]) -> Decision:
-        decision = super().decide_late(check)
-        self._comparing.late(decision)
-        return decision
-
-    def decide_result(self, size: int, counters: Counters) -> Decision | None:
-        decision = super().decide_result(size, counters)
-        self._comparing.result(decision)
-        return decision
-
-
-def _of_gate(entry: Line, step: Line) -> Line:
-    """Return a recorded decision as the gate made it, before a person answered or the run was stopped."""
-    plain = {key: entry[key] for key in ("decision", "rule_id", "reason", "at", "facts")}
-    return {**plain, "decision": ESCALATE} if f"h{entry['position'][1:]}" in step["stamps"] else plain
-
-
-def _kind(before: Line | None, after: Line | None) -> str:
-    """Return the kind of a flip. A missing decision counts as an allow: budgets decide only to deny."""
-    old = ALLOW if before is None else before["decision"]
-    new = ALLOW if after is None else after["decision"]
-    if old == new:
-        return OTHER_WAY
-    if new == ESCALATE:
-        return NEEDS_APPROVAL if old == ALLOW else WIDENING
-    return WIDENING if new == ALLOW else TIGHTENING

@@ -12,6 +12,7 @@ from ...light_dataclasses import dataclass, field, replace
 from ...runtime.core.lines import Line
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal.cassette import Cassette, ReplayExecutor
+from ...runtime.journal.decided_calls import proposals_of
 from ...runtime.journal.recorded_clock import RecordedClock
 from ...runtime.policy.explain import Budget, Explanation, budgets_of, explain
 from ...runtime.policy.gate import Counters, Decision, Gate, GateRequest
@@ -27,7 +28,8 @@ class Explained:
 
     Attributes:
         recorded: The run.
-        calls: Call id -> what every rule says of the call.
+        calls: Call id -> what every rule says of the call, each time that it was decided: with the model's arguments,
+            then with those that hooks gave.
         steps: The budgets before each step.
         notes: How the present policy differs from the recorded one, and where the replay stopped.
         gate: The gate of the replay, None without a replay.
@@ -36,7 +38,7 @@ class Explained:
     """
 
     recorded: Recorded
-    calls: dict[str, Explanation] = field(default_factory=dict)
+    calls: dict[str, list[Explanation]] = field(default_factory=dict)
     steps: list[tuple[Budget, ...]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     gate: Gate | None = None
@@ -47,6 +49,18 @@ class Explained:
         """Return a recorded decision with the line of its rule added as `line`, where that is known."""
         place = None if self.places is None else self.places.find(decision["at"])
         return decision if place is None else {**decision, "line": str(place)}
+
+    def of(self, line: Line, decision: Mapping[str, Any]) -> Explanation | None:
+        """Return what every rule says of a recorded decision of the gate on a proposed call, where that is known."""
+        ids = [call["id"] for call in line["intended_tool_calls"]]
+        if decision["phase"] != "proposal" or decision["id"] not in ids:
+            return None
+        told = self.calls.get(decision["id"], [])
+        proposals = proposals_of(line, ids.index(decision["id"]))
+        by_gate = [item.entry["position"] for item in proposals if not item.by_hook]
+        place = decision["position"]
+        number = by_gate.index(place) if place in by_gate else len(told)
+        return told[number] if number < len(told) else None
 
     def additions(self, line: Line, decision: Mapping[str, Any]) -> tuple[Line | None, list[str]]:
         """Return what a caller adds to a decision."""
@@ -63,7 +77,7 @@ class _RecordingGate(Gate):
 
     def decide_request(self, request: GateRequest) -> Decision:
         explanation = explain(self._gate, request.call, request.counters)
-        self._into.calls[request.call.id] = explanation
+        self._into.calls.setdefault(request.call.id, []).append(explanation)
         return explanation.decision
 
     def decide_step(self, counters: Counters) -> Decision | None:
@@ -126,7 +140,9 @@ def as_data(explained: Explained, step: int | None) -> Line:
                 "decisions": [
                     {
                         "recorded": explained.shown(decision),
-                        "explained": _record(explained.calls.get(decision["id"]), decision),
+                        "explained": None
+                        if (told := explained.of(line, decision)) is None
+                        else told.to_dict(),
                         "why": explained.additions(line, decision)[0],
                     }
                     for decision in line["policy_decisions"]
@@ -135,10 +151,6 @@ def as_data(explained: Explained, step: int | None) -> Line:
             for line in steps_of(explained, step)
         ],
     }
-
-
-def _record(explanation: Explanation | None, decision: Mapping[str, Any]) -> Line | None:
-    return explanation.to_dict() if explanation is not None and decision["phase"] == "proposal" else None
 
 
 def _budgets_before(explained: Explained, step: int) -> tuple[Budget, ...]:
@@ -167,7 +179,13 @@ def _call(explained: Explained, line: Line, call: Line, paint: Paint) -> list[st
     decisions = [d for d in line["policy_decisions"] if d["id"] == call["id"]]
     if not decisions:
         return [*out, "  not reached: the run ended before it was decided"]
+    proposals = proposals_of(line, [one["id"] for one in line["intended_tool_calls"]].index(call["id"]))
+    by_gate = [item for item in proposals if not item.by_hook]
+    rewritten = {item.entry["position"]: item.call["arguments"] for item in by_gate[1:]}
     for decision in decisions:
+        if decision["position"] in rewritten:
+            given = escape_terminal(json.dumps(rewritten[decision["position"]]))[:200]
+            out.append(f"  a hook gave other arguments: {given}")
         late = "while it ran: " if decision["phase"] == "execution" else ""
         out.append(f"  {late}{decision_line(explained.shown(decision), paint)}")
         if "approval" in decision:
@@ -178,10 +196,10 @@ def _call(explained: Explained, line: Line, call: Line, paint: Paint) -> list[st
                 approval["why"] or "",
             ]
             out.append(f"  a person said: {escape_terminal('  '.join(word for word in words if word))}")
-    explanation = explained.calls.get(call["id"])
     additions = [text for decision in decisions for text in explained.additions(line, decision)[1]]
     out += [f"    {text}" for text in additions]
-    if explanation is not None:
+    told = [found for item in by_gate if (found := explained.of(line, item.entry)) is not None]
+    for explanation in told[-1:]:
         out += [f"    {text}".rstrip() for text in rule_lines(explanation.rules, paint)]
         out += [f"    {text}" for text in budget_lines(explanation.budgets[-1:])]
     return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ...evidence.files.manifest import STATE
@@ -12,6 +12,7 @@ from ...runtime.core.effects import Call
 from ...runtime.core.lines import Line
 from ...runtime.core.outcome_codec import call_from_dict
 from ...runtime.journal import ledger
+from ...runtime.journal.decided_calls import decided_calls, proposals_of, results_of_hooks
 from ...runtime.journal.ledger import text_of
 from ...runtime.policy.gate import Decision, Gate
 from ...runtime.policy.policy import Policy
@@ -45,7 +46,8 @@ class GateQuestion:
 class RecordedQuestion:
     """A question in a run: where, about which call, and the recorded answer (None if nothing was recorded).
 
-    `call` is set for facts and results too, whose question holds none.
+    `call` is set for facts and results too, whose question holds none. `is_overruled` says that a hook decided on the
+    call after this answer: nothing came of an escalation, or the call has other arguments since.
     """
 
     step: int
@@ -53,15 +55,26 @@ class RecordedQuestion:
     question: GateQuestion
     call: Call | None
     entry: Line | None
+    is_overruled: bool = False
 
     @property
     def refused(self) -> bool:
-        """Whether the rules refused it then; a person's refusal does not count."""
+        """Whether the rules refused it then; the refusal of a person or of a hook does not count."""
         return (
             self.entry is not None
             and self.entry["decision"] == "deny"
-            and self.entry["rule_id"] != "approval"
+            and self.entry["rule_id"] not in ("approval", "hook")
         )
+
+
+@dataclass(frozen=True)
+class HookDenial:
+    """A denial that a hook gave or caused, which no policy takes back: where, on which call, in one line."""
+
+    step: int
+    position: str
+    call: Call | None
+    why: str
 
 
 def questions(recorded: Recorded, tools: Mapping[str, Tool]) -> list[RecordedQuestion]:
@@ -70,6 +83,24 @@ def questions(recorded: Recorded, tools: Mapping[str, Tool]) -> list[RecordedQue
         return list(questions_in(recorded.lines[1:-1], tools))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
+
+
+def hook_denials(steps: Sequence[Line]) -> list[HookDenial]:
+    """Return the denials of a run that its hooks decided, and repetitions of them."""
+    found = []
+    for line in steps:
+        calls = {call["id"]: call_from_dict(call) for call in decided_calls(line)}
+        for entry in line["policy_decisions"]:
+            if entry["rule_id"] != "hook" or entry["decision"] != "deny":
+                continue
+            why = _REFUSED_BY_PERSON if "approval" in entry else _DENIED_BY_HOOK
+            call = calls.get(entry["id"])
+            found.append(HookDenial(line["step_index"], entry["position"], call, why))
+    return found
+
+
+_DENIED_BY_HOOK: Final = "a hook denied it, and no policy allows what a hook denies"
+_REFUSED_BY_PERSON: Final = "a person refused it, whom a hook asked"
 
 
 def questions_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[RecordedQuestion]:
@@ -82,29 +113,25 @@ def questions_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[R
     for line in steps:
         entries = {entry["position"]: entry for entry in line["policy_decisions"]}
         index = line["step_index"]
-        yield RecordedQuestion(index, "d", GateQuestion(counters=_now(used)), None, entries.get("d"))
+        yield RecordedQuestion(
+            index, "d", GateQuestion(counters=_now(used)), None, _of_gate(entries.get("d"))
+        )
         if line["llm_input"] is None:
             continue
         used.iterations += 1
         used.tokens += line["usage"]["input_tokens"] + line["usage"]["output_tokens"]
         for together in _decided_together(line, entries):
-            asked = [
-                RecordedQuestion(
-                    index,
-                    f"d{number}",
-                    GateQuestion(),
-                    call_from_dict(line["intended_tool_calls"][number]),
-                    entries[f"d{number}"],
-                )
-                for number in together
-            ]
-            results = [line["tool_results"][number] for number in together]
-            for one, result in zip(asked, results, strict=True):
-                assert one.call is not None
-                yield replace(one, question=GateQuestion(one.call, _now(used, gate.key_of(one.call))))
-                used.tool_calls += bool(result["attempts"])
-            for one, result in zip(asked, results, strict=True):
-                yield from _of_execution(one, result, entries, used, gate)
+            for number in together:
+                for item in proposals_of(line, number):
+                    if not item.by_hook:
+                        call = call_from_dict(item.call)
+                        question = GateQuestion(call, _now(used, gate.key_of(call)))
+                        place = item.entry["position"]
+                        yield RecordedQuestion(index, place, question, call, item.entry, not item.is_last)
+                used.tool_calls += bool(line["tool_results"][number]["attempts"])
+            calls = decided_calls(line)
+            for number in together:
+                yield from _of_execution(line, number, call_from_dict(calls[number]), entries, used, gate)
 
 
 def _decided_together(step: Line, entries: Mapping[str, Line]) -> Iterator[list[int]]:
@@ -123,35 +150,45 @@ def _decided_together(step: Line, entries: Mapping[str, Line]) -> Iterator[list[
         yield together
 
 
+def _of_gate(entry: Line | None) -> Line | None:
+    """Return an entry of the gate, None for one of a hook at the same place."""
+    return None if entry is None or entry["rule_id"] == "hook" else entry
+
+
 def _of_execution(
-    asked: RecordedQuestion, result: Line, entries: Mapping[str, Line], used: Counters, gate: Gate
+    line: Line, number: int, call: Call, entries: Mapping[str, Line], used: Counters, gate: Gate
 ) -> Iterator[RecordedQuestion]:
     """Yield the questions of one call after its proposal: the facts met while it ran, its result."""
-    call = asked.call
-    assert call is not None
-    number = asked.position[1:]
+    step, result = line["step_index"], line["tool_results"][number]
     if not result["attempts"]:
         return
     for attempt in result["attempts"]:
         for i, check in enumerate(attempt.get("checks", ())):
             position = f"i{number}.{attempt['attempt']}.c{i}"
             if position in entries:
-                yield RecordedQuestion(
-                    asked.step, position, GateQuestion(check=check), call, entries[position]
-                )
-    last = result["attempts"][-1]
-    done = result["status"] == "ok" and "unseen" not in last
-    size = _size(result["result"]) if done else last.get("returned_bytes")
-    if size is None and "returned" in last:
-        size = _size(last["returned"])
-    if size is not None:
-        position = f"d{number}.r"
-        yield RecordedQuestion(
-            asked.step, position, GateQuestion(counters=_now(used), size=size), call, entries.get(position)
-        )
-    if done:
+                yield RecordedQuestion(step, position, GateQuestion(check=check), call, entries[position])
+    position = f"d{number}.r"
+    denial = _of_gate(entries.get(position))
+    sizes = _sizes(line, number)
+    for i, size in enumerate(sizes, start=1):
+        question = GateQuestion(counters=_now(used), size=size)
+        yield RecordedQuestion(step, position, question, call, denial if i == len(sizes) else None)
+    if result["status"] == "ok" and "unseen" not in result["attempts"][-1]:
         used.result_bytes += _size(result["result"])
         used.count_result(call, text_of(result["result"]), gate.key_of(call))
+
+
+def _sizes(line: Line, number: int) -> list[int]:
+    """Return the sizes that the gate was asked about: of what the tool returned, and of each result of a hook."""
+    result = line["tool_results"][number]
+    last = result["attempts"][-1]
+    if "returned_bytes" in last:
+        return [last["returned_bytes"]]
+    is_done = result["status"] == "ok" and "unseen" not in last
+    if "returned" not in last and not is_done:
+        return []
+    sizes = [_size(last["returned"] if "returned" in last else result["result"])]
+    return sizes + [_size(given) for given in results_of_hooks(line, number)]
 
 
 _NOTHING: Final = Policy.from_dict({"schema": "policy/v1"})

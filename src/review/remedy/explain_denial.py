@@ -27,7 +27,13 @@ from ...runtime.resources.url import Malformed, parse_url
 from ...runtime.tools.contract import SHIPPED, Tool
 from ...runtime.tools.loader import names_in
 from ..compare.policy_compare import WIDENING, Change, compare_policies
-from ..queries.recorded_queries import GateQuestion, RecordedQuestion, questions
+from ..queries.recorded_queries import (
+    GateQuestion,
+    HookDenial,
+    RecordedQuestion,
+    hook_denials,
+    questions,
+)
 from ..queries.witness import RANK, Event, Witness, witnessed
 from .minimal_edit import MinimalEdit, find_minimal_edit
 
@@ -37,6 +43,7 @@ _MAX_TRIES: Final = 60  # events tried for a witness; each asks two gates
 _MAX_SHOWN: Final = 200  # characters of a witness in a line
 _KIND_OF_RULE: Final = {"url_allowlist": "url", "sandbox_path": "path"}
 _REPEATED_DENIAL: Final = "this call was refused before"
+_OVERRULED: Final = "a hook decided on this call before a person was asked"
 
 
 @dataclass(frozen=True)
@@ -243,19 +250,27 @@ def _other_paths(text: str) -> list[str]:
 
 
 def explain_run_denials(
-    policy: Policy, tools: Mapping[str, Tool], questions: Iterable[RecordedQuestion]
+    policy: Policy,
+    tools: Mapping[str, Tool],
+    questions: Iterable[RecordedQuestion],
+    by_hooks: Iterable[HookDenial] = (),
 ) -> dict[tuple[int, str], DenialExplanation]:
     """Return what would allow each refusal of a run, by step and position; escalations are among them."""
-    explanations: dict[tuple[int, str], DenialExplanation] = {}
+    explanations = {
+        (item.step, item.position): DenialExplanation(MinimalEdit(why_not=item.why)) for item in by_hooks
+    }
     known: dict[str, DenialExplanation] = {}
     for item in questions:
         entry = item.entry
-        if entry is None or entry["decision"] == "allow":
+        if entry is None or entry["decision"] == "allow" or (item.step, item.position) in explanations:
             continue
         if entry["reason"] == _REPEATED_DENIAL:
             explanations[item.step, item.position] = DenialExplanation(
                 MinimalEdit(why_not="what refused this call before is what to edit")
             )
+            continue
+        if item.is_overruled:
+            explanations[item.step, item.position] = DenialExplanation(MinimalEdit(why_not=_OVERRULED))
             continue
         # the same refusal again and again is one case
         same = f"{entry['rule_id']} {entry['reason']} {item.question.check} {item.question.size}"
@@ -272,7 +287,8 @@ def add_explanations(explained: Explained, step: int | None, paint: Paint) -> No
     if gate is None:
         return
     asked = [item for item in questions(explained.recorded, gate.tools) if step in (None, item.step)]
-    for place, explanation in explain_run_denials(gate.policy, gate.tools, asked).items():
+    denied = [item for item in hook_denials(explained.recorded.lines[1:-1]) if step in (None, item.step)]
+    for place, explanation in explain_run_denials(gate.policy, gate.tools, asked, denied).items():
         explained.more[place] = explanation.to_dict(), text_lines(explanation, paint)
 
 

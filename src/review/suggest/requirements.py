@@ -176,10 +176,10 @@ class RequirementCollector:
     def _is_hidden(self, item: RecordedQuestion) -> bool:
         """Return whether a call ran of which neither arguments nor record say what it reached."""
         call = item.question.call
-        if call is None:
+        if call is None or item.is_overruled:
             return False
         line = self.steps[item.step - 1]
-        result = line["tool_results"][int(item.position[1:])]
+        result = line["tool_results"][int(item.position[1:].partition(".")[0])]
         tool = self.tools.get(call.name)
         if tool is None or not result["attempts"] or call.arguments is None:
             return False

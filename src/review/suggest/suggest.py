@@ -19,7 +19,7 @@ from ...runtime.core.lines import Line
 from ...runtime.policy.gate import ALLOW, ESCALATE, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.tools.contract import Tool
-from ..queries.recorded_queries import RecordedQuestion, questions
+from ..queries.recorded_queries import HookDenial, RecordedQuestion, hook_denials, questions
 from ..remedy.edits import Edit, apply
 from ..remedy.minimal_edit import EditPlan, find_minimal_edit
 from .policy_writer import policy_text
@@ -35,6 +35,7 @@ class Proof:
     Attributes:
         question_count: Questions of the run to its gate.
         refused: Step, position, what and why of each question that does not pass.
+        denied_by_hooks: The same of each denial that a hook decided: the gate is not asked there.
         start_error: Why a run set up like this one does not start, None if it does.
         replayed: The run replayed from its record.
     """
@@ -43,6 +44,7 @@ class Proof:
     refused: tuple[tuple[int, str, str, str], ...]
     start_error: str | None
     replayed: Counterfactual
+    denied_by_hooks: tuple[tuple[int, str, str, str], ...] = ()
 
     @property
     def passing_count(self) -> int:
@@ -52,7 +54,14 @@ class Proof:
     @property
     def is_complete(self) -> bool:
         """Whether the run starts and every decision of it passes."""
-        return not self.refused and self.start_error is None
+        return not self.refused and not self.denied_by_hooks and self.start_error is None
+
+    def not_allowed(self) -> list[str]:
+        """Return a line for each decision that no edit of the policy makes pass."""
+        return [
+            f"cannot be allowed: step {step} {subject}: {why}"
+            for step, _, subject, why in (*self.refused, *self.denied_by_hooks)
+        ]
 
     def sentences(self) -> list[str]:
         """Return what was proved, and what is not known."""
@@ -89,6 +98,7 @@ class Proof:
             "asked": self.question_count,
             "pass": self.passing_count,
             "refused": [dict(zip(keys, item, strict=True)) for item in self.refused],
+            "denied_by_hooks": [dict(zip(keys, item, strict=True)) for item in self.denied_by_hooks],
             "begins": self.start_error,
             "replayed": self.replayed.to_dict(),
         }
@@ -188,6 +198,8 @@ class RecordedRun:
             answer = None if item.entry is None else item.entry.get("approval")
             if decision is None or decision.decision == ALLOW:
                 continue
+            if decision.decision == ESCALATE and item.is_overruled:
+                continue  # a hook decided before a person was asked
             if decision.decision != ESCALATE:
                 why = never_allowed.get(id(item), decision.reason)
             elif answer is None:
@@ -203,7 +215,11 @@ class RecordedRun:
         except InputError as error:
             start_error = str(error)
         replayed = under(self.folder, policy, root=self.root)
-        return Proof(len(self.questions), tuple(refused), start_error, replayed)
+        denied = tuple(
+            (item.step, item.position, _subject_of_hook(item), item.why)
+            for item in hook_denials(self.recorded.lines[1:-1])
+        )
+        return Proof(len(self.questions), tuple(refused), start_error, replayed, denied)
 
 
 def _subject(item: RecordedQuestion) -> str:
@@ -212,6 +228,13 @@ def _subject(item: RecordedQuestion) -> str:
         return "the step"
     late = ", while it ran" if item.question.check is not None else ""
     return f"{item.call.name}{late}{', its result' if item.question.size is not None else ''}"
+
+
+def _subject_of_hook(item: HookDenial) -> str:
+    """Return what a hook denied."""
+    if item.call is None:
+        return "the step"
+    return f"{item.call.name}{', its result' if item.position.endswith('.r') else ''}"
 
 
 def suggest(folder: Path, *, root: Path | None = None) -> Suggestion:
@@ -294,8 +317,6 @@ def _head(
         paragraphs.append(
             f"wider than that policy where a line says so: what was refused in step {places} is allowed."
         )
-    paragraphs += [
-        f"cannot be allowed: step {step} {subject}: {why}" for step, _, subject, why in proof.refused
-    ]
+    paragraphs += proof.not_allowed()
     paragraphs += [f"note: {note}" for note in notes]
     return [*paragraphs, *proof.sentences()]

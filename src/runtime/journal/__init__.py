@@ -3,7 +3,7 @@
 - `ledger`: `state.jsonl`: chained lines, one per step
 - `ledger_file`: writes a ledger to a file of its own
 - `ledger_v1`: lines of the earlier schema in the present shape
-- `decided_calls`: the calls of a recorded step with the arguments that hooks gave them
+- `decided_calls`: the calls of a recorded step as gate and hooks decided them, with the arguments that hooks gave
 - `requests`: what the model saw at each step, rebuilt from a ledger
 - `journal`: write-ahead journal of a run under way
 - `durable_run`: a run with a journal, and its resumption

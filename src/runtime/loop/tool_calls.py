@@ -158,6 +158,7 @@ def decide_call(
         yield from _say(step, index, request.call, decision)
         if decision.decision == DecisionKind.DENY:
             return Denied(decision.rule_id, repeated), request
+        # what came of an escalation is the next decision where a hook decides before a person
         escalates = decision.decision == DecisionKind.ESCALATE
         try:
             said = (yield from before_call(step, index, request.call)) if step.state.run.hooks else None
@@ -165,8 +166,6 @@ def decide_call(
             if escalates:
                 step.deny_escalation()
             raise
-        if escalates and said is not None and not _escalates(said):
-            step.deny_escalation()
         if not isinstance(said, Call):
             break
         request = step.state.run.gate.request_for(said, step.state.counters)

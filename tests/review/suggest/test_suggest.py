@@ -12,16 +12,14 @@ from typing import Any
 import pytest
 
 from tachograph import Agent, Answer, LLMOutput, Policy, ToolCall, record
-from tachograph.review.queries.recorded_queries import questions_in
 from tachograph.review.remedy.edits import apply
 from tachograph.review.suggest.policy_writer import policy_text
 from tachograph.review.suggest.suggest import RecordedRun, suggest, suggest_edits
 from tachograph.review.suggest.text_edits import diff, edited_text
-from tachograph.runtime.policy.gate import Decision, Gate, GateRequest
 from tachograph.runtime.policy.policy import meta_schema
-from tachograph.runtime.policy.usage import Counters
 from tachograph.runtime.schema.schema_errors import DocumentValidator
 from tests.evidence.project import all_runs
+from tests.review.questions_heard import told_and_heard
 from tests.review.runs import run_of
 from tests.support import ROOT, Script, policy_data
 
@@ -41,58 +39,16 @@ def steps_of(folder: Path) -> list[Data]:
 @pytest.mark.parametrize("folder", RUNS, ids=NAMES)
 def test_a_ledger_tells_what_the_loop_had_counted_at_each_question(folder: Path) -> None:
     """The counts read from the lines are those that the loop's own gate was given."""
-    from tachograph.evidence.recording.recorded import open_record, revive
-    from tachograph.runtime.journal.cassette import Cassette, ReplayExecutor
-    from tachograph.runtime.journal.recorded_clock import RecordedClock
-
-    recorded = open_record(folder, ROOT)
-    agent, setting = revive(recorded)
-    heard: list[tuple[Any, ...]] = []
-
-    class Listening(Gate):
-        def decide_request(self, request: GateRequest) -> Decision:
-            counters = request.counters
-            heard.append(("call", request.call, *numbers(counters), counters.repeats.get(request.key, 0)))
-            return super().decide_request(request)
-
-        def decide_step(self, counters: Counters) -> Decision | None:
-            heard.append(("step", None, *numbers(counters), 0))
-            return super().decide_step(counters)
-
-        def decide_late(self, check: Any) -> Decision:
-            heard.append(("fact", dict(check)))
-            return super().decide_late(check)
-
-        def decide_result(self, size: int, counters: Counters) -> Decision | None:
-            heard.append(("result", size, *numbers(counters)))
-            return super().decide_result(size, counters)
-
-    agent.gate = Listening(agent.gate.policy, agent.gate.tools)
-    assert isinstance(setting.clock, RecordedClock)
-    agent.execute(replace(setting, executor=ReplayExecutor(Cassette.of(recorded.lines[1:-1]), setting.clock)))
-    told: list[tuple[Any, ...]] = []
-    for item in questions_in(recorded.lines[1:-1], agent.gate.tools):
-        question = item.question
-        used = question.counters
-        if used is None:
-            told.append(("fact", dict(question.check or {})))
-        elif question.size is not None:
-            told.append(("result", question.size, *numbers(used)))
-        elif question.call is not None:
-            told.append(("call", question.call, *numbers(used), max(used.repeats.values())))
-        else:
-            told.append(("step", None, *numbers(used), 0))
+    told, heard = told_and_heard(folder)
     assert told == heard
-
-
-def numbers(used: Counters) -> tuple[int, ...]:
-    return used.iterations, used.tokens, used.tool_calls, used.result_bytes
 
 
 # ---- every committed run ---------------------------------------------------------------------------------
 
 STUCK = {
     "failure_modes/schema_mismatch": "the tool's schema decides",
+    "loop/hook_denies": "a hook denied it, and no policy allows what a hook denies",
+    "loop/hook_raises": "a hook denied it, and no policy allows what a hook denies",
     "policy_gates/approval_refused": "a person refused it",
     "policy_gates/pg2_sandbox_escape": "two programs may read differently",
     "policy_gates/pg2_sandbox_link": "follows no link",
@@ -108,7 +64,8 @@ def test_the_draft_is_a_policy_under_which_the_run_passes(folder: Path, tmp_path
     found = suggest(folder, root=ROOT)
     name = f"{folder.parent.name}/{folder.name}"
     assert found.proof.is_complete == (name not in STUCK)
-    assert [STUCK[name] in item[3] for item in found.proof.refused] == [True] * (name in STUCK)
+    stuck = (*found.proof.refused, *found.proof.denied_by_hooks)
+    assert [STUCK[name] in item[3] for item in stuck] == [True] * (name in STUCK)
     file = tmp_path / "draft.yaml"
     file.write_text(found.text)
     assert Policy.load(file, root=tmp_path).version == found.policy.version

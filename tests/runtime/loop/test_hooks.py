@@ -187,7 +187,7 @@ def test_a_denial_of_a_hook_comes_before_the_person() -> None:
         raise AssertionError("a person was asked")
 
     ran = _run(hooks=Hooks(before_call=lambda data: {"deny": "no"}), policy=_approving(), approve=nobody)
-    assert _decided(ran) == [("d0", "deny", "approval"), ("d0.2", "deny", "hook")]
+    assert _decided(ran) == [("d0", "escalate", "approval"), ("d0.2", "deny", "hook")]
 
 
 def test_a_person_is_asked_once_where_gate_and_hook_escalate() -> None:
