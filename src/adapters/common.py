@@ -92,7 +92,7 @@ def govern(foreign: Foreign, options: ToolOptions) -> Tool:
     paths = options.get("paths")
     description = options.get("description") or foreign.description
     if not description:
-        raise ToolError("has no description", file=label, remedy="give description=")
+        raise ToolError("has no description", file=label, remedy="write a docstring, or give description=")
     if paths is not None and paths not in _PATHS:
         raise ToolError(f"paths={paths!r} is unknown", file=label, remedy=f"use one of {', '.join(_PATHS)}")
     kinds, others = _transient(options.get("transient", ()), label)

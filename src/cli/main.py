@@ -107,13 +107,7 @@ def _told(options: argparse.Namespace, act: Callable[[], int], came: list[int]) 
             sys.stdout.flush()
         return code
     except ExpectationError as error:
-        print("the run missed what its task expects:", file=sys.stderr)
-        for line in error.differences:
-            print(f"  {_escaped(line, 1000)}", file=sys.stderr)
-        recorded = getattr(options, "recorded", None)
-        stays = "the committed run stays; " if recorded is not None and recorded.is_dir() else ""
-        print(f"  {stays}this one is kept in {_escaped(error.kept, 400)}", file=sys.stderr)
-        return 128 + error.__cause__.signum if isinstance(error.__cause__, Interrupted) else 1
+        return _missed(options, error)
     except Suspended as error:
         print(f"tachograph: suspended: {_escaped(str(error), 1000)}", file=sys.stderr)
         return 128 + error.signum if isinstance(error, StoppedBySignal) else 3
@@ -128,6 +122,21 @@ def _told(options: argparse.Namespace, act: Callable[[], int], came: list[int]) 
         return 1
     except OSError as error:
         return _system_refused(error)
+
+
+def _missed(options: argparse.Namespace, error: ExpectationError) -> int:
+    """Print what a run missed of what its task expects, in one line where a signal ended it; return the exit code."""
+    recorded = getattr(options, "recorded", None)
+    stays = "the committed run stays; " if recorded is not None and recorded.is_dir() else ""
+    kept = f"{stays}this one is kept in {_escaped(error.kept, 400)}"
+    if isinstance(error.__cause__, Interrupted):
+        print(f"tachograph: interrupted; {kept}; run the task again", file=sys.stderr)
+        return 128 + error.__cause__.signum
+    print("the run missed what its task expects:", file=sys.stderr)
+    for line in error.differences:
+        print(f"  {_escaped(line, 1000)}", file=sys.stderr)
+    print(f"  {kept}", file=sys.stderr)
+    return 1
 
 
 def _system_refused(error: OSError) -> int:

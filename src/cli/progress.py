@@ -49,7 +49,8 @@ class Progress:
         # how the place of a rule is shown: with a policy at hand, its file and line
         self.place_of: Callable[[str], str] = str
         self._unshown = ""
-        self._index: int | None = None  # the call that was named last
+        self._step: int | None = None  # the step that was named last
+        self._index: int | None = None  # the call in it that was named last
 
     def __call__(self, notice: RunEvent) -> None:
         """Print what a listener is told."""
@@ -98,12 +99,13 @@ class Progress:
     def _decided(self, event: Decided) -> None:
         decision = event.decision
         colour = {"allow": "green", "deny": "red"}.get(decision.decision, "yellow")
-        if event.call is None or (event.index == 0 and not event.late):
+        if event.step != self._step:
             self._print(f"step {event.step}")
-        if event.call is not None and (not event.late or event.index != self._index):
+            self._step, self._index = event.step, None
+        if event.call is not None and event.index != self._index:
             self._name(event.call, event.index)
         why = "" if decision.decision == "allow" else f"  {escape_terminal(decision.reason, self._width)}"
-        verdict = self._paint(decision.decision.ljust(8), colour)
+        verdict = self._paint(decision.decision.ljust(6), colour)
         place = self._paint(escape_terminal(self.place_of(decision.at), 200), "dim")
         self._print(f"       {verdict} {decision.rule_id}  {place}{why}")
 
@@ -126,7 +128,7 @@ class Progress:
                 self._print("       " + self._paint(text, "yellow"))
             elif isinstance(item, Invoke):
                 size = len(outcome.result.text.encode("utf-8")) if outcome.result is not None else 0
-                text = f"ok, {size} bytes" if outcome.result is not None else outcome.invalid or "denied"
+                text = f"success, {size} bytes" if outcome.result is not None else outcome.invalid or "denied"
                 self._print(f"       attempt {item.attempt}  {escape_terminal(text, self._width)}")
         elif isinstance(item, Wait):
             self._print(f"       waited {item.ms} ms")

@@ -24,6 +24,7 @@ from .core.run_ids import new_run_id
 from .core.secret_kinds import ENV_KIND
 from .driver.foreign_calls import ended, in_thread
 from .driver.interrupts import Interrupts, exit_for
+from .driver.listeners import listener_list
 from .driver.ports import Approve, Inject, Listener, RunEvent
 from .driver.scopes import Scope
 from .events import AgentEvent, events_of
@@ -234,7 +235,7 @@ class Agent:
             if event.line is not None:
                 lines.put_nowait(event.line)
 
-        given["listeners"] = [*given.get("listeners", ()), hear]
+        given["listeners"] = [*listener_list(given.get("listeners", ())), hear]
         run = ensure_future(self.arun(question, **given))
         run.add_done_callback(lambda _: lines.put_nowait(None))
         try:

@@ -341,7 +341,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (_limited, {}, "Annotated with range, which would be ignored"),
     (_unknown, {}, "cannot be resolved (NameError)"),
     (_items, {}, "yields its results"),
-    (_silent, {}, "has no description; give description="),
+    (_silent, {}, "has no description; write a docstring, or give description="),
     (_marked, {"resources": {"url": "none"}}, "says 'none' of 'url', and its annotation 'url'"),
     (
         _url,

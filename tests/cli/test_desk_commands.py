@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tachograph.cli import main as command_line
 from tachograph.cli.commands import doctor
 from tachograph.cli.commands.completion import candidates
 from tests import cli_project
 from tests.cli_project import GIVEN, RUN, Say
 from tests.evidence.project import FEW, replaced
+from tests.support import ROOT
 
 shared, project, say = cli_project.shared, cli_project.project, cli_project.say
 NAME = RUN.removeprefix("runs/")
@@ -196,3 +198,36 @@ def test_completion_asks_for_a_shell(say: Say) -> None:
     assert code == 2 and err == "tachograph: it is not said for which shell; name one: bash, zsh, fish\n"
     for shell in ("zsh", "fish"):
         assert "tachograph completion --words" in say("completion", shell)[1]
+
+
+def test_run_and_show_print_the_same_calls(say: Say) -> None:
+    """Steps, calls with their arguments, and decisions stand in the same words; attempts begin with them."""
+    code, printed, _ = say("run", "tasks/canonical/v1.yaml")
+    assert code == 0
+    shown = say("show", RUN)[1]
+    calls = [[line for line in text.splitlines() if line.startswith("  ")] for text in (printed, shown)]
+    assert len(calls[0]) == len(calls[1]) == 12 and any('{"path":"' in line for line in calls[1])
+    for ours, theirs in zip(*calls, strict=True):
+        assert ours[:70].startswith(theirs[:70]), "a long argument is cut at the width of the terminal"
+    assert [line for line in printed.splitlines() if line.startswith("step ")] == [
+        f"step {index}" for index in range(1, 5)
+    ]
+    assert '{"path":"' in say("explain", RUN)[1]
+
+
+def test_a_task_of_the_project_is_found_without_its_folder_and_ending(say: Say, project: Path) -> None:
+    text = (project / "tasks/canonical/v1.yaml").read_text(encoding="utf-8")
+    mine = text.replace("id: canonical-v1\n", "id: canonical-mine\n")
+    (project / "tasks/canonical/mine.yaml").write_text(mine, encoding="utf-8")
+    for name in ("canonical/mine", "canonical/mine.yaml"):
+        code, out, _ = say("run", name, "--quiet")
+        assert code == 0 and "files     runs/canonical/mine/" in out
+
+
+def test_run_names_a_step_once_whatever_is_decided_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert command_line.main(["run", "loop/hook_rewrites", "--out", str(tmp_path / "run")]) == 0
+    steps = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
+    assert steps == sorted(set(steps))

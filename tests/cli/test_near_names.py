@@ -19,7 +19,7 @@ from tests.support import ROOT
 NEAR = "did you mean 'canonical/v1'? "
 
 
-@pytest.mark.parametrize("name", ["tasks/canonical/v11.yaml", "canonical/v1.yaml", "tasks/canonicl/v1.yaml"])
+@pytest.mark.parametrize("name", ["tasks/canonical/v11.yaml", "canonical/v11.yaml", "tasks/canonicl/v1.yaml"])
 def test_a_wrong_task_name_gets_the_nearest_task(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -29,11 +29,42 @@ def test_a_wrong_task_name_gets_the_nearest_task(
 
 
 def test_a_task_name_like_none_gets_an_example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for folder, name in ((ROOT, "x.yaml"), (tmp_path, "tasks/canonical/v1.yaml")):
+    mine = tmp_path / "tasks/mine/b.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.touch()
+    for folder, name, example in (
+        (tmp_path, "x.yaml", "tasks/canonical/v1.yaml"),
+        (tmp_path, "y.yaml", "tasks/mine/b.yaml"),
+        (
+            ROOT,
+            "x.yaml",
+            min(path.relative_to(ROOT).as_posix() for path in (ROOT / "tasks").glob("*/*.yaml")),
+        ),
+    ):
         monkeypatch.chdir(folder)
         with pytest.raises(TaskError) as caught:
             load_task(name)
-        assert str(caught.value) == f"{name}: no such task file; name a file such as tasks/canonical/v1.yaml"
+        assert str(caught.value) == f"{name}: no such task file; name a file such as {example}"
+        (tmp_path / "policy").mkdir(exist_ok=True)  # a project from now on
+
+
+@pytest.mark.parametrize("folder", [ROOT, ROOT / "docs", Path("/")])
+@pytest.mark.parametrize("name", ["canonical/v1", "canonical/v1.yaml"])
+def test_a_task_is_found_without_its_folder_and_ending(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    monkeypatch.chdir(folder)
+    assert cli.main(["run", name, "--quiet", "--out", str(tmp_path / "run")]) == 0
+    assert (tmp_path / "run/state.jsonl").read_bytes() == (
+        ROOT / "runs/canonical/v1/state.jsonl"
+    ).read_bytes()
+
+
+def test_the_folder_of_a_run_is_no_task(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(ROOT)
+    assert cli.main(["run", "runs/canonical/v1"]) == 2
+    said = "runs/canonical/v1: is not a regular file; did you mean 'tasks/canonical/v1.yaml'?"
+    assert capsys.readouterr().err == f"tachograph: {said}\n"
 
 
 def test_a_task_that_is_shut_is_not_called_another_name() -> None:
@@ -57,11 +88,12 @@ def test_a_task_that_is_shut_is_not_called_another_name() -> None:
         ("x", ""),
     ],
 )
-def test_show_of_no_run_names_the_nearest_and_ls(
-    name: str, near: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+@pytest.mark.parametrize("command", ["show", "check", "verify"])
+def test_no_run_names_the_nearest_and_ls(
+    command: str, name: str, near: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.chdir(ROOT)
-    assert cli.main(["show", name]) == 2
+    assert cli.main([command, name]) == 2
     said = f"tachograph: {name}: there is no such run; {near}`tachograph ls` lists the runs\n"
     assert capsys.readouterr().err == said
 

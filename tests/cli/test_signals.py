@@ -266,6 +266,15 @@ def test_a_run_ends_with_its_whole_record(project: Path, hook: str, signum: int,
     assert not [path for path in (project / "runs").rglob("*") if path.suffix in (".partial", ".old")]
 
 
+def test_a_run_that_a_signal_ended_is_told_in_one_line(project: Path) -> None:
+    """A script's run without a journal cannot go on: it is kept aside, and not told as a run that went wrong."""
+    code, said = told(IN_A_TOOL, ["run", "canonical/v1", "--quiet"], project, signal.SIGINT)
+    kept = (
+        "the committed run stays; this one is kept in .tachograph/rejected/canonical-v1; run the task again"
+    )
+    assert (code, said) == (130, f"tachograph: interrupted; {kept}\n")
+
+
 @pytest.mark.parametrize(("signum", "ignores"), WAYS)
 def test_workers_end_with_their_command(signum: int, ignores: bool) -> None:
     words = ["check", "--jobs", "2"]

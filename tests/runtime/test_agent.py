@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tachograph.evidence.recording.record import record
 from tachograph.fail.errors import InputError, OutputError, PolicyError, ToolError
 from tachograph.runtime.agent import Agent
 from tachograph.runtime.core.clock import VirtualClock
@@ -354,3 +355,16 @@ def test_a_policy_may_speak_of_tools_that_are_known_and_not_part_of_the_agent() 
         Agent(Script([answer()]), [tool()], policy)
     agent = Agent(Script([answer()]), [tool()], policy, known_tools=["elsewhere"])
     assert [spec.name for spec in agent.specs] == ["probe"]
+
+
+@pytest.mark.parametrize("given", [print, 3, [3]])
+def test_what_is_no_list_of_listeners_is_refused(given: Any, tmp_path: Path) -> None:
+    agent = _agent([answer()])
+    for call in (
+        lambda: agent.run("?", listeners=given),
+        lambda: record(agent, "?", tmp_path, listeners=given),
+    ):
+        with pytest.raises(InputError, match=r"^listeners must be a list of functions; give \[listener\]"):
+            call()
+    with pytest.raises(InputError, match=r"is not Hooks; give Hooks\(before_call=\.\.\.\) or a list of them"):
+        Agent(agent.llm, hooks=given)

@@ -151,13 +151,9 @@ def run_folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
     for name in options.runs:
         folder = Path(name)
         if not name or not os.path.isdir(folder):
-            raise InputError(
-                "there is no such run", file=name or "''", remedy="name a folder such as runs/canonical/v1"
-            )
+            raise no_such_run(options, name)
         if not any((folder / file).is_file() for file in FILES):
-            raise InputError(
-                "is not a run", file=name, remedy="name the folder of one run, such as runs/canonical/v1"
-            )
+            raise InputError("is not a run", file=name, remedy=f"name the folder of one run; {_LISTED}")
     folders = [Path(name) for name in options.runs] or runs_below(root)
     if not folders:
         raise InputError(
@@ -174,6 +170,22 @@ def owners(root: Path, folders: Sequence[Path]) -> list[Path]:
     return list({folder.resolve(): folder for folder in found}.values())
 
 
+_LISTED: Final = "`tachograph ls` lists the runs"
+
+
+def no_such_run(options: argparse.Namespace, name: str) -> InputError:
+    """Return the error for a name that leads to no run, with the one that was probably meant."""
+    from ...evidence.checking.check import runs_below
+    from ...runtime.schema.schema_errors import did_you_mean
+
+    root = root_of(options)
+    known = [run.relative_to(root / "runs").as_posix() for run in runs_below(root)]
+    meant = did_you_mean(name.removeprefix("runs/"), known)
+    return InputError(
+        "there is no such run", file=name or "''", remedy=f"{meant} {_LISTED}" if meant else _LISTED
+    )
+
+
 def run_named(options: argparse.Namespace, name: str) -> Path:
     """Return the folder of the run `name`: as it stands, else below `--root` or the project, `runs/` left out or not.
 
@@ -187,6 +199,30 @@ def run_named(options: argparse.Namespace, name: str) -> Path:
         if name and any(os.path.isdir(f"{place / name}{end}") for end in ("", ".partial", ".old")):
             return place / name
     return Path(name)
+
+
+def task_named(options: argparse.Namespace) -> tuple[Path, Path]:
+    """Return the task file that `options.task` names, and the project that its run belongs to.
+
+    `tasks/` and `.yaml` may be left out. A name that leads nowhere is returned as it stands, for the caller to refuse.
+    """
+    from ...runtime.formats.shipped_files import project_root, shipped
+
+    def project_above(folder: Path) -> Path:
+        found = Path(options.root) if options.root is not None else project_root(folder)
+        return found or Path.cwd()
+
+    path = Path(options.task)
+    short = (f"tasks/{options.task}.yaml", f"tasks/{options.task}")
+    if not os.path.exists(path) and not path.is_absolute():
+        project = project_above(Path.cwd())
+        for name in short:
+            if os.path.isfile(project / name):
+                return Path(near(project / name)), project
+        for name in (options.task, *short):
+            if os.path.isfile(inside := shipped(name)):
+                return inside, Path.cwd()  # it came with the package; its run goes below the current folder
+    return path, project_above(path.resolve().parent)
 
 
 def load_policies(options: argparse.Namespace, files: Sequence[str]) -> list[Any]:

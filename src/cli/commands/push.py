@@ -67,7 +67,8 @@ def push(options: argparse.Namespace) -> int:
             try:
                 receipt = sender.send(trace.spans, trace.document)
             except NotDelivered as error:
-                problem = f"{near(folder)}: not delivered to {sender.shown}: {error}"
+                remedy = "start a receiver there, or give the --endpoint of one"
+                problem = f"{near(folder)}: not delivered to {sender.shown}: {error}; {remedy}"
                 break
             sent.append({"run": near(folder), "trace_id": trace.trace_id, **receipt._asdict()})
             if not options.json:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ from .common import (
     print_warnings,
     run_named,
     seconds_given,
+    task_named,
     variable_given,
 )
 
@@ -36,7 +36,9 @@ _PERFORM: Final = "--perform-effects"
 def add(commands: Any, verb: Verb) -> None:
     """Add the commands run and resume."""
     parser = verb(commands, "run", run)
-    parser.add_argument("task", type=path_given, help="task file, such as tasks/canonical/v1.yaml")
+    parser.add_argument(
+        "task", type=path_given, help="task file; tasks/ and .yaml may be left out: canonical/v1"
+    )
     parser.add_argument(
         "--out", type=path_given, metavar="DIR", help="folder of the run (default: runs/KIND/NAME)"
     )
@@ -119,18 +121,6 @@ def _live_options(parser: argparse.ArgumentParser, model: str, where: str) -> No
     )
 
 
-def _task_path(options: argparse.Namespace) -> tuple[Path, Path]:
-    """Return the task file and the project that its run belongs to."""
-    from ...runtime.formats.shipped_files import project_root, shipped
-
-    path = Path(options.task)
-    root = Path(options.root) if options.root is not None else project_root(path.resolve().parent)
-    inside = shipped(options.task)
-    if not os.path.exists(path) and not path.is_absolute() and os.path.isfile(inside):
-        path, root = inside, None  # a task that came with the package; its run goes below the current folder
-    return path, root or Path.cwd()
-
-
 def run(options: argparse.Namespace) -> int:
     """Run a task, record it, and say how it ended."""
     from ...evidence.files.folder import is_unfinished
@@ -141,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
     from ...evidence.tasks.place import expected_of, refuse_foreign
     from ...evidence.tasks.task import build, load_task
 
-    path, home = _task_path(options)
+    path, home = task_named(options)
     paint = painter(sys.stdout, options.no_color)
     progress = None if options.json or options.quiet else Progress(sys.stdout, paint)
     task = load_task(path, root=options.root)

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from ...fail.errors import InputError
 from ..console import painter, wants_colour, width_of
-from .common import RUN_HELP, Verb, path_given, root_of, run_named
+from .common import RUN_HELP, Verb, no_such_run, path_given, run_named
 
 
 def add(commands: Any, verb: Verb) -> None:
@@ -75,20 +75,8 @@ def _folder_of(options: argparse.Namespace, name: str) -> Path:
     folder = run_named(options, name)
     partial = folder.parent / f"{folder.name}.partial"
     if not os.path.lexists(folder) and not os.path.isdir(partial):
-        raise _no_such_run(options, name)
+        raise no_such_run(options, name)
     return partial if os.path.isdir(partial) and not os.path.isdir(folder) else folder
-
-
-def _no_such_run(options: argparse.Namespace, name: str) -> InputError:
-    """Return the error for a name that leads to no run, with the one that was probably meant."""
-    from ...evidence.checking.check import runs_below
-    from ...runtime.schema.schema_errors import did_you_mean
-
-    root = root_of(options)
-    known = [run.relative_to(root / "runs").as_posix() for run in runs_below(root)]
-    near = did_you_mean(name.removeprefix("runs/"), known)
-    way = "`tachograph ls` lists the runs"
-    return InputError("there is no such run", file=name, remedy=f"{near} {way}" if near else way)
 
 
 def _show_two(options: argparse.Namespace, one: Path, other: Path) -> int:

@@ -37,6 +37,7 @@ _TABLE: Final = tuple(
         (r"step/policy_decisions/\d+/(decision|rule_id|approval/answer)", "VERDICT"),
         (r"step/policy_decisions/\d+/approval/digest", "DIGEST-ONLY"),
         (r"step/policy_decisions/\d+/(at|reason|approval)", "TEXT"),
+        (r"step/policy_decisions/\d+/facts/malformed", "TEXT"),  # why it cannot be read, in our words
         (r"step/policy_decisions/\d+/facts", "SHAPE"),
         (r"step/policy_decisions", "VERDICT"),
         (r"step/tool_results/\d+/attempts/\d+/reads", "DIGEST-ONLY"),

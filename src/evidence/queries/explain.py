@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from ...fail.errors import InputError, RecordError, ReplayError
 from ...light_dataclasses import dataclass, field, replace
 from ...runtime.core.lines import Line
+from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal.cassette import Cassette, ReplayExecutor
 from ...runtime.journal.decided_calls import proposals_of
@@ -174,7 +174,8 @@ def as_text(explained: Explained, step: int | None, paint: Paint, width: int | N
 
 
 def _call(explained: Explained, line: Line, call: Line, paint: Paint) -> list[str]:
-    written = call["arguments_text"] if call["arguments"] is None else json.dumps(call["arguments"])
+    given = call["arguments"]
+    written = call["arguments_text"] if given is None else canonical_json.encode(given)
     out = [f"  call {call['id']}  {escape_terminal(call['name'])} {escape_terminal(written or '')[:200]}"]
     decisions = [d for d in line["policy_decisions"] if d["id"] == call["id"]]
     if not decisions:

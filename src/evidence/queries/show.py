@@ -135,7 +135,8 @@ def _step(step: Line, paint: Paint, places: RulePlaces | None) -> list[str]:
     out += ["  " + _hook(entry) for entry in hooks if entry["event"] == "before_model"]
     calls = zip(step["intended_tool_calls"], step["tool_results"], strict=False)
     for number, (call, result) in enumerate(calls):
-        arguments = call["arguments_text"] if call["arguments"] is None else json.dumps(call["arguments"])
+        given = call["arguments"]
+        arguments = call["arguments_text"] if given is None else canonical_json.encode(given)
         out.append(f"  call {escape_terminal(call['name'])} {escape_terminal(arguments or '')[:100]}")
         for decision in step["policy_decisions"]:
             if decision["id"] == call["id"]:
@@ -145,7 +146,10 @@ def _step(step: Line, paint: Paint, places: RulePlaces | None) -> list[str]:
         out += ["       " + _hook(h) for h in hooks if h["position"].startswith(f"k{number}.")]
         for attempt in result["attempts"]:
             wait = f", then {attempt['backoff_ms']} ms" if "backoff_ms" in attempt else ""
-            out.append(f"       attempt {attempt['attempt']}  {escape_terminal(attempt['outcome'])}{wait}")
+            fault = f"  {escape_terminal(attempt['fault']['exception'])}" if "fault" in attempt else ""
+            out.append(
+                f"       attempt {attempt['attempt']}  {escape_terminal(attempt['outcome'])}{fault}{wait}"
+            )
         if "told" in result:
             out.append(f"       told     {_told(result['told'])}")
     if "told" in step:

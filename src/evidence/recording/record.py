@@ -29,6 +29,7 @@ from ...runtime.agent import Agent
 from ...runtime.core.clock import Clock, stopwatch
 from ...runtime.core.lines import Line
 from ...runtime.driver.interrupts import Interrupts, exit_for
+from ...runtime.driver.listeners import listener_list
 from ...runtime.driver.ports import Approve, Listener
 from ...runtime.driver.processes import marking
 from ...runtime.driver.scopes import Scope
@@ -160,12 +161,13 @@ def record(
         clock=clock,
     )
     config = light_dataclasses.replace(config, cancel=cancel, deadline_s=deadline_s, on_signal=on_signal)
+    watching = listener_list(listeners)
     if not replace:
         check_replaceable(Path(out), config.run_id, "replace=True")
     with live_export(otlp) as extra:
         try:
             result = record_run(
-                agent, config, Path(out), listeners=(*listeners, *extra), durability=durability
+                agent, config, Path(out), listeners=(*watching, *extra), durability=durability
             )
         except StoppedBySignal as stopped:
             raise exit_for(stopped.signum) from stopped
@@ -184,14 +186,14 @@ def check_replaceable(out: Path, run_id: str, remedy: str) -> None:
     try:
         existing = manifest.read(read_unlinked(out / MANIFEST))
         name, repeatable = existing["run_id"], existing["model"]["execution_path"] == "stub"
-    except FileNotFoundError:
-        return
+        held = f"the record of run {str(name)[:80]}"
+    except (FileNotFoundError, NotADirectoryError):
+        return  # what is no folder is refused where the run begins
     except (OSError, ValueError, KeyError, TypeError):
-        name, repeatable = "unknown", False
+        name, repeatable, held = None, False, "a record that cannot be read"
     if name != run_id or not repeatable:
         raise OutputError(
-            f"{out}: already holds a record (run {str(name)[:80]}), which `tachograph check` makes again; "
-            f"give {remedy} to record a new run in its place, or name a folder outside runs/"
+            f"{out}: already holds {held}; give {remedy} to record a new run in its place, or name another folder"
         )
 
 

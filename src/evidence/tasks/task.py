@@ -40,7 +40,7 @@ from ...runtime.workspace.workspace import Workspace
 from .faults import fault_injector
 from .named_files import folder_inside, hooks_of, instructions_of, output_of, policy_of
 from .openings import opening_from
-from .unreadable import unreadable
+from .unreadable import not_a_file, unreadable
 from .values import check_values, live_problem
 
 _SCHEMA = Path(__file__).with_name("task.v1.schema.json")
@@ -144,7 +144,7 @@ def load_task(path: str | Path, *, root: str | Path | None = None) -> Task:
     try:
         text = read_plain(source, _MAX_BYTES)
     except NotPlain:
-        raise TaskError("is not a regular file", file=str(path), remedy="name a YAML file") from None
+        raise not_a_file(source) from None
     except OSError as error:
         raise unreadable(source, error) from None
     base = Path(root) if root is not None else project_root(source.resolve().parent)

@@ -17,10 +17,19 @@ def unreadable(path: Path, error: OSError) -> TaskError:
             file=str(path),
             remedy="check the file's kind and permission",
         )
-    near = did_you_mean(path.as_posix(), _tasks(path))
-    return TaskError(
-        "no such task file", file=str(path), remedy=near or "name a file such as tasks/canonical/v1.yaml"
-    )
+    return _other(path, "no such task file")
+
+
+def not_a_file(path: Path) -> TaskError:
+    """Return the error for a task that is a folder, such as that of a run, a device or a pipe."""
+    return _other(path, "is not a regular file")
+
+
+def _other(path: Path, problem: str) -> TaskError:
+    tasks = _tasks(path)
+    example = next(iter(tasks), "tasks/canonical/v1.yaml")
+    remedy = did_you_mean(path.as_posix(), tasks) or f"name a file such as {example}"
+    return TaskError(problem, file=str(path), remedy=remedy)
 
 
 def _tasks(path: Path) -> list[str]:

@@ -22,6 +22,7 @@ from ...fail.errors import InputError, PolicyError
 from ...runtime.core.lines import Line
 from ...runtime.formats.canonical_json import digest
 from ...runtime.formats.shipped_files import relative_to_root
+from ...runtime.policy.built_in import built_in_of
 from ...runtime.policy.gate import Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.tools.contract import Tool
@@ -329,6 +330,8 @@ def _folders(runs: Path) -> list[Path]:
 def _recorded(folder: Path, root: Path, base: Path | None, overlays: Sequence[Path]) -> _Recorded:
     """Return a run with the files of its policy. Raises InputError if the policy is not in files."""
     recorded = open_record(folder, root)
+    if built_in_of(recorded.run) is not None:
+        raise InputError("its policy is the built-in one")
     files = [recorded.base / item["path"] for item in recorded.run["policy"]["files"]]
     if not files:
         raise InputError("its policy was made in code")

@@ -7,18 +7,30 @@ import copy
 import json
 import warnings
 from collections.abc import Iterable
+from typing import Any
 
+from ...fail.errors import InputError
 from ...light_dataclasses import replace
 from ..core.effects import Decided, Effect, Event, Outcome
 from .interrupts import Interrupts
 from .ports import Listener, RunEvent
 
 
+def listener_list(given: Iterable[Listener]) -> list[Listener]:
+    """Return the listeners that a caller gives. Raises InputError for what is no list of functions."""
+    listeners: list[Any] = list(given) if isinstance(given, Iterable) else [None]
+    if not all(map(callable, listeners)):
+        raise InputError(
+            "listeners must be a list of functions", remedy="give [listener]; each gets a RunEvent"
+        )
+    return listeners
+
+
 class ListenerHub:
     """Passes notices on. A listener that fails is dropped with a warning: watching a run cannot break it."""
 
     def __init__(self, listeners: Iterable[Listener], interrupts: Interrupts) -> None:
-        self._listeners = list(listeners)
+        self._listeners = listener_list(listeners)
         self._interrupts = interrupts
 
     def _send(self, notice: RunEvent) -> None:

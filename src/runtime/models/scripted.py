@@ -18,6 +18,8 @@ from .types import LLMInput, LLMOutput, ToolCall
 
 # the keys of the message that a model gets in place of the result of a denied call
 _DENIAL = {"error", "rule", "reason", "executed", "retryable"}
+_TURN = {"say", "calls", "answer", "usage", "finish_reason"}
+_CALL = {"tool", "arguments", "arguments_text"}
 _MAX_DENIAL = 300  # characters of a rule and its reason
 # makes an error from (JSON Pointer within the turns, message, remedy)
 MakeError = Callable[[str, str, str], TaskError]
@@ -35,6 +37,7 @@ class Stub:
     def __init__(self, turns: Sequence[dict[str, Any]], error: MakeError = _plain_error) -> None:
         self._turns = list(turns)
         self._error = error
+        self._check_keys()
         self.identity = {
             "execution_path": "stub",
             "provider": "stub",
@@ -42,13 +45,28 @@ class Stub:
             "script_digest": canonical_json.digest(canonical_json.encode(self._turns)),
         }
 
+    def _check_keys(self) -> None:
+        """Raise TaskError for a turn or a call with an unknown key, which would be passed over."""
+        for index, turn in enumerate(self._turns):
+            parts = [(f"/{index}", "turn", turn, _TURN)]
+            if isinstance(turn, dict):
+                calls = enumerate(turn.get("calls", ()))
+                parts += [(f"/{index}/calls/{i}", "call", call, _CALL) for i, call in calls]
+            for where, what, part, known in parts:
+                if not isinstance(part, dict) or part.keys() - known:
+                    keys = ", ".join(sorted(known))
+                    raise self._error(
+                        where, f"is no {what} of a script", f"a {what} is a dict with keys of {keys}"
+                    )
+
     def __call__(self, model_input: LLMInput) -> LLMOutput:
         """Return the reply of the step. Raises TaskError where the script has none."""
         index = model_input.step_index - 1
         if index >= len(self._turns):
+            has = "1 turn" if len(self._turns) == 1 else f"{len(self._turns)} turns"
             raise self._error(
                 f"/{len(self._turns) - 1}" if self._turns else "",
-                f"the script has {len(self._turns)} turns and turn {index + 1} is asked for",
+                f"the script has {has} and turn {index + 1} is asked for",
                 "add a turn, or end the script with an answer",
             )
         turn = self._turns[index]

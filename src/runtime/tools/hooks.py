@@ -144,7 +144,7 @@ def load_hooks(path: Path, file: str) -> Hooks:
 
 def collect_hooks(given: Hooks | Iterable[Hooks]) -> tuple[Hooks, ...]:
     """Return hooks in the order in which they are asked. Raises InputError for two of one name, or other objects."""
-    hooks = (given,) if isinstance(given, Hooks) else tuple(given)
+    hooks = tuple(given) if isinstance(given, Iterable) else (given,)
     for item in hooks:
         if not isinstance(item, Hooks):
             raise InputError(

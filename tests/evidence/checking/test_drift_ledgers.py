@@ -203,3 +203,10 @@ def test_what_cannot_be_compared_is_broken(name: str, project: Path) -> None:
     CALLS[name](project / DENIED)
     found = examine(project / DENIED, root=project)
     assert found.kind == BROKEN and len(found.lines) == 1 and found.lines[0].startswith(DENIED)
+
+
+def test_other_words_for_what_is_malformed_are_text() -> None:
+    """Why an argument cannot be read is told in our words, which a release may change; whether it can is no text."""
+    facts = "/policy_decisions/0/facts"
+    assert class_of("step", f"{facts}/malformed") == "TEXT"
+    assert class_of("step", f"{facts}/target") == "SHAPE"

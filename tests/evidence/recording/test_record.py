@@ -436,12 +436,19 @@ def test_a_record_made_from_code_is_not_replaced_unasked(tmp_path: Path) -> None
     out = tmp_path / "run"
     record(agent("first"), "q", out, run_id="a")
     record(agent("second"), "q", out, run_id="a")  # a stub's, under the same id: it can be made again
-    with pytest.raises(OutputError, match="already holds a record"):
+    with pytest.raises(OutputError, match="already holds the record of run a; give replace=True"):
         record(agent("third"), "q", out, run_id="b")
     assert b'"final_answer":"second"' in (out / "state.jsonl").read_bytes()
     record(agent("live", execution_path="live"), "q", out, run_id="b", replace=True)
-    with pytest.raises(OutputError, match="run b"):
+    with pytest.raises(OutputError, match="the record of run b;"):
         record(agent("live", execution_path="live"), "q", out, run_id="b")
     (out / "manifest.json").write_text("{}")
-    with pytest.raises(OutputError, match="unknown"):
+    with pytest.raises(OutputError, match="already holds a record that cannot be read;"):
         record(agent("fourth"), "q", out, run_id="b")
+
+
+def test_a_file_in_the_place_of_a_run_is_told_as_that(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(OutputError, match="mine: is not a folder; name another place for the run"):
+        record(Agent(Stub([{"answer": "At six."}]), []), "When?", tmp_path / "mine")
+    assert (tmp_path / "mine").read_text() == "mine"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tachograph import Agent, Stub, record
 from tachograph.cli import main as command_line
 from tachograph.fail.errors import InputError
 from tachograph.review.testing import coverage as coverage_room
@@ -231,3 +232,10 @@ def test_another_policy_takes_the_place_of_the_one_that_tests_and_runs_name(
     code, out, err = run(capsys, *words)
     assert code == 1 and "not counted: runs/failure_modes/cycle_detection" in err
     assert "max_repeats 4 instead of 5" in out and "max_repeats 4 instead of 3" not in out
+
+
+def test_a_run_under_the_built_in_policy_is_not_counted(tmp_path: Path) -> None:
+    agent = Agent(Stub([{"answer": "At six."}]), [])
+    record(agent, "When does it open?", tmp_path / "runs/code/hours")
+    with pytest.raises(InputError, match=r"^its policy is the built-in one$"):
+        coverage_room._recorded(tmp_path / "runs/code/hours", tmp_path, None, ())

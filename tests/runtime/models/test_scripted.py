@@ -182,3 +182,23 @@ def test_a_turn_is_left_as_it_was() -> None:
     before = json.dumps(turn)
     Stub([turn])(asked())
     assert json.dumps(turn) == before
+
+
+@pytest.mark.parametrize(
+    ("turns", "said"),
+    [
+        (
+            [{"answer": "a"}, {"anwser": "b"}],
+            "is no turn of a script (at /1); a turn is a dict with keys of answer, ",
+        ),
+        (
+            [{"calls": [{"name": "read"}]}],
+            "is no call of a script (at /0/calls/0); a call is a dict with keys of ",
+        ),
+        (["answer"], "is no turn of a script (at /0)"),
+    ],
+)
+def test_an_unknown_key_is_refused_when_the_script_is_made(turns: list[Any], said: str) -> None:
+    with pytest.raises(TaskError) as error:
+        Stub(turns)
+    assert said in str(error.value)
