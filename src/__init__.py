@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .evidence.recording.async_record import arecord
     from .evidence.recording.record import record
     from .evidence.recording.resume import resume
+    from .fail.catalog import Ending, FailureMode, Rule
     from .fail.errors import (
         Cancelled,
         CorpusError,
@@ -45,10 +46,14 @@ if TYPE_CHECKING:
         AskModel,
         Call,
         Decided,
+        Fault,
         Invoke,
         Outcome,
+        Reply,
+        StepEnded,
         Wait,
     )
+    from .runtime.core.lines import DecisionEntry, StepLine, ToolResultEntry, UsageEntry
     from .runtime.driver.ports import RunEvent
     from .runtime.driver.scopes import Scope
     from .runtime.events import AgentEvent, events_of
@@ -62,7 +67,7 @@ if TYPE_CHECKING:
     from .runtime.tools.hooks import Hooks
     from .runtime.tools.loader import load_module
     from .runtime.workspace.mounts import Host, Mount
-    from .runtime.workspace.tool_io import IO
+    from .runtime.workspace.tool_io import IO, HttpResult
 
 __version__ = "0.1.0"
 
@@ -81,10 +86,15 @@ __all__ = [
     "Counters",
     "Decided",
     "Decision",
+    "DecisionEntry",
     "EffectInDoubt",
+    "Ending",
     "ExpectationError",
+    "FailureMode",
+    "Fault",
     "Hooks",
     "Host",
+    "HttpResult",
     "InputError",
     "InvalidModelOutput",
     "Invoke",
@@ -98,9 +108,13 @@ __all__ = [
     "PolicyError",
     "RecordError",
     "ReplayError",
+    "Reply",
+    "Rule",
     "RunEvent",
     "RunResult",
     "Scope",
+    "StepEnded",
+    "StepLine",
     "StepLines",
     "StepView",
     "Stub",
@@ -111,8 +125,10 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolError",
+    "ToolResultEntry",
     "ToolSpec",
     "TransientModelError",
+    "UsageEntry",
     "VirtualClock",
     "Wait",
     "__version__",
@@ -133,6 +149,7 @@ _NAMES = {
     "evidence.recording.record": "record",
     "evidence.checking.replay": "replay",
     "evidence.recording.resume": "resume",
+    "fail.catalog": "Ending FailureMode Rule",
     "fail.errors": (
         "Cancelled CorpusError EffectInDoubt ExpectationError InputError InvalidModelOutput "
         "ModelError OutputError PolicyError RecordError ReplayError Suspended TachographError "
@@ -140,7 +157,10 @@ _NAMES = {
     ),
     "runtime.agent": "Agent",
     "runtime.core.clock": "Clock SystemClock VirtualClock",
-    "runtime.core.effects": "Answer AskHook AskHuman AskModel Call Decided Invoke Outcome Wait",
+    "runtime.core.effects": (
+        "Answer AskHook AskHuman AskModel Call Decided Fault Invoke Outcome Reply StepEnded Wait"
+    ),
+    "runtime.core.lines": "DecisionEntry StepLine ToolResultEntry UsageEntry",
     "runtime.policy.gate": "Counters Decision decide",
     "runtime.driver.ports": "RunEvent",
     "runtime.events": "AgentEvent events_of",
@@ -153,7 +173,7 @@ _NAMES = {
     "runtime.tools.hooks": "Hooks",
     "runtime.tools.loader": "load_module",
     "runtime.workspace.mounts": "Host Mount",
-    "runtime.workspace.tool_io": "IO",
+    "runtime.workspace.tool_io": "HttpResult IO",
     "runtime.models.providers": "open_model",
     "adapters.functions": "tool tool_from_function",
 }

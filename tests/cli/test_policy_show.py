@@ -21,8 +21,9 @@ def shown(folder: Path, *words: str) -> Policy:
     return Policy.load(file)
 
 
-def test_where_no_project_is_it_is_the_built_in_one(tmp_path: Path) -> None:
-    (tmp_path / "policy").mkdir()
+@pytest.mark.parametrize("folder", ["policy", "other"])
+def test_where_no_project_is_it_is_the_built_in_one(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir()
     assert shown(tmp_path).version == built_in_policy({}).version
     said = json.loads(cli("policy", "show", "--json", cwd=tmp_path).stdout)
     assert said["policy"] == "<built-in policy>" and said["version"] == built_in_policy({}).version
@@ -38,6 +39,12 @@ def test_in_a_project_it_is_the_projects_with_its_overlays(tmp_path: Path) -> No
     assert merged.version == Policy.load(file, [tmp_path / "more.yaml"]).version
     assert merged.limits["max_iterations"] == 3
     assert shown(tmp_path, "--built-in").allowed == {}
+
+
+def test_an_overlay_without_a_project_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "more.yaml").write_text("loop_budget: {max_iterations: 3}\n", encoding="utf-8")
+    done = cli("policy", "show", "--overlay", "more.yaml", cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == "" and "this is not a project" in done.stderr
 
 
 @pytest.mark.parametrize("words", [("--built-in", "policy/v1.yaml"), ("nowhere.yaml",)], ids=" ".join)

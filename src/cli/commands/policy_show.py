@@ -29,13 +29,17 @@ def add(kinds: Any, verb: Verb) -> None:
 def policy_show(options: argparse.Namespace) -> int:
     """Print the effective policy as a policy file, overlays merged, or with `--json` as data."""
     from ...fail.errors import InputError
+    from ...runtime.formats.shipped_files import project_root
     from ...runtime.policy.built_in import BUILT_IN, built_in_policy, built_in_text
 
     if options.built_in and (options.file is not None or options.overlay):
         raise InputError("--built-in shows a policy that has no files", remedy="leave out FILE and --overlay")
-    root = root_of(options)
+    # an agent without a policy does not run under the shipped one, which stands in for a project elsewhere
+    has_project = options.root is not None or project_root(Path.cwd()) is not None
+    root = root_of(options, own=options.file is None and bool(options.overlay))
     file = Path(options.file) if options.file is not None else root / "policy" / "v1.yaml"
-    if options.built_in or (options.file is None and not options.overlay and not file.exists()):
+    is_there = options.file is not None or (has_project and file.exists())
+    if options.built_in or not (is_there or options.overlay):
         policy = built_in_policy({})
         name, text = BUILT_IN, built_in_text().decode("utf-8")
     else:
