@@ -185,7 +185,7 @@ def _call(explained: Explained, line: Line, call: Line, paint: Paint) -> list[st
     rewritten = {item.entry["position"]: item.call["arguments"] for item in by_gate[1:]}
     for decision in decisions:
         if decision["position"] in rewritten:
-            given = escape_terminal(json.dumps(rewritten[decision["position"]]))[:200]
+            given = escape_terminal(canonical_json.encode(rewritten[decision["position"]]))[:200]
             out.append(f"  a hook gave other arguments: {given}")
         late = "while it ran: " if decision["phase"] == "execution" else ""
         out.append(f"  {late}{decision_line(explained.shown(decision), paint)}")
