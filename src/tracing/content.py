@@ -16,6 +16,7 @@ from ..runtime.core.lines import Line
 from ..runtime.formats import canonical_json
 from ..runtime.journal.requests import (
     arguments_text,
+    hook_message,
     notice_message,
     reply_message,
     told_message,
@@ -98,9 +99,9 @@ class _Content:
             self._put(f"{path}/{_place(decision, number)}", _decided(decision, calls.get(decision["id"])))
         for number, result in enumerate(line["tool_results"]):
             self._tool(f"{path}/t{number}", calls[result["id"]], result)
-        told = told_message(line)
-        if told is not None:
-            self._add(told)
+        for told in (told_message(line), hook_message(line)):
+            if told is not None:
+                self._add(told)
 
     def _model(self, line: Line, path: str) -> None:
         if "notice" in line:

@@ -20,6 +20,7 @@ _WHO: Final = {
     "tool": "tools",
     "wait": "waits between attempts",
     "person": "people",
+    "hook": "hooks",
 }
 
 
@@ -43,7 +44,7 @@ class Budget(NamedTuple):
 
 
 def lanes(run: Run) -> list[Lane]:
-    """Return a lane each for the model, the gate, tools, waits and people, where they took any time."""
+    """Return a lane each for the model, the gate, tools, waits, people and hooks, where they took any time."""
     total = max(run.duration, 1)
     spent = lane_totals(run.steps)
     draw = _exact if len(run.steps) <= EXACT else _shares

@@ -28,7 +28,7 @@ from ..runtime.models.types import NOTICES
 from ..tracing.spans import Projector, Span, span_id_of
 from .journaled import lines_of_journal
 
-LANES: Final = {"m": "model", "d": "gate", "i": "tool", "w": "wait", "h": "person"}
+LANES: Final = {"m": "model", "d": "gate", "i": "tool", "w": "wait", "h": "person", "k": "hook"}
 BUDGETS: Final = (
     ("iterations", "max_iterations"),
     ("tokens", "max_tokens"),
@@ -348,6 +348,8 @@ class _Tree:
             detail, lane = str(attributes["agent.tool_name"]), "tool"
         elif span.name == "retry_attempt":
             detail, lane = f"{attributes['agent.retry.attempt']}, {attributes['agent.retry.outcome']}", "tool"
+        elif span.name == "hook":
+            detail, lane = f"{attributes['agent.hook.name']}, {attributes['agent.hook.event']}", "hook"
         return Row(span.name, detail, 0, span.start_ns - self._zero, span.end_ns - self._zero, lane, bad)
 
 

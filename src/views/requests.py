@@ -100,4 +100,4 @@ def _message(number: int, message: Line, before: int | None, earlier: int, *, is
         return Pointer(f"{head}: the question", "question")
     if is_notice:
         return Pointer(f"{head}: the notice above")
-    return Pointer(f"{head}: what it was told of its reply in step {before}", f"step-{before}")
+    return Pointer(f"{head}: what it was told after step {before}", f"step-{before}")
