@@ -66,6 +66,12 @@ CHANGES = {
             (OTHER, "\n\n", "\n\n\n"),
         ),
     ),
+    "a tool that was not called": Change(
+        RETRIED,
+        "DIGEST-ONLY",
+        ("tools/read.py",),
+        (("tools/read.py", "Read a text file", "Read a plain text file"),),
+    ),
     "a call of the model": Change(
         GIVEN,
         "EFFECT",

@@ -260,6 +260,31 @@ def note_drift(findings: Findings, before: list[Line], after: list[Line]) -> Non
         findings.lines.append(f"what the model is asked with moved: {moved}{more}")
     for run in (before[:1], after[:1]):
         findings.roles.update(_roles(run[0]) if run else {})
+    for file in _tools_offered_otherwise(before, after) - findings.moved.keys():
+        findings.moved[file] = "declares something else"
+        findings.lines.append(f"input moved: {escape_terminal(file)} {findings.moved[file]}")
+
+
+def _tools_offered_otherwise(before: list[Line], after: list[Line]) -> set[str]:
+    """Return the files of tools that both ledgers offer the model, with other words, schemas or effects.
+
+    A tool that was not called is no input of a manifest, and moves a run by what it declares alone.
+    """
+    then, now = (_declared(lines[0]) if lines else {} for lines in (before, after))
+    pairs = ((file, key) for file in then.keys() & now.keys() for key in then[file].keys() & now[file].keys())
+    return {file for file, key in pairs if then[file][key] != now[file][key]}
+
+
+def _declared(run: Line) -> dict[str, Line]:
+    """Return what the tools of a `run` line declare, by file: to the gate, and to the model if that may see them."""
+    declared: dict[str, Line] = {}
+    with contextlib.suppress(KeyError, TypeError, AttributeError):
+        offered = [spec for part in run.get("request_parts", {}).get("tools", ()) for spec in part["tools"]]
+        words = {spec["name"]: {"model": spec} for spec in offered}
+        for tool in run["tools"]:
+            if tool["file"] is not None:
+                declared[tool["file"]] = {"gate": tool, **words.get(tool["name"], {})}
+    return declared
 
 
 def _roles(run: Line) -> dict[str, str]:

@@ -9,13 +9,13 @@ from typing import Any
 from ...fail.errors import InputError, RecordError, ReplayError
 from ...light_dataclasses import dataclass, field, replace
 from ...runtime.core.lines import Line
-from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal.cassette import Cassette, ReplayExecutor
 from ...runtime.journal.decided_calls import proposals_of
 from ...runtime.journal.recorded_clock import RecordedClock
 from ...runtime.policy.explain import Budget, Explanation, budgets_of, explain
 from ...runtime.policy.gate import Counters, Decision, Gate, GateRequest
+from ..files.call_words import arguments_of, compact
 from ..files.rule_places import RulePlaces, moved_on
 from ..recording.recorded import Recorded, open_record, revive
 from .decide import Paint, budget_lines, decision_line, rule_lines
@@ -174,9 +174,8 @@ def as_text(explained: Explained, step: int | None, paint: Paint, width: int | N
 
 
 def _call(explained: Explained, line: Line, call: Line, paint: Paint) -> list[str]:
-    given = call["arguments"]
-    written = call["arguments_text"] if given is None else canonical_json.encode(given)
-    out = [f"  call {call['id']}  {escape_terminal(call['name'])} {escape_terminal(written or '')[:200]}"]
+    written = arguments_of(call)
+    out = [f"  call {call['id']}  {escape_terminal(call['name'])} {escape_terminal(written)[:200]}"]
     decisions = [d for d in line["policy_decisions"] if d["id"] == call["id"]]
     if not decisions:
         return [*out, "  not reached: the run ended before it was decided"]
@@ -185,7 +184,7 @@ def _call(explained: Explained, line: Line, call: Line, paint: Paint) -> list[st
     rewritten = {item.entry["position"]: item.call["arguments"] for item in by_gate[1:]}
     for decision in decisions:
         if decision["position"] in rewritten:
-            given = escape_terminal(canonical_json.encode(rewritten[decision["position"]]))[:200]
+            given = escape_terminal(compact(rewritten[decision["position"]]))[:200]
             out.append(f"  a hook gave other arguments: {given}")
         late = "while it ran: " if decision["phase"] == "execution" else ""
         out.append(f"  {late}{decision_line(explained.shown(decision), paint)}")

@@ -16,6 +16,7 @@ from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal import ledger
 from ...runtime.journal.journal import JOURNAL, read_journal
 from ..checking.drift import counted
+from ..files.call_words import arguments_of
 from ..files.hook_words import said_by_hook
 from ..files.manifest import STATE
 from ..files.rule_places import RulePlaces, moved_on
@@ -135,9 +136,7 @@ def _step(step: Line, paint: Paint, places: RulePlaces | None) -> list[str]:
     out += ["  " + _hook(entry) for entry in hooks if entry["event"] == "before_model"]
     calls = zip(step["intended_tool_calls"], step["tool_results"], strict=False)
     for number, (call, result) in enumerate(calls):
-        given = call["arguments"]
-        arguments = call["arguments_text"] if given is None else canonical_json.encode(given)
-        out.append(f"  call {escape_terminal(call['name'])} {escape_terminal(arguments or '')[:100]}")
+        out.append(f"  call {escape_terminal(call['name'])} {escape_terminal(arguments_of(call))[:100]}")
         for decision in step["policy_decisions"]:
             if decision["id"] == call["id"]:
                 out.append("       " + _decision(decision, paint, places))

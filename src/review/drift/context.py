@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from ...evidence.checking.compare import Findings
 from ...evidence.checking.drift import Divergence, counted
+from ...evidence.files.call_words import arguments_of
 from ...evidence.files.rule_places import RulePlaces
 from ...runtime.core.lines import Line
 from ...runtime.formats.json_pointer import parse
@@ -62,11 +62,7 @@ def _call(side: Any, number: int | None) -> str | None:
     if number is None or number >= len(calls):
         return None
     call = calls[number]
-    given = call.get("arguments")
-    text = (
-        call.get("arguments_text") if given is None else json.dumps(given, ensure_ascii=False, sort_keys=True)
-    )
-    return f"{call.get('name')} {text or ''}"
+    return f"{call.get('name')} {arguments_of(call)}"
 
 
 def _decision(side: Any, number: int | None) -> Line | None:

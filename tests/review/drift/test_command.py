@@ -61,7 +61,7 @@ def test_annotations_stand_before_the_text_and_name_file_and_line(project: Path,
     assert lines[4:] == say()[1].splitlines() and lines[-1].startswith("accept it: ")
     message = lines[0].split("::", 2)[2].split("%0A")
     assert message[0].startswith("state.jsonl line 3: first difference: step 2 /tool_results/0/result/text: ")
-    assert message[1] == 'call: fetch {"url": "https://corpus.test/op-a4.md"}'
+    assert message[1] == 'call: fetch {"url":"https://corpus.test/op-a4.md"}'
     assert message[-1] == f'accept it: tachograph accept {CANONICAL} --reason "..."'
 
 
