@@ -1,6 +1,6 @@
 """Every field of every committed run is changed, with all that follows from it, and held against `check`.
 
-    python -m tests.evidence.forgeries [--sample]
+    python -m tests.evidence.forgeries [--sample] [RUN...]
 
 Each change is made by a forger who knows the format and runs the loop: where `check` answers parts of the run from the
 record, the forger takes the files that the run gives with the changed answer. A field is unproven if a change of it
@@ -229,10 +229,15 @@ def main(arguments: list[str]) -> int:
     """Print what was tried; exit code 1 if a forgery of a field passes that is said to be derived again."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--sample", action="store_true", help=f"one field of {PARTS}, chosen by the commit")
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="such as loop/hook_denies; all without one")
     options = parser.parse_args(arguments)
-    runs = runs_below(ROOT)
+    known = runs_below(ROOT)
+    runs = [ROOT / "runs" / name for name in options.runs] or known
+    for run in runs:
+        if run not in known:
+            parser.error(f"{run.relative_to(ROOT)} is no recorded run")
     part = commit_of(ROOT) if options.sample else None
-    work = partial(forge_copy, seen=seen_in(runs), part=part)
+    work = partial(forge_copy, seen=seen_in(known), part=part)
     all_made = each(work, [run.relative_to(ROOT).as_posix() for run in runs])
     for made in all_made:
         print(f"{made.tried:6} forgeries of {made.fields:4} fields  {made.run}")

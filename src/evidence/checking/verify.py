@@ -35,6 +35,7 @@ from ..recording.index import read as read_index
 from ..tasks.expect import differences as missed_expectations
 from ..tasks.place import expected_of_run, place_of
 from .drift import shorten
+from .hook_answers import hook_problems
 
 
 def verify(folder: Path, root: Path) -> list[str]:
@@ -53,6 +54,7 @@ def verify(folder: Path, root: Path) -> list[str]:
         out += _approvals(files[STATE], f"{name}/{STATE}")
         out += _requests(files[STATE], f"{name}/{STATE}")
         out += _groups(files[STATE], f"{name}/{STATE}")
+        out += _hooks(files[STATE], f"{name}/{STATE}")
         out += _inputs(files, name)
         rebuilt = rebuild(files[STATE], f"{name}/{STATE}", files)
     except RecordError as error:
@@ -181,6 +183,15 @@ def _groups(state: bytes, name: str) -> list[str]:
             for group in line.get("groups", ())
             if not (2 <= len(group) <= most and _may_be_group(line, group))
         ]
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ledger.unknown_shape(name, error) from error
+
+
+def _hooks(state: bytes, name: str) -> list[str]:
+    """Check that what was decided around hooks follows from what they answered."""
+    lines = list(ledger.read(state, name))
+    try:
+        return [f"{name}:{number}: {escape_terminal(text, 300)}" for number, text in hook_problems(lines)]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(name, error) from error
 

@@ -20,6 +20,7 @@ from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal, truncate
 from ...runtime.formats.json_pointer import escape_pointer, put
+from ...runtime.loop.tool_calls import REPEATED
 from ...runtime.policy.gate import ALLOW, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
@@ -42,7 +43,6 @@ Paint = Callable[[str, str], str]
 _MAX_TRIES: Final = 60  # events tried for a witness; each asks two gates
 _MAX_SHOWN: Final = 200  # characters of a witness in a line
 _KIND_OF_RULE: Final = {"url_allowlist": "url", "sandbox_path": "path"}
-_REPEATED_DENIAL: Final = "this call was refused before"
 _OVERRULED: Final = "a hook decided on this call before a person was asked"
 
 
@@ -264,7 +264,7 @@ def explain_run_denials(
         entry = item.entry
         if entry is None or entry["decision"] == "allow" or (item.step, item.position) in explanations:
             continue
-        if entry["reason"] == _REPEATED_DENIAL:
+        if entry["reason"] == REPEATED:
             explanations[item.step, item.position] = DenialExplanation(
                 MinimalEdit(why_not="what refused this call before is what to edit")
             )

@@ -194,7 +194,7 @@ def outcomes_of(step: Line) -> dict[str, Outcome | Cancelled]:
             answer = replace(answer, digest=answer.digest or "")  # null fits no question either
             found[f"h{decision['position'][1:].partition('.')[0]}"] = Outcome(answer=answer)
     for entry in step.get("hooks", ()):
-        found[entry["position"]] = _of_hook(entry)
+        found[entry["position"]] = outcome_of_hook(entry)
     if "stopped" in step:
         # the effect during which it was stopped is the last that was begun
         effects = {at: pair[0] for at, pair in step["stamps"].items() if at[0] in "miwhk" and ".c" not in at}
@@ -225,7 +225,8 @@ def _of_model(step: Line, entry: Line) -> Outcome:
     return Outcome() if said is None else Outcome(reply=reply_from_dict(said, step["intended_tool_calls"]))
 
 
-def _of_hook(entry: Line) -> Outcome:
+def outcome_of_hook(entry: Line) -> Outcome:
+    """Return what came of asking a hook, as an entry of `hooks` has it."""
     return Outcome(
         result=canonical_json.freeze(entry["answer"]) if "answer" in entry else None,
         fault=fault_from_dict(entry["fault"]) if "fault" in entry else None,

@@ -24,6 +24,7 @@ process or one of its own, and what it returned is redacted.
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import Final
 
 from ...fail.catalog import (
     ApprovalRefused,
@@ -64,6 +65,7 @@ from .state import StepGenerator
 from .step_builder import StepBuilder
 
 _LOST = {"done": True, "result": None, "reason": "the result was lost when the process ended"}
+REPEATED: Final = "this call was refused before"  # the reason of a denial for an earlier one
 # rules about the run and not the call: a call that they denied may be proposed again
 _RUN_LEVEL_RULES = (Rule.CYCLE_DETECTION, Rule.LOOP_BUDGET, Rule.GATE_ERROR)
 
@@ -190,7 +192,7 @@ def _by_rules(step: StepBuilder, request: GateRequest) -> tuple[Decision, bool]:
     earlier = state.refused.get(request.key) if state.refused else None
     if earlier is not None and decision.decision != DecisionKind.DENY:
         # refused by a person, a hook or while it ran: the rules alone would let it through once more
-        decision = replace(earlier, decision=DecisionKind.DENY, reason="this call was refused before")
+        decision = replace(earlier, decision=DecisionKind.DENY, reason=REPEATED)
     return decision, earlier is not None and decision.rule_id not in _RUN_LEVEL_RULES
 
 

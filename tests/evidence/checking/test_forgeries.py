@@ -100,6 +100,33 @@ def _recorded(project: Path, name: str, *replies: Any, **more: Any) -> Path:
     return project / "runs/live" / name
 
 
+HOOKS = """
+SAID = [None, {"deny": "no"}, {"deny": object()}]
+
+
+def before_call(data):
+    if data["call"]["name"] == "read":
+        raise KeyError("why")
+    return SAID.pop()
+"""
+
+
+def _of_a_live_model_with_hooks(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = project / live_task(project, "v3")
+    replaced(path, "file: policy/v1.yaml", "file: policy/v1.yaml\n  overlays: [policy/overlays/inform.yaml]")
+    (project / "tasks/live/guard.py").write_text(HOOKS)
+    with path.open("a") as task:
+        task.write("hooks: tasks/live/guard.py\n")
+    calls = [ToolCall("read", {"path": "corpus/op-a4.md"})]
+    calls += [ToolCall("search", {"query": word}) for word in ("one", "two", "three")]
+    model = Live(LLMOutput(tool_calls=calls), LLMOutput(final_answer="done"))
+    agent, setting = build(load_task(path, root=project), model=model)
+    shutil.rmtree(project / "runs/live/v3", ignore_errors=True)
+    record_run(agent, setting, project / "runs/live/v3")
+    index.update(project)
+    return project / "runs/live/v3"
+
+
 def _fetched(self: LiveExecutor, effect: Any, stamps: Any) -> Outcome:
     if isinstance(effect, Invoke) and effect.call.name == "fetch":
         page = {
@@ -153,6 +180,7 @@ def _of_a_live_model_that_was_stopped(project: Path, monkeypatch: pytest.MonkeyP
 MADE: dict[str, Callable[[Path, pytest.MonkeyPatch], Path]] = {
     "a person": _by_a_person,
     "live": _of_a_live_model,
+    "hooks": _of_a_live_model_with_hooks,
     "stopped": _of_a_live_model_that_was_stopped,
 }
 
