@@ -71,7 +71,7 @@ def test_explain_and_suggest_say_in_a_line_that_a_hook_denied() -> None:
 def test_explain_shows_the_arguments_that_a_hook_gave_and_both_decisions() -> None:
     folder = ROOT / "runs/loop/hook_rewrites"
     text = _explained(folder, ROOT)
-    assert text.count('a hook gave other arguments: {"path": "corpus/op-a1.md"}') == 1
+    assert text.count('a hook gave other arguments: {"path":"corpus/op-a1.md"}') == 1
     decisions = as_data(explain_run(folder, root=ROOT), 1)["steps"][0]["decisions"]
     assert [item["recorded"]["position"] for item in decisions] == ["d0", "d0.2"]
     assert all(item["explained"]["decision"] == "allow" for item in decisions)
