@@ -116,7 +116,7 @@ class RecordedRuns:
         """Return how a recorded run ended if it holds; else record it anew if that is asked for, or fail."""
         from .evidence.checking.check import examine
         from .evidence.recording.code_task import record_anew
-        from .evidence.recording.resume import result_in
+        from .evidence.recording.record import result_in
 
         if not folder.is_dir():
             assert task is not None

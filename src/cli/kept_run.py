@@ -10,8 +10,9 @@ from pathlib import Path
 from ..evidence.files.folder import is_unfinished
 from ..evidence.files.manifest import MANIFEST
 from ..evidence.recording import index
+from ..evidence.recording.record import result_in
 from ..evidence.recording.recorded import RecordedModel, project_of
-from ..evidence.recording.resume import result_in, resume_folder
+from ..evidence.recording.resume import resume_folder
 from ..fail.errors import OutputError, Suspended
 from ..runtime.run_config import RunResult
 from .supervise import Vanished, supervise

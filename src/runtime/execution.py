@@ -245,6 +245,7 @@ class Execution:
             self._interrupts.signum,
             tuple(inputs_of(agent.policy, config.task, called, read, config.sources, agent.hooks)),
             agent.output,
+            (*config.opening.history, {"role": "user", "content": config.question}),
         )
 
 

@@ -93,6 +93,7 @@ class RunResult:
         run_id: The name of the run.
         mode: The failure mode of the last step, None if it has none.
         signum: The signal that interrupted the run, None if none did.
+        opening: The messages that the run began with, its question last.
     """
 
     ending: str
@@ -103,6 +104,14 @@ class RunResult:
     signum: int | None = None
     inputs: tuple[dict[str, Any], ...] = field(default=(), repr=False)
     output_type: OutputType | None = field(default=None, repr=False)
+    opening: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The whole conversation, secrets replaced, as `history=` of a further run takes it, however this one ended."""
+        from .journal.requests import conversation_of  # for few runs
+
+        return conversation_of(self.opening, self.steps)
 
     @property
     def output(self) -> Any:

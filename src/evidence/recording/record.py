@@ -7,6 +7,7 @@ equals the one in place, volatile keys aside, leaves it untouched.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,6 +39,7 @@ from ...runtime.formats.read_file import read_unlinked
 from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.durable_run import DurableRun
 from ...runtime.journal.journal import JOURNAL, Journal
+from ...runtime.journal.requests import opening_messages
 from ...runtime.run_config import RunConfig, RunResult, StepLines
 from ...runtime.tools.project_modules import versions_of_packages
 from ..files import manifest
@@ -179,6 +181,20 @@ def record(
 def steps_in(folder: Path) -> StepLines:
     """Return the steps of the run whose files are in a folder."""
     return StepLines((folder / STATE).read_text(encoding="utf-8").split("\n")[1:-2])
+
+
+def result_in(folder: Path) -> RunResult:
+    """Return how the run in a folder ended."""
+    texts = (folder / STATE).read_text(encoding="utf-8").split("\n")
+    run, end = json.loads(texts[0]), json.loads(texts[-2])
+    return RunResult(
+        end["terminal_reason"],
+        end["final_answer"],
+        steps_in(folder),
+        end["run_id"],
+        end["failure_mode"],
+        opening=tuple(opening_messages(run)),
+    )
 
 
 def check_replaceable(out: Path, run_id: str, remedy: str) -> None:

@@ -36,7 +36,7 @@ from ..tasks.place import expected_of_run
 from ..tasks.task import load_task
 from .durability import SUSPEND, suspends
 from .external import ANSWERED, answered_from
-from .record import Recorder, package, steps_in
+from .record import Recorder, package, result_in, steps_in
 from .recorded import agent_of, project_of, relative_name, same_opening
 
 # what a task expects, and where a run is kept that misses it
@@ -137,7 +137,7 @@ def resume(
         raise exit_for(stopped.signum) from stopped
     if result.mode == "interrupted":
         raise exit_for(result.signum)
-    return result
+    return replace(result, steps=steps_in(Path(out)), output_type=agent.output)
 
 
 def resume_folder(
@@ -374,14 +374,6 @@ def _moved(before: Iterable[Line], after: Iterable[Line]) -> list[str]:
     then, now = ({str(item["path"]): item["sha256"] for item in items} for items in (before, after))
     return sorted(
         escape_terminal(path) for path in then.keys() | now.keys() if then.get(path) != now.get(path)
-    )
-
-
-def result_in(folder: Path) -> RunResult:
-    """Return how the run in a folder ended."""
-    end = json.loads((folder / STATE).read_text(encoding="utf-8").split("\n")[-2])
-    return RunResult(
-        end["terminal_reason"], end["final_answer"], steps_in(folder), end["run_id"], end["failure_mode"]
     )
 
 

@@ -57,9 +57,8 @@ def requests_of(lines: Iterable[Line], unasked: list[str] | None = None) -> Iter
     for line in lines:
         problems += _take_parts(line, parts)
         if line["type"] == "run":
-            for message in line.get("history", ()):
+            for message in opening_messages(line):
                 history.add(message)
-            history.add({"role": "user", "content": line["question"]})
         if line["type"] != "step" or line["llm_input"] is None:
             continue
         if "notice" in line:
@@ -74,10 +73,9 @@ def requests_of(lines: Iterable[Line], unasked: list[str] | None = None) -> Iter
             max_output_tokens=entry["max_output_tokens"], problems=(*problems, *missing),
         )  # fmt: skip
         seen, problems = len(window), []
-        told = (told_message(line), hook_message(line))
-        for message in (reply_message(line), *map(tool_message, line["tool_results"]), *told):
-            if message is not None:
-                history.add(message)
+        for said in (reply_message(line), *map(tool_message, line["tool_results"]), *_words_after(line)):
+            if said is not None:
+                history.add(said)
     if unasked is not None:
         unasked += problems
 
@@ -112,7 +110,55 @@ def _parts_of(entry: Line, parts: dict[str, dict[str, Any]]) -> tuple[dict[str, 
     return found, missing
 
 
+def conversation_of(opening: Iterable[Line], steps: Iterable[Line]) -> list[dict[str, Any]]:
+    """Return all messages of a run, in the form in which a further run takes them as its history.
+
+    However the run ended, each call has a result, and no message is empty: a call of which the model has read nothing
+    gets its status for a result.
+
+    Args:
+        opening: The messages that the run began with, its question last.
+        steps: The lines of its steps.
+    """
+    out = [dict(message) for message in opening]
+    for line in steps:
+        if line["llm_input"] is None:
+            continue
+        if "notice" in line:
+            out.append(notice_message(line))
+        reply = reply_message(line)
+        if reply is None:
+            continue
+        if "tool_calls" not in reply and not reply["content"].strip():
+            reply["content"] = NO_WORDS
+        results = {result["id"]: result for result in line["tool_results"]}
+        out.append(reply)
+        out += (_result_for(call, results.get(call["id"])) for call in line["intended_tool_calls"])
+        out += (message for message in _words_after(line) if message is not None)
+    return out
+
+
+def _result_for(call: Line, result: Line | None) -> dict[str, Any]:
+    """Return the message with what came of a call, its status where the model has read nothing of it."""
+    message = None if result is None else tool_message(result)
+    if message is not None:
+        return message
+    status = "not_reached" if result is None else result["status"]
+    text = canonical_json.encode({"error": "no_result", "status": status})
+    return {"role": "tool", "tool_call_id": call["id"], "name": call["name"], "content": text}
+
+
 # ---- messages ----------------------------------------------------------------------------------------------
+
+
+def opening_messages(run: Line) -> list[dict[str, Any]]:
+    """Return the messages that a run begins with: its history, and its question."""
+    return [*run.get("history", ()), {"role": "user", "content": run["question"]}]
+
+
+def _words_after(step: Line) -> tuple[dict[str, Any] | None, ...]:
+    """Return what the model reads in the user's role after a step."""
+    return told_message(step), hook_message(step)
 
 
 def notice_message(step: Line) -> dict[str, Any]:
