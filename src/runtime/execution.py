@@ -219,7 +219,7 @@ class Execution:
                 config.inject,
                 interrupts,
                 config.answers,
-                AsyncCalls(self._scope) if is_async else DirectCalls(),
+                AsyncCalls(self._scope) if is_async else DirectCalls(self._scope),
                 self._scope,
                 agent.hooks,
             )

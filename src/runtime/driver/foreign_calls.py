@@ -103,9 +103,12 @@ def run_now(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 class DirectCalls:
-    """Calls foreign code here; the run waits for it."""
+    """Calls foreign code here; the run waits for it. A wait between two attempts ends when `scope` is stopped."""
 
     is_async = False
+
+    def __init__(self, scope: Scope | None = None) -> None:
+        self._scope = scope
 
     async def call(
         self,
@@ -118,8 +121,11 @@ class DirectCalls:
         return _caught(foreign)
 
     async def sleep(self, clock: Clock, ms: int) -> None:
-        """Let time pass."""
-        clock.sleep(ms)
+        """Let time pass; the run may be stopped meanwhile."""
+        if self._scope is None or not isinstance(clock, SystemClock):
+            clock.sleep(ms)
+        elif (stopped := self._scope.wait(ms / 1000)) is not None:
+            raise stopped
 
 
 class AsyncCalls:

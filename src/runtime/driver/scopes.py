@@ -35,8 +35,16 @@ class Scope:
         self._cancelled = False
         self._until: float | None = None
         self._heard: dict[object, Callable[[], None]] = {}
-        self._event = None if isinstance(above, Scope) else above
-        self._leave = above.on_cancel(self.cancel) if isinstance(above, Scope) else _nothing
+        self._below: dict[Scope, None] = {}
+        self._event: threading.Event | None = None
+        self._above: Scope | None = None
+        if isinstance(above, Scope):
+            self._event, self._until = above._event, above._until
+            self._above = above
+            if above._join(self):
+                self._cancelled = True
+        else:
+            self._event = above
 
     def __enter__(self) -> Scope:
         return self
@@ -50,14 +58,19 @@ class Scope:
 
     def cancel(self) -> None:
         """Cancel this scope and all below it. What is under way is ended where it can be."""
-        with self._lock:
-            self._cancelled = True
-            heard, self._heard = list(self._heard.values()), {}
-        for hear in heard:
-            hear()
+        to_cancel = [self]  # no recursion: scopes may be nested deeper than Python calls
+        while to_cancel:
+            scope = to_cancel.pop()
+            with scope._lock:
+                scope._cancelled = True
+                heard, scope._heard = list(scope._heard.values()), {}
+                below, scope._below = list(scope._below), {}
+            for hear in heard:
+                hear()
+            to_cancel.extend(reversed(below))
 
     def limit(self, seconds: float) -> None:
-        """Let the time of this scope be over after so many seconds of the machine's clock."""
+        """Let the time of this scope, and of those made below it, be over after so many seconds."""
         self._until = stopwatch() + max(seconds, 0.0)
 
     def wait_s(self) -> float | None:
@@ -94,8 +107,36 @@ class Scope:
 
     def close(self) -> None:
         """Take this scope out of the one above. May be called twice."""
-        self._leave()
-        self._leave = _nothing
+        above, self._above = self._above, None
+        if above is not None:
+            above._drop(self)
+
+    def wait(self, seconds: float) -> Cancelled | None:
+        """Wait for so many seconds; returns early what ends whatever is under way, None where the time has passed."""
+        until = stopwatch() + seconds
+        over = threading.Event()
+        forget = self.on_cancel(over.set)
+        try:
+            while (stopped := self.stopped()) is None:
+                left = until - stopwatch()
+                if left <= 0:
+                    break
+                wait_s = self.wait_s()
+                over.wait(left if wait_s is None else min(left, wait_s))
+            return stopped
+        finally:
+            forget()
+
+    def _join(self, scope: Scope) -> bool:
+        """Take a scope in below this one; returns whether this one is cancelled already."""
+        with self._lock:
+            if not self._cancelled:
+                self._below[scope] = None
+            return self._cancelled
+
+    def _drop(self, scope: Scope) -> None:
+        with self._lock:
+            self._below.pop(scope, None)
 
     def _forget(self, key: object) -> None:
         with self._lock:
@@ -104,7 +145,7 @@ class Scope:
     @property
     def open_below(self) -> int:
         """How many scopes and calls below this one are not closed."""
-        return len(self._heard)
+        return len(self._heard) + len(self._below)
 
 
 def _nothing() -> None:

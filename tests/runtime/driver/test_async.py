@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 import threading
@@ -382,41 +381,6 @@ def test_cancelling_ends_the_process_of_an_isolated_tool_before_the_next_line(
         result = agent.run("What now?", cancel=scope, listeners=[hear])
     waiting.join()
     assert result.ending == "cancelled" and at_step == [False]
-
-
-def test_nested_scopes_leak_nothing() -> None:
-    process = Scope()
-    threads = threading.active_count()
-    scopes = [process]
-    for _ in range(10_000):
-        scopes.append(scopes[-1].child())
-    for scope in reversed(scopes[1:]):
-        scope.close()
-    assert process.open_below == 0 and threading.active_count() == threads
-    for _ in range(10_000):
-        with process.child() as one:
-            one.on_cancel(lambda: None)()
-    assert process.open_below == 0
-
-
-def test_ten_thousand_runs_leave_no_task_thread_or_descriptor() -> None:
-    agent = Agent(Stub([{"answer": "done"}]), ["search"], Policy.shipped())
-
-    async def main() -> tuple[int, int, int]:
-        process = Scope()
-        for _ in range(20):
-            with process.child() as session:
-                await asyncio.gather(*(agent.arun("What now?", cancel=session) for _ in range(20)))
-        gc.collect()
-        return process.open_below, len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
-
-    async def once() -> int:
-        await agent.arun("What now?")
-        return len(os.listdir("/proc/self/fd"))
-
-    fds = asyncio.run(once())
-    open_below, tasks, fds_after = asyncio.run(main())
-    assert (open_below, tasks) == (0, 1) and fds_after <= fds
 
 
 # ---- events ----------------------------------------------------------------------------------------------
