@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from .runtime.core.lines import DecisionEntry, StepLine, ToolResultEntry, UsageEntry
     from .runtime.driver.ports import RunEvent
     from .runtime.driver.scopes import Scope
-    from .runtime.events import AgentEvent, events_of
+    from .runtime.events import AgentEvent, EventListener, events_of
     from .runtime.models.providers import open_model
     from .runtime.models.scripted import Stub
     from .runtime.models.types import LLMInput, LLMOutput, ToolCall, ToolSpec
@@ -89,6 +89,7 @@ __all__ = [
     "DecisionEntry",
     "EffectInDoubt",
     "Ending",
+    "EventListener",
     "ExpectationError",
     "FailureMode",
     "Fault",
@@ -163,7 +164,7 @@ _NAMES = {
     "runtime.core.lines": "DecisionEntry StepLine ToolResultEntry UsageEntry",
     "runtime.policy.gate": "Counters Decision decide",
     "runtime.driver.ports": "RunEvent",
-    "runtime.events": "AgentEvent events_of",
+    "runtime.events": "AgentEvent EventListener events_of",
     "runtime.driver.scopes": "Scope",
     "runtime.models.types": "LLMInput LLMOutput ToolCall ToolSpec",
     "runtime.policy.policy": "Policy",

@@ -2,7 +2,7 @@
 
 - `agent`: `Agent`: the loop with its driver, which is what a user imports
 - `opening`: what a run opens with: instructions, variables, earlier messages
-- `events`: what happened in a run, as typed events, from lines of its ledger
+- `events`: what happened in a run, as typed events: from its ledger, and while it happens
 - `execution`: performs one run of an agent: ledger, listeners and world around the loop
 - `run_config`: what a single run adds to an agent, and the result of the run
 - `output_types`: what an agent's `output_type` may be: a JSON Schema, or a class

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,12 +22,13 @@ from .core.lines import RunLine
 from .core.redaction import Redactor
 from .core.run_ids import new_run_id
 from .core.secret_kinds import ENV_KIND
-from .driver.foreign_calls import ended, in_thread
+from .driver.event_stream import stream_of
+from .driver.foreign_calls import in_thread
 from .driver.interrupts import Interrupts, exit_for
 from .driver.listeners import listener_list
-from .driver.ports import Approve, Inject, Listener, RunEvent
+from .driver.ports import Approve, Inject, Listener
 from .driver.scopes import Scope
-from .events import AgentEvent, events_of
+from .events import AgentEvent
 from .execution import Execution, OnLine
 from .journal.ledger_file import ledger_file
 from .loop.state import MAX_PARALLEL
@@ -221,31 +222,14 @@ class Agent:
             raise exit_for(result.signum)
         return result
 
-    async def stream(self, question: str, **given: Any) -> AsyncIterator[AgentEvent]:
-        """Run one question and yield what happens, step by step; takes what `arun` takes.
+    def stream(self, question: str, **given: Any) -> AsyncGenerator[AgentEvent, None]:
+        """Run one question and yield what happens, when it happens; takes what `arun` takes.
 
-        The events are those that `events_of` finds in the ledger. Each comes when its line is written. An iterator
-        that is closed before the end cancels the run, and returns once the run has ended.
+        The events are those that `events_of` finds in the ledger, and the pieces of text of a model that gives them.
+        An iterator that is closed before the end cancels the run, and returns once the run has ended.
         """
-        from asyncio import Queue, ensure_future  # slow to import, and a sync run needs none
-
-        lines: Queue[Mapping[str, Any] | None] = Queue()
-
-        def hear(event: RunEvent) -> None:
-            if event.line is not None:
-                lines.put_nowait(event.line)
-
-        given["listeners"] = [*listener_list(given.get("listeners", ())), hear]
-        run = ensure_future(self.arun(question, **given))
-        run.add_done_callback(lambda _: lines.put_nowait(None))
-        try:
-            while (line := await lines.get()) is not None:
-                for event in events_of([line]):
-                    yield event
-        finally:
-            run.cancel()  # which does nothing to a run that has ended
-            await ended(run)
-        run.result()  # raises what the run raised
+        listeners = listener_list(given.pop("listeners", ()))
+        return stream_of(lambda listener: self.arun(question, listeners=(*listeners, listener), **given))
 
     def configure_run(
         self,

@@ -222,6 +222,7 @@ class Execution:
                 AsyncCalls(self._scope) if is_async else DirectCalls(self._scope),
                 self._scope,
                 agent.hooks,
+                self._hub.on_text if self._hub.wants_text else None,
             )
             if durable_run is not None:
                 live = durable_run.around(live, agent.gate, workspace, interrupts)

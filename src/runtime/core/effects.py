@@ -336,7 +336,27 @@ class StepEnded:
     line: StepLine = field(repr=False)
 
 
-Event = Decided | StepEnded
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Event: more of the step under way is as its line will have it.
+
+    `line` is that line so far, which nobody but the loop may change; `results` says how many of its results stand.
+    """
+
+    step: int
+    line: StepLine = field(repr=False)
+    results: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """Event of a driver: an attempt of the model or of a call begins, or is over."""
+
+    effect: AskModel | Invoke
+    is_over: bool
+
+
+Event = Decided | StepEnded | Noted | Attempted
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@
 - `script_end`: ends a run whose script is wrong after an effect
 - `processes`: the processes that a run started
 - `ports`: protocols and callables shared by driver, journal and evidence
+- `text_pieces`: pieces of a reply's text, on their way to a listener
+- `event_stream`: the events of a run as an iterator
 - `listeners`: callables that watch a run and cannot disturb it
 - `file_approvals`: questions to a person, asked and answered by files
 """

@@ -83,6 +83,10 @@ class ForeignCalls(Protocol):
 
     is_async: bool
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that the run is in, None for none."""
+
     async def call(
         self, foreign: Callable[[], Any], manner: Manner, attempt: Attempt, timeout_s: float | None = None
     ) -> Came:
@@ -106,6 +110,7 @@ class DirectCalls:
     """Calls foreign code here; the run waits for it. A wait between two attempts ends when `scope` is stopped."""
 
     is_async = False
+    loop = None
 
     def __init__(self, scope: Scope | None = None) -> None:
         self._scope = scope
@@ -139,6 +144,13 @@ class AsyncCalls:
 
     def __init__(self, scope: Scope | None) -> None:
         self._scope = scope
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that the run is in."""
+        import asyncio
+
+        return asyncio.get_running_loop()
 
     async def call(
         self, foreign: Callable[[], Any], manner: Manner, attempt: Attempt, timeout_s: float | None = None

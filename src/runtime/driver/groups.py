@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from ...fail.errors import Cancelled
 from ..core.branches import BRANCH, Branch
 from ..core.clock import Clock
-from ..core.effects import Effect, Invoke, Outcome, Wait
+from ..core.effects import Attempted, Effect, Invoke, Outcome, Wait
 from .ports import OnEvent, OnOutcome, Settle, Stamps, Stop
 
 Perform = Callable[[Effect, Stamps], Outcome | Cancelled]
@@ -36,6 +36,7 @@ class BranchRun:
         clock: Clock,
         on_outcome: OnOutcome | None,
         stop: Stop | None,
+        on_event: OnEvent | None = None,
     ) -> None:
         self.branch = branch
         self.stamps: Stamps = {}
@@ -44,6 +45,7 @@ class BranchRun:
         self._clock = clock
         self._on_outcome = on_outcome
         self._stop = stop
+        self._on_event = on_event
         self._begun = 0
         self.effect: Invoke | Wait | None = next(effects, None)
 
@@ -58,6 +60,7 @@ class BranchRun:
 
     def begin(self) -> Cancelled | None:
         """Stamp the beginning of the effect; returns what stops the run in its place, or None."""
+        self._tell(is_over=False)
         self._begun = self._clock.stamp()
         return None if self._stop is None else self._stop(self._begun)
 
@@ -69,6 +72,7 @@ class BranchRun:
         self.performed.append((effect, outcome))
         if self._on_outcome is not None:
             self._on_outcome(effect, outcome, self.stamps)
+        self._tell(is_over=True)
         if isinstance(outcome, Cancelled):
             self._effects.close()
             self.effect = None
@@ -77,6 +81,11 @@ class BranchRun:
             self.effect = self._effects.send(outcome)
         except StopIteration:
             self.effect = None
+
+    def _tell(self, *, is_over: bool) -> None:
+        """Tell that an attempt begins or is over, as it happens."""
+        if self._on_event is not None and isinstance(self.effect, Invoke):
+            self._on_event(Attempted(self.effect, is_over), None)
 
 
 def perform_group(runs: Iterable[BranchRun], perform: Perform) -> None:

@@ -6,20 +6,21 @@ import contextlib
 import copy
 import json
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...fail.errors import InputError
 from ...light_dataclasses import replace
-from ..core.effects import Decided, Effect, Event, Outcome
+from ..core.effects import AskModel, Attempted, Decided, Effect, Event, Noted, Outcome
+from ..events import AgentEvent, EventFeed, EventListener
 from .interrupts import Interrupts
 from .ports import Listener, RunEvent
 
 
 def listener_list(given: Iterable[Listener]) -> list[Listener]:
-    """Return the listeners that a caller gives. Raises InputError for what is no list of functions."""
+    """Return the listeners that a caller gives. Raises InputError for what is no list of listeners."""
     listeners: list[Any] = list(given) if isinstance(given, Iterable) else [None]
-    if not all(map(callable, listeners)):
+    if not all(isinstance(each, EventListener) or callable(each) for each in listeners):
         raise InputError(
             "listeners must be a list of functions", remedy="give [listener]; each gets a RunEvent"
         )
@@ -30,32 +31,57 @@ class ListenerHub:
     """Passes notices on. A listener that fails is dropped with a warning: watching a run cannot break it."""
 
     def __init__(self, listeners: Iterable[Listener], interrupts: Interrupts) -> None:
-        self._listeners = listener_list(listeners)
+        self._plain: list[Callable[[RunEvent], object]] = []
+        self._typed: list[Callable[[AgentEvent], object]] = []
+        for listener in listener_list(listeners):
+            if isinstance(listener, EventListener):
+                self._typed.append(listener.hear)
+            else:
+                self._plain.append(listener)
+        self._feed = EventFeed(lambda event: self._send(self._typed, event))
         self._interrupts = interrupts
 
-    def _send(self, notice: RunEvent) -> None:
-        for listener in list(self._listeners):
+    @property
+    def wants_text(self) -> bool:
+        """Whether somebody hears of the pieces of a reply's text."""
+        return bool(self._typed)
+
+    def _send(self, listeners: list[Callable[[Any], object]], notice: RunEvent | AgentEvent) -> None:
+        for listener in list(listeners):
             try:
                 listener(notice)
             except KeyboardInterrupt:
                 self._interrupts.defer()
             except Exception as error:  # noqa: BLE001 - foreign code
-                self._listeners.remove(listener)
+                listeners.remove(listener)
                 # not even where warnings are errors does watching break the run
                 with contextlib.suppress(Warning):
                     warnings.warn(f"a listener raised {type(error).__name__} and was dropped", stacklevel=2)
 
     def on_line(self, text: str) -> None:
         """Pass on a ledger line; the listeners share a decoded copy."""
-        if self._listeners:
-            self._send(RunEvent("line", line=json.loads(text), text=text))
+        if self._plain:
+            self._send(self._plain, RunEvent("line", line=json.loads(text), text=text))
+        if self._typed:
+            self._feed.on_line(json.loads(text))
+
+    def on_text(self, effect: AskModel, text: str) -> None:
+        """Pass on a piece of the text of a reply."""
+        self._feed.on_text(effect, text)
 
     def on_event(self, item: Effect | Event, outcome: Outcome | None) -> None:
         """Pass on a decision, or an effect with its outcome, with copies of all that could be changed."""
-        if not self._listeners:
+        if self._typed:
+            if isinstance(item, Noted):
+                self._feed.on_noted(item)
+            elif isinstance(item, Attempted):
+                self._feed.on_attempt(item)
+        if not self._plain or isinstance(item, Noted | Attempted):
             return
         if isinstance(item, Decided):
             item = replace(item, decision=copy.deepcopy(item.decision))
         if outcome is not None and outcome.checks:
             outcome = replace(outcome, checks=copy.deepcopy(outcome.checks))
-        self._send(RunEvent("decided" if outcome is None else "performed", item=item, outcome=outcome))
+        self._send(
+            self._plain, RunEvent("decided" if outcome is None else "performed", item=item, outcome=outcome)
+        )

@@ -36,6 +36,7 @@ from .foreign_calls import Attempt, CallerLeft, DirectCalls, ForeignCalls, Manne
 from .interrupts import ForceQuit, Interrupts
 from .ports import Answers, Approve, Inject, Stamps
 from .scopes import Scope
+from .text_pieces import OnText, TextPieces
 
 if TYPE_CHECKING:
     from ..tools.hooks import Hooks
@@ -89,6 +90,7 @@ class LiveExecutor:
         calls: ForeignCalls | None = None,
         scope: Scope | None = None,
         hooks: Sequence[Hooks] = (),
+        on_text: OnText | None = None,
     ) -> None:
         self._calls = calls or DirectCalls()
         self._scope = scope
@@ -103,6 +105,7 @@ class LiveExecutor:
         self._call = inject or _straight
         self._answers = answers
         self._hooks = hooks
+        self._on_text = on_text
         self._unwritten = False  # whether a recorded answer stands for files that were not written here
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
@@ -139,9 +142,13 @@ class LiveExecutor:
         model = self._model
         manner = Manner.HERE if getattr(model, "never_waits", False) is True else self._manner(model)
         attempt = Attempt(self._interrupts, self._scope)
+        asked, pieces = effect.input, None
+        if self._on_text is not None:
+            pieces = TextPieces(effect, self._on_text, self._calls.loop)
+            asked = replace(asked, on_text=pieces)
         try:
             output, failed = await self._calls.call(
-                lambda: self._call(effect, None, lambda: self._begun(model, effect.input)), manner, attempt
+                lambda: self._call(effect, None, lambda: self._begun(model, asked)), manner, attempt
             )
             if failed is not None:
                 raise failed
@@ -155,6 +162,8 @@ class LiveExecutor:
             _log("the model raised", error=error)
             return Outcome(fault=self._fault(error, (ConnectionError,)))
         finally:
+            if pieces is not None:
+                pieces.close()
             self._clock.spend("model")
         return Outcome(reply=read_reply(output, effect.step, self._redact.for_model_output()))
 

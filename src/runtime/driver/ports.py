@@ -20,6 +20,7 @@ from ..core.effects import (
 from ..core.lines import RunLine
 from ..core.lines import Stamps as Stamps
 from ..core.redaction import Redactor
+from ..events import EventListener
 from ..policy.gate import Gate
 from ..workspace.tool_io import IO
 from ..workspace.workspace import Workspace
@@ -119,4 +120,4 @@ class RunEvent:
     outcome: Outcome | None = None
 
 
-Listener = Callable[[RunEvent], None]
+Listener = Callable[[RunEvent], None] | EventListener

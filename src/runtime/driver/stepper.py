@@ -6,7 +6,19 @@ from collections.abc import Callable
 
 from ...fail.errors import Cancelled
 from ..core.clock import Clock
-from ..core.effects import Decided, Effect, Event, Group, Outcome, RunEnded, StepEnded
+from ..core.effects import (
+    AskModel,
+    Attempted,
+    Decided,
+    Effect,
+    Event,
+    Group,
+    Invoke,
+    Noted,
+    Outcome,
+    RunEnded,
+    StepEnded,
+)
 from ..core.lines import StepLine
 from ..loop.state import RunGenerator
 from .groups import BranchRun, join
@@ -67,6 +79,8 @@ class Stepper:
 
     def begin(self) -> Cancelled | None:
         """Stamp the beginning of the effect; returns what stops the run in its place, or None."""
+        if isinstance(self.effect, AskModel | Invoke):
+            self._on_event(Attempted(self.effect, is_over=False), None)
         self._begun = self._clock.stamp()
         return None if self._stop is None else self._stop(self._begun)
 
@@ -77,6 +91,8 @@ class Stepper:
         self.stamps[effect.position] = [self._begun, self._clock.stamp()]
         if self._on_outcome is not None:
             self._on_outcome(effect, outcome, self.stamps)
+        if isinstance(effect, AskModel | Invoke):
+            self._on_event(Attempted(effect, is_over=True), None)
         if not isinstance(outcome, Cancelled):
             self._on_event(effect, outcome)
         self._advance(outcome)
@@ -100,9 +116,13 @@ class Stepper:
                 self._clock.spend("decision")
                 self.stamps[item.position] = [begun, self._clock.stamp()]
                 self._on_event(item, None)
+            elif isinstance(item, Noted | Attempted):
+                self._on_event(item, None)
             elif isinstance(item, Group):
                 self.group = [
-                    BranchRun((item.step, index), effects, self._clock, self._on_outcome, self._stop)
+                    BranchRun(
+                        (item.step, index), effects, self._clock, self._on_outcome, self._stop, self._on_event
+                    )
                     for index, effects in item.branches.items()
                 ]
                 item = None

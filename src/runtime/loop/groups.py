@@ -145,6 +145,7 @@ def _decide(
     for index, call in enumerate(calls, start=first):
         request = state.run.gate.request_for(call, state.counters)
         refusal, request = yield from decide_call(step, index, request)
+        yield step.noted()
         members.append(_Member(index, request, step.last_decision, refusal))
         if refusal is None:
             state.counters.tool_calls += 1
@@ -159,9 +160,12 @@ def _conclude(
     """Record what came of a call, and let the model read it."""
     step.begin_call(member.request.call)
     if member.refusal is not None:
-        return conclude_call(step, member.request, member.refusal, member.decision)
-    happening = yield from _answered(execute_call(step, member.index, member.request), outcomes)
-    return conclude_call(step, member.request, happening, step.last_decision, executed=True)
+        classification = conclude_call(step, member.request, member.refusal, member.decision)
+    else:
+        happening = yield from _answered(execute_call(step, member.index, member.request), outcomes)
+        classification = conclude_call(step, member.request, happening, step.last_decision, executed=True)
+    yield step.conclude()
+    return classification
 
 
 def _answered(

@@ -156,6 +156,7 @@ def _ask_model(
     if reply is None:
         return state.classify(GaveUp(FailureMode.LLM_FAILURE)), ()
     texts = _count_reply(step, reply)
+    yield step.noted()
     if isinstance(happening, Succeeded):
         happening = _take_answer(step, reply)
     else:

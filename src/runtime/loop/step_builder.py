@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...fail.catalog import Classification, Denied, FailureMode, Happening, ResultLost, StopReason, Succeeded
-from ..core.effects import Answer, AskHook, AskModel, Call, Decision, DecisionKind, Fault, Outcome, Reply
+from ..core.effects import (
+    Answer,
+    AskHook,
+    AskModel,
+    Call,
+    Decision,
+    DecisionKind,
+    Fault,
+    Noted,
+    Outcome,
+    Reply,
+)
 from ..core.lines import (
     AttemptEntry,
     AttemptStatus,
@@ -39,6 +50,7 @@ class StepBuilder:
         self.reply_place: dict[str, str] = {}
         self.replaced: dict[int, int] = {}
         self._unreached: list[Call] = []
+        self._concluded = 0
         self._told_unreached: dict[str, Any] | None = None
         self._mode: FailureMode | None = None
         self._line: StepLine = {
@@ -263,6 +275,15 @@ class StepBuilder:
 
     def _last_result(self) -> ToolResultEntry:
         return self._line["tool_results"][-1]
+
+    def conclude(self) -> Noted:
+        """Say that the result of the last call stands; returns the event that tells so."""
+        self._concluded += 1
+        return self.noted()
+
+    def noted(self) -> Noted:
+        """Return the event that tells of all that is recorded, up to the result of a call that is not concluded."""
+        return Noted(self.index, self._line, self._concluded)
 
     # ---- the whole --------------------------------------------------------------------------------------
 

@@ -81,11 +81,15 @@ def process_tool_call(step: StepBuilder, index: int, call: Call) -> StepGenerato
     request = state.run.gate.request_for(call, state.counters)
     refusal, request = yield from decide_call(step, index, request)
     step.begin_call(call)
+    yield step.noted()
     if refusal is not None:
-        return conclude_call(step, request, refusal, step.last_decision)
-    state.counters.tool_calls += 1
-    happening = yield from execute_call(step, index, request)
-    return conclude_call(step, request, happening, step.last_decision, executed=True)
+        classification = conclude_call(step, request, refusal, step.last_decision)
+    else:
+        state.counters.tool_calls += 1
+        happening = yield from execute_call(step, index, request)
+        classification = conclude_call(step, request, happening, step.last_decision, executed=True)
+    yield step.conclude()
+    return classification
 
 
 def conclude_call(

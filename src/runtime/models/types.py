@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, overload
 
-from ...light_dataclasses import dataclass
+from ...light_dataclasses import dataclass, field
 from ..core.branches import MAX_CALLS
 from ..core.effects import Call, Reply
 from ..core.redaction import Redactor
@@ -116,6 +116,8 @@ class LLMInput:
         max_output_tokens: How many tokens the budget leaves.
         instructions: The system message; None without one.
         output_schema: Canonical JSON text of the schema that the final answer must fit, None where any text is one.
+        on_text: Takes the next piece of the reply's text, from any thread, until the model returns; None where nobody
+            listens. The pieces are shown and never recorded: what counts is the text that is returned.
     """
 
     run_id: str
@@ -125,6 +127,7 @@ class LLMInput:
     max_output_tokens: int
     instructions: str | None = None
     output_schema: str | None = None
+    on_text: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

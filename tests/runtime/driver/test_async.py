@@ -14,7 +14,6 @@ import pytest
 
 from tachograph import (
     Agent,
-    AgentEvent,
     Policy,
     Scope,
     Stub,
@@ -24,7 +23,6 @@ from tachograph import (
     ToolError,
     VirtualClock,
     arecord,
-    events_of,
     record,
     tool,
 )
@@ -384,32 +382,6 @@ def test_cancelling_ends_the_process_of_an_isolated_tool_before_the_next_line(
 
 
 # ---- events ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", SCRIPTED)
-def test_what_is_streamed_is_what_the_ledger_tells(name: str) -> None:
-    given = load_task(ROOT / "tasks" / f"{name}.yaml", root=ROOT)
-    agent, config = build(given)
-    lines = [json.loads(line) for line in (ROOT / "runs" / name / "state.jsonl").read_text().splitlines()]
-
-    async def arun(question: str, *, listeners: Any) -> Any:
-        return await agent.execute_async(config, listeners=listeners)
-
-    async def main() -> list[AgentEvent]:
-        return [event async for event in agent.stream(config.question)]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agent, "arun", arun)
-        assert asyncio.run(main()) == list(events_of(lines))
-
-
-def test_events_come_in_order_of_what_happened() -> None:
-    async def main() -> list[str]:
-        agent = _agent(_Model(ask(probe()), answer()))
-        return [event.what async for event in agent.stream("What now?")]
-
-    calls = ["attempt", "call_proposed", "decision", "attempt", "result", "step"]
-    assert asyncio.run(main()) == ["run_started", *calls, "attempt", "step", "ended"]
 
 
 def test_closing_the_iterator_cancels_the_run() -> None:

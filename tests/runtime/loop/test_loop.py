@@ -41,6 +41,7 @@ from tachograph.runtime.core.effects import (
     Decided,
     Fault,
     Invoke,
+    Noted,
     Outcome,
     RunEnded,
     StepEnded,
@@ -727,8 +728,9 @@ def _drive(loop: Any, outcomes: list[Any]) -> tuple[list[Any], RunEnded]:
     try:
         item = next(loop)
         while True:
-            items.append(item)
-            if isinstance(item, Decided | StepEnded):
+            if not isinstance(item, Noted):  # says nothing that the line of the step does not say
+                items.append(item)
+            if isinstance(item, Decided | Noted | StepEnded):
                 item = next(loop)
             else:
                 outcome = left.pop(0)
