@@ -204,6 +204,10 @@ def _gates(root: Path) -> str:
             "`deny` and no `tool_call` beside it; a late denial is a `policy_check` with phase `execution` below",
             "the attempt.",
             "",
+            "A call is decided by the gate, then by [hooks](code.md#hooks), then by a person, in that order: hooks are",
+            "asked only about what the gate does not deny, and a person only about what no hook denies. Runs with",
+            "hooks are among the [capabilities](capabilities.md).",
+            "",
         ]
     )
 

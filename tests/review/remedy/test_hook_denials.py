@@ -171,6 +171,17 @@ def test_a_hook_that_ends_the_run_is_no_budget(event: str, tmp_path: Path) -> No
     assert [item[2] for item in suggest(folder, root=tmp_path).proof.denied_by_hooks] == ["the step"]
 
 
+def test_another_policy_decides_the_arguments_that_a_hook_gave(tmp_path: Path) -> None:
+    """`replay --policy` names the decision on the call as the hook left it, not on the call as proposed."""
+    away = _hooks(tmp_path, "before_call", "return {'arguments': {'path': 'sandbox/x'}}")
+    folder = run_of(tmp_path, [LLMOutput(tool_calls=[READ])], policy=_policy(tmp_path), hooks=away)
+    assert under(folder, _policy(tmp_path), root=tmp_path).is_same
+    less = _policy(tmp_path, sandbox={"mounts": {"corpus": "read"}})
+    found = under(folder, less, root=tmp_path)
+    assert found.flip is not None and found.same == 1
+    assert (found.flip.kind, found.flip.position, found.flip.tool) == ("tightening", "d0.2", "read")
+
+
 def test_a_result_of_a_hook_that_does_not_fit_is_no_widening_of_the_one_before(tmp_path: Path) -> None:
     """The gate has no objection to what the tool returned, and one to what the hook put in its place."""
     limits = {**Policy.load(ROOT / "policy/v1.yaml", root=ROOT).data["loop_budget"], "max_result_bytes": 5000}
