@@ -59,6 +59,7 @@ _INPUTS: Final = (
     "modules",
     "max_parallel",
     "output",
+    "hooks",
 )
 _LOG = logging.getLogger("tachograph")
 

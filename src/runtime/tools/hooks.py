@@ -14,7 +14,7 @@ optionally `TIMEOUT_S` and `IMPORTS`, which mean what they mean in a tool (`cont
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -95,11 +95,19 @@ class Hooks:
         return tuple(event for event in EVENTS if getattr(self, event) is not None)
 
     def ask(self, event: str, data: Mapping[str, Any]) -> Any:
-        """Return what the hook of an event says; an `async` one is run to its end."""
+        """Return what the hook of an event says; an `async` one is run to its end, or until its time is up."""
         said = getattr(self, event)(data)
         if not hasattr(said, "__await__"):
             return said
-        return run_coroutine(lambda: said)
+        return run_coroutine(lambda: _within(self.timeout_s, said))
+
+
+async def _within(timeout_s: float | None, said: Awaitable[Any]) -> Any:
+    """Return what an awaitable gives, in time: no alarm ends one that waits in a thread."""
+    import asyncio
+
+    async with asyncio.timeout(timeout_s):
+        return await said
 
 
 def load_hooks(path: Path, file: str) -> Hooks:

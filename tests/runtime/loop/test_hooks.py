@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -140,6 +141,25 @@ def test_an_async_hook_is_run_to_its_end() -> None:
         return {"deny": "no"}
 
     assert _decided(_run(hooks=Hooks(before_call=guard)))[-1] == ("d0.2", "deny", "hook")
+
+
+@pytest.mark.parametrize("beside_an_event_loop", [False, True])
+def test_an_async_hook_that_is_late_is_ended(beside_an_event_loop: bool) -> None:
+    ended: list[str] = []
+
+    async def slow(data: dict[str, Any]) -> None:
+        try:
+            await asyncio.sleep(2)
+            ended.append("by itself")
+        except asyncio.CancelledError:
+            ended.append("in time")
+            raise
+
+    policy = Policy.from_dict(policy_data(tool_registry={"allowed": ["probe"], "denied": []}))
+    script = [{"calls": [{"tool": "probe", "arguments": {"n": 1}}]}]
+    agent = Agent(Stub(script), [tool()], policy, hooks=Hooks(before_call=slow, timeout_s=0.05))
+    result = asyncio.run(agent.arun("What now?")) if beside_an_event_loop else agent.run("What now?")
+    assert ended == ["in time"] and result.ending == "policy_denial_terminal"
 
 
 def test_other_arguments_are_decided_from_the_first_rule_and_run() -> None:
