@@ -25,7 +25,10 @@ COMMANDS = {
     "policy check": ("policy_check", "load policy files and say whether they hold"),
     "policy show": ("policy_show", "print the policy that is in force"),
     "policy version": ("policy_check", "print the version of a policy"),
-    "policy decide": ("policy_check", 'let the gate decide one call, before hooks: {"tool": ..., "arguments": {...}}'),
+    "policy decide": (
+        "policy_check",
+        'let the gate decide one call, before hooks: {"tool": ..., "arguments": {...}}',
+    ),
     "policy diff": ("policy_diff", "say what a change of policy allows and denies otherwise"),
     "policy test": ("policy_test", "hold policies against their tests"),
     "policy coverage": ("policy_test", "change a policy bit by bit and say which changes no test notices"),
