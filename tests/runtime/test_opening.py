@@ -160,6 +160,17 @@ def test_bad_instructions_are_one_line(template: Any, variables: Any, said: str)
 
 
 @pytest.mark.parametrize(
+    "name", ["HOME", "USER", "depot", "date", "time", "now", "hostname", "cwd", "run_id"]
+)
+def test_nothing_around_a_run_gives_a_variable_its_value(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "from the environment")
+    with pytest.raises(InputError, match=f"the variable '{name}', which has no value"):
+        Agent(model, [double], instructions=f"It is {{{name}}}.").run("Well?")
+    made = opening_of(f"${{{name}}} $%{name}%", {name: f"${name} {{{name}}}"}, None)
+    assert made.instructions == f"$${name} {{{name}}} $%{name}%"
+
+
+@pytest.mark.parametrize(
     ("history", "said"),
     [
         ("hello", "must be a list of messages"),
