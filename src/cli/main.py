@@ -12,6 +12,7 @@ import sys
 try:
     import argparse
     import contextlib
+    import errno
     import functools
     import os
     import signal
@@ -122,6 +123,14 @@ def _told(options: argparse.Namespace, act: Callable[[], int], came: list[int]) 
         return 1
     except OSError as error:
         return _system_refused(error)
+    except ValueError:
+        if not sys.stdout.closed:
+            raise
+        print(
+            "tachograph: a tool closed the output; what was recorded stays, see `tachograph ls`",
+            file=sys.stderr,
+        )
+        return 2
 
 
 def _missed(options: argparse.Namespace, error: ExpectationError) -> int:
@@ -142,7 +151,9 @@ def _missed(options: argparse.Namespace, error: ExpectationError) -> int:
 def _system_refused(error: OSError) -> int:
     """Print what the system refused and why; return the exit code."""
     why = error.strerror or type(error).__name__
-    message = f"{error.filename or 'the system refuses'}: {why}; check what is there and its permission"
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "make room there" if full else "check what is there and its permission"
+    message = f"{error.filename or 'the system refuses'}: {why}; {remedy}"
     if _output_fails():
         _drop_output()
         message = f"the output cannot be written ({why})"

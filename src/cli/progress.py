@@ -81,7 +81,8 @@ class Progress:
             self._show(self._unshown)
         if self._midline:
             text, self._midline = f"\n{text}", False
-        with contextlib.suppress(OSError):  # its reader left: the run goes on, and the end of it says so
+        # its reader left, or a tool closed it: the run goes on, and the end of it says so
+        with contextlib.suppress(OSError, ValueError):
             print(text, file=self._stream, flush=True)
 
     def _line(self, line: dict[str, Any]) -> None:
@@ -128,7 +129,7 @@ class Progress:
                 self._print("       " + self._paint(text, "yellow"))
             elif isinstance(item, Invoke):
                 size = len(outcome.result.text.encode("utf-8")) if outcome.result is not None else 0
-                text = f"success, {size} bytes" if outcome.result is not None else outcome.invalid or "denied"
+                text = f"returned {size} bytes" if outcome.result is not None else outcome.invalid or "denied"
                 self._print(f"       attempt {item.attempt}  {escape_terminal(text, self._width)}")
         elif isinstance(item, Wait):
             self._print(f"       waited {item.ms} ms")

@@ -241,7 +241,8 @@ def replay(options: argparse.Namespace) -> int:
         return 1 if bad else 0
     paint = painter(sys.stdout, options.no_color)
     for item in bad:
-        print(f"{paint('differs', 'red')}  {escape_terminal(item.run, 400)}")
+        word = "not replayed" if item.fresh is None and item.drift is None else "differs"
+        print(f"{paint(word, 'red')}  {escape_terminal(item.run, 400)}")
         for line in item.lines:
             print(f"  {escape_terminal(line, 400)}")
     if not bad:

@@ -17,6 +17,7 @@ def add(commands: Any, verb: Verb) -> None:
 
 def index(options: argparse.Namespace) -> int:
     """Complete what was cut off in `runs/`, write `runs/INDEX.json` anew, and say what changed."""
+    from ...evidence.checking.drift import counted
     from ...evidence.recording import index as indexes
     from ...review.drift.accept import recover
 
@@ -38,5 +39,7 @@ def index(options: argparse.Namespace) -> int:
         for name in names:
             print(f"{word:9} {escape_terminal(name, 200)}")
     changed = any(changes.values())
-    print(f"index: {len(after)} runs{'' if changed else ', nothing changed'}; `tachograph check` proves them")
+    print(
+        f"index: {counted(len(after), 'run')}{'' if changed else ', nothing changed'}; `tachograph check` proves them"
+    )
     return 0

@@ -26,6 +26,7 @@ def add(commands: Any, verb: Verb) -> None:
 
 def site(options: argparse.Namespace) -> int:
     """Write a site over all runs below a folder."""
+    from ...evidence.checking.drift import counted
     from ...evidence.checking.workers import Ticker
     from ...views.site import runs_in, write_site
 
@@ -40,7 +41,7 @@ def site(options: argparse.Namespace) -> int:
         return 1 if written.unreadable else 0
     for why in written.unreadable.values():
         print(f"unreadable  {escape_terminal(why, 400)}")
-    print(f"site      {escaped_path(Path(options.out))}/index.html over {len(written.pages)} runs")
+    print(f"site      {escaped_path(Path(options.out))}/index.html over {counted(len(written.pages), 'run')}")
     return 1 if written.unreadable else 0
 
 

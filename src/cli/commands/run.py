@@ -129,6 +129,7 @@ def run(options: argparse.Namespace) -> int:
     from ...evidence.recording.record import check_replaceable, ending_ok, live_export, record_run
     from ...evidence.tasks.openings import refuse_given
     from ...evidence.tasks.place import expected_of, refuse_foreign
+    from ...evidence.tasks.script_calls import calls_of_no_tool
     from ...evidence.tasks.task import build, load_task
 
     path, home = task_named(options)
@@ -158,6 +159,8 @@ def run(options: argparse.Namespace) -> int:
     agent, setting = build(task, model=model, variables=given)
     refuse_given(task, agent, given)
     live = agent.identity["execution_path"] != "stub"
+    for line in [] if live else calls_of_no_tool(task, agent.gate.tools):
+        print(f"tachograph: {escape_terminal(line, 400)}", file=sys.stderr)
     if options.approve is not None:
         way = "terminal" if options.approve == "ask" else "file"
         approve = _approver(options, agent.policy, way)

@@ -46,7 +46,7 @@ def show(folder: Path, *, as_json: bool, paint: Paint, root: Path | None = None)
         raise RecordError(
             f"cannot be read ({system_reason(error)})",
             file=name,
-            remedy="name the folder of a recorded run",
+            remedy="check its permission" if folder.is_dir() else "name the folder of a recorded run",
         ) from None
     lines = list(ledger.read(data, name))
     if as_json:

@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from ...fail.errors import InputError, system_reason
+from ...fail.errors import InputError, OutputError, system_reason
 from ...runtime.formats.canonical_json import digest
 from ...runtime.formats.read_file import NotPlain, read_unlinked
 from ..files import accepted
@@ -101,12 +101,18 @@ def update(root: Path) -> bool:
         return False
     if path.is_file() and path.read_bytes() == text:
         return False
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        temporary = path.with_name(f".{path.name}.tmp")
+        with temporary.open("wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise OutputError(
+            f"{INDEX}: cannot be written ({system_reason(error)}), and the runs stay as they are; "
+            "check the folder and its permission, then write it with `tachograph index`"
+        ) from error
     return True
 
 

@@ -312,7 +312,7 @@ class Recorder:
                 stable = writer.finish(result.inputs)
             seconds = stopwatch() - begun
             self._put(agent, folder, result, stable, differences(self.expected, writer.tally), seconds)
-        except InputError:
+        except (InputError, OutputError):
             if not resumed and not (
                 isinstance(config.durable_run, DurableRun) and config.durable_run.has_noted
             ):

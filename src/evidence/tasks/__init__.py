@@ -1,6 +1,7 @@
 """Tasks: one YAML file per scenario.
 
 - `task`: read a task file and turn it into an agent and a run's configuration
+- `script_calls`: calls of a script that name no tool of the task
 - `unreadable`: the error for a task file that cannot be read
 - `named_files`: the files and folders that a task names
 - `openings`: what a task's run opens with, and values given beside the task

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...fail.errors import CorpusError, InputError
+from ...fail.errors import CorpusError, InputError, system_reason
 from ...runtime.formats import canonical_json
 from ...runtime.formats.canonical_json import NotJson, digest
 from ...runtime.formats.escape import quote_literal
@@ -116,6 +116,11 @@ def path_inside(task: Task, place: str, pointer: str) -> Path:
     try:
         path = (task.root / place).resolve()
         path.exists()
+    except PermissionError as error:
+        reason = system_reason(error)
+        raise task.error(
+            pointer, f"{place!r} cannot be read ({reason})", "check the permissions of its folders"
+        ) from None
     except (OSError, RuntimeError, ValueError):
         raise task.error(pointer, "is not a usable path", "use a path below the project's root") from None
     if not path.is_relative_to(task.root.resolve()):

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ...fail.errors import Cancelled, OutputError, RecordError, Suspended
+from ...fail.errors import Cancelled, OutputError, RecordError, Suspended, system_reason
 from ...light_dataclasses import dataclass, field
 from ..core.branches import Branch
 from ..core.effects import AskModel, Effect, Outcome
@@ -146,7 +146,7 @@ class Journal:
             os.close(self._fd)
 
     def _lost(self, error: OSError) -> Suspended | OutputError:
-        what = f"{self._path.name} cannot be written ({type(error).__name__} {error.errno})"
+        what = f"{self._path.name} cannot be written ({system_reason(error)})"
         if self._is_empty:
             with contextlib.suppress(OSError):  # it holds nothing that is worth going on with
                 self._path.unlink()

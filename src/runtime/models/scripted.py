@@ -20,6 +20,7 @@ from .types import LLMInput, LLMOutput, ToolCall
 _DENIAL = {"error", "rule", "reason", "executed", "retryable"}
 _TURN = {"say", "calls", "answer", "usage", "finish_reason"}
 _CALL = {"tool", "arguments", "arguments_text"}
+_KEYS = 8  # keys of a result that are named
 _MAX_DENIAL = 300  # characters of a rule and its reason
 # makes an error from (JSON Pointer within the turns, message, remedy)
 MakeError = Callable[[str, str, str], TaskError]
@@ -125,10 +126,17 @@ class Stub:
 def _nothing_at(pointer: str, number: int, result: Any) -> tuple[str, str]:
     """Return message and remedy for a pointer that finds nothing: a refused call has no result."""
     nothing = f"pointer {pointer!r} finds nothing in result {number}"
+    if isinstance(result, dict) and result.get("error") == "tool_failed":
+        words = ", ".join(str(result[key]) for key in ("kind", "exception", "reason") if key in result)
+        return (
+            f"{nothing}, since the call failed: {words[:_MAX_DENIAL]}",
+            "fix what the tool met, or the script",
+        )
     if isinstance(result, dict) and result.keys() == _DENIAL and result["error"] == "policy_denied":
         denial = f"{result['rule']}: {result['reason']}"
         return (
             f"{nothing}, which is a denial by {denial[:_MAX_DENIAL]}",
             "fix the policy, or what the script does then",
         )
-    return nothing, "look at the recorded result"
+    has = ", ".join(map(str, list(result)[:_KEYS])) if isinstance(result, dict) else "no keys"
+    return nothing, f"the result has {has}"
