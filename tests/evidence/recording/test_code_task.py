@@ -74,11 +74,11 @@ def test_a_live_model_is_named_in_the_task(project: Path) -> None:
     head = (project / TASK).read_text().splitlines()[0]
     assert "`tachograph check` makes this run again" in head
     assert f"`tachograph run {TASK} --replace` records a new one" in head
-    with pytest.raises(OutputError, match="already holds a record"):
+    with pytest.raises(OutputError, match="already holds the record of run "):
         record("agents.notes:live", QUESTION, task=project / TASK)
     done = cli("run", TASK, cwd=project)
     assert done.returncode == 2
-    assert "give --replace to record a new run in its place, or name a folder outside runs/" in done.stderr
+    assert "give --replace to record a new run in its place, or name another folder" in done.stderr
     assert tree(project) == before
     assert cli("check", RUN, cwd=project).returncode == 0
     assert tree(project) == before
@@ -159,7 +159,7 @@ def test_bad_input_writes_nothing(project: Path) -> None:
 
 def test_a_run_that_is_refused_its_input_leaves_no_task(project: Path) -> None:
     replaced(project / "agents/notes.py", '    {"answer": ANSWER},\n', "")  # the script runs out
-    with pytest.raises(InputError, match="the script has 1 turns"):
+    with pytest.raises(InputError, match="the script has 1 turn "):
         record(NAMED, QUESTION, task=project / TASK)
     assert not (project / "tasks").exists() and not (project / "runs").exists()
 
