@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from ..fail.errors import Cancelled, DeadlineExceeded
-from .core.clock import SystemClock
+from .core.clock import SystemClock, VirtualClock
 from .core.effects import Effect, Event, Outcome, RunEnded
 from .core.lines import LedgerLine, RunLine
 from .core.redaction import Redactor
@@ -19,6 +19,7 @@ from .driver.live_executor import LiveExecutor
 from .driver.ports import Executor, Listener, OnOutcome, Stop
 from .driver.scopes import Scope
 from .driver.script_end import ScriptEnd
+from .driver.scripted_stop import ScriptedStop
 from .driver.stepper import Stepper
 from .journal.ledger import Ledger, Totals, end_line
 from .journal.recorded_clock import RecordedClock
@@ -228,7 +229,11 @@ class Execution:
                 live = durable_run.around(live, agent.gate, workspace, interrupts)
             live = live if config.around is None else config.around(live)
             scripted = agent.identity["execution_path"] == "stub"
-            yield ScriptEnd(live, agent.gate.tools, agent.mounts) if scripted else live
+            live = ScriptEnd(live, agent.gate.tools, agent.mounts) if scripted else live
+            at_ms, clock = config.cancelled_at_ms, config.clock
+            if at_ms is not None and isinstance(clock, VirtualClock | RecordedClock):
+                live = ScriptedStop(live, clock, at_ms)
+            yield live
 
     def _ended(self, run_line: RunLine, ended: RunEnded) -> RunResult:
         """Write the last line and return how the run ended."""

@@ -159,6 +159,7 @@ class RunConfig:
         durable_run: Writes down each effect before and after it happens.
         cancel: Ends the run, with what is under way, when it is set.
         deadline_s: Ends the run so many seconds after its start.
+        cancelled_at_ms: When a task cancels its scripted run, on the virtual clock.
         rebased: The inputs that the run started with, if it is resumed under changed ones.
         as_recorded: Whether the question comes from a record, and was redacted before.
         approvals: How a person outside the task is asked: `terminal` or `file`.
@@ -184,6 +185,7 @@ class RunConfig:
     durable_run: DurabilityPort | None = None
     cancel: Event | Scope | None = None
     deadline_s: float | None = None
+    cancelled_at_ms: int | None = None
     rebased: tuple[dict[str, Any], ...] = ()
     as_recorded: bool = False
     approvals: str | None = None

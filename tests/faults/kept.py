@@ -17,6 +17,7 @@ from tachograph import Agent, Policy
 from tachograph.evidence.files.manifest import MANIFEST, read, stable
 from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.resume import Resumption
+from tachograph.light_dataclasses import replace
 from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.driver.interrupts import ForceQuit
 from tachograph.runtime.journal import journal as journals
@@ -142,6 +143,7 @@ class Case:
         self.partial = place / "run.partial"
         self.journal = self.partial / "journal.jsonl"
         self.world = World(parallel=parallel)
+        self.cancelled_at_ms: int | None = None
         self.steps = [list(step) for step in steps]
         self.policy = policy_data(
             tool_registry={"allowed": [*KINDS]},
@@ -170,7 +172,8 @@ class Case:
         return [*turns, {"answer": "done"}]
 
     def config(self, agent: Agent, **more: Any) -> RunConfig:
-        return agent.configure_run("What now?", run_id="kept", clock=VirtualClock(), **more)
+        config = agent.configure_run("What now?", run_id="kept", clock=VirtualClock(), **more)
+        return replace(config, cancelled_at_ms=self.cancelled_at_ms)
 
     def begin(self, disk: Disk | None = None, durability: str = "effect") -> RunResult | None:
         """Run it; None where it died."""

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FULL = os.environ.get("TACHOGRAPH_GROUP_ORDERS") == "full"
 ORDERS = 200 if FULL else 12
 TASKS = 200 if FULL else 25
-RECORDED = [path for path in sorted((ROOT / "tasks").glob("*/*.yaml")) if "parallel" in path.stem]
+RECORDED = [path for path in sorted((ROOT / "tasks").glob("*/*.yaml")) if path.stem.endswith("_calls")]
 
 SECRETS = [f"ghp_{letter * 36}" for letter in "abcdefgh"]
 
@@ -59,6 +59,7 @@ class _World:
             answer(),
         ]
         self.most = draw.choice([2, 3, 4, 8])
+        self.cancelled_at_ms: int | None = None
         self.policy = policy_data(
             tool_registry={"allowed": ["probe", "look"]},
             redact={"kinds": ["github_token"]},
@@ -112,6 +113,7 @@ class _World:
     def ledger(self) -> tuple[Agent, list[str]]:
         agent, texts = self.agent(), []
         config = agent.configure_run("What?", run_id="r", clock=VirtualClock(), inject=self.inject)
+        config = replace(config, cancelled_at_ms=self.cancelled_at_ms)
         agent.execute(config, on_line=lambda _line, text: texts.append(text))
         return agent, texts
 
@@ -176,4 +178,46 @@ def test_recorded_groups_are_made_again_in_any_order(task: Path) -> None:
 
 
 def test_there_are_recorded_groups() -> None:
-    assert RECORDED
+    assert {path.stem for path in RECORDED} >= {"parallel_calls", "cancelled_calls"}
+
+
+@pytest.mark.parametrize("seed", range(TASKS))
+def test_a_cancelled_run_is_recorded_the_same_in_any_order_and_every_call_says_what_became_of_it(
+    seed: int, books: Path
+) -> None:
+    world = _World(seed, books)
+    world.cancelled_at_ms = random.Random(seed).randrange(200, 500)
+    agent, in_sequence = world.ledger()
+    for order in range(ORDERS):
+        with shuffled(order):
+            _, texts = world.ledger()
+        assert texts == in_sequence
+    lines, _ = well_formed("".join(f"{text}\n" for text in in_sequence).encode())
+    assert replay_of(agent, lines) == in_sequence
+    for step in lines[1:-1]:
+        assert [call["id"] for call in step["tool_results"]] == [
+            call["id"] for call in step["intended_tool_calls"]
+        ]
+    last = lines[-2]
+    statuses = {call["status"] for call in last["tool_results"]}
+    if last.get("stopped") == "cancelled":
+        assert lines[-1]["terminal_reason"] == "cancelled"
+        assert max(end for _, end in last["stamps"].values()) <= world.cancelled_at_ms * 1_000_000 + 99
+    else:
+        assert "cancelled" not in statuses
+
+
+def test_a_group_is_cancelled_with_some_calls_over_and_others_under_way_or_waiting(books: Path) -> None:
+    seen: set[Any] = set()
+    for seed in range(120):
+        world = _World(seed, books)
+        world.cancelled_at_ms = random.Random(seed).randrange(200, 500)
+        _, texts = world.ledger()
+        lines, _ = well_formed("".join(f"{text}\n" for text in texts).encode())
+        last = lines[-2]
+        members = {name for group in last.get("groups", ()) for name in group}
+        grouped = [call for call in last["tool_results"] if call["id"] in members]
+        if last.get("stopped") == "cancelled" and grouped:
+            seen.add(len({call["status"] for call in grouped}))
+            seen |= {call["attempts"][-1]["outcome"] for call in grouped}
+    assert {1, 2, "cancelled", "transient_failure", "success"} <= seen

@@ -246,6 +246,7 @@ def build(
         prepare=lambda workspace: _prepare(task, workspace),
         inject=fault_injector(task.data.get("faults", ()), task.error, clock),
     )
+    config = replace(config, cancelled_at_ms=data.get("cancelled_at_ms"))
     return agent, _with_limits(config, data, modules, files)
 
 

@@ -60,6 +60,16 @@ class VirtualClock:
         here = self._here()
         here._now = here._last = last
 
+    def reaches(self, end: int) -> bool:
+        """Return whether the time is `end` or later."""
+        return self._here()._now >= end
+
+    def stop_at(self, end: int) -> bool:
+        """Return whether the time is later than `end`, to which it is set back then."""
+        here = self._here()
+        is_later, here._now = here._now > end, min(here._now, end)
+        return is_later
+
     def stamp(self) -> int:
         """Return the time now, later than every stamp before."""
         here = self._here()

@@ -10,6 +10,7 @@
 - `hook_calls`: asks a hook for real
 - `interrupts`: Ctrl-C and SIGTERM while a run is under way
 - `script_end`: ends a run whose script is wrong after an effect
+- `scripted_stop`: cancels a scripted run at a stated time
 - `processes`: the processes that a run started
 - `ports`: protocols and callables shared by driver, journal and evidence
 - `text_pieces`: pieces of a reply's text, on their way to a listener

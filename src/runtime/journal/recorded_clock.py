@@ -51,6 +51,16 @@ class RecordedClock:
                     stamps += pair
         return cls(run["clock"]["kind"], run["clock"]["start"], stamps, branches=branches)
 
+    def reaches(self, end: int) -> bool:
+        """Return whether a virtual clock that goes on after the recorded stamps is at `end` or later."""
+        behind = self._then
+        return not self._here().stamps and isinstance(behind, VirtualClock) and behind.reaches(end)
+
+    def stop_at(self, end: int) -> bool:
+        """Return whether that clock is later than `end`, to which it is set back then."""
+        behind = self._then
+        return not self._here().stamps and isinstance(behind, VirtualClock) and behind.stop_at(end)
+
     def stamp(self) -> int:
         """Return the next recorded stamp, then those of the next clock."""
         queue = self._here()

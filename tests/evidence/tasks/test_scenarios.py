@@ -295,6 +295,13 @@ PLAN: dict[str, Row] = {
         at=(BASE, "  mounts:"),
         facts={"access": "read", "pointer": "/path"},
     ),
+    "loop/cancelled_calls": Row(
+        CANCELLED,
+        (PATH, TOOL, PATH, PATH),
+        (1, 1, 1, 4, 4, 4),
+        modes=("cancelled",),
+        attempts=(OK, ("transient_failure",), ("cancelled",), ("cancelled",)),
+    ),
     "loop/hook_denies": Row(
         ANSWER, (PATH, deny("hook"), PATH), (1, 3, 3, 3, 1, 1), modes=(None,) * 3, attempts=(OK,), hooks=2
     ),
@@ -539,7 +546,7 @@ def test_the_attempts(name: str) -> None:
         attempts = run.below(tool_call, "retry_attempt")
         assert [node["agent.retry.attempt"] for node in attempts] == list(range(1, len(attempts) + 1))
         found.append(tuple(node["agent.retry.outcome"] for node in attempts))
-        _waits(attempts)
+        _waits(attempts, is_stopped=tool_call["agent.tool.status"] == "cancelled")
     assert tuple(found) == row.attempts
     asked = [run.below(node, "retry_attempt") for node in run.named("llm_call")]
     assert tuple(node["agent.retry.outcome"] for attempts in asked for node in attempts) == row.model
@@ -547,13 +554,13 @@ def test_the_attempts(name: str) -> None:
         _waits(attempts)
 
 
-def _waits(attempts: list[Node]) -> None:
-    """Between two attempts lies the wait that the first names; the last one names none."""
+def _waits(attempts: list[Node], *, is_stopped: bool = False) -> None:
+    """Between two attempts lies the wait that the first names; the last one names none, or was stopped in it."""
     for before, after in pairwise(attempts):
         wait = before["agent.retry.backoff_ms"]
         assert 0 < wait <= 2000
         assert wait * 1_000_000 <= after.begin - before.end < (wait + 1) * 1_000_000
-    assert not attempts or attempts[-1]["agent.retry.backoff_ms"] == 0
+    assert is_stopped or not attempts or attempts[-1]["agent.retry.backoff_ms"] == 0
 
 
 @every

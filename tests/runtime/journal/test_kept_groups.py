@@ -82,6 +82,28 @@ def test_dying_at_any_write_with_several_calls_open(tmp_path: Path, whole: bytes
     assert unseen, "no effect was done when its outcome was not"
 
 
+def test_a_cancelled_group_dies_at_any_write_and_ends_the_same(tmp_path: Path) -> None:
+    def cancelled(place: Path) -> Case:
+        case = _case(place)
+        case.cancelled_at_ms = 215  # in the middle of the first attempts of the first group
+        return case
+
+    disk = Disk()
+    case = cancelled(tmp_path / "counted")
+    result = case.begin(disk)
+    whole = (case.out / "state.jsonl").read_bytes()
+    assert result is not None and result.ending == "cancelled"
+    statuses = [call["status"] for call in json.loads(whole.splitlines()[1])["tool_results"]]
+    assert statuses == ["cancelled", "cancelled", "denied", "cancelled", "not_reached"]
+    for number in range(4, len(disk.calls) + 1):
+        case = cancelled(tmp_path / str(number))
+        with overlapped(number):
+            assert case.begin(Disk(number)) is None
+        found, _ = _settled(case, number)
+        assert found == whole or b'"unseen":true' in found, number
+        assert set(case.world.done.values()) <= {1}, number
+
+
 def test_each_call_in_doubt_is_named_and_may_be_answered_at_once(tmp_path: Path) -> None:
     case = Case(tmp_path, [["pay:1", "pay:2", "pay:3"]], parallel=True)
     for number in range(6, 30):
