@@ -103,7 +103,8 @@ def test_the_examples_run_as_they_stand(tmp_path: Path, text: str, before: str, 
 def test_the_first_example_is_short() -> None:
     """An own tool, a hosted model, a recorded run and a printed answer."""
     code = re.search(r"```python\n(.*?)```", FIRST, re.S).group(1)
-    assert README.index("```python") < 20, "the README begins with it"
+    first, second = (README[: README.index(mark)].count("\n") for mark in ("```python", "<!-- report"))
+    assert first < 12 and second < 36, "what it is, the example and a result stand on the first screen"
     assert "Agent(" in code and "@tool(" in code and "print(" in code and "record(" in code
     assert len([line for line in code.splitlines() if line.strip()]) <= 9
 
