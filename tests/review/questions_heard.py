@@ -8,6 +8,7 @@ from typing import Any
 
 from tachograph.evidence.recording.recorded import open_record, revive
 from tachograph.review.queries.recorded_queries import questions_in
+from tachograph.runtime.core.branches import BRANCH
 from tachograph.runtime.journal.cassette import Cassette, ReplayExecutor
 from tachograph.runtime.journal.recorded_clock import RecordedClock
 from tachograph.runtime.policy.gate import Decision, Gate, GateRequest
@@ -34,7 +35,8 @@ def told_and_heard(folder: Path, root: Path = ROOT) -> tuple[Told, Told]:
             return super().decide_step(counters)
 
         def decide_late(self, check: Any) -> Decision:
-            heard.append(("fact", dict(check)))
+            if BRANCH.get() is None:  # inside of a group a call only asks whether to try again
+                heard.append(("fact", dict(check)))
             return super().decide_late(check)
 
         def decide_result(self, size: int, counters: Counters) -> Decision | None:

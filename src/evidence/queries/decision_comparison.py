@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...runtime.core.branches import BRANCH
 from ...runtime.core.effects import Decided, Effect, Event, Invoke, Outcome, RunEnded
 from ...runtime.core.lines import Line, StepLine
 from ...runtime.journal.decided_calls import proposals_of, results_of_hooks
@@ -37,20 +39,24 @@ class DecisionComparison:
         self._keys = ("decision", "rule_id") if exactly else ("decision",)
         self._decisions = decisions
         self._step = self._ended = 0
-        self._attempt: Invoke | None = None
+        # the attempts whose facts and results the gate is still to be asked about, in the order of the calls: those of
+        # calls that ran together are all over before it is asked about the first
+        self._attempts: deque[tuple[Invoke, Outcome]] = deque()
         self._checks = self._results = 0
 
-    def effect_performed(self, item: Effect | Event, _outcome: Outcome | None) -> None:
-        """Compare a decision of the gate, before a person answers; remember the attempt under way."""
+    def effect_performed(self, item: Effect | Event, outcome: Outcome | None) -> None:
+        """Compare a decision of the gate, before a person answers; remember an attempt."""
         if isinstance(item, Decided):
             tool = item.call.name if item.call is not None else None
             self._compare(item.position, item.decision.to_dict(), tool)
-        elif isinstance(item, Invoke):
-            self._attempt, self._checks, self._results = item, 0, 0
+        elif isinstance(item, Invoke) and outcome is not None:
+            self._attempts.append((item, outcome))
 
     def line(self, _line: StepLine) -> None:
         """Count a finished step."""
         self._ended += 1
+        self._attempts.clear()
+        self._checks = self._results = 0
 
     def begin_step(self, decision: Decision | None) -> None:
         """Begin a step after the budgets were checked; only a denial is an event of its own."""
@@ -63,25 +69,37 @@ class DecisionComparison:
 
     def late(self, decision: Decision) -> None:
         """Compare a decision on a fact that an attempt met."""
-        assert self._attempt
-        position = f"{self._attempt.position}.c{self._checks}"
+        while self._checks == len(self._attempts[0][1].checks):
+            self._next_attempt()
+        attempt = self._attempts[0][0]
+        position = f"{attempt.position}.c{self._checks}"
         self._checks += 1
-        self._compare(position, decision.to_dict(), self._attempt.call.name)
+        if decision.decision != ALLOW:
+            self._next_attempt()  # nothing more is asked about this one
+        self._compare(position, decision.to_dict(), attempt.call.name)
 
     def result(self, decision: Decision | None) -> None:
         """Note the check of a result's size; only a denial is an event of its own."""
-        assert self._attempt is not None
+        while not _has_size(self._attempts[0][1]) or self._results > self._of_hooks():
+            self._next_attempt()
         self._results += 1
-        of_hooks = results_of_hooks(self._lines[self._step - 1], self._attempt.index)
         # an objection is to the last one: what the tool returned, or what a hook put in its place
-        if decision is None and self._results > len(of_hooks):
-            self._no_objection(f"d{self._attempt.index}.r")
+        if decision is None and self._results > self._of_hooks():
+            attempt = self._attempts[0][0]
+            self._no_objection(f"d{attempt.index}.r", attempt.call.name)
 
-    def _no_objection(self, position: str) -> None:
+    def _next_attempt(self) -> None:
+        self._attempts.popleft()
+        self._checks = self._results = 0
+
+    def _of_hooks(self) -> int:
+        """Return how many results hooks gave for the call of the attempt under way."""
+        return len(results_of_hooks(self._lines[self._step - 1], self._attempts[0][0].index))
+
+    def _no_objection(self, position: str, tool: str | None = None) -> None:
         """Compare a place without an objection with the record, which may have one there."""
         entry = self._recorded.get((self._step, position))
         if entry is not None and entry["rule_id"] != "hook":  # hooks are asked after the gate
-            tool = None if self._attempt is None or position == "d" else self._attempt.call.name
             self._stop(Flip(_kind(entry, None), self._step, position, tool, entry, None))
 
     def left_over(self, ending: RunEnded, end: Line, unused: str | None) -> str | None:
@@ -124,7 +142,9 @@ class ObservedGate(Gate):
     def decide_late(self, check: Mapping[str, Any]) -> Decision:
         """Report a decision on a fact that an attempt met."""
         decision = super().decide_late(check)
-        self._comparing.late(decision)
+        # inside of a group a call only asks whether to try again; what it met is decided later
+        if BRANCH.get() is None:
+            self._comparing.late(decision)
         return decision
 
     def decide_result(self, size: int, counters: Counters) -> Decision | None:
@@ -132,6 +152,11 @@ class ObservedGate(Gate):
         decision = super().decide_result(size, counters)
         self._comparing.result(decision)
         return decision
+
+
+def _has_size(outcome: Outcome) -> bool:
+    """Return whether the gate is asked about the size of what an attempt brought."""
+    return outcome.fault is None and (outcome.result is not None or outcome.returned_bytes is not None)
 
 
 def as_decided(entry: Line, step: Line) -> Line:
