@@ -67,8 +67,7 @@ def push(options: argparse.Namespace) -> int:
             try:
                 receipt = sender.send(trace.spans, trace.document)
             except NotDelivered as error:
-                remedy = "start a receiver there, or give the --endpoint of one"
-                problem = f"{near(folder)}: not delivered to {sender.shown}: {error}; {remedy}"
+                problem = f"{near(folder)}: not delivered to {sender.shown}: {error}{_remedy(str(error))}"
                 break
             sent.append({"run": near(folder), "trace_id": trace.trace_id, **receipt._asdict()})
             if not options.json:
@@ -85,6 +84,15 @@ def push(options: argparse.Namespace) -> int:
         done = f" ({len(sent)} of {len(folders)} runs were sent)" if len(folders) > 1 else ""
         print(f"tachograph: {escape_terminal(problem, 600)}{done}", file=sys.stderr)
     return 1 if bad else 0
+
+
+def _remedy(problem: str) -> str:
+    """Return what to do about a run that was not delivered, after a semicolon; nothing where we do not know."""
+    if problem.startswith("no connection"):
+        return "; start a receiver there, or give the --endpoint of one"
+    if problem in ("status 401", "status 403"):
+        return "; give the key that the receiver asks for, by --header"
+    return ""
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -181,7 +181,7 @@ def test_nobody_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert (code, out) == (1, "")
     assert err == (
         f"tachograph: {CANONICAL}: not delivered to http://127.0.0.1:9: no connection (ConnectionRefusedError)"
-        " (0 of 2 runs were sent)\n"
+        "; start a receiver there, or give the --endpoint of one (0 of 2 runs were sent)\n"
     )
 
 
@@ -190,7 +190,8 @@ def test_it_stops_at_the_first_run_that_is_not_taken(capsys: pytest.CaptureFixtu
         words = (CANONICAL, DENIED, CANONICAL, "--endpoint", collector.endpoint)
         code, out, err = said(capsys, *words)
         assert (code, len(out.splitlines()), len(err.splitlines())) == (1, 1, 1)
-        assert "status 401 (1 of 3 runs were sent)" in err and len(collector.bodies) == 2
+        said_so = "status 401; give the key that the receiver asks for, by --header (1 of 3 runs were sent)"
+        assert said_so in err and len(collector.bodies) == 2
         code, out, err = said(capsys, *words, "--json")
         assert code == 1 and "status 401" in json.loads(out)["problem"] and json.loads(out)["sent"] == []
 
