@@ -2,8 +2,8 @@
 
 A changed input is not always the cause: editing a comment in the policy changes an input of every run. The first
 differences therefore select among the changed inputs: a decision depends on the policy file that it names, a
-result on the documents that the call read or on its tool, a reply on the task's script. If no changed input can
-have caused a difference, the code did.
+result on the documents that the call read or on its tool, a hook's answer on the file with the hooks, a reply on the
+task's script. If no changed input can have caused a difference, the code did.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ _RESTS: Final = (
     ("run", "tools", ("tool of the list", "task")),
     ("run", "request_parts", ("tools", "policy", "task")),
     ("run", "mounts", ("task", "policy")),
+    ("run", "hooks", ("hooks", "task")),
     ("run", "", ("task",)),
-    ("step", "policy_decisions", ("at", "policy", "tool", "task")),
-    ("step", "tool_results", ("read", "tool", "task", "policy")),
+    ("step", "hooks", ("hooks", "policy", "task", "tools")),
+    ("step", "policy_decisions", ("at", "policy", "tool", "task", "hooks")),
+    ("step", "tool_results", ("read", "tool", "task", "policy", "hooks")),
     ("step", "intended_tool_calls", ("task",)),
     ("step", "llm_input", ("policy", "tools", "task")),
     ("step", "request_parts", ("policy", "tools", "task")),
     ("step", "llm", ("task", "policy")),
     ("step", "stamps", ("task", "policy")),
-    ("step", "", ("task", "policy", "tools")),
-    ("end", "", ("task", "policy", "tools", "documents")),
+    ("step", "", ("task", "policy", "tools", "hooks")),
+    ("end", "", ("task", "policy", "tools", "hooks", "documents")),
 )
 
 

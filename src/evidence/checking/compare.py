@@ -34,7 +34,7 @@ class Findings:
         lines: What is wrong, for people; empty if the run holds.
         moved: Path of each changed input -> how it changed, in words.
         digests: Path of each changed input -> its digests before and after; None for a missing file.
-        roles: Path of an input -> what it is to the run: `policy`, `task`, `agent` or `tool NAME`.
+        roles: Path of an input -> what it is to the run: `policy`, `task`, `agent`, `hooks` or `tool NAME`.
         code: Digests of the code that made the run and of the present code.
         packages: Installed packages that the run's tools import -> version.
         drift: How the ledgers differ.
@@ -294,6 +294,7 @@ def _roles(run: Line) -> dict[str, str]:
         roles.update({str(item["file"]): f"tool {item['name']}" for item in run["tools"]})
         roles.update({str(item["path"]): "policy" for item in run["policy"]["files"]})
         roles.update({str(item["path"]): "agent" for item in run.get("modules", ())})
+        roles.update({str(item["file"]): "hooks" for item in run.get("hooks", ()) if item["file"]})
         if run["task"] is not None:
             roles[str(run["task"]["path"])] = "task"
     return roles

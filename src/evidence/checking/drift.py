@@ -51,6 +51,11 @@ _TABLE: Final = tuple(
         (r"step/llm_input/(digest|tools|instructions|options)", "DIGEST-ONLY"),
         (r"step/llm_input/max_output_tokens", "BUDGET"),
         (r"step/llm_output", "TEXT"),
+        (r"step/hooks/\d+/answer/arguments", "EFFECT"),  # those that the tool is called with
+        (
+            r"step/hooks/\d+/answer/\w+$",
+            "TEXT",
+        ),  # what follows from it stands in the decisions and the results
         (r"step/(failure_mode|stopped)", "ENDING"),
         (r"step/errors/\d+/(problem|pointer|keyword|limit)", "TEXT"),
         (r"step/errors", "RETRY"),

@@ -66,6 +66,14 @@ POINTERS = st.lists(
 ).map(lambda parts: "".join(f"/{part}" for part in parts))
 
 
+def test_other_arguments_of_a_hook_are_an_effect() -> None:
+    """The tool is called with them; they stand nowhere else in the step."""
+    lines = _lines(ROOT / "runs/loop/hook_rewrites")
+    other = copy.deepcopy(lines)
+    other[1]["hooks"][0]["answer"]["arguments"]["path"] = "corpus/op-a2.md"
+    assert compare(lines, other).kind == "EFFECT"
+
+
 @given(st.one_of(st.sampled_from(["run", "step", "end", ""]), st.text(max_size=4)), POINTERS)
 def test_every_pointer_has_a_class(line_type: str, pointer: str) -> None:
     assert class_of(line_type, pointer) in CLASSES
