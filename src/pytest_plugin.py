@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from .evidence.checking.compare import Findings
     from .evidence.tasks.task import Task
     from .runtime.agent import Agent
@@ -78,6 +80,8 @@ class RecordedRuns:
         question: str,
         *,
         task: str | os.PathLike[str],
+        variables: Mapping[str, str] | None = None,
+        history: Iterable[Mapping[str, Any]] | None = None,
         seed: int = 0,
         deadline_s: float | None = None,
     ) -> RunResult:
@@ -89,6 +93,8 @@ class RecordedRuns:
             agent: The agent, or its name, `package.module:name`.
             question: The question.
             task: The task file relative to the project, `tasks/K/N.yaml`; its run is `runs/K/N`.
+            variables: Values of the variables in the agent's instructions.
+            history: The messages before the question.
             seed: Seeds the jitter of waits.
             deadline_s: Ends the run so many seconds after its start.
 
@@ -98,17 +104,25 @@ class RecordedRuns:
         from .evidence.recording.code_task import run_of, stated_task
         from .evidence.recording.record import record
         from .fail.errors import ExpectationError, InputError, OutputError
+        from .light_dataclasses import replace
 
         path = self._root / task
+        said: dict[str, Any] = {
+            "variables": variables,
+            "history": None if history is None else list(history),
+            "seed": seed,
+            "deadline_s": deadline_s,
+        }
         try:
-            stated, text = stated_task(agent, question, path, seed=seed, deadline_s=deadline_s)
+            stated, text = stated_task(agent, question, path, **said)
             if text is None:
-                return self._held(self._root / run_of(stated), stated)
+                held = self._held(self._root / run_of(stated), stated)
+                return held if isinstance(agent, str) else replace(held, output_type=agent.output)
             if not self._update:
                 _fail(
                     f"{stated.file}: there is no such task; `pytest {_UPDATE}` writes it and records its run"
                 )
-            return record(agent, question, task=path, seed=seed, deadline_s=deadline_s)
+            return record(agent, question, task=path, **said)
         except (InputError, OutputError, ExpectationError) as error:
             _fail(str(error))
 

@@ -119,3 +119,38 @@ def test_nothing_is_imported_before_the_fixture_is_used(project: Path) -> None:
         "import sys, tachograph.cli.main; from tachograph import record; assert 'pytest' not in sys.modules"
     )
     assert subprocess.run([sys.executable, "-c", text], cwd=project, check=False).returncode == 0
+
+
+TYPED = """
+from dataclasses import dataclass
+
+from tachograph import Agent, Stub
+
+@dataclass
+class Rest:
+    place: str
+
+typed = Agent(Stub([{"answer": '{"place": "depot"}'}]), instructions="You know {depot}.", output_type=Rest)
+"""
+TYPED_TEST = f"""\
+from agents.notes import Rest, typed
+
+def test_typed(tachograph):
+    earlier = [{{"role": "user", "content": "Hello"}}, {{"role": "assistant", "content": "Yes?"}}]
+    given = {{"variables": {{"depot": "Oslo"}}, "history": iter(earlier)}}
+    result = tachograph.record(typed, {QUESTION!r}, task="{TASK}", **given)
+    assert result.output == Rest("depot")
+    assert [message["content"] for message in result.history[:3]] == ["Hello", "Yes?", {QUESTION!r}]
+"""
+
+
+def test_variables_history_and_the_type_of_the_answer(project: Path) -> None:
+    with (project / "agents/notes.py").open("a") as file:
+        file.write(TYPED)
+    (project / "checks/test_notes.py").write_text(TYPED_TEST)
+    for words in (["--tachograph-update"], []):
+        code, said = _pytest(project, *words)
+        assert code == 0, said
+    (project / "checks/test_notes.py").write_text(TYPED_TEST.replace("Oslo", "Bergen"))
+    code, said = _pytest(project)
+    assert code == 1 and "is the task of another run: its variables is not the given one" in said

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from threading import Event
 from types import ModuleType
@@ -19,8 +19,10 @@ from ...runtime.agent import Agent
 from ...runtime.driver.interrupts import exit_for
 from ...runtime.driver.ports import Listener
 from ...runtime.driver.scopes import Scope
+from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.formats.shipped_files import project_root, relative_to_root
+from ...runtime.opening import opening_of
 from ...runtime.run_config import RunConfig, RunResult
 from ..tasks.code_agent import is_of_project, load_code_agent
 from ..tasks.place import expected_of, refuse_foreign
@@ -30,6 +32,8 @@ from .external import answered_from
 
 _TITLE: Final = 200
 _MAX_BYTES: Final = 8 << 20
+# keys that a file may have where the caller gives nothing
+_FILE_MAY_SAY_MORE: Final = ("deadline_s", "variables", "history")
 
 
 def record_task(
@@ -38,6 +42,8 @@ def record_task(
     path: Path,
     out: Path | None,
     *,
+    variables: Mapping[str, str] | None,
+    history: Iterable[Mapping[str, Any]] | None,
     seed: int,
     deadline_s: float | None,
     on_signal: str,
@@ -56,6 +62,8 @@ def record_task(
         question: The question.
         path: The task file.
         out: The folder of the run; None for the task's place.
+        variables: As for `record`; they stand in the task.
+        history: As for `record`; it stands in the task.
         seed: As for `record`.
         deadline_s: As for `record`.
         on_signal: As for `record`.
@@ -69,7 +77,9 @@ def record_task(
         InputError: The task is of another run, or does not lead to the agent; nothing was written then.
         ExpectationError: The run misses what the task expects.
     """
-    task, text = stated_task(agent, question, path, seed=seed, deadline_s=deadline_s)
+    task, text = stated_task(
+        agent, question, path, variables=variables, history=history, seed=seed, deadline_s=deadline_s
+    )
     folder = task.root / run_of(task) if out is None else out
     refuse_foreign(task, folder, task.root, model=None, asks=False, deadline=False)
     made, config = build(task)
@@ -134,7 +144,14 @@ def run_of(task: Task) -> str:
 
 
 def stated_task(
-    agent: Agent | str, question: str, path: Path, *, seed: int = 0, deadline_s: float | None = None
+    agent: Agent | str,
+    question: str,
+    path: Path,
+    *,
+    variables: Mapping[str, str] | None = None,
+    history: Iterable[Mapping[str, Any]] | None = None,
+    seed: int = 0,
+    deadline_s: float | None = None,
 ) -> tuple[Task, bytes | None]:
     """Return the task of an agent in code and a question, and the text of its file if that is not there yet.
 
@@ -152,12 +169,15 @@ def stated_task(
     parts = Path(name).parts
     if len(parts) != 3 or parts[0] != "tasks" or path.suffix != ".yaml":
         raise InputError("is no place of a task", file=str(path), remedy="name a file tasks/KIND/NAME.yaml")
+    messages = _as_recorded(history or ())
     wanted: dict[str, Any] = {
         "schema": "task/v1",
         "id": f"{parts[1]}-{path.stem}",
         "title": question.strip().split("\n")[0][:_TITLE] or question[:_TITLE],
         "question": question,
         "agent": agent if isinstance(agent, str) else name_of(agent, root),
+        **({"variables": dict(variables)} if variables else {}),
+        **({"history": messages} if messages else {}),
         **({"seed": seed} if seed else {}),
         **({} if deadline_s is None else {"deadline_s": deadline_s}),
     }
@@ -173,17 +193,24 @@ def stated_task(
             f"cannot be read ({type(error).__name__})", file=name, remedy="name another"
         ) from None
     task = parse_task(path, root, name, text)
-    for key in ("agent", "question", "seed", "deadline_s"):
+    for key in ("agent", "question", "seed", "deadline_s", "variables", "history"):
         there, given = task.data.get(key), wanted.get(key)
         if key == "seed":
             there, given = there or 0, given or 0
-        if there != given and not (key == "deadline_s" and given is None):
+        if key == "history" and there and given:
+            there = _as_recorded(there)
+        if there != given and not (key in _FILE_MAY_SAY_MORE and given is None):
             raise task.error(
                 f"/{key}" if key in task.data else "",
                 f"is the task of another run: its {key} is not the given one",
                 "name another file, or change this one",
             )
     return task, None
+
+
+def _as_recorded(history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages in the form of our own, their calls named by place. Raises InputError."""
+    return [dict(message) for message in opening_of(None, None, history).history]
 
 
 def _rendered(task: dict[str, Any], name: str, agent: Agent | str, root: Path) -> bytes:
@@ -212,14 +239,32 @@ def _rendered(task: dict[str, Any], name: str, agent: Agent | str, root: Path) -
 
 
 def _refuse_secrets(agent: Agent, task: Task) -> None:
-    """Refuse to write a question that holds a secret into a task file."""
-    kind = agent.redactor().kind_in(str(task.data["question"]))
-    if kind is not None:
-        raise InputError(
-            f"the question holds a secret ({kind}), and the task would keep it",
-            file=task.file,
-            remedy="record without a task, or take the secret out",
-        )
+    """Refuse to write a question, a variable or a history that holds a secret into a task file."""
+    redactor = agent.redactor()
+    for key, words in (
+        ("question", "question holds"),
+        ("variables", "variables hold"),
+        ("history", "history holds"),
+    ):
+        kind = next(filter(None, map(redactor.kind_in, _texts_in(task.data.get(key)))), None)
+        if kind is not None:
+            raise InputError(
+                f"the {words} a secret ({kind}), and the task would keep it",
+                file=task.file,
+                remedy="record without a task, or take the secret out",
+            )
+
+
+def _texts_in(value: Any) -> list[str]:
+    """Return every text in plain data."""
+    found: list[str] = []
+
+    def note(text: str) -> str:
+        found.append(text)
+        return text
+
+    canonical_json.map_strings(value, note)
+    return found
 
 
 @contextlib.contextmanager

@@ -130,8 +130,6 @@ def record(
             "run_id": run_id,
             "clock": clock,
             "approve": approve,
-            "variables": variables,
-            "history": history,
         }
         if unfit := [name for name, value in given.items() if value is not None]:
             raise InputError(
@@ -142,6 +140,8 @@ def record(
             question,
             Path(task),
             None if out is None else Path(out),
+            variables=variables,
+            history=history,
             seed=seed,
             deadline_s=deadline_s,
             on_signal=on_signal,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -182,3 +183,56 @@ def test_who_only_imports_an_agent_does_not_name_it(project: Path) -> None:
     module = sys.modules["agents.notes"]
     assert name_of(module.agent, project) == NAMED
     assert name_of(module.live, project) == "agents.notes:live"
+
+
+SECRET = "ghp_" + "a" * 36
+TEMPLATE = "You answer drivers of {depot}."
+EARLIER = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good morning"}]
+
+
+@pytest.fixture
+def templated(project: Path) -> Path:
+    """A project whose agent has instructions with a variable."""
+    with (project / "agents/notes.py").open("a") as file:
+        file.write("\nfrom tachograph import Agent, Stub\n")
+        file.write(f"asked = Agent(Stub([{{'answer': 'Yes.'}}]), instructions={TEMPLATE!r})\n")
+    return project
+
+
+def test_variables_and_history_stand_in_the_task(templated: Path) -> None:
+    given: dict[str, Any] = {"variables": {"depot": "Oslo"}, "history": EARLIER}
+    result = record("agents.notes:asked", QUESTION, task=templated / TASK, **given)
+    assert [message["content"] for message in result.history] == ["Hello", "Good morning", QUESTION, "Yes."]
+    text = (templated / TASK).read_text()
+    assert 'variables: {"depot": "Oslo"}\n' in text and '{"content": "Hello", "role": "user"}' in text
+    assert examine(templated / RUN, root=templated).ok
+    before = tree(templated)
+    assert record("agents.notes:asked", QUESTION, task=templated / TASK, **given).ok
+    assert record("agents.notes:asked", QUESTION, task=templated / TASK).ok, "the file may say more"
+    assert cli("run", TASK, cwd=templated).returncode == 0
+    assert tree(templated) == before
+    for key, other in (("variables", {"depot": "Bergen"}), ("history", EARLIER[:1])):
+        with pytest.raises(InputError, match=f"is the task of another run: its {key} is not the given one"):
+            record("agents.notes:asked", QUESTION, task=templated / TASK, **{**given, key: other})
+    assert tree(templated) == before
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "the instructions name the variable 'depot', which has no value"),
+        ({"variables": {"depot": 3}}, "variables.depot must be of type string"),
+        ({"variables": {"depot": SECRET}}, "the variables hold a secret"),
+        (
+            {"variables": {"depot": "x"}, "history": [{"role": "user", "content": SECRET}]},
+            "the history holds a secret",
+        ),
+        ({"variables": {"depot": "x"}, "history": "hello"}, "the history must be a list of messages"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_writes_no_task(templated: Path, given: dict[str, Any], said: str) -> None:
+    before = tree(templated)
+    with pytest.raises(InputError) as caught:
+        record("agents.notes:asked", QUESTION, task=templated / TASK, **given)
+    assert said in str(caught.value) and SECRET not in str(caught.value) and tree(templated) == before
