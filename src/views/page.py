@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from ..evidence.files.call_words import ran_together
 from ..fail.catalog import ENDINGS, MODES
 from ..pages.render import render
 from ..pages.wording import duration
@@ -26,6 +27,7 @@ HELPERS: Final = {
     "model_facts": model_facts,
     "modes": MODES,
     "outline_shapes": outline_shapes,
+    "ran_together": ran_together,
     "request_summary": summary_of,
     "touched": touched,
 }

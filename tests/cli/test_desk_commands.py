@@ -13,6 +13,8 @@ import pytest
 from tachograph.cli import main as command_line
 from tachograph.cli.commands import doctor
 from tachograph.cli.commands.completion import candidates
+from tachograph.views.model import run_of
+from tachograph.views.page import run_page
 from tests import cli_project
 from tests.cli_project import GIVEN, RUN, Say
 from tests.evidence.project import FEW, replaced
@@ -234,3 +236,15 @@ def test_run_names_a_step_once_whatever_is_decided_in_it(
     assert command_line.main(["run", "loop/hook_rewrites", "--out", str(tmp_path / "run")]) == 0
     steps = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
     assert steps == sorted(set(steps))
+
+
+def test_calls_that_ran_together_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The record names them, so the text and the page of a run do: the third call was denied, and ran with nobody."""
+    monkeypatch.chdir(ROOT)
+    assert command_line.main(["show", "loop/parallel_calls"]) == 0
+    said = [line.strip() for line in capsys.readouterr().out.splitlines() if "together" in line]
+    assert said == ["calls 1, 2 and 4 ran together", "calls 1 and 2 ran together"]
+    page = run_page(run_of(ROOT / "runs/loop/parallel_calls"))
+    assert all(words in page for words in said)

@@ -6,7 +6,7 @@
 - `owned`: `blobs/` and `children/` of a run, compared with its manifest
 - `report`: `run_report.md`, rendered from the ledger
 - `hook_words`: what a hook answered, in words
-- `call_words`: the arguments of a call, as compact JSON
+- `call_words`: the arguments of a call, as compact JSON, and which calls ran together
 - `tally`: the facts of a run that a task may expect
 - `json_diff`: differences of two JSON values, and their classes
 - `accepted`: `runs/ACCEPTED.jsonl`: accepted drift with its reasons

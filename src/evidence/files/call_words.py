@@ -1,4 +1,4 @@
-"""The arguments of a recorded call as a person reads them, the same wherever a call is printed."""
+"""Calls of a recorded step as a person reads them, the same wherever they are printed."""
 
 from __future__ import annotations
 
@@ -17,3 +17,12 @@ def arguments_of(call: Line) -> str:
 def compact(value: Any) -> str:
     """Return a decoded value as compact JSON; lone surrogates, which canonical JSON refuses, stay as they are."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def ran_together(step: Line) -> list[str]:
+    """Return a line for each group of calls of a step that were performed together, by their places in the reply."""
+    places = {call["id"]: str(number) for number, call in enumerate(step["intended_tool_calls"], 1)}
+    groups = [[places.get(name, "?") for name in group] for group in step.get("groups", ())]
+    return [
+        f"calls {', '.join(group[:-1])} and {group[-1]} ran together" for group in groups if len(group) > 1
+    ]

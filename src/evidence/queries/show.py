@@ -16,7 +16,7 @@ from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal import ledger
 from ...runtime.journal.journal import JOURNAL, read_journal
 from ..checking.drift import counted
-from ..files.call_words import arguments_of
+from ..files.call_words import arguments_of, ran_together
 from ..files.hook_words import said_by_hook
 from ..files.manifest import STATE
 from ..files.rule_places import RulePlaces, moved_on
@@ -132,6 +132,7 @@ def _step(step: Line, paint: Paint, places: RulePlaces | None) -> list[str]:
     took = max(pair[1] for pair in stamps.values()) - begin
     mode = f"  {paint(escape_terminal(step['failure_mode']), 'yellow')}" if step["failure_mode"] else ""
     out = [f"step {step['step_index']}  +{begin // MS} ms, {took // MS} ms{mode}"]
+    out += [f"  {words}" for words in ran_together(step)]
     hooks = step.get("hooks", ())
     out += ["  " + _hook(entry) for entry in hooks if entry["event"] == "before_model"]
     calls = zip(step["intended_tool_calls"], step["tool_results"], strict=False)
