@@ -177,3 +177,11 @@ def test_a_bisect_whose_reader_left_says_nothing_of_the_commit(
     monkeypatch.setattr(check_command, "_checked", leave)
     monkeypatch.setattr(command_line, "_drop_output", lambda: None)
     assert say("check", "--bisect") == (1, "", "")
+
+
+def test_policy_decide_shows_every_rule_where_that_is_wanted(say: Say, tmp_path: Path) -> None:
+    call = tmp_path / "call.json"
+    call.write_text('{"tool": "write", "arguments": {"path": "corpus/x.md", "text": "y"}}', encoding="utf-8")
+    for more, not_asked in (((), 5), (("--all",), 0)):
+        code, out, _ = say("policy", "decide", str(call), *more)
+        assert code == 1 and out.startswith("deny  sandbox_path") and out.count("not asked") == not_asked

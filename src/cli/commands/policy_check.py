@@ -37,6 +37,9 @@ def add(kinds: Any, verb: Verb) -> None:
         "--policy", type=path_given, metavar="FILE", help="policy file (default: policy/v1.yaml)"
     )
     add_files(parser, "--overlay", OVERLAY_HELP)
+    parser.add_argument(
+        "--all", action="store_true", help="ask every rule, also those behind the first objection"
+    )
 
 
 def _files(parser: argparse.ArgumentParser) -> None:
@@ -108,7 +111,7 @@ def policy_decide(options: argparse.Namespace) -> int:
 
     ((_, policy),) = load_policies(options, [options.policy] if options.policy is not None else [])
     request = read_file(options.call, policy, root_of(options))
-    explained, why = explain(*request), None
+    explained, why = explain(*request, every=options.all), None
     reasons: list[str] = []
     paint = painter(sys.stdout, options.no_color)
     if explained.decision.decision != "allow":  # what explains a refusal takes long to import

@@ -105,16 +105,30 @@ _PLACES: Final = {
 }
 
 
-def explain(gate: Gate, call: Call, counters: Counters) -> Explanation:
-    """Decide a call as `gate.decide` does, and say what every rule made of it. Never raises."""
+def explain(gate: Gate, call: Call, counters: Counters, *, every: bool = False) -> Explanation:
+    """Decide a call as `gate.decide` does, and say what the rules made of it. Never raises.
+
+    Args:
+        gate: The gate.
+        call: The call.
+        counters: What the run has used so far.
+        every: Ask the rules behind the first objection too. The gate does not, and they decide nothing.
+
+    Returns:
+        The decision, and a verdict for each rule.
+    """
     decision = gate.decide(call, counters)
     rules: list[RuleVerdict] = []
     over = None
     request = gate.request_for(call, counters)
     for name, rule in gate.rules:
         place = gate.policy.at(_PLACES.get(name, ""))
-        if over is not None:
+        if over is not None and not every:
             rules.append(RuleVerdict(name, NOT_ASKED, f"{over} decided first", place))
+            continue
+        if over is not None and (request.tool is None or not isinstance(request.arguments, dict)):
+            lacks = "there is no such tool" if request.tool is None else "the arguments are not a JSON object"
+            rules.append(RuleVerdict(name, NOT_ASKED, lacks, place))
             continue
         try:
             answer = rule(request)

@@ -118,3 +118,34 @@ def test_an_explanation_is_what_the_gate_decides(name: str, arguments: dict[str,
     else:
         assert [rule.rule_id for rule in objections] == [found.decision.rule_id]
         assert objections[0].reason == found.decision.reason and objections[0].at == found.decision.at
+
+
+def test_every_rule_is_asked_where_that_is_wanted() -> None:
+    asked = call(url="https://evil.test/", path="elsewhere/x", n=99)
+    used = counters(tool_calls=20)
+    found = explain(gate(approval={"required_for": ["probe"], "timeout_s": 5}), asked, used, every=True)
+    assert {rule.rule_id: rule.verdict for rule in found.rules} == {
+        "tool_registry": PASSED,
+        "url_allowlist": FAILED,
+        "sandbox_path": FAILED,
+        "arg_schema": FAILED,
+        "redact": PASSED,
+        "cycle_detection": PASSED,
+        "loop_budget": FAILED,
+        "approval": ASKS,
+    }
+    assert found.decision == gate().decide(asked, used)
+    assert found.decision.rule_id == "url_allowlist"
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (call("nope"), "there is no such tool"),
+        (Call("tc_1_0", "probe", None, "[", "not JSON"), "the arguments are not a JSON object"),
+    ],
+)
+def test_rules_that_need_a_tool_and_arguments_are_not_asked_without(asked: Call, why: str) -> None:
+    found = explain(gate(), asked, counters(), every=True)
+    assert {rule.reason for rule in found.rules if rule.verdict == NOT_ASKED} == {why}
+    assert found.rules[-1].verdict == NOT_ASKED
