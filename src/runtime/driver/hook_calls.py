@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 from ...fail.errors import Cancelled
 from ...light_dataclasses import replace
@@ -12,32 +13,56 @@ from ..core.redaction import Redactor
 from ..formats import canonical_json
 from ..formats.canonical_json import NotJson
 from ..loop.retry import fault_from_error
+from ..tools.coroutines import is_async
 from ..tools.hooks import Hooks
+from .foreign_calls import Attempt, ForeignCalls, Manner
 from .interrupts import ForceQuit
 
 
-def ask_hook(hooks: Sequence[Hooks], effect: AskHook, redact: Redactor) -> Outcome:
-    """Return what a hook answers, redacted; where it raises or is late, its fault without its text."""
-    try:
-        asked = next(item for item in hooks if item.name == effect.hook)
-        data = copy.deepcopy(dict(effect.data))
-        if asked.timeout_s is None:
-            said = asked.ask(effect.event, data)
-        else:
-            from ..tools.deadline import deadline
+async def ask_hook(
+    hooks: Sequence[Hooks], effect: AskHook, redact: Redactor, calls: ForeignCalls, attempt: Attempt
+) -> Outcome:
+    """Return what a hook answers, redacted; where it raises or is late, its fault without its text.
 
-            with deadline(asked.timeout_s, ForceQuit):
-                said = asked.ask(effect.event, data)
-    except (KeyboardInterrupt, Cancelled, ForceQuit):
-        raise
-    except BaseException as error:
-        import logging  # slow to import, and most hooks do not raise
-
-        logging.getLogger("tachograph").info("hook %s raised", effect.hook, exc_info=error)
-        fault = fault_from_error(error)
-        kind = fault.kind if fault.kind == FaultKind.TIMEOUT else FaultKind.OTHER
-        return Outcome(fault=replace(Fault(fault.exception, kind), exception=redact(fault.exception)))
+    Beside an event loop an `async` hook is awaited in that loop, and ends with its run; any other waits in a thread.
+    """
+    asked = next(item for item in hooks if item.name == effect.hook)
+    function = getattr(asked, effect.event)
+    if calls.is_async and is_async(function):
+        said, failed = await calls.call(
+            lambda: function(_copy_of(effect)), Manner.AWAITED, attempt, asked.timeout_s
+        )
+    else:
+        said, failed = await calls.call(lambda: _asked_here(asked, effect), Manner.THREAD, attempt)
+    if failed is not None:
+        return _fault_of(effect, failed, redact)
     try:
         return Outcome(result=redact.data(canonical_json.freeze(said)))
     except NotJson as error:
         return Outcome(invalid=error.reason)
+
+
+def _copy_of(effect: AskHook) -> dict[str, Any]:
+    return copy.deepcopy(dict(effect.data))
+
+
+def _asked_here(asked: Hooks, effect: AskHook) -> Any:
+    """Return what a hook says, in this thread. Raises what it raises, and TimeoutError where it is late."""
+    if asked.timeout_s is None:
+        return asked.ask(effect.event, _copy_of(effect))
+    from ..tools.deadline import deadline
+
+    with deadline(asked.timeout_s, ForceQuit):
+        return asked.ask(effect.event, _copy_of(effect))
+
+
+def _fault_of(effect: AskHook, error: BaseException, redact: Redactor) -> Outcome:
+    """Return what a hook raised as a fault. Raises what is no failure of the hook."""
+    if isinstance(error, KeyboardInterrupt | Cancelled | ForceQuit):
+        raise error
+    import logging  # slow to import, and most hooks do not raise
+
+    logging.getLogger("tachograph").info("hook %s raised", effect.hook, exc_info=error)
+    fault = fault_from_error(error)
+    kind = fault.kind if fault.kind == FaultKind.TIMEOUT else FaultKind.OTHER
+    return Outcome(fault=replace(Fault(fault.exception, kind), exception=redact(fault.exception)))

@@ -335,15 +335,9 @@ class LiveExecutor:
 
         attempt = Attempt(self._interrupts, self._scope)
         try:
-            outcome, failed = await self._calls.call(
-                lambda: ask_hook(self._hooks, effect, self._redact), Manner.THREAD, attempt
-            )
+            return await ask_hook(self._hooks, effect, self._redact, self._calls, attempt)
         finally:
             self._clock.spend("decision")
-        if failed is not None:
-            raise failed
-        assert isinstance(outcome, Outcome)
-        return outcome
 
     async def _ask_human(self, effect: AskHuman) -> Outcome:
         real = self._clock.kind == "system"  # on a virtual clock nobody is slow

@@ -95,7 +95,7 @@ class Hooks:
         return tuple(event for event in EVENTS if getattr(self, event) is not None)
 
     def ask(self, event: str, data: Mapping[str, Any]) -> Any:
-        """Return what the hook of an event says; an `async` one is run to its end, or until its time is up."""
+        """Return what the hook of an event says; an `async` one is run in a loop of its own."""
         said = getattr(self, event)(data)
         if not hasattr(said, "__await__"):
             return said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -143,8 +144,8 @@ def test_an_async_hook_is_run_to_its_end() -> None:
     assert _decided(_run(hooks=Hooks(before_call=guard)))[-1] == ("d0.2", "deny", "hook")
 
 
-@pytest.mark.parametrize("beside_an_event_loop", [False, True])
-def test_an_async_hook_that_is_late_is_ended(beside_an_event_loop: bool) -> None:
+@pytest.mark.parametrize("where", ["the main thread", "another thread", "an event loop"])
+def test_an_async_hook_that_is_late_is_ended(where: str) -> None:
     ended: list[str] = []
 
     async def slow(data: dict[str, Any]) -> None:
@@ -158,7 +159,13 @@ def test_an_async_hook_that_is_late_is_ended(beside_an_event_loop: bool) -> None
     policy = Policy.from_dict(policy_data(tool_registry={"allowed": ["probe"], "denied": []}))
     script = [{"calls": [{"tool": "probe", "arguments": {"n": 1}}]}]
     agent = Agent(Stub(script), [tool()], policy, hooks=Hooks(before_call=slow, timeout_s=0.05))
-    result = asyncio.run(agent.arun("What now?")) if beside_an_event_loop else agent.run("What now?")
+    if where == "an event loop":
+        result = asyncio.run(agent.arun("What now?"))
+    elif where == "another thread":  # where no alarm comes
+        with ThreadPoolExecutor(1) as pool:
+            result = pool.submit(agent.run, "What now?").result()
+    else:
+        result = agent.run("What now?")
     assert ended == ["in time"] and result.ending == "policy_denial_terminal"
 
 
