@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
-from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, Stub, ToolCall, record, resume
+from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, Stub, ToolCall, record, replay, resume
+from tachograph.evidence.checking.replay import replayed
+from tachograph.evidence.recording.resume import resume_folder
 from tachograph.fail.errors import Cancelled, InputError, TransientModelError
-from tests.support import Script, answer, ask, failing, policy_data, probe, tool
+from tests.support import ROOT, Script, answer, ask, failing, policy_data, probe, tool
 
 
 def _agent(replies: list[Any], run: Any = None, hooks: Any = (), **policy: Any) -> Agent:
@@ -103,3 +106,63 @@ def test_a_record_and_a_resumed_run_have_it_too(tmp_path: Any) -> None:
     assert len(resumed.steps) == 2
     assert [m["role"] for m in history] == ["user", "assistant", "tool", "assistant"]
     assert [(m["role"], m["content"]) for m in (history[0], history[-1])] == said
+
+
+KEY = "ghp_" + "a" * 36
+
+
+class _Breaks:
+    """A model that calls a tool, breaks unless it has its key, and answers; it counts as one of a service."""
+
+    identity: ClassVar = {"execution_path": "live", "provider": "openai", "name": "m", "script_digest": None}
+
+    def __init__(self, *, has_key: bool = True) -> None:
+        self.has_key = has_key
+
+    def __call__(self, asked: LLMInput) -> LLMOutput:
+        if asked.step_index == 1:
+            return ask(ToolCall("summarize", {"text": "It is open. It is dry.", "max_sentences": 1}))
+        if not self.has_key:
+            raise InputError("the key is missing")
+        return LLMOutput(final_answer="Yes.")
+
+
+def _after_a_secret(model: _Breaks, policy: Policy) -> tuple[Agent, list[dict[str, Any]]]:
+    """An agent, and a history in which a placeholder of an earlier run stands, and one that is escaped."""
+    first = Agent(Stub([{"answer": "Is it <secret:?"}]), ["summarize"], policy).run(f"It is {KEY}.")
+    assert "<secret:github_token:1>" in first.history[0]["content"]
+    return Agent(model, ["summarize"], policy), first.history
+
+
+def test_placeholders_in_a_history_are_escaped_once(tmp_path: Path) -> None:
+    agent, history = _after_a_secret(_Breaks(), Policy.load(ROOT / "policy/v1.yaml", root=ROOT))
+    record(agent, f"And <secret:github_token:1>? Or {KEY}?", tmp_path / "run", history=history)
+    assert "<secret::github_token:1>" in (tmp_path / "run/state.jsonl").read_text()
+    assert replayed(tmp_path / "run", root=ROOT).lines == []
+    assert replay(agent, tmp_path / "run").ok
+
+
+@pytest.mark.parametrize("by", ["code", "folder"])
+def test_a_run_with_placeholders_in_its_history_is_resumed(tmp_path: Path, by: str) -> None:
+    model = _Breaks(has_key=False)
+    agent, history = _after_a_secret(model, Policy.load(ROOT / "policy/v1.yaml", root=ROOT))
+    out = tmp_path / "run"
+    with pytest.raises(InputError, match="the key is missing"):
+        record(agent, f"And <secret:github_token:1>? Or {KEY}?", out, history=history)
+    model.has_key = True
+    if by == "code":
+        assert resume(agent, out).ok
+    else:
+        opened = {"open_model": lambda _: model, "has_model": True}
+        assert resume_folder(out, resolutions={}, rebase=False, root=ROOT, **opened).ok
+    assert replayed(out, root=ROOT).lines == []
+
+
+def test_a_secret_that_stands_in_a_record_without_a_task_is_a_difference(tmp_path: Path) -> None:
+    agent, history = _after_a_secret(_Breaks(), Policy.load(ROOT / "policy/v1.yaml", root=ROOT))
+    record(agent, f"Or {KEY}?", tmp_path / "run", history=history)
+    state = tmp_path / "run/state.jsonl"
+    text = state.read_text()
+    assert text.count('"question":"Or <secret:github_token:1>?"') == 1
+    state.write_text(text.replace('"question":"Or <secret:github_token:1>?"', f'"question":"Or {KEY}?"'))
+    assert replayed(tmp_path / "run", root=ROOT).lines

@@ -99,8 +99,11 @@ def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Run
         model = RecordedModel({**run["model"], "options": options_of(run)})
         agent, built = agent_of(run, recorded.folder, recorded.base, model=model, policy=policy)
         redact = agent.policy.redactor()
-        question = _question(run["question"], built.question, redact)
-        opening = same_opening(Opening.of_line(run), built.opening, redact)
+        if run["task"] is None:
+            question, opening = _as_it_stands(run, redact)
+        else:
+            question = _question(run["question"], built.question, redact)
+            opening = same_opening(Opening.of_line(run), built.opening, redact)
         clock = RecordedClock.of(recorded.lines)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
@@ -184,6 +187,20 @@ def _in_code(name: str, subject: str) -> InputError:
         file=name,
         remedy="use code: tachograph.replay(agent, folder) or tachograph.resume(agent, folder)",
     )
+
+
+def _as_it_stands(run: Line, redact: Redactor) -> tuple[str, Opening]:
+    """Return the question and the opening of a run without a task, which only its record holds.
+
+    They were redacted when they were recorded. To do it again would escape what looks like a placeholder once more; a
+    secret in them, which no run has recorded, is replaced all the same, so that the difference shows.
+    """
+    question, opening = str(run["question"]), Opening.of_line(run)
+    if redact.kind_in(question) is not None:
+        question = redact(question)
+    if redact.kind_in(opening.as_text()) is not None:
+        opening = opening.without_secrets(redact)
+    return question, opening
 
 
 def _question(recorded: str, current: str, redact: Redactor) -> str:

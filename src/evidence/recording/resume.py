@@ -122,9 +122,12 @@ def resume(
         own = clock or (VirtualClock() if run["clock"]["kind"] == "virtual" else SystemClock())
         then = Opening.of_line(run)
         now = replace(opening_of(agent.instructions, then.variables, None), history=then.history)
+        # where it is the recorded one, nothing in it is to be escaped again
+        if now.as_text() != then.as_text():
+            now = same_opening(then, now, agent.policy.redactor())
         config = agent.configure_run(
             run["question"],
-            opening=same_opening(then, now, agent.policy.redactor()),
+            opening=now,
             seed=run["seed"],
             run_id=run["run_id"],
             approve=approve,
@@ -181,6 +184,8 @@ def resume_folder(
         approve = None if approver is None else approver(agent.policy, channel)
         if channel is not None:
             config = replace(config, approvals=channel, approve=approve)
+        if run["task"] is None:  # question and opening are those of the record, without secrets
+            config = replace(config, as_recorded=True)
         return agent, replace(config, on_signal=on_signal or config.on_signal)
 
     return Resumption(out, resolutions, rebase, concludes=concludes).go(
