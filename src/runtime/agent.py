@@ -32,7 +32,7 @@ from .events import AgentEvent
 from .execution import Execution, OnLine
 from .journal.ledger_file import ledger_file
 from .loop.state import MAX_PARALLEL
-from .models.named import NamedModel, open_named
+from .models.named import NamedModel, needs_opening, open_named
 from .models.types import Model, ToolSpec
 from .opening import Opening, check_template, opening_of
 from .output_types import OUTPUT_RETRIES, output_of
@@ -297,7 +297,8 @@ class Agent:
         keep_steps: bool = True,
     ) -> RunResult:
         """Perform a run in an event loop; see `execute`. Its configuration has no journal and no executor."""
-        await in_thread(lambda: open_named(self.llm))
+        if needs_opening(self.llm):
+            await in_thread(lambda: open_named(self.llm))
         return await Execution(self, config, listeners, on_line, keep_steps, Interrupts()).perform_async()
 
     def inputs(self, config: RunConfig) -> list[dict[str, Any]]:

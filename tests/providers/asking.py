@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from tests.providers.servers import Reply, Server
 
 PACKAGES = {"openai": "openai", "anthropic": "anthropic", "ollama": "openai"}
 PROVIDERS = tuple(PACKAGES)
+IN_EVENT_LOOP: ContextVar[bool] = ContextVar("whether calls are made in an event loop", default=False)
 SCHEMA = (
     '{"additionalProperties":false,"properties":{"query":{"description":"Words.","maxLength":400,'
     '"type":"string"}},"required":["query"],"type":"object"}'
@@ -33,14 +36,21 @@ def asked(*messages: dict[str, Any], tools: tuple[ToolSpec, ...] = (SEARCH,), le
 def opened(provider: str, base_url: str, **options: Any) -> Adapter:
     """An adapter that gives up soon."""
     return open_model(
-        f"{provider}:some-model", base_url=base_url, **{"timeout_s": 2.0, "total_s": 4.0, **options}
+        f"{provider}:some-model",
+        base_url=base_url,
+        **{"timeout_s": 2.0, "total_s": 4.0, "stream": True, **options},
     )
 
 
 def ask(provider: str, *script: Reply, **options: Any) -> LLMOutput:
     """The outcome of one call, over a server that says this."""
     with Server(script) as server:
-        return opened(provider, server.base_url(provider), **options)(asked())
+        return one_call(opened(provider, server.base_url(provider), **options), asked())
+
+
+def one_call(adapter: Adapter, given: LLMInput) -> LLMOutput:
+    """The reply to one call, in an event loop of its own where a test is about those."""
+    return asyncio.run(adapter.ask_async(given)) if IN_EVENT_LOOP.get() else adapter(given)
 
 
 def failing(provider: str, kind: type[Exception], *script: Reply, **options: Any) -> Exception:

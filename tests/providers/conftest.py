@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.providers.asking import PACKAGES, PROVIDERS
+from tests.providers.asking import IN_EVENT_LOOP, PACKAGES, PROVIDERS
 
 PREFIXES = ("OPENAI_", "ANTHROPIC_", "OLLAMA_", "AZURE_OPENAI_")
 
@@ -25,6 +25,14 @@ def provider(request: pytest.FixtureRequest) -> str:
     """Each provider whose SDK is installed."""
     pytest.importorskip(PACKAGES[request.param])
     return str(request.param)
+
+
+@pytest.fixture(params=["sync", "async"])
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Both ways to make a call: by the SDK's sync client, and by its async one."""
+    token = IN_EVENT_LOOP.set(request.param == "async")
+    yield
+    IN_EVENT_LOOP.reset(token)
 
 
 @pytest.fixture

@@ -14,9 +14,11 @@ from contextlib import closing
 import pytest
 
 from tachograph.fail.errors import InvalidModelOutput, ModelError, TransientModelError
-from tests.providers.asking import LONG, asked, failing, opened
+from tests.providers.asking import LONG, asked, failing, one_call, opened
 from tests.providers.protocols import Turn
 from tests.providers.servers import Broken, Raw, Server, Status, body
+
+pytestmark = pytest.mark.usefixtures("way")
 
 # ---- faults before a reply begins --------------------------------------------------------------------------------
 
@@ -32,9 +34,9 @@ def test_a_call_is_one_attempt(provider: str) -> None:
     with Server([Status(503), Turn("x")]) as server:
         adapter = opened(provider, server.base_url(provider))
         with pytest.raises(TransientModelError):
-            adapter(asked())
+            one_call(adapter, asked())
         assert len(server.requests) == 1
-        assert adapter(asked()).final_answer == "x"
+        assert one_call(adapter, asked()).final_answer == "x"
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 413])
@@ -52,7 +54,7 @@ def test_nobody_there(provider: str) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(TransientModelError, match="failed or was lost"):
-        opened(provider, f"http://127.0.0.1:{port}")(asked())
+        one_call(opened(provider, f"http://127.0.0.1:{port}"), asked())
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -119,7 +121,7 @@ def test_a_huge_body_is_not_read_to_its_end(provider: str) -> None:
     with Server([Raw(head, b"x" * 2**20, times=64)]) as server:
         adapter = opened(provider, server.base_url(provider), total_s=8)
         with pytest.raises(InvalidModelOutput, match="larger than 33554432 bytes"):
-            adapter(asked())
+            one_call(adapter, asked())
 
 
 def test_a_huge_error_is_not_read_to_its_end(provider: str) -> None:
@@ -127,7 +129,7 @@ def test_a_huge_error_is_not_read_to_its_end(provider: str) -> None:
     with Server([Raw(head, b"x" * 2**20, times=64)]) as server:
         adapter = opened(provider, server.base_url(provider), total_s=8)
         with pytest.raises(InvalidModelOutput, match="larger than"):
-            adapter(asked())
+            one_call(adapter, asked())
 
 
 def test_an_error_in_the_place_of_a_reply(provider: str) -> None:
@@ -166,4 +168,4 @@ def test_a_trickle_ends_at_the_deadline(provider: str) -> None:
     with Server(trickle()) as server:
         adapter = opened(provider, server.base_url(provider), total_s=0.3, on_text=lambda _: time.sleep(0.01))
         with pytest.raises(ModelError, match="out of time"):
-            adapter(asked())
+            one_call(adapter, asked())

@@ -15,7 +15,7 @@ from tachograph.runtime.core.redaction import Redactor
 from tachograph.runtime.models.providers import Adapter
 from tachograph.runtime.models.types import LLMOutput, ToolCall, read_reply
 from tachograph.runtime.policy.policy import Policy
-from tests.providers.asking import LONG, PROVIDERS, ask, asked, failing, opened
+from tests.providers.asking import LONG, PROVIDERS, ask, asked, failing, one_call, opened
 from tests.providers.protocols import STREAM, WHOLE, Turn
 from tests.providers.servers import Broken, Raw, Server, body
 from tests.support import ROOT
@@ -92,6 +92,7 @@ def test_two_sessions_send_the_same_bytes(provider: str, tmp_path: Any) -> None:
     assert sent[0] == sent[1]
 
 
+@pytest.mark.usefixtures("way")
 def test_tokens_come_as_they_are_written(provider: str) -> None:
     shown: list[str] = []
     output = ask(provider, LONG, on_text=shown.append)
@@ -101,32 +102,39 @@ def test_tokens_come_as_they_are_written(provider: str) -> None:
     assert shown == [LONG.text]
 
 
+@pytest.mark.usefixtures("way")
 def test_the_first_tokens_are_shown_before_the_last_ones_exist(provider: str) -> None:
     shown: list[str] = []
     failing(provider, ModelError, Broken(LONG, 6, "stall"), timeout_s=0.2, on_text=shown.append)
     assert LONG.text.startswith("".join(shown)) and shown
 
 
+@pytest.mark.usefixtures("way")
 def test_a_reply_is_whole_before_the_connection_ends(provider: str) -> None:
     head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/event-stream\r\n\r\n"
     said = b"".join(STREAM[provider](Turn("x")))
     assert ask(provider, Raw(head + said, then="stall"), timeout_s=1.0).final_answer == "x"
 
 
+@pytest.mark.usefixtures("way")
 def test_no_compressed_reply_is_asked_for(provider: str) -> None:
     with Server([Turn("x")]) as server:
-        opened(provider, server.base_url(provider))(asked())
+        one_call(opened(provider, server.base_url(provider)), asked())
         assert server.requests[0].headers["accept-encoding"] == "identity"
 
 
+@pytest.mark.usefixtures("way")
 def test_what_is_asked_for_arrives(provider: str) -> None:
     with Server([Turn("x")]) as server:
-        opened(provider, server.base_url(provider), extra={"seed": 7, "cache_prompt": False})(asked())
+        one_call(
+            opened(provider, server.base_url(provider), extra={"seed": 7, "cache_prompt": False}), asked()
+        )
         sent = server.requests[0].body
     assert sent["seed"] == 7 and "extra_body" not in sent
     assert sent["cache_prompt"] is False and sent["messages"]
 
 
+@pytest.mark.usefixtures("way")
 def test_a_service_that_does_not_stream_all_the_same(provider: str) -> None:
     shown: list[str] = []
     document = json.dumps(WHOLE[provider](LONG, "m")).encode()
@@ -146,6 +154,7 @@ def test_an_adapter_serves_several_threads(provider: str) -> None:
     assert [output.final_answer for output in answers] == ["x"] * 8
 
 
+@pytest.mark.usefixtures("way")
 def test_malformed_arguments_and_unknown_tools_are_handed_on() -> None:
     for name in ("openai", "anthropic"):
         pytest.importorskip(name)

@@ -40,7 +40,7 @@ def answer(under_way: Call, *chunks: bytes, status: int = 200, **headers: str) -
     """An HTTP answer of which the call has taken note."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     response = SimpleNamespace(status_code=status, headers=named, stream=SyncByteStream(*chunks))
-    (hook,) = under_way.hooks()["response"]
+    (hook,) = under_way.hooks(lambda _request: None)["response"]
     hook(response)
     return response
 
@@ -194,7 +194,7 @@ def test_an_abandoned_worker_reads_no_further() -> None:
     under_way = call(total_s=0.1)
     taken: list[bytes] = []
     response = SimpleNamespace(status_code=200, headers={}, stream=Endless())
-    under_way.hooks()["response"][0](response)
+    under_way.hooks(lambda _request: None)["response"][0](response)
 
     def work() -> LLMOutput:
         taken.extend(response.stream)
@@ -215,7 +215,7 @@ def test_the_connection_is_closed_under_a_worker_that_waits() -> None:
     request = SimpleNamespace(extensions={"timeout": 1})
 
     def work() -> LLMOutput:
-        (hook,) = under_way.hooks()["request"]
+        hook, _ = under_way.hooks(lambda _request: None)["request"]
         hook(request)
         request.extensions["trace"]("connection.connect_tcp.complete", {"return_value": stream})
         closed.wait(5)

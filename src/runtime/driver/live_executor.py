@@ -29,7 +29,7 @@ from ..loop.retry import MAX_SERVICE_TEXT, fault_from_error
 from ..models.types import Model, read_reply
 from ..policy.gate import ALLOW, Decision, Gate
 from ..tools.contract import Tool
-from ..tools.coroutines import is_async
+from ..tools.coroutines import is_async, native_async
 from ..workspace.tool_io import HTTP_S, IO
 from ..workspace.workspace import Workspace
 from .foreign_calls import Attempt, CallerLeft, DirectCalls, ForeignCalls, Manner, run_now, settled
@@ -95,7 +95,7 @@ class LiveExecutor:
         self._calls = calls or DirectCalls()
         self._scope = scope
         self._interrupts = interrupts or Interrupts()
-        self._model = model
+        self._model = native_async(model) if self._calls.is_async else model
         self._gate = gate
         self._tools: Mapping[str, Tool] = gate.tools
         self._workspace = workspace

@@ -48,6 +48,11 @@ class NamedModel:
         return self._adapter
 
     @property
+    def is_open(self) -> bool:
+        """Whether the model is ready to be asked."""
+        return self._adapter is not None
+
+    @property
     def secrets(self) -> tuple[tuple[str, str], ...]:
         """The secrets that the model is asked with; none before it is opened."""
         return () if self._adapter is None else self._adapter.secrets
@@ -55,6 +60,15 @@ class NamedModel:
     def __call__(self, model_input: LLMInput) -> LLMOutput:
         """Ask the model once."""
         return self.open()(model_input)
+
+    async def ask_async(self, model_input: LLMInput) -> LLMOutput:
+        """Ask the model once in an event loop."""
+        return await self.open().ask_async(model_input)
+
+
+def needs_opening(model: Model) -> bool:
+    """Return whether a model is only named so far."""
+    return isinstance(model, NamedModel) and not model.is_open
 
 
 def open_named(model: Model) -> None:

@@ -20,6 +20,12 @@ def is_async(function: object) -> bool:
     return code is not None and bool(code.co_flags & _IS_COROUTINE)
 
 
+def native_async(model: Any) -> Any:
+    """Return what an event loop asks a model by: its coroutine method `ask_async` where it has one, else itself."""
+    native = getattr(model, "ask_async", None)
+    return native if native is not None and is_async(native) else model
+
+
 def run_coroutine(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """Return the result of a coroutine, run here, or in a thread of its own where an event loop runs already."""
     import asyncio

@@ -42,7 +42,7 @@ def open_model(
     timeout_s: float = 60.0,
     total_s: float = 600.0,
     max_output_tokens: int = MAX_OUTPUT_TOKENS,
-    stream: bool = True,
+    stream: bool | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> Adapter:
     """Return the model that `spec` (PROVIDER:MODEL) names, ready to be asked; nothing is contacted yet.
@@ -57,8 +57,8 @@ def open_model(
         timeout_s: Seconds to wait for the next bytes.
         total_s: Seconds for a call.
         max_output_tokens: The largest reply to ask for; less is asked for if the budget leaves less.
-        stream: False asks for the reply in one piece, for services that cannot stream; `total_s` then is the
-            only limit, as a stall looks like thinking.
+        stream: Whether to ask for replies in pieces; by default where somebody listens to their text. Of a reply in
+            one piece `total_s` is the only limit, as a stall looks like thinking.
         extra: Settings for every request, as the service names them (`{"temperature": 0, "seed": 1}`); none is
             sent otherwise. A `tool_choice` is left out where no tools are offered.
 

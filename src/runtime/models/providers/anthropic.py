@@ -34,7 +34,7 @@ from .common import (
     wire_name,
 )
 from .failures import Cut, Reported
-from .wire import Call, Options, parsed, read
+from .wire import Options, parsed
 
 NEEDED: Final = "2.0"
 HOME: Final = "https://api.anthropic.com"
@@ -78,6 +78,7 @@ class AnthropicAdapter(Adapter):
 
     provider = "anthropic"
     package = "anthropic"
+    client_class = "Anthropic"
 
     def __init__(
         self, model: str, target: Endpoint, credential: str | None, bearer: str | None, options: Options
@@ -108,7 +109,7 @@ class AnthropicAdapter(Adapter):
         schema = self._output_schema(model_input)
         if schema is not None:
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
-        if self._options.stream:
+        if self._streams(model_input):
             body["stream"] = True
         if extra := self._extra(model_input):
             if "output_config" in body and isinstance(extra.get("output_config"), dict):
@@ -116,26 +117,29 @@ class AnthropicAdapter(Adapter):
             body["extra_body"] = extra  # the SDK merges it into the body, key by key
         return body
 
-    def converse(self, sdk: Any, body: dict[str, Any], call: Call) -> LLMOutput:
-        """Send `body`, read the reply."""
-        connect, wait = self._waits()
-        timeout = sdk.Timeout(wait, connect=connect)
-        with (
-            sdk.Anthropic(
-                **self._credential,
-                base_url=self._endpoint.url,
-                max_retries=0,
-                timeout=timeout,
-                default_headers=IDENTITY,
-                open_telemetry=False,
-                http_client=sdk.DefaultHttpxClient(timeout=timeout, **self._http(call)),
-            ) as client,
-            client.messages.with_streaming_response.create(**body, timeout=timeout) as response,
-        ):
-            output = reply_of(read(response, Blocks(), call))
-        if not call.streams:
-            call.say(output.text or output.final_answer or "")
-        return output
+    def client(self, kind: Any, http: Any, timeout: Any) -> Any:
+        """Return a client of the SDK."""
+        return kind(
+            **self._credential,
+            base_url=self._endpoint.url,
+            max_retries=0,
+            timeout=timeout,
+            default_headers=IDENTITY,
+            open_telemetry=False,
+            http_client=http,
+        )
+
+    def send(self, client: Any, body: dict[str, Any], timeout: Any) -> Any:
+        """Return the context manager of a request."""
+        return client.messages.with_streaming_response.create(**body, timeout=timeout)
+
+    def gather(self) -> Blocks:
+        """Return what puts a streamed reply together."""
+        return Blocks()
+
+    def reply_of(self, whole: dict[str, Any]) -> LLMOutput:
+        """Read a whole reply."""
+        return reply_of(whole)
 
 
 # ---- out -----------------------------------------------------------------------------------------------

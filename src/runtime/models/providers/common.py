@@ -11,7 +11,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 from ....fail.errors import InputError, InvalidModelOutput
@@ -19,7 +19,10 @@ from ...core.secret_kinds import PATTERNS, SHORTEST
 from ...formats import canonical_json
 from ...formats.canonical_json import NotJson
 from ..types import LLMInput, LLMOutput, ToolSpec
-from .wire import Call, Options
+from .wire import Call, Gather, Options, read
+
+if TYPE_CHECKING:
+    from .async_wire import AsyncCall, LoopClients
 
 # room for a long reply; a model whose own limit is smaller needs this set
 MAX_OUTPUT_TOKENS: Final = 8192
@@ -48,8 +51,8 @@ class Adapter:
     """A live model: `Callable[[LLMInput], LLMOutput]`.
 
     `identity` names it in a record, with the `options` that are sent with every request. `host` is what will be
-    spoken to, `secrets` holds (kind, value) of each credential, for a redactor and for nobody else. It keeps no
-    connection and may be called from any thread.
+    spoken to, `secrets` holds (kind, value) of each credential, for a redactor and for nobody else. A call keeps no
+    connection, and may be made from any thread; `ask_async` keeps a client for each event loop until the loop ends.
 
     A call raises TransientModelError (429, 5xx, a lost connection), TimeoutError, InvalidModelOutput (no
     reply at all) or ModelError (anything else, and whatever happens once a reply has begun); their texts are
@@ -58,6 +61,7 @@ class Adapter:
 
     provider: ClassVar[str]
     package: ClassVar[str]
+    client_class: ClassVar[str]  # of the SDK; with Async before it, the one for event loops
 
     def __init__(
         self, model: str, endpoint: Endpoint, secrets: tuple[tuple[str, str], ...], options: Options
@@ -75,6 +79,8 @@ class Adapter:
         self._model = model
         self._endpoint = endpoint
         self._options = options
+        self._clients: LoopClients | None = None
+        self._sdk: Any = None
 
     def __repr__(self) -> str:
         return f"<{self.provider} model {self._model!r} at {self.host}>"
@@ -86,16 +92,83 @@ class Adapter:
         """Ask the model once. No attempt is repeated here: retries are the loop's, and recorded."""
         body = self.request(model_input)
         sdk = importlib.import_module(self.package)
-        call = Call(self._options, self.host)
-        return call.run(lambda: self.converse(sdk, body, call))
+        call = Call(self._options, self.host, model_input.on_text)
+        return call.run(lambda: self._converse(sdk, body, call))
+
+    async def ask_async(self, model_input: LLMInput) -> LLMOutput:
+        """Ask the model once in an event loop, by the SDK's own async client: cancelling it ends the request."""
+        import asyncio
+
+        from .async_wire import AsyncCall
+
+        body = self.request(model_input)
+        if self._sdk is None:  # an import is slow
+            self._sdk = await asyncio.to_thread(importlib.import_module, self.package)
+        sdk = self._sdk
+        call = AsyncCall(self._options, self.host, model_input.on_text)
+        return await call.run_async(lambda: self._converse_async(sdk, body, call))
 
     def request(self, model_input: LLMInput) -> dict[str, Any]:
         """Return the request's body, as the provider's protocol has it."""
         raise NotImplementedError
 
-    def converse(self, sdk: Any, body: dict[str, Any], call: Call) -> LLMOutput:
+    def _converse(self, sdk: Any, body: dict[str, Any], call: Call) -> LLMOutput:
         """Send `body` through the SDK and read the reply; may raise anything that the SDK raises."""
+        timeout = self._timeout(sdk, body)
+        http = sdk.DefaultHttpxClient(timeout=timeout, **self._http(call.hooks(self.own_headers)))
+        with (
+            self.client(getattr(sdk, self.client_class), http, timeout) as client,
+            self.send(client, body, timeout) as response,
+        ):
+            output = self.reply_of(read(response, self.gather(), call))
+        return self._told(output, call)
+
+    async def _converse_async(self, sdk: Any, body: dict[str, Any], call: AsyncCall) -> LLMOutput:
+        """Send `body` by the client of this event loop, and read the reply."""
+        from .async_wire import LoopClients, hooks, read_async
+
+        def make() -> Any:
+            http = sdk.DefaultAsyncHttpxClient(timeout=timeout, **self._http(hooks(self.own_headers)))
+            return self.client(getattr(sdk, f"Async{self.client_class}"), http, timeout)
+
+        timeout = self._timeout(sdk, body)
+        if self._clients is None:
+            self._clients = LoopClients()
+        client = await self._clients.of_this_loop(make)
+        async with self.send(client, body, timeout) as response:
+            output = self.reply_of(await read_async(response, self.gather(), call))
+        return self._told(output, call)
+
+    def client(self, kind: Any, http: Any, timeout: Any) -> Any:
+        """Return a client of the SDK, of its sync or its async kind, over an HTTP client."""
         raise NotImplementedError
+
+    def send(self, client: Any, body: dict[str, Any], timeout: Any) -> Any:
+        """Return the context manager in which a request is sent and its raw response read."""
+        raise NotImplementedError
+
+    def gather(self) -> Gather:
+        """Return what puts a streamed reply together."""
+        raise NotImplementedError
+
+    def reply_of(self, whole: dict[str, Any]) -> LLMOutput:
+        """Read a whole reply, as the service sends it unstreamed."""
+        raise NotImplementedError
+
+    def own_headers(self, request: Any) -> None:
+        """Change what the SDK would send in the head of a request."""
+
+    def _told(self, output: LLMOutput, call: Call) -> LLMOutput:
+        """Return a reply; the text of one that came in one piece is handed on as such."""
+        if not call.streams:
+            call.say(output.text or output.final_answer or "")
+        return output
+
+    def _streams(self, model_input: LLMInput) -> bool:
+        """Return whether a reply is asked for in pieces: by default where somebody listens to its text."""
+        if self._options.stream is not None:
+            return self._options.stream
+        return self._options.on_text is not None or model_input.on_text is not None
 
     def _max_tokens(self, model_input: LLMInput) -> int:
         return max(1, min(model_input.max_output_tokens, self._options.max_tokens))
@@ -108,12 +181,12 @@ class Adapter:
         """Return the schema that the final answer must fit, None where any text is one."""
         return None if model_input.output_schema is None else json.loads(model_input.output_schema)
 
-    def _http(self, call: Call) -> dict[str, Any]:
-        """Return settings of the SDK's HTTP client: no redirects, a hook on the reply, no proxy to loopback.
+    def _http(self, hooks: dict[str, list[Any]]) -> dict[str, Any]:
+        """Return settings of the SDK's HTTP client: no redirects, hooks on the reply, no proxy to loopback.
 
         Apart from that, proxies and certificates are what the SDK takes from the environment.
         """
-        settings: dict[str, Any] = {"follow_redirects": False, "event_hooks": call.hooks()}
+        settings: dict[str, Any] = {"follow_redirects": False, "event_hooks": hooks}
         if self._endpoint.loopback:
             settings["mounts"] = {self._endpoint.bypass: None}
             if self._endpoint.url.startswith("http:"):
@@ -121,10 +194,10 @@ class Adapter:
                 settings["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         return settings
 
-    def _waits(self) -> tuple[float, float]:
-        """Return the seconds to wait for a connection, and for the next bytes."""
-        read = self._options.timeout_s if self._options.stream else self._options.total_s
-        return min(CONNECT_S, self._options.timeout_s), read
+    def _timeout(self, sdk: Any, body: dict[str, Any]) -> Any:
+        """Return how long to wait for a connection and, in a stream, for the next bytes."""
+        wait = self._options.timeout_s if body.get("stream", False) else self._options.total_s
+        return sdk.Timeout(wait, connect=min(CONNECT_S, self._options.timeout_s))
 
 
 # a compressed reply could unpack to more than any limit on what is received

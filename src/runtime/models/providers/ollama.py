@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from .common import Endpoint, endpoint, environment, key, need_package
 from .openai import NEEDED, OpenAIAdapter
-from .wire import Call, Options
+from .wire import Options
 
 HOME: Final = "http://127.0.0.1:11434"
 _SENT: Final = frozenset(
@@ -43,13 +43,8 @@ class OllamaAdapter(OpenAIAdapter):
 
     provider = "ollama"
 
-    def _http(self, call: Call) -> dict[str, Any]:
-        settings = super()._http(call)
-        settings["event_hooks"]["request"].append(self._own_headers)
-        return settings
-
-    def _own_headers(self, request: Any) -> None:
-        # the SDK adds headers from OPENAI_* variables, which are meant for another service
+    def own_headers(self, request: Any) -> None:
+        """Take out the headers that the SDK adds from OPENAI_* variables, which are meant for another service."""
         for name in list(request.headers):
             if name.lower() not in _SENT and not name.lower().startswith("x-stainless-"):  # the SDK's own
                 del request.headers[name]

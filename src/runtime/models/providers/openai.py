@@ -34,7 +34,7 @@ from .common import (
     wire_name,
 )
 from .failures import Cut, Reported
-from .wire import Call, Options, parsed, read
+from .wire import Options, parsed
 
 NEEDED: Final = "3.0"
 HOME: Final = "https://api.openai.com/v1"
@@ -74,6 +74,7 @@ class OpenAIAdapter(Adapter):
 
     provider = "openai"
     package = "openai"
+    client_class = "OpenAI"
 
     def __init__(
         self, model: str, target: Endpoint, credential: str | None, options: Options, *, modern: bool
@@ -98,31 +99,34 @@ class OpenAIAdapter(Adapter):
         if schema is not None:
             named = {"name": "answer", "schema": schema, "strict": is_strict(schema)}
             body["response_format"] = {"type": "json_schema", "json_schema": named}
-        if self._options.stream:
+        if self._streams(model_input):
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if extra := self._extra(model_input):
             body["extra_body"] = extra  # the SDK merges it into the body
         return body
 
-    def converse(self, sdk: Any, body: dict[str, Any], call: Call) -> LLMOutput:
-        """Send `body`, read the reply."""
-        connect, wait = self._waits()
-        timeout = sdk.Timeout(wait, connect=connect)
-        with (
-            sdk.OpenAI(
-                api_key=self._credential or NO_KEY,
-                base_url=self._endpoint.url,
-                max_retries=0,
-                timeout=timeout,
-                default_headers=IDENTITY,
-                http_client=sdk.DefaultHttpxClient(timeout=timeout, **self._http(call)),
-            ) as client,
-            client.chat.completions.with_streaming_response.create(**body) as response,
-        ):
-            output = reply_of(read(response, Chunks(), call))
-        if not call.streams:
-            call.say(output.text or output.final_answer or "")
-        return output
+    def client(self, kind: Any, http: Any, timeout: Any) -> Any:
+        """Return a client of the SDK."""
+        return kind(
+            api_key=self._credential or NO_KEY,
+            base_url=self._endpoint.url,
+            max_retries=0,
+            timeout=timeout,
+            default_headers=IDENTITY,
+            http_client=http,
+        )
+
+    def send(self, client: Any, body: dict[str, Any], timeout: Any) -> Any:
+        """Return the context manager of a request."""
+        return client.chat.completions.with_streaming_response.create(**body, timeout=timeout)
+
+    def gather(self) -> Chunks:
+        """Return what puts a streamed reply together."""
+        return Chunks()
+
+    def reply_of(self, whole: dict[str, Any]) -> LLMOutput:
+        """Read a whole reply."""
+        return reply_of(whole)
 
 
 # ---- out -----------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ class Options:
         timeout_s: Seconds to wait for the next bytes.
         total_s: Seconds for a whole reply.
         max_tokens: Tokens that a reply may have.
-        stream: Whether replies are streamed.
+        stream: Whether replies are streamed; None for those to whose text somebody listens.
         extra: Sent with each request.
     """
 
@@ -47,7 +47,7 @@ class Options:
     timeout_s: float
     total_s: float
     max_tokens: int
-    stream: bool
+    stream: bool | None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -67,8 +67,9 @@ class Gather(Protocol):
 class Call:
     """A call under way. `run` is the caller's side; `hooks`, `say` and `begun` are for the worker."""
 
-    def __init__(self, options: Options, host: str) -> None:
+    def __init__(self, options: Options, host: str, on_text: OnText | None = None) -> None:
         self._options = options
+        self._listeners = [each for each in (options.on_text, on_text) if each is not None]
         self._host = host
         self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._over = threading.Event()
@@ -98,16 +99,19 @@ class Call:
         finally:
             self._abandon()
             worker.join(_PARTING_S)
+        raise self._out_of_time()
+
+    def _out_of_time(self) -> Exception:
         if self.begun:
-            raise ModelError(f"{self._host} broke off in the middle of a reply: out of time")
-        raise TimeoutError(f"{self._host} gave no reply within {self._options.total_s:g} s")
+            return ModelError(f"{self._host} broke off in the middle of a reply: out of time")
+        return TimeoutError(f"{self._host} gave no reply within {self._options.total_s:g} s")
 
     def _show(self, text: str) -> None:
-        assert self._options.on_text is not None
-        try:
-            self._options.on_text(text)
-        except Exception as error:
-            raise ModelError(f"on_text raised {type(error).__name__}") from error
+        for listener in self._listeners:
+            try:
+                listener(text)
+            except Exception as error:
+                raise ModelError(f"on_text raised {type(error).__name__}") from error
 
     def _abandon(self) -> None:
         """Let the worker end soon, wherever it is; after a finished call this changes nothing."""
@@ -135,13 +139,18 @@ class Call:
 
     def say(self, text: str) -> None:
         """Hand visible text on, if anybody listens."""
-        if text and self._options.on_text is not None:
-            # a terminal cannot show half a surrogate pair
-            self._events.put((_TEXT, text.encode("utf-8", "replace").decode("utf-8")))
+        if text and self._listeners:
+            self._events.put((_TEXT, shown(text)))
 
-    def hooks(self) -> dict[str, list[Callable[[Any], None]]]:
+    def take(self, gather: Gather, event: str, data: str) -> None:
+        """Take the next event of a streamed reply."""
+        text = gather.feed(event, data)
+        self.begun = self.begun or gather.begun
+        self.say(text)
+
+    def hooks(self, own_headers: Callable[[Any], None]) -> dict[str, list[Callable[[Any], None]]]:
         """Return what the HTTP client calls before a request and after the head of its answer."""
-        return {"request": [self._asking], "response": [self._answering]}
+        return {"request": [self._asking, own_headers], "response": [self.answering]}
 
     def _asking(self, request: Any) -> None:
         request.extensions = {**request.extensions, "trace": self._trace}
@@ -153,7 +162,8 @@ class Call:
             if self._over.is_set():
                 self._hang_up()
 
-    def _answering(self, response: Any) -> None:
+    def answering(self, response: Any) -> None:
+        """Take note of the head of an answer, and bound its body."""
         headers = response.headers
         self._answered = Answered(
             response.status_code,
@@ -163,7 +173,10 @@ class Call:
         self.streams = headers.get("content-type", "").split(";")[0].strip().lower() == "text/event-stream"
         if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
             self._refuse("compressed, which was not asked for")
-        response.stream = _bounded(response.stream, self._count)
+        response.stream = self._bounded(response.stream)
+
+    def _bounded(self, stream: Any) -> Any:
+        return _bounded(stream, self._count)
 
     def _count(self, size: int) -> None:
         self._received += size
@@ -198,12 +211,15 @@ def read(response: Any, gather: Gather, call: Call) -> dict[str, Any]:
     if not call.streams:
         return parsed(response.read())
     for event, data in events(response.iter_bytes()):
-        text = gather.feed(event, data)
-        call.begun = call.begun or gather.begun
-        call.say(text)
+        call.take(gather, event, data)
         if gather.done:
             break
     return gather.message()
+
+
+def shown(text: str) -> str:
+    """Return a text that a terminal can show: without half of a surrogate pair."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def parsed(text: str | bytes) -> dict[str, Any]:
@@ -218,35 +234,45 @@ def parsed(text: str | bytes) -> dict[str, Any]:
 
 
 def events(chunks: Iterable[bytes]) -> Iterator[tuple[str, str]]:
-    """Yield the server-sent events in `chunks` as (event, data), without one that was cut off.
+    """Yield the server-sent events in `chunks` as (event, data), without one that was cut off."""
+    reader = EventReader()
+    for chunk in chunks:
+        yield from reader.feed(chunk)
+
+
+class EventReader:
+    """Reads server-sent events from chunks of a stream.
 
     Lines end at a line feed alone: in JSON text other separators are ordinary characters.
     """
-    event = ""
-    data: list[str] = []
-    for line in _lines(chunks):
-        if not line:
-            if data:
-                yield event, "\n".join(data)
-            event, data = "", []
-            continue
-        field, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if field == "data":
-            data.append(value)
-        elif field == "event":
-            event = value
 
+    def __init__(self) -> None:
+        self._event = ""
+        self._data: list[str] = []
+        self._begun: list[bytes] = []
 
-def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    begun: list[bytes] = []
-    for chunk in chunks:
+    def feed(self, chunk: bytes) -> Iterator[tuple[str, str]]:
+        """Take the next chunk and yield the events that it completes, as (event, data)."""
+        for line in self._lines(chunk):
+            if not line:
+                if self._data:
+                    yield self._event, "\n".join(self._data)
+                self._event, self._data = "", []
+                continue
+            field, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if field == "data":
+                self._data.append(value)
+            elif field == "event":
+                self._event = value
+
+    def _lines(self, chunk: bytes) -> Iterator[str]:
         *complete, rest = chunk.split(b"\n")
         for line in complete:
-            begun.append(line)
+            self._begun.append(line)
             try:
-                yield b"".join(begun).removesuffix(b"\r").decode("utf-8")
+                yield b"".join(self._begun).removesuffix(b"\r").decode("utf-8")
             except UnicodeDecodeError:
                 raise InvalidModelOutput("the reply is no UTF-8") from None
-            begun = []
-        begun.append(rest)
+            self._begun = []
+        self._begun.append(rest)
