@@ -110,7 +110,6 @@ class _Step:
         self._is_last = is_last
         self._builder = StepBuilder(state)
         self._left = list(line.get("hooks", ()))
-        self._was_cancelled = False
 
     def derive(self) -> None:
         """Run what the loop does with hooks in this step. Raises _Underivable at the first difference."""
@@ -122,7 +121,7 @@ class _Step:
         if line["llm_input"] is not None and self._is_answer():
             self._check_ending(self._drive(on_stop(self._builder)), is_end=True)
         for index in range(len(line["intended_tool_calls"])):
-            if not self._was_cancelled and proposals_of(line, index):
+            if proposals_of(line, index):
                 self._call(index)
         if self._left:
             raise _Underivable(f"{self._left[0]['position']}: no hook was to be asked there")
@@ -247,7 +246,6 @@ class _Step:
         except StopIteration as done:
             return done.value
         except Cancelled:
-            self._was_cancelled = True
             return None
 
     def _answer(self, item: Effect | Group | Event) -> Outcome | Cancelled:
@@ -270,7 +268,7 @@ class _Step:
                     f"{effect.position}: a hook raises or is late, and does not fail otherwise"
                 )
             return outcome_of_hook(self._left.pop(0))
-        if "stopped" in self._line and not self._left:
+        if "stopped" in self._line and all(item["position"] != effect.position for item in self._left):
             return Cancelled()
         raise _Underivable(f"{effect.position}: the hook {effect.hook} was to be asked at {effect.event}")
 

@@ -200,9 +200,8 @@ def outcomes_of(step: Line) -> dict[str, Outcome | Cancelled]:
         effects = {at: pair[0] for at, pair in step["stamps"].items() if at[0] in "miwhk" and ".c" not in at}
         grouped = grouped_calls(step)
         stopped = [n for n in grouped if step["tool_results"][n]["status"] == "cancelled"]
-        own = [
-            [at for at in effects if call_index(at) == n] for n in stopped
-        ]  # each branch has its own last one
+        # each call has its own last one: an attempt, a wait, or a hook that was asked about its result
+        own = [[at for at in effects if call_index(at) == n or at.startswith(f"k{n}.")] for n in stopped]
         for begun in own or [list(effects)]:
             found[max(begun, key=lambda at: effects[at])] = stop_from_reason(step["stopped"])
     return found

@@ -4,7 +4,8 @@
       _process_group
         decide_call         each call, in order, before any of them is performed
         Group               what the allowed calls do, one branch a call, with no regard to each other
-        execute_call        each call, in order, answered from what its branch brought (tool_calls.py)
+        execute_call        each call, in order, answered from what its branch brought (tool_calls.py); hooks that are
+                            asked about results are asked here, and so in the order of the calls
 
 A branch repeats the attempts of its call as `execute_call` would, and records nothing. What is recorded, counted and
 told the model comes of `execute_call` alone, after all branches are over and in the order of the calls. So nothing
@@ -60,10 +61,11 @@ def process_tool_calls(step: StepBuilder, calls: tuple[Call, ...]) -> StepGenera
 def group_size(state: RunState, calls: tuple[Call, ...]) -> int:
     """Return how many of the first calls form a group: 1 where the first has to run alone.
 
-    Two identical calls never share a group, since the second is decided by what the first brought. Where hooks are
-    asked every call runs alone, since a hook may change it or want a person.
+    Two identical calls never share a group, since the second is decided by what the first brought. Where a hook is
+    asked before a call every call runs alone, since it may make one like another or want a person.
     """
-    most = 1 if state.run.hooks else state.run.max_parallel
+    changes_calls = any("before_call" in spec.events for spec in state.run.hooks)
+    most = 1 if changes_calls else state.run.max_parallel
     if most < 2 or len(calls) < 2 or not _may_share(state, calls[0]):
         return 1
     keys: set[bytes] = set()

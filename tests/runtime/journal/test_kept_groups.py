@@ -6,9 +6,11 @@ import json
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tachograph import Agent, Hooks
 from tachograph.fail.errors import EffectInDoubt, InputError
 from tachograph.runtime.journal.journal import read_journal
 from tests.faults.kept import Case, Disk
@@ -80,6 +82,38 @@ def test_dying_at_any_write_with_several_calls_open(tmp_path: Path, whole: bytes
         assert set(case.world.done.values()) == {1} and len(case.world.done) == 6, number
     assert most_open >= 2, "at no write were several calls open"
     assert unseen, "no effect was done when its outcome was not"
+
+
+class _Hooked(Case):
+    """The agent of this run has hooks that are asked about results: one denies, one replaces, the rest say nothing."""
+
+    def agent(self, turns: list[dict[str, Any]] | None = None) -> Agent:
+        def after_call(data: dict[str, Any]) -> dict[str, Any] | None:
+            number = data["call"]["arguments"]["n"]
+            return {1: {"deny": "no"}, 2: {"result": {"said": "other"}}}.get(number)
+
+        agent = super().agent(turns)
+        agent.hooks = (Hooks(after_call=after_call),)
+        return agent
+
+
+def test_a_group_with_hooks_dies_at_any_write_and_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    def hooked(place: str) -> _Hooked:
+        return _Hooked(tmp_path / place, (["look:1", "pay:2", "look:3"], ["look:4", "look:1"]), parallel=True)
+
+    disk = Disk()
+    case = hooked("counted")
+    assert case.begin(disk) is not None
+    whole = (case.out / "state.jsonl").read_bytes()
+    step = json.loads(whole.splitlines()[1])
+    assert step["groups"] == [["tc_1_0", "tc_1_1", "tc_1_2"]] and len(step["hooks"]) == 3
+    for number in range(4, len(disk.calls) + 1):
+        case = hooked(str(number))
+        with overlapped(number):
+            assert case.begin(Disk(number)) is None
+        found, _ = _settled(case, number)
+        assert found == whole or b'"unseen":true' in found, number
+        assert set(case.world.done.values()) <= {1}, number
 
 
 def test_a_cancelled_group_dies_at_any_write_and_ends_the_same(tmp_path: Path) -> None:
