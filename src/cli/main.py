@@ -118,6 +118,9 @@ def _told(options: argparse.Namespace, act: Callable[[], int], came: list[int]) 
     except (InputError, OutputError) as error:
         print(f"tachograph: {_escaped(str(error), 1000)}", file=sys.stderr)
         return 2
+    except MemoryError:
+        print(f"tachograph: no memory is left{_way_on(options)}", file=sys.stderr)
+        return 2
     except BrokenPipeError:
         _drop_output()  # its reader left: nothing more to say
         return 1

@@ -116,10 +116,16 @@ async def perform_group_async(
             cancelled = error
             for task in waiting:
                 task.cancel()
-    for run, task in zip(runs, tasks, strict=True):
-        if not task.cancelled():
-            task.result()
-        elif run.effect is not None:  # it was cancelled before it began
+        except BaseException:  # the caller was closed, and nobody is left to wait for the calls
+            is_over = True
+            for task in waiting:
+                task.cancel()
+            raise
+    errors = [None if task.cancelled() else task.exception() for task in tasks]  # looks at each of them
+    for run, task, failed in zip(runs, tasks, errors, strict=True):
+        if failed is not None:
+            raise failed
+        if task.cancelled() and run.effect is not None:  # it was cancelled before it began
             with run.here():
                 run.begin()
                 run.end(Cancelled("by its task"))

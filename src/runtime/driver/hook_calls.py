@@ -58,7 +58,7 @@ def _asked_here(asked: Hooks, effect: AskHook) -> Any:
 
 def _fault_of(effect: AskHook, error: BaseException, redact: Redactor) -> Outcome:
     """Return what a hook raised as a fault. Raises what is no failure of the hook."""
-    if isinstance(error, KeyboardInterrupt | Cancelled | ForceQuit):
+    if isinstance(error, KeyboardInterrupt | Cancelled | ForceQuit | MemoryError):
         raise error
     import logging  # slow to import, and most hooks do not raise
 

@@ -152,8 +152,8 @@ class LiveExecutor:
             )
             if failed is not None:
                 raise failed
-        except (InputError, Cancelled, KeyboardInterrupt, ForceQuit, CallerLeft):
-            raise  # a script's mistake is its author's, not the model's
+        except (InputError, Cancelled, KeyboardInterrupt, ForceQuit, CallerLeft, MemoryError):
+            raise  # a script's mistake is its author's, not the model's; memory is lacking in the whole process
         except InvalidModelOutput:
             return Outcome(
                 reply=Reply(None, (), None, None, None, None, problem="the adapter found no reply")
@@ -220,7 +220,9 @@ class LiveExecutor:
             raise
         except NotJson as error:  # of a worker, which reads the result
             invalid = error.reason
-        except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends a tool, not the run
+        except BaseException as error:  # foreign code: SystemExit ends a tool, not the run
+            if isinstance(error, MemoryError) and not tool.isolate:
+                raise  # memory is lacking in the whole process, while a worker's is its own
             _log("tool %s raised", tool.name, error=error)
             fault = self._fault(error, tool.transient)
         else:
@@ -350,7 +352,7 @@ class LiveExecutor:
                 said, failed = await self._calls.call(lambda: self._begun(approve, effect), manner, attempt)
                 if failed is not None:
                     raise failed
-        except Cancelled:
+        except (Cancelled, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - foreign code; who did not allow a call refused it
             _log("asking a person raised", error=error)
