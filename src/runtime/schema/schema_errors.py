@@ -230,7 +230,31 @@ def _explain(error: Any, pointer: str, document: str, root: Mapping[str, Any]) -
     if keyword in ("oneOf", "anyOf"):
         shapes = ["+".join(option.get("required", ["?"])) for option in limit]
         return f"{where} has none of the shapes it may have", f"give one of: {', '.join(shapes)}"
-    return f"{where} breaks the limit {keyword}={str(limit)[:60]}", "fix the value"
+    return f"{where} {_limit_words(keyword, limit)}", "fix the value"
+
+
+_BOUNDS: Final = {
+    "minimum": "must be at least",
+    "maximum": "must be at most",
+    "exclusiveMinimum": "must be more than",
+    "exclusiveMaximum": "must be less than",
+}
+_COUNTED: Final = {
+    "Length": ("character", "characters"),
+    "Items": ("entry", "entries"),
+    "Properties": ("key", "keys"),
+}
+
+
+def _limit_words(keyword: str, limit: Any) -> str:
+    """Return a limit of a schema in words, such as `must have at least 2 entries`."""
+    if keyword in _BOUNDS:
+        return f"{_BOUNDS[keyword]} {limit}"
+    nouns = _COUNTED.get(keyword[3:])
+    if nouns is not None and keyword[:3] in ("min", "max"):
+        most = "at least" if keyword.startswith("min") else "at most"
+        return f"must have {most} {limit} {nouns[limit != 1]}"
+    return f"breaks the limit {keyword}={str(limit)[:60]}"
 
 
 def _unknown_key(error: Any, key: str, root: Mapping[str, Any]) -> tuple[str, str]:

@@ -328,9 +328,9 @@ REFUSED: list[tuple[str, str]] = [
     ),
     ("late: {path: a/b}, expect: deny", "this is not a fact that a running tool can meet"),
     ("late: {path: a/b, access: execute}, expect: deny", "must be one of read, write; choose one of them"),
-    ("result_bytes: -1, expect: deny", "breaks the limit minimum=0; fix the value"),
-    ("retry: {attempt: 0}, expect: retry", "breaks the limit minimum=1; fix the value"),
-    ("retry: {attempt: 1}, expect: retry, wait_ms: [1]", "breaks the limit minItems=2; fix the value"),
+    ("result_bytes: -1, expect: deny", "must be at least 0; fix the value"),
+    ("retry: {attempt: 0}, expect: retry", "must be at least 1; fix the value"),
+    ("retry: {attempt: 1}, expect: retry, wait_ms: [1]", "must have at least 2 entries; fix the value"),
     (f"{GOOD}, expect: deny", "the key 'expect' stands at 3:"),
 ]
 
@@ -366,7 +366,7 @@ def test_a_file_that_is_wrong_is_refused_in_one_line(root: Path, test: str, said
         ),
         (
             "schema: policy-tests/v1\npolicy: {overlays: []}",
-            "2:20: policy.overlays breaks the limit minItems=1;",
+            "2:20: policy.overlays must have at least 1 entry;",
         ),
     ],
 )

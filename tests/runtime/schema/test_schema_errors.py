@@ -53,7 +53,7 @@ PLACES: list[tuple[str, int, int, str]] = [
     (SCHEMA + "redact: email\n", 2, 9, "redact must be of type list or mapping, not string"),
     (SCHEMA + "redact:\n\n  email\n", 4, 3, "must be of type list"),
     (SCHEMA + "loop_budget: {max_tokens: lots}\n", 2, 27, "loop_budget.max_tokens must be of type integer"),
-    (SCHEMA + "loop_budget:\n  max_tokens: 0\n", 3, 15, "minimum=1"),
+    (SCHEMA + "loop_budget:\n  max_tokens: 0\n", 3, 15, "must be at least 1"),
     (SCHEMA + "loop_budget: &x\n  - 1\n", 2, 14, "must be of type mapping, not list"),
     (SCHEMA + "retry: &x {max_retries: 1, backoff_base_ms: *y}\n", 2, 45, "not defined"),
     (SCHEMA + "sandbox: &x {}\ntool_registry: {allowed: *x}\n", 3, 26, "must be of type list"),
@@ -125,7 +125,7 @@ TASK_PLACES: list[tuple[str, str, str, str]] = [
     ("title:", "text: x\ntitle:", "text", "it belongs under setup"),
     ("title:", "folder: x\ntitle:", "folder", "it belongs under hosts"),
     ("title:", "call: 0\ntitle:", "call", "it belongs under approvals or under faults"),
-    ("title:", "expected: {spans: {tool_call: -1}}\ntitle:", "-1", "spans.tool_call breaks the limit"),
+    ("title:", "expected: {spans: {tool_call: -1}}\ntitle:", "-1", "spans.tool_call must be at least 0"),
 ]  # fmt: skip
 
 
