@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ...evidence.queries.decide import call_of, counters_of
 from ...fail.catalog import ApprovalRefused, Denied, FailureMode, GaveUp, classify
-from ...runtime.core.effects import Fault, FaultKind, Outcome, Wait
+from ...runtime.core.effects import Fault, FaultKind, Noted, Outcome, Wait
 from ...runtime.core.lines import Line
 from ...runtime.loop.attempts import with_retries
 from ...runtime.loop.retry import Schedule
@@ -178,10 +178,13 @@ def _of_retry(failure: Mapping[str, int], gate: Gate) -> Answer:
     at = gate.policy.at("/retry/max_retries")
     try:
         next(performed)
-        for _ in range(attempt - 1):
-            performed.send(Outcome(fault=fault))
-            performed.send(Outcome())  # it has waited
-        performed.send(Outcome(fault=fault))
+        for outcome in (
+            Outcome(fault=fault),
+            *(Outcome(), Outcome(fault=fault)) * (attempt - 1),
+        ):  # waits, fails
+            item = performed.send(outcome)
+            while isinstance(item, Noted):  # an event, which is answered by nothing
+                item = next(performed)
     except StopIteration:
         return Answer(GIVE_UP, at)
     waits = [schedule.backoff_ms(attempt, identity, after) for identity in (_LEAST, _MOST)]
