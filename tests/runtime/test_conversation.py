@@ -11,6 +11,7 @@ from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, Stub, ToolCall
 from tachograph.evidence.checking.replay import replayed
 from tachograph.evidence.recording.resume import resume_folder
 from tachograph.fail.errors import Cancelled, InputError, TransientModelError
+from tests.evidence.forger import chained, lines_of
 from tests.support import ROOT, Script, answer, ask, failing, policy_data, probe, tool
 
 
@@ -162,7 +163,9 @@ def test_a_secret_that_stands_in_a_record_without_a_task_is_a_difference(tmp_pat
     agent, history = _after_a_secret(_Breaks(), Policy.load(ROOT / "policy/v1.yaml", root=ROOT))
     record(agent, f"Or {KEY}?", tmp_path / "run", history=history)
     state = tmp_path / "run/state.jsonl"
-    text = state.read_text()
-    assert text.count('"question":"Or <secret:github_token:1>?"') == 1
-    state.write_text(text.replace('"question":"Or <secret:github_token:1>?"', f'"question":"Or {KEY}?"'))
-    assert replayed(tmp_path / "run", root=ROOT).lines
+    lines = lines_of(tmp_path / "run")
+    assert lines[0]["question"] == "Or <secret:github_token:1>?"
+    lines[0]["question"] = f"Or {KEY}?"
+    state.write_bytes(chained(lines))
+    found = replayed(tmp_path / "run", root=ROOT).lines
+    assert any("line 1: first difference: line 1 /question" in line for line in found), found
