@@ -11,6 +11,7 @@ from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, Stub, ToolCall
 from tachograph.evidence.checking.replay import replayed
 from tachograph.evidence.recording.resume import resume_folder
 from tachograph.fail.errors import Cancelled, InputError, TransientModelError
+from tachograph.runtime.journal.requests import conversation_of, opening_messages, requests_of
 from tests.evidence.forger import chained, lines_of
 from tests.support import ROOT, Script, answer, ask, failing, policy_data, probe, tool
 
@@ -76,6 +77,17 @@ def test_it_is_what_the_model_was_asked_with() -> None:
     result = agent.run("What?", history=[{"role": "user", "content": "Hello"}])
     assert isinstance(agent.llm, Script) and result.ok
     assert result.history == [*agent.llm.heard[-1], {"role": "assistant", "content": "done"}]
+
+
+@pytest.mark.parametrize(
+    "run", sorted(path.parent for path in ROOT.glob("runs/*/*/state.jsonl")), ids=lambda run: run.name
+)
+def test_of_every_recorded_run_it_begins_with_the_last_request(run: Path) -> None:
+    lines = lines_of(run)
+    history = conversation_of(opening_messages(lines[0]), lines[1:-1])
+    asked = [list(request.messages) for request in requests_of(lines)]
+    assert asked == [] or history[: len(asked[-1])] == asked[-1]
+    assert _agent([answer("Yes.")]).run("And now?", history=history).ok
 
 
 def test_secrets_stay_out() -> None:
