@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .adapters.functions import tool, tool_from_function
     from .evidence.checking.replay import replay
-    from .evidence.recording.async_record import arecord
+    from .evidence.recording.async_record import arecord, record_stream
     from .evidence.recording.record import record
     from .evidence.recording.resume import resume
     from .fail.catalog import Ending, FailureMode, Rule
@@ -139,6 +139,7 @@ __all__ = [
     "load_module",
     "open_model",
     "record",
+    "record_stream",
     "replay",
     "resume",
     "tool",
@@ -146,7 +147,7 @@ __all__ = [
 ]
 
 _NAMES = {
-    "evidence.recording.async_record": "arecord",
+    "evidence.recording.async_record": "arecord record_stream",
     "evidence.recording.record": "record",
     "evidence.checking.replay": "replay",
     "evidence.recording.resume": "resume",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import subprocess
 import sys
@@ -64,3 +66,34 @@ def test_it_asks_calls_records_and_prints(provider: str, tmp_path: Path) -> None
     assert "06:00 to 22:00" in json.dumps(second.body)
     lines = (tmp_path / "my-runs/live/state.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(lines[1])["tool_results"][0]["result"] == {"result": "06:00 to 22:00"}
+
+
+def test_the_example_with_pieces_of_text_writes_them_at_a_terminal(provider: str, tmp_path: Path) -> None:
+    page = (ROOT / "docs/async.md").read_text(encoding="utf-8")
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "text_delta" in block]
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 10
+    code = code.replace("anthropic:MODEL", f"{provider}:some-model")
+    said = "In the cab, if the lorry stands still."
+
+    with Server([Turn(said)]) as server:
+        address = f"http://127.0.0.1:{server.port}{'' if provider == 'ollama' else BASES[provider]}"
+        leader, follower = pty.openpty()
+        program = subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env=environment({BASE[provider]: address, KEY[provider]: "key-of-a-test-0123456789"}),
+            stdout=follower,
+            stderr=subprocess.PIPE,
+        )
+        os.close(follower)
+        try:
+            shown = b""
+            while said.encode() not in shown:
+                shown += os.read(leader, 1024)
+            _, complaints = program.communicate(timeout=60)
+        finally:
+            program.kill()
+            os.close(leader)
+        (request,) = server.requests
+    assert (program.returncode, shown.decode(), complaints) == (0, said, b"")
+    assert request.body["stream"] is True
