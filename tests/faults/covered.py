@@ -21,6 +21,8 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "S1": (
         "fault:kill.run",
         "fault:kill.step",
+        "fault:kill.together",
+        "fault:kill.hooks",
         _SAMPLE + "test_a_kill_at_a_call_is_survived",
         _GROUPS + "test_dying_at_any_write_with_several_calls_open",
     ),

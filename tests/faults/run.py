@@ -20,7 +20,19 @@ from threading import Event
 from dev.sample import choose
 from tests.support import ROOT
 
-from . import accepting, breaks, kills, limits, media, places, power, signals, tool_faults, vanish  # noqa: F401 - they register
+from . import (  # noqa: F401 - they register
+    accepting,
+    breaks,
+    kills,
+    limits,
+    media,
+    places,
+    power,
+    signals,
+    together,
+    tool_faults,
+    vanish,
+)
 from .lab import Lab, lab
 from .registry import FAULTS, Entry
 

@@ -15,6 +15,7 @@ from tests.faults.lab import Fault, Lab, Point, lab
 from tests.faults.run import FAULTS  # which imports all modules that register faults
 from tests.faults.scene import ONCE, RUN
 from tests.faults.signals import stopped, suspended
+from tests.faults.together import hooks, together
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,11 @@ def test_kills_of_a_resume_are_survived(one: Lab) -> None:
         for number in (first, 2 * first, first // 2):
             one.resume(fault=Fault(number))
         converge(one)
+
+
+def test_kills_with_several_calls_open_and_with_hooks_are_survived(one: Lab) -> None:
+    assert len(list(together(one, every=11))) > 6
+    assert len(list(hooks(one, every=23))) > 4
 
 
 def test_calls_that_fail_are_survived(one: Lab, points: list[Point]) -> None:
