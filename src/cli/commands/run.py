@@ -37,7 +37,10 @@ def add(commands: Any, verb: Verb) -> None:
     """Add the commands run and resume."""
     parser = verb(commands, "run", run)
     parser.add_argument(
-        "task", type=path_given, help="task file; tasks/ and .yaml may be left out: canonical/v1"
+        "task",
+        type=path_given,
+        metavar="TASK",
+        help="task file; tasks/ and .yaml may be left out, as in canonical/v1",
     )
     parser.add_argument(
         "--out", type=path_given, metavar="DIR", help="folder of the run (default: runs/KIND/NAME)"

@@ -20,7 +20,7 @@ def add(commands: Any, verb: Verb) -> None:
     parser = verb(commands, "show", show)
     parser.add_argument("run", type=path_given, metavar="RUN", help=RUN_HELP)
     parser.add_argument(
-        "other", nargs="?", type=path_given, metavar="RUN", help="another run to hold against it"
+        "other", nargs="?", type=path_given, metavar="RUN", help="another run to compare it with"
     )
     parser.add_argument("--html", type=path_given, metavar="FILE", help="write it as one page for a browser")
     parser.add_argument(
