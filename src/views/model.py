@@ -88,7 +88,8 @@ class Call:
         """`allow`, `deny`, `escalate`, or `not reached` where nothing was decided."""
         if any(decision["decision"] == "deny" for decision in self.decisions):
             return "deny"
-        return str(self.decisions[0]["decision"]) if self.decisions else "not reached"
+        proposed = [decision for decision in self.decisions if decision["phase"] == "proposal"]
+        return str(proposed[-1]["decision"]) if proposed else "not reached"
 
 
 @dataclass(slots=True)

@@ -91,7 +91,9 @@ class Report:
         if not own:
             self._row(index, text, None, "not reached", mode)
             return
-        worst = next((d for d in own if d["decision"] == "deny"), own[0])
+        # where a hook gave other arguments, or wants a person, the last decision before the call is what counts
+        last = [d for d in own if d["phase"] == "proposal"][-1:] or own
+        worst = next((d for d in own if d["decision"] == "deny"), last[0])
         self._row(index, text, worst, count, mode)
         if arrows:
             tool = self._alias(call["name"])

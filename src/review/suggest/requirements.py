@@ -183,6 +183,8 @@ class RequirementCollector:
         tool = self.tools.get(call.name)
         if tool is None or not result["attempts"] or call.arguments is None:
             return False
+        if result["status"] == "cancelled":
+            return False  # nothing came of it, so the run goes the same whatever it had reached
         kinds = _REACHES.get(tool.effect, ())
         named = [
             text

@@ -17,6 +17,7 @@ from tachograph.evidence.queries.explain import as_data, as_text, explain_run
 from tachograph.review.remedy.explain_denial import add_explanations
 from tachograph.review.suggest.suggest import suggest, suggest_edits
 from tachograph.runtime.tools.hooks import load_hooks
+from tachograph.views.model import run_of as views_run
 from tests.review.questions_heard import told_and_heard
 from tests.review.runs import run_of
 from tests.support import ROOT
@@ -231,3 +232,14 @@ def test_a_ledger_tells_what_the_gate_was_asked_whatever_hooks_said(
     denied = suggest(run, root=folder).proof.denied_by_hooks
     totals = json.loads((run / "state.jsonl").read_text("utf-8").split("\n")[-2])["totals"]
     assert len(denied) <= totals["denials"] <= 3
+
+
+def test_report_and_page_show_the_decision_under_which_a_call_ran(tmp_path: Path) -> None:
+    """The gate wanted a person, a hook gave other arguments, and a person allowed those."""
+    swap = _hooks(tmp_path, "before_call", f"return {{'arguments': {OTHER!r}}}")
+    policy = _policy(tmp_path, approval=ASKING)
+    replies = [LLMOutput(tool_calls=[READ])]
+    folder = run_of(tmp_path, replies, policy=policy, hooks=swap, approve=lambda _: True)
+    (row,) = [line for line in (folder / "run_report.md").read_text("utf-8").splitlines() if "`read`" in line]
+    assert "allow, `approval`" in row and "escalate" not in row
+    assert views_run(folder).steps[0].calls[0].verdict == "allow"
