@@ -1,9 +1,9 @@
 """Dataclasses that are quick to make: the part of `dataclasses` that a run needs, with the same behaviour.
 
 `dataclasses` compiles six functions for a frozen class, and its import loads `inspect`. For the classes of a run that
-is a fifth of what a command costs. Here `__init__` alone is compiled; the other methods are shared code over the
-fields. The classes are dataclasses to everyone else: `dataclasses.fields`, `replace`, `asdict` and `match` work on
-them.
+is a fifth of what a command costs. Here `__init__` alone is compiled, when it is first asked for; the other methods are
+shared code over the fields. The classes are dataclasses to everyone else: `dataclasses.fields`, `replace`, `asdict` and
+`match` work on them.
 
 Not supported: other options, `ClassVar`, `InitVar`, inherited fields, and values that contain themselves in `repr`.
 """
@@ -67,7 +67,7 @@ else:
         cls.__dataclass_fields__ = _FromTwin("__dataclass_fields__", cls, frozen)
         cls.__dataclass_params__ = _FromTwin("__dataclass_params__", cls, frozen)
         cls.__match_args__ = tuple(one.name for one in fields if one.init)
-        cls.__init__ = _init(cls, fields, frozen, slots)
+        cls.__init__ = _Init(cls, fields, frozen, slots)
         compared = tuple(one.name for one in fields if one.compare)
         methods = [_eq(compared), __repr__, __replace__]
         if frozen:
@@ -109,7 +109,20 @@ else:
                 delattr(cls, one.name)
         return cls
 
-    def _init(cls: type, fields: list[_Field], frozen: bool, slots: bool) -> Any:
+    class _Init:
+        """Stands for the `__init__` of a class until it is first asked for: most runs make instances of few classes."""
+
+        def __init__(self, cls: type, fields: list[_Field], frozen: bool, slots: bool) -> None:
+            self.made_of = cls, fields, frozen, slots, sys.modules[cls.__module__].__dict__
+
+        def __get__(self, instance, _owner=None) -> Any:
+            cls = self.made_of[0]
+            if cls.__dict__["__init__"] is self:  # not made meanwhile by another thread
+                cls.__init__ = _init(*self.made_of)
+            made = cls.__dict__["__init__"]
+            return made if instance is None else made.__get__(instance)
+
+    def _init(cls: type, fields: list[_Field], frozen: bool, slots: bool, space: dict[str, Any]) -> Any:
         names: dict[str, Any] = {"_new": _MISSING, "_set": object.__setattr__}
         parameters, lines = ["self"], []
         for one in fields:
@@ -138,7 +151,7 @@ else:
         text = (
             f"def make({', '.join(names)}):\n def __init__({', '.join(parameters)}):\n{body} return __init__"
         )
-        exec(text, sys.modules[cls.__module__].__dict__, made)  # noqa: S102 - text of ours: names of fields
+        exec(text, space, made)  # noqa: S102 - text of ours: names of fields
         init = made["make"](**names)
         init.__qualname__ = f"{cls.__qualname__}.__init__"
         init.__annotations__ = {**{one.name: one.type for one in fields if one.init}, "return": None}

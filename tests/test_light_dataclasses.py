@@ -206,3 +206,18 @@ def test_a_real_dataclass_may_extend_one() -> None:
     }
     with pytest.raises(dataclasses.FrozenInstanceError):
         Longer(1, None, 2, 30).ms = 3  # type: ignore[misc]
+
+
+@BOTH
+def test_a_class_that_inherits_makes_its_instances_by_the_inherited_init(module: Any) -> None:
+    base = point(module, frozen=True)
+    below = type("Below", (base,), {})
+    assert below(1, "h", y=2).y == 2
+    assert below.__init__ is base.__init__
+
+
+@BOTH
+def test_an_init_that_was_replaced_stays(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cls = point(module)
+    monkeypatch.setattr(cls, "__init__", lambda self: setattr(self, "x", 7))
+    assert cls().x == 7

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # each takes 1 to 10 ms, and is needed for live models, errors or long runs only
 SLOW = (
+    "ast",
     "asyncio",
     "dataclasses",
     "importlib.metadata",

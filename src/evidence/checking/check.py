@@ -20,13 +20,13 @@ from ...runtime.driver.ports import Approve
 from ...runtime.formats.canonical_json import digest
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.formats.read_file import read_unlinked
-from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.cassette import outcomes_of
 from ...runtime.run_config import RunConfig
 from ...runtime.tools.project_modules import versions_of_packages
 from ..files import manifest as manifests
 from ..files.json_diff import CLASSES
 from ..files.manifest import MANIFEST, STATE
+from ..files.package_digest import package_digest
 from ..files.rebuild import run_files
 from ..files.tally import Tally
 from ..files.writer import derive

@@ -1,6 +1,7 @@
 """The four files of a run.
 
 - `manifest`: `manifest.json`: inputs and outputs of a run with their digests
+- `package_digest`: the sources of this package that shape a run, and their digest
 - `commit`: the commit that holds the very code that makes runs
 - `claims`: the volatile keys of a manifest, and the shape that each must have
 - `owned`: `blobs/` and `children/` of a run, compared with its manifest

@@ -11,7 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from ...runtime.formats.shipped_files import package_digest, package_files, package_place, shapes_runs
+from ...runtime.formats.shipped_files import package_place
+from .package_digest import package_digest, package_sources, shapes_runs
 
 _SHA: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
@@ -41,10 +42,10 @@ def _holds_package(commit: str, objects: Path, top: Path, digest: str) -> bool:
     if listed is None:
         return False
     method = hashlib.sha1 if len(commit) == 40 else hashlib.sha256
-    here = {}
-    for file in package_files():
-        data = file.read_bytes()
-        here[file.relative_to(top).as_posix()] = method(b"blob %d\0" % len(data) + data).hexdigest()
+    here = {
+        f"{package}/{path}": method(b"blob %d\0" % len(data) + data).hexdigest()
+        for path, data in package_sources()
+    }
     return here == {
         path: made for path, made in listed.items() if shapes_runs(path.removeprefix(f"{package}/"))
     }

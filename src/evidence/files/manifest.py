@@ -16,9 +16,9 @@ from typing import Final
 from ...runtime.core.clock import wall_now
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
-from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.ledger import SCHEMA as LEDGER_SCHEMA
 from .commit import commit_of_package
+from .package_digest import package_digest
 
 SCHEMA: Final = "manifest/v2"
 TRACE_SCHEMA: Final = "trace/v1"

@@ -36,7 +36,6 @@ from ...runtime.driver.processes import marking
 from ...runtime.driver.scopes import Scope
 from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import read_unlinked
-from ...runtime.formats.shipped_files import package_digest
 from ...runtime.journal.durable_run import DurableRun
 from ...runtime.journal.journal import JOURNAL, Journal
 from ...runtime.journal.requests import opening_messages
@@ -45,6 +44,7 @@ from ...runtime.tools.project_modules import versions_of_packages
 from ..files import manifest
 from ..files.folder import MOUNTS, Folder
 from ..files.manifest import MANIFEST, SEAL, STATE
+from ..files.package_digest import package_digest
 from ..files.writer import Writer
 from ..tasks.code_agent import is_importing
 from ..tasks.expect import differences

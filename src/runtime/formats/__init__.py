@@ -9,5 +9,5 @@
 - `json_pointer`: JSON Pointers (RFC 6901)
 - `invisible_chars`: characters that are not visible, or that change how others are shown
 - `read_file`: read a regular file with a size limit, without blocking
-- `shipped_files`: where files that ship with the package are; the digest of the package
+- `shipped_files`: where files that ship with the package are
 """

@@ -5,18 +5,21 @@ Nothing is imported for it: the source is parsed, and each name is looked up whe
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..formats.canonical_json import digest
 from ..formats.shipped_files import relative_to_root
 from .contract import Tool
+from .source_scan import plain_imports
+
+if TYPE_CHECKING:
+    import ast
 
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _OURS: Final = "tachograph"
@@ -99,6 +102,11 @@ def _root(file: str | None, label: str) -> Path | None:
 @lru_cache(maxsize=256)
 def _names(source: bytes, package: str | None) -> tuple[str, ...]:
     """Return the dotted names that a module's source may import; `from a import b` may be of a or of a.b."""
+    plain = plain_imports(source)
+    if plain is not None and all(_is_standard(name) for name in plain):
+        return ()
+    import ast  # slow to import, and most tools are plain
+
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
@@ -115,7 +123,11 @@ def _names(source: bytes, package: str | None) -> tuple[str, ...]:
                 parts = base.split(".")
                 names |= dict.fromkeys(".".join(parts[: i + 1]) for i in range(len(parts)))
                 names |= dict.fromkeys(f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
-    return tuple(name for name in names if name.partition(".")[0] not in sys.stdlib_module_names)
+    return tuple(name for name in names if not _is_standard(name))
+
+
+def _is_standard(name: str) -> bool:
+    return name.partition(".")[0] in sys.stdlib_module_names
 
 
 def _base(node: ast.ImportFrom, package: str | None) -> str | None:

@@ -111,16 +111,24 @@ def scan_unloaded(source: bytes, label: str, *, file: str | None) -> None:
 def _is_plain(source: bytes, imports: Sequence[str]) -> bool:
     """Return whether a module needs no closer look: a parser is slow to import, and most tools are plain.
 
-    Every `import` in it, even one in a text, is a line of its own that imports from a covered module, and no word
-    of it is that of a function that reaches past `io`.
+    All that it imports is covered, and no word of it is that of a function that reaches past `io`.
+    """
+    named = plain_imports(source)
+    return (
+        named is not None
+        and _ANY_REACHING.search(source) is None
+        and all(_is_covered(name, imports) for name in named)
+    )
+
+
+def plain_imports(source: bytes) -> list[str] | None:
+    """Return the modules that a source imports from; None where only a parser can tell.
+
+    Every `import` in the source, even one in a text, is a line of its own that imports from one module.
     """
     named: list[bytes] = _PLAIN_IMPORT.findall(source)
-    return (
-        source.isascii()
-        and _ANY_REACHING.search(source) is None
-        and len(named) == len(_ANY_IMPORT.findall(source))
-        and all(_is_covered(name.decode(), imports) for name in named)
-    )
+    is_plain = source.isascii() and len(named) == len(_ANY_IMPORT.findall(source))
+    return [name.decode() for name in named] if is_plain else None
 
 
 def _root(file: str | None) -> Path | None:

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from tachograph.evidence.files import manifest as manifests
+from tachograph.evidence.files.package_digest import package_digest
 from tachograph.evidence.recording.recorded import is_live
 from tachograph.runtime.formats import canonical_json
-from tachograph.runtime.formats.shipped_files import package_digest
 from tests.evidence.project import all_runs
 from tests.support import CANONICAL, FILES, ROOT, TASK, cli, copy_project, environment
 

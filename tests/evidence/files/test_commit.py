@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tachograph.evidence.files import commit
+from tachograph.evidence.files import commit, package_digest
 from tachograph.runtime.formats import shipped_files
 
 SOURCES = Path(shipped_files.__file__).resolve().parents[2]
@@ -44,7 +44,7 @@ def checkout(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     _git(place, "add", ".")
     _git(place, "commit", "-q", "-m", "one")
     monkeypatch.setattr(shipped_files, "_PACKAGE", place / "src")
-    monkeypatch.setattr(commit, "package_digest", shipped_files.package_digest.__wrapped__)
+    monkeypatch.setattr(commit, "package_digest", package_digest.package_digest.__wrapped__)
     return place
 
 

@@ -1,4 +1,4 @@
-"""Files that ship with the package."""
+"""The digest of the sources that shape a run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 import grimp
 import pytest
 
+from tachograph.evidence.files import package_digest as sources
 from tachograph.runtime.formats import shipped_files
 
-SOURCES = Path(shipped_files.__file__).resolve().parents[2]
+SOURCES = shipped_files.package_place()
 
 
 @pytest.mark.parametrize(
@@ -35,10 +36,10 @@ def test_the_digest_covers_what_decides_a_run(
     copied = tmp_path / "src"
     shutil.copytree(SOURCES, copied, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(shipped_files, "_PACKAGE", copied)
-    before = shipped_files.package_digest.__wrapped__()
+    before = sources.package_digest.__wrapped__()
     with (copied / file).open("a", encoding="utf-8") as stream:
         stream.write("# changed\n")
-    assert (shipped_files.package_digest.__wrapped__() != before) is counts
+    assert (sources.package_digest.__wrapped__() != before) is counts
 
 
 def test_the_digest_covers_every_module_that_recording_imports() -> None:
@@ -50,9 +51,8 @@ def test_the_digest_covers_every_module_that_recording_imports() -> None:
     }
     needed = recording.union(*map(graph.find_upstream_modules, recording))
     covered = {
-        "tachograph."
-        + path.relative_to(SOURCES).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
-        for path in shipped_files.package_files()
+        f"tachograph.{path.removesuffix('.py').replace('/', '.').removesuffix('.__init__')}"
+        for path, _ in sources.package_sources()
     }
     assert len(needed) > 80
     assert sorted(needed - covered) == []
@@ -64,8 +64,9 @@ def test_the_digest_covers_what_the_wheel_carries_in_these_rooms() -> None:
     found = 0
     for package, patterns in settings["tool"]["setuptools"]["package-data"].items():
         place = SOURCES / "/".join(package.split(".")[1:])
-        if shipped_files.shapes_runs(f"{place.relative_to(SOURCES).as_posix()}/one.py"):
-            carried = {path for pattern in patterns for path in place.glob(pattern)}
-            assert carried <= set(shipped_files.package_files()), package
+        if sources.shapes_runs(f"{place.relative_to(SOURCES).as_posix()}/one.py"):
+            found_there = (path for pattern in patterns for path in place.glob(pattern))
+            carried = {path.relative_to(SOURCES).as_posix() for path in found_there}
+            assert carried <= {path for path, _ in sources.package_sources()}, package
             found += len(carried)
     assert found >= 3
