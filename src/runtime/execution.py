@@ -115,6 +115,7 @@ class Execution:
                 on_outcome=self._on_outcome,
                 stop=stop_of(self._config),
                 settle=self._redactor.settle,
+                on_notice=self._hub.on_notice if self._hub.hears_events else None,
             )
         return self._ended(run_line, ended)
 
@@ -132,6 +133,7 @@ class Execution:
                 on_outcome=self._on_outcome,
                 stop=stop_of(self._config),
                 settle=self._redactor.settle,
+                on_notice=self._hub.on_notice if self._hub.hears_events else None,
             )
             ended, cancelled = await drive_async(stepper, executor)
         result = self._ended(run_line, ended)
@@ -223,7 +225,7 @@ class Execution:
                 AsyncCalls(self._scope) if is_async else DirectCalls(self._scope),
                 self._scope,
                 agent.hooks,
-                self._hub.on_text if self._hub.wants_text else None,
+                self._hub.on_text if self._hub.hears_events else None,
             )
             if durable_run is not None:
                 live = durable_run.around(live, agent.gate, workspace, interrupts)

@@ -336,11 +336,12 @@ class StepEnded:
     line: StepLine = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Noted:
     """Event: more of the step under way is as its line will have it.
 
-    `line` is that line so far, which nobody but the loop may change; `results` says how many of its results stand.
+    `line` is that line so far, which nobody but the loop may change; `results` says how many of its results stand. A
+    step has one, which it yields again and again.
     """
 
     step: int
@@ -350,13 +351,13 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """Event of a driver: an attempt of the model or of a call begins, or is over."""
+    """What a driver tells: an attempt of the model or of a call begins, or is over."""
 
     effect: AskModel | Invoke
     is_over: bool
 
 
-Event = Decided | StepEnded | Noted | Attempted
+Event = Decided | StepEnded | Noted
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from ..core.lines import StepLine
 from ..loop.state import RunGenerator
 from .async_groups import perform_group_async
 from .groups import perform_group
-from .ports import AsyncExecutor, Executor, OnEvent, OnOutcome, Settle, Stamps, Stop
+from .ports import AsyncExecutor, Executor, OnEvent, OnNotice, OnOutcome, Settle, Stamps, Stop
 from .stepper import Stepper
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def drive(
     on_outcome: OnOutcome | None = None,
     stop: Stop | None = None,
     settle: Settle | None = None,
+    on_notice: OnNotice | None = None,
 ) -> RunEnded:
     """Run a loop to its ending.
 
@@ -45,7 +46,9 @@ def drive(
     its outcome as soon as it has one; those of a group once all its calls are over. `settle` says what an outcome of
     such a call is in the record.
     """
-    stepper = Stepper(loop, clock, on_step, on_event, on_outcome=on_outcome, stop=stop, settle=settle)
+    stepper = Stepper(
+        loop, clock, on_step, on_event, on_outcome=on_outcome, stop=stop, settle=settle, on_notice=on_notice
+    )
     while True:
         if (effect := stepper.effect) is not None:
             stepper.end(stepper.begin() or _performed(executor, effect, stepper.stamps))

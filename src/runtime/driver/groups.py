@@ -14,7 +14,7 @@ from ...fail.errors import Cancelled
 from ..core.branches import BRANCH, Branch
 from ..core.clock import Clock
 from ..core.effects import Attempted, Effect, Invoke, Outcome, Wait
-from .ports import OnEvent, OnOutcome, Settle, Stamps, Stop
+from .ports import OnEvent, OnNotice, OnOutcome, Settle, Stamps, Stop
 
 Perform = Callable[[Effect, Stamps], Outcome | Cancelled]
 
@@ -36,7 +36,7 @@ class BranchRun:
         clock: Clock,
         on_outcome: OnOutcome | None,
         stop: Stop | None,
-        on_event: OnEvent | None = None,
+        on_notice: OnNotice | None = None,
     ) -> None:
         self.branch = branch
         self.stamps: Stamps = {}
@@ -45,7 +45,7 @@ class BranchRun:
         self._clock = clock
         self._on_outcome = on_outcome
         self._stop = stop
-        self._on_event = on_event
+        self._on_notice = on_notice
         self._begun = 0
         self.effect: Invoke | Wait | None = next(effects, None)
 
@@ -84,8 +84,8 @@ class BranchRun:
 
     def _tell(self, *, is_over: bool) -> None:
         """Tell that an attempt begins or is over, as it happens."""
-        if self._on_event is not None and isinstance(self.effect, Invoke):
-            self._on_event(Attempted(self.effect, is_over), None)
+        if self._on_notice is not None and isinstance(self.effect, Invoke):
+            self._on_notice(Attempted(self.effect, is_over))
 
 
 def perform_group(runs: Iterable[BranchRun], perform: Perform) -> None:

@@ -42,8 +42,8 @@ class ListenerHub:
         self._interrupts = interrupts
 
     @property
-    def wants_text(self) -> bool:
-        """Whether somebody hears of the pieces of a reply's text."""
+    def hears_events(self) -> bool:
+        """Whether somebody hears of events, and so of the pieces of a reply's text."""
         return bool(self._typed)
 
     def _send(self, listeners: list[Callable[[Any], object]], notice: RunEvent | AgentEvent) -> None:
@@ -69,14 +69,16 @@ class ListenerHub:
         """Pass on a piece of the text of a reply."""
         self._feed.on_text(effect, text)
 
+    def on_notice(self, notice: Noted | Attempted) -> None:
+        """Pass on what is new in the step under way, or that an attempt begins or is over."""
+        if isinstance(notice, Noted):
+            self._feed.on_noted(notice)
+        else:
+            self._feed.on_attempt(notice)
+
     def on_event(self, item: Effect | Event, outcome: Outcome | None) -> None:
         """Pass on a decision, or an effect with its outcome, with copies of all that could be changed."""
-        if self._typed:
-            if isinstance(item, Noted):
-                self._feed.on_noted(item)
-            elif isinstance(item, Attempted):
-                self._feed.on_attempt(item)
-        if not self._plain or isinstance(item, Noted | Attempted):
+        if not self._plain:
             return
         if isinstance(item, Decided):
             item = replace(item, decision=copy.deepcopy(item.decision))

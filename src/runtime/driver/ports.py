@@ -12,9 +12,11 @@ from ..core.branches import Branch
 from ..core.effects import (
     Answer,
     AskHuman,
+    Attempted,
     Effect,
     Event,
     Invoke,
+    Noted,
     Outcome,
 )
 from ..core.lines import RunLine
@@ -55,6 +57,10 @@ class Answers(Protocol):
 
 
 OnEvent = Callable[[Effect | Event, Outcome | None], None]
+
+
+# gets what is new in the step under way, and each attempt as it begins and when it is over
+OnNotice = Callable[[Noted | Attempted], None]
 
 
 # gets an effect, what came of it and the stamps of its step so far, before anything else is done

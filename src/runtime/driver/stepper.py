@@ -22,7 +22,7 @@ from ..core.effects import (
 from ..core.lines import StepLine
 from ..loop.state import RunGenerator
 from .groups import BranchRun, join
-from .ports import OnEvent, OnOutcome, Settle, Stamps, Stop
+from .ports import OnEvent, OnNotice, OnOutcome, Settle, Stamps, Stop
 
 
 class Stepper:
@@ -45,6 +45,7 @@ class Stepper:
         on_outcome: OnOutcome | None = None,
         stop: Stop | None = None,
         settle: Settle | None = None,
+        on_notice: OnNotice | None = None,
     ) -> None:
         """Take the loop to its first effect.
 
@@ -56,6 +57,7 @@ class Stepper:
             on_outcome: Gets what came of an effect before anything else is done.
             stop: Says at the beginning of each effect what stops the run in its place.
             settle: Says what an outcome of a call of a group is in the record.
+            on_notice: Gets what is new in the step under way, and each attempt as it begins and when it is over.
         """
         self._loop = loop
         self._clock = clock
@@ -64,6 +66,7 @@ class Stepper:
         self._on_outcome = on_outcome
         self._stop = stop
         self._settle = settle
+        self._on_notice = on_notice
         self._begun = 0
         self.stamps: Stamps = {}
         self.effect: Effect | None = None
@@ -79,8 +82,7 @@ class Stepper:
 
     def begin(self) -> Cancelled | None:
         """Stamp the beginning of the effect; returns what stops the run in its place, or None."""
-        if isinstance(self.effect, AskModel | Invoke):
-            self._on_event(Attempted(self.effect, is_over=False), None)
+        self._tell(self.effect, is_over=False)
         self._begun = self._clock.stamp()
         return None if self._stop is None else self._stop(self._begun)
 
@@ -91,11 +93,14 @@ class Stepper:
         self.stamps[effect.position] = [self._begun, self._clock.stamp()]
         if self._on_outcome is not None:
             self._on_outcome(effect, outcome, self.stamps)
-        if isinstance(effect, AskModel | Invoke):
-            self._on_event(Attempted(effect, is_over=True), None)
+        self._tell(effect, is_over=True)
         if not isinstance(outcome, Cancelled):
             self._on_event(effect, outcome)
         self._advance(outcome)
+
+    def _tell(self, effect: Effect | None, *, is_over: bool) -> None:
+        if self._on_notice is not None and isinstance(effect, AskModel | Invoke):
+            self._on_notice(Attempted(effect, is_over))
 
     def join(self) -> None:
         """Put together what came of the calls of the group, and go on to the next effect."""
@@ -116,12 +121,18 @@ class Stepper:
                 self._clock.spend("decision")
                 self.stamps[item.position] = [begun, self._clock.stamp()]
                 self._on_event(item, None)
-            elif isinstance(item, Noted | Attempted):
-                self._on_event(item, None)
+            elif isinstance(item, Noted):
+                if self._on_notice is not None:
+                    self._on_notice(item)
             elif isinstance(item, Group):
                 self.group = [
                     BranchRun(
-                        (item.step, index), effects, self._clock, self._on_outcome, self._stop, self._on_event
+                        (item.step, index),
+                        effects,
+                        self._clock,
+                        self._on_outcome,
+                        self._stop,
+                        self._on_notice,
                     )
                     for index, effects in item.branches.items()
                 ]

@@ -50,7 +50,6 @@ class StepBuilder:
         self.reply_place: dict[str, str] = {}
         self.replaced: dict[int, int] = {}
         self._unreached: list[Call] = []
-        self._concluded = 0
         self._told_unreached: dict[str, Any] | None = None
         self._mode: FailureMode | None = None
         self._line: StepLine = {
@@ -67,6 +66,7 @@ class StepBuilder:
             "failure_mode": None,
             "usage": {"input_tokens": 0, "output_tokens": 0, "estimated": False},
         }
+        self._noted = Noted(self.index, self._line, 0)
 
     # ---- the model --------------------------------------------------------------------------------------
 
@@ -278,12 +278,12 @@ class StepBuilder:
 
     def conclude(self) -> Noted:
         """Say that the result of the last call stands; returns the event that tells so."""
-        self._concluded += 1
-        return self.noted()
+        self._noted.results += 1
+        return self._noted
 
     def noted(self) -> Noted:
         """Return the event that tells of all that is recorded, up to the result of a call that is not concluded."""
-        return Noted(self.index, self._line, self._concluded)
+        return self._noted
 
     # ---- the whole --------------------------------------------------------------------------------------
 
