@@ -129,7 +129,8 @@ class Progress:
                 self._print("       " + self._paint(text, "yellow"))
             elif isinstance(item, Invoke):
                 size = len(outcome.result.text.encode("utf-8")) if outcome.result is not None else 0
-                text = f"returned {size} bytes" if outcome.result is not None else outcome.invalid or "denied"
+                otherwise = "cancelled" if outcome.cancelled else outcome.invalid or "denied"
+                text = f"returned {size} bytes" if outcome.result is not None else otherwise
                 self._print(f"       attempt {item.attempt}  {escape_terminal(text, self._width)}")
         elif isinstance(item, Wait):
             self._print(f"       waited {item.ms} ms")

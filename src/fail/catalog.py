@@ -155,6 +155,11 @@ class StoppedByHook:
 
 
 @dataclass(frozen=True, slots=True)
+class CallStopped:
+    """A call was cancelled on its own; the run goes on."""
+
+
+@dataclass(frozen=True, slots=True)
 class GaveUp:
     """An effect failed for good; `mode` is one of BROKEN."""
 
@@ -169,7 +174,16 @@ class Stopped:
 
 
 Happening = (
-    Answered | Refused | Succeeded | ResultLost | Denied | ApprovalRefused | StoppedByHook | GaveUp | Stopped
+    Answered
+    | Refused
+    | Succeeded
+    | ResultLost
+    | Denied
+    | ApprovalRefused
+    | StoppedByHook
+    | CallStopped
+    | GaveUp
+    | Stopped
 )
 
 
@@ -204,6 +218,7 @@ _TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | 
     # a model that proposes a refused call again is not going to adapt
     **{Denied(rule, repeated=True): (None, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL) for rule in Rule},
     ApprovalRefused(): (None, Ending.APPROVAL_REFUSED, None),
+    CallStopped(): (None, None, None),
     # a model that cannot be asked cannot be told either
     **{
         GaveUp(mode): (mode, Ending.FAILURE, Ending.FAILURE if mode == FailureMode.LLM_FAILURE else None)

@@ -13,6 +13,7 @@
     │   └── InvalidModelOutput    the reply has no usable shape
     ├── Cancelled                 the run was told to stop, by code
     │   ├── Interrupted           the run was told to stop, by a signal
+    │   ├── CallCancelled         one call was cancelled, and the run goes on
     │   └── DeadlineExceeded      the run's time is over
     ├── ReplayError               a run that asks for something else than its record answers
     ├── Suspended                 a run that cannot go on by itself; its journal stays, `resume` goes on
@@ -125,6 +126,10 @@ class InvalidModelOutput(ModelError):
 
 class Cancelled(TachographError):
     """The run was cancelled by code."""
+
+
+class CallCancelled(Cancelled):
+    """One call of the run was cancelled by code; the run goes on."""
 
 
 class Interrupted(Cancelled):

@@ -222,7 +222,7 @@ class Execution:
                 config.inject,
                 interrupts,
                 config.answers,
-                AsyncCalls(self._scope) if is_async else DirectCalls(self._scope),
+                AsyncCalls() if is_async else DirectCalls(),
                 self._scope,
                 agent.hooks,
                 self._hub.on_text if self._hub.hears_events else None,

@@ -80,7 +80,7 @@ def _result(number: int, call: Line, outcomes: dict[str, Line]) -> Line:
 
 def _attempt(number: int, outcome: Line) -> Line:
     good = "reply" in outcome or "result" in outcome
-    word = "cancelled" if "stopped" in outcome else "success" if good else "failed"
+    word = "cancelled" if "stopped" in outcome or "cancelled" in outcome else "success" if good else "failed"
     attempt: dict[str, Any] = {"attempt": number, "outcome": word}
     for key in ("fault", "reads", "writes", "checks"):
         if key in outcome:

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...fail.errors import Cancelled, Interrupted, TransientModelError
+from ...fail.errors import CallCancelled, Cancelled, Interrupted, TransientModelError
 from ...runtime.core.clock import Clock
 from ...runtime.core.effects import AskModel, Effect, Invoke
 from ...runtime.driver.ports import Inject
@@ -82,6 +82,8 @@ def _meets(fault: Mapping[str, Any], effect: Effect) -> bool:
 
 def _perform(fault: Mapping[str, Any], io: IO | None, real: Callable[[], Any], clock: Clock) -> Any:
     clock.sleep(fault.get("delays_ms", 0))
+    if fault.get("cancels") == "call":
+        raise CallCancelled("by the task")
     if "cancels" in fault:
         raise Interrupted(SIGINT) if fault["cancels"] == "interrupted" else Cancelled("by the task")
     if "raises" in fault:

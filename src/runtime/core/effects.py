@@ -130,9 +130,9 @@ class Outcome:
     """What came of an effect. At most one of `reply`, `result`, `answer`, `fault`, `invalid` is set.
 
     `returned_bytes` is the size of a result that a record did not keep; `result_lost` says that the effect took
-    place but its result was lost. `checks` are the facts that the I/O
-    met and asked the rules about, `reads` and `writes` are (mount path, SHA-256) in order. `members` is what came of
-    the effects of a `Group`, by position.
+    place but its result was lost; `cancelled` that the call was cancelled on its own. `checks` are the facts that the
+    I/O met and asked the rules about, `reads` and `writes` are (mount path, SHA-256) in order. `members` is what came
+    of the effects of a `Group`, by position.
     """
 
     reply: Reply | None = None
@@ -142,6 +142,7 @@ class Outcome:
     invalid: str | None = None
     returned_bytes: int | None = None
     result_lost: bool = False
+    cancelled: bool = False
     checks: tuple[dict[str, Any], ...] = ()
     reads: tuple[tuple[str, str], ...] = ()
     writes: tuple[tuple[str, str], ...] = ()

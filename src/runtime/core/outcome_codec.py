@@ -36,6 +36,8 @@ def outcome_to_dict(outcome: Outcome | Cancelled) -> Data:
             out[name] = getattr(outcome, name)
     if outcome.result_lost:
         out["unseen"] = True
+    if outcome.cancelled:
+        out["cancelled"] = True
     if outcome.checks:
         out["checks"] = list(outcome.checks)
     for name in ("reads", "writes"):
@@ -56,6 +58,7 @@ def outcome_from_dict(data: Mapping[str, Any]) -> Outcome | Cancelled:
         invalid=data.get("invalid"),
         returned_bytes=data.get("returned_bytes"),
         result_lost=data.get("unseen", False),
+        cancelled=data.get("cancelled", False),
         checks=tuple(data.get("checks", ())),
         reads=pairs_from_dict(data, "reads"),
         writes=pairs_from_dict(data, "writes"),

@@ -58,7 +58,7 @@ class Attempt:
 
     def __init__(self, interrupts: Interrupts, scope: Scope | None, io: IO | None = None) -> None:
         self._interrupts = interrupts
-        self._scope = scope
+        self.scope = scope
         self._io = io
         self._over = False
 
@@ -67,7 +67,7 @@ class Attempt:
         self._interrupts.raise_pending()
         if self._over:
             raise Cancelled("by code")
-        stopped = None if self._scope is None else self._scope.stopped()
+        stopped = None if self.scope is None else self.scope.stopped()
         if stopped is not None:
             raise stopped
 
@@ -92,8 +92,8 @@ class ForeignCalls(Protocol):
     ) -> Came:
         """Return what came of `foreign`."""
 
-    async def sleep(self, clock: Clock, ms: int) -> None:
-        """Let time pass."""
+    async def sleep(self, clock: Clock, ms: int, scope: Scope | None) -> None:
+        """Let time pass; what ends the scope ends that."""
 
 
 def run_now(work: Coroutine[Any, Any, Any]) -> Any:
@@ -107,13 +107,10 @@ def run_now(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 class DirectCalls:
-    """Calls foreign code here; the run waits for it. A wait between two attempts ends when `scope` is stopped."""
+    """Calls foreign code here; the run waits for it. A wait between two attempts ends when its scope is stopped."""
 
     is_async = False
     loop = None
-
-    def __init__(self, scope: Scope | None = None) -> None:
-        self._scope = scope
 
     async def call(
         self,
@@ -125,11 +122,11 @@ class DirectCalls:
         """Return what came of `foreign`."""
         return _caught(foreign)
 
-    async def sleep(self, clock: Clock, ms: int) -> None:
+    async def sleep(self, clock: Clock, ms: int, scope: Scope | None) -> None:
         """Let time pass; the run may be stopped meanwhile."""
-        if self._scope is None or not isinstance(clock, SystemClock):
+        if scope is None or not isinstance(clock, SystemClock):
             clock.sleep(ms)
-        elif (stopped := self._scope.wait(ms / 1000)) is not None:
+        elif (stopped := scope.wait(ms / 1000)) is not None:
             raise stopped
 
 
@@ -141,9 +138,6 @@ class AsyncCalls:
     """
 
     is_async = True
-
-    def __init__(self, scope: Scope | None) -> None:
-        self._scope = scope
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -173,7 +167,7 @@ class AsyncCalls:
             # a thread that is left to itself reports to nobody; one that has not begun never does
             end = future.cancel if manner is Manner.THREAD else work.cancel
         try:
-            await self._until_over(future)
+            await _until_over(future, attempt.scope)
         except BaseException as error:  # noqa: BLE001 - raised again by the executor
             attempt.end()
             end()
@@ -185,7 +179,7 @@ class AsyncCalls:
         came: Came = future.result()
         return came
 
-    async def sleep(self, clock: Clock, ms: int) -> None:
+    async def sleep(self, clock: Clock, ms: int, scope: Scope | None) -> None:
         """Let time pass; the run may be stopped meanwhile."""
         import asyncio
 
@@ -194,7 +188,7 @@ class AsyncCalls:
             return
         rest = asyncio.ensure_future(asyncio.sleep(ms / 1000))
         try:
-            await self._until_over(rest)
+            await _until_over(rest, scope)
         except Cancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - raised again by the executor
@@ -202,26 +196,26 @@ class AsyncCalls:
         finally:
             rest.cancel()
 
-    async def _until_over(self, future: asyncio.Future[Any]) -> None:
-        """Wait for a future. Raises Cancelled where the scope is stopped first."""
-        import asyncio
 
-        scope = self._scope
-        over = asyncio.get_running_loop().create_future()
-        forget = None if scope is None else scope.on_cancel(lambda: _wake(over))
-        try:
-            while not future.done():
-                stopped = None if scope is None else scope.stopped()
-                if stopped is not None:
-                    raise stopped
-                await asyncio.wait(
-                    {future, over} if scope is not None else {future},
-                    timeout=None if scope is None else scope.wait_s(),
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-        finally:
-            if forget is not None:
-                forget()
+async def _until_over(future: asyncio.Future[Any], scope: Scope | None) -> None:
+    """Wait for a future. Raises Cancelled where the scope is stopped first."""
+    import asyncio
+
+    over = asyncio.get_running_loop().create_future()
+    forget = None if scope is None else scope.on_cancel(lambda: _wake(over))
+    try:
+        while not future.done():
+            stopped = None if scope is None else scope.stopped()
+            if stopped is not None:
+                raise stopped
+            await asyncio.wait(
+                {future, over} if scope is not None else {future},
+                timeout=None if scope is None else scope.wait_s(),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+    finally:
+        if forget is not None:
+            forget()
 
 
 def _wake(over: asyncio.Future[None]) -> None:

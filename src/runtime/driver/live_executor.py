@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...fail.errors import Cancelled, EffectNotRecorded, InputError, InvalidModelOutput
+from ...fail.errors import CallCancelled, Cancelled, EffectNotRecorded, InputError, InvalidModelOutput
 from ...light_dataclasses import replace
 from ..core.branches import BRANCH
 from ..core.clock import Clock, time_left
@@ -35,7 +35,7 @@ from ..workspace.workspace import Workspace
 from .foreign_calls import Attempt, CallerLeft, DirectCalls, ForeignCalls, Manner, run_now, settled
 from .interrupts import ForceQuit, Interrupts
 from .ports import Answers, Approve, Inject, Stamps
-from .scopes import Scope
+from .scopes import CallScope, Scope
 from .text_pieces import OnText, TextPieces
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ class LiveExecutor:
         self._answers = answers
         self._hooks = hooks
         self._on_text = on_text
+        self._call_scopes: dict[int, CallScope] = {}  # of the present step, by the calls' places in the reply
         self._unwritten = False  # whether a recorded answer stands for files that were not written here
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
@@ -132,13 +133,27 @@ class LiveExecutor:
         if isinstance(effect, Invoke):
             return await self._invoke(effect, stamps)
         if isinstance(effect, Wait):
-            await self._calls.sleep(self._clock, effect.ms)
+            try:
+                await self._calls.sleep(self._clock, effect.ms, self._scope_of(effect))
+            except CallCancelled:
+                return Outcome(cancelled=True)
             return Outcome()
         if isinstance(effect, AskHook):
             return await self._ask_hook(effect)
         return await self._ask_human(effect)
 
+    def _scope_of(self, effect: Invoke | Wait) -> Scope | None:
+        """Return the scope of a call, which begins with its first attempt; that of the run for the model."""
+        if self._scope is None or effect.index is None:
+            return self._scope
+        if isinstance(effect, Invoke) and effect.index not in self._call_scopes:
+            self._call_scopes[effect.index] = CallScope(self._scope, effect.call.id)
+        return self._call_scopes.get(effect.index, self._scope)
+
     async def _ask_model(self, effect: AskModel) -> Outcome:
+        for scope in self._call_scopes.values():
+            scope.close()
+        self._call_scopes.clear()
         model = self._model
         manner = Manner.HERE if getattr(model, "never_waits", False) is True else self._manner(model)
         attempt = Attempt(self._interrupts, self._scope)
@@ -203,7 +218,8 @@ class LiveExecutor:
                 return Outcome(checks=tuple(checks))
         io = self._workspace.io(late, effect.key, tool.uses)
         fault = result = invalid = None
-        attempt = Attempt(self._interrupts, self._scope, io)
+        cancelled = False
+        attempt = Attempt(self._interrupts, self._scope_of(effect), io)
         try:
             if is_answered:
                 returned = self._call(effect, io, lambda: self._answer(effect, checks, stamps))
@@ -216,6 +232,8 @@ class LiveExecutor:
                 )
                 if failed is not None:
                     raise failed
+        except CallCancelled:
+            cancelled = True
         except (KeyboardInterrupt, Cancelled, ForceQuit, EffectNotRecorded, CallerLeft):
             raise
         except NotJson as error:  # of a worker, which reads the result
@@ -238,14 +256,17 @@ class LiveExecutor:
         if io.denied:
             # whatever the tool made of the denial: it neither succeeds nor is it tried again
             fault = result = invalid = None
+            cancelled = False
         elif io.undeclared is not None:
             # nor is what its effect kind does not cover, whatever the tool made of the refusal
             result = invalid = None
+            cancelled = False
             fault = Fault(PermissionError.__name__, FaultKind.OTHER, undeclared=f"io.{io.undeclared}")
         return Outcome(
             result=result,
             fault=fault,
             invalid=invalid,
+            cancelled=cancelled,
             checks=tuple(checks),
             reads=tuple((self._redact(path), digest) for path, digest in io.reads),
             writes=tuple((self._redact(path), digest) for path, digest in io.writes),

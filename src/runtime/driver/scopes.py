@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from ...fail.errors import Cancelled, DeadlineExceeded
+from ...fail.errors import CallCancelled, Cancelled, DeadlineExceeded
 from ..core.clock import stopwatch
 
 POLL_S: Final = 0.05  # between looks at an Event, which tells nobody that it was set
@@ -68,6 +68,25 @@ class Scope:
             for hear in heard:
                 hear()
             to_cancel.extend(reversed(below))
+
+    def cancel_call(self, call_id: str) -> bool:
+        """Cancel one call of a run, by its id; the model reads that it was cancelled, and the run goes on.
+
+        Returns:
+            Whether a run below this scope has begun such a call in its present step. One that is over stays as it is;
+            where several runs have one, all are cancelled.
+        """
+        found = []
+        to_look = [self]
+        while to_look:
+            scope = to_look.pop()
+            with scope._lock:
+                below = list(scope._below)
+            found += [one for one in below if isinstance(one, CallScope) and one.call_id == call_id]
+            to_look.extend(below)
+        for call in found:
+            call.cancel()
+        return bool(found)
 
     def limit(self, seconds: float) -> None:
         """Let the time of this scope, and of those made below it, be over after so many seconds."""
@@ -146,6 +165,19 @@ class Scope:
     def open_below(self) -> int:
         """How many scopes and calls below this one are not closed."""
         return len(self._heard) + len(self._below)
+
+
+class CallScope(Scope):
+    """One call of a run, from its first attempt to its end. Cancelled alone, it ends nothing but itself."""
+
+    def __init__(self, run: Scope, call_id: str) -> None:
+        super().__init__(run)
+        self.call_id = call_id
+        self._run = run
+
+    def stopped(self) -> Cancelled | None:
+        """Return what ends the call: whatever stops the run, or a CallCancelled."""
+        return self._run.stopped() or (CallCancelled("by code") if self.is_set() else None)
 
 
 def _nothing() -> None:

@@ -188,6 +188,10 @@ def outcomes_of(step: Line) -> dict[str, Outcome | Cancelled]:
             found[f"i{index}.{entry['attempt']}"] = _of_tool(result, entry)
             if "backoff_ms" in entry:
                 found[f"w{index}.{entry['attempt']}"] = Outcome()
+        if result["status"] == "cancelled" and "told" in result and result["attempts"]:
+            last = result["attempts"][-1]  # the call was cancelled on its own, and the run went on
+            at = f"w{index}.{last['attempt']}" if "backoff_ms" in last else f"i{index}.{last['attempt']}"
+            found[at] = replace(_outcome_at(found, at), cancelled=True)
     for decision in step["policy_decisions"]:
         if "approval" in decision:
             answer = answer_from_dict(decision["approval"])
@@ -199,12 +203,19 @@ def outcomes_of(step: Line) -> dict[str, Outcome | Cancelled]:
         # the effect during which it was stopped is the last that was begun
         effects = {at: pair[0] for at, pair in step["stamps"].items() if at[0] in "miwhk" and ".c" not in at}
         grouped = grouped_calls(step)
-        stopped = [n for n in grouped if step["tool_results"][n]["status"] == "cancelled"]
+        results = step["tool_results"]
+        stopped = [n for n in grouped if results[n]["status"] == "cancelled" and "told" not in results[n]]
         # each call has its own last one: an attempt, a wait, or a hook that was asked about its result
         own = [[at for at in effects if call_index(at) == n or at.startswith(f"k{n}.")] for n in stopped]
         for begun in own or [list(effects)]:
             found[max(begun, key=lambda at: effects[at])] = stop_from_reason(step["stopped"])
     return found
+
+
+def _outcome_at(found: Mapping[str, Outcome | Cancelled], position: str) -> Outcome:
+    outcome = found[position]
+    assert isinstance(outcome, Outcome)
+    return outcome
 
 
 def late_of(stamps: Iterable[str]) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Generator
 
-from ...fail.catalog import Denied, FailureMode, GaveUp, Happening, ResultLost, Succeeded
+from ...fail.catalog import CallStopped, Denied, FailureMode, GaveUp, Happening, ResultLost, Succeeded
 from ...fail.errors import Cancelled
 from ...light_dataclasses import replace
 from ..core.effects import DecisionKind, Effect, Event, Fault, FaultKind, Outcome, Wait
@@ -44,6 +44,9 @@ def with_retries(
         except Cancelled:
             step.add_attempt(index, attempt, AttemptStatus.CANCELLED)
             raise
+        if outcome.cancelled:
+            step.add_attempt(index, attempt, AttemptStatus.CANCELLED, outcome)
+            return outcome, CallStopped()
         judged = judge(outcome)
         if not isinstance(judged, Fault):
             if attempt > 1 and isinstance(judged, Succeeded | ResultLost):
@@ -58,7 +61,9 @@ def with_retries(
             return outcome, given_up
         step.add_attempt(index, attempt, AttemptStatus.TRANSIENT_FAILURE, outcome, backoff_ms=wait)
         yield step.noted()
-        yield Wait(step.index, index, attempt, wait)
+        waited = yield Wait(step.index, index, attempt, wait)
+        if waited.cancelled:
+            return waited, CallStopped()
     raise AssertionError  # count() has no end
 
 

@@ -200,9 +200,13 @@ def branch_of(step: StepBuilder, index: int, call: Call) -> Branching:
     run = step.state.run
     for attempt in itertools.count(1):
         outcome = yield Invoke(step.index, index, attempt, call, key_of(step, index))
+        if outcome.cancelled:
+            return
         fault = fault_of(run.gate, outcome)
         idempotent = run.gate.tools[call.name].idempotent
         wait = None if fault is None else wait_after(step, index, attempt, fault, idempotent)
         if wait is None:
             return
-        yield Wait(step.index, index, attempt, wait)
+        waited = yield Wait(step.index, index, attempt, wait)
+        if waited.cancelled:
+            return

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...fail.catalog import Classification, Denied, FailureMode, Happening, ResultLost, StopReason, Succeeded
+from ...fail.catalog import (
+    CallStopped,
+    Classification,
+    Denied,
+    FailureMode,
+    Happening,
+    ResultLost,
+    StopReason,
+    Succeeded,
+)
 from ..core.effects import (
     Answer,
     AskHook,
@@ -244,7 +253,7 @@ class StepBuilder:
         elif isinstance(happening, ResultLost):
             entry["status"], entry["told"] = str(ResultStatus.OK), told
             attempt["unseen"] = True
-        else:
+        elif not isinstance(happening, CallStopped):  # which it counts as already
             denied = isinstance(happening, Denied)
             entry["status"] = str(ResultStatus.DENIED if denied else ResultStatus.FAILED)
             if refused_bytes is not None:

@@ -28,6 +28,7 @@ from typing import Final
 
 from ...fail.catalog import (
     ApprovalRefused,
+    CallStopped,
     Classification,
     Denied,
     FailureMode,
@@ -56,7 +57,7 @@ from ..core.effects import (
 from ..core.lines import Phase
 from ..formats import canonical_json
 from ..formats.escape import escape_terminal
-from ..models.told import of_tool
+from ..models.told import of_cancelled, of_tool
 from ..policy.gate import GateRequest
 from .attempts import with_retries
 from .hooks import after_call, before_call, size_of
@@ -284,6 +285,10 @@ def execute_call(
         state.tell_model(call, result.text)
     elif isinstance(happening, ResultLost):
         state.tell_model(call, canonical_json.encode(_LOST))
+    elif isinstance(happening, CallStopped):
+        stopped = of_cancelled()
+        step.add_told(stopped)
+        state.tell_model(call, canonical_json.encode(stopped))
     step.end_execution(happening, outcome, result=result, told=dict(_LOST), refused_bytes=judge.refused_bytes)
     if late is not None:
         event = Decided(step.index, index, call, late, late=True)

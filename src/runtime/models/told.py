@@ -47,6 +47,12 @@ def of_tool(mode: FailureMode, fault: Fault | None, *, retryable: bool) -> Told:
     return told
 
 
+def of_cancelled() -> Told:
+    """Return what the model reads of a call that was cancelled while the run goes on."""
+    reason = "the call was cancelled, and what it did is not known"
+    return {"error": "cancelled", "reason": reason, "retryable": False}
+
+
 def of_reply(mode: FailureMode, problem: str, place: Mapping[str, str]) -> Told:
     """Return what the model reads of its own reply that could not be used.
 

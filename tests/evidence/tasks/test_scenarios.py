@@ -295,6 +295,13 @@ PLAN: dict[str, Row] = {
         at=(BASE, "  mounts:"),
         facts={"access": "read", "pointer": "/path"},
     ),
+    "loop/cancelled_call": Row(
+        ANSWER,
+        (PATH, TOOL, PATH, TOOL),
+        (1, 3, 3, 4, 4, 4),
+        modes=(None,) * 3,
+        attempts=(OK, ("cancelled",), OK, OK),
+    ),
     "loop/cancelled_calls": Row(
         CANCELLED,
         (PATH, TOOL, PATH, PATH),

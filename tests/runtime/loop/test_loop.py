@@ -14,6 +14,7 @@ from tachograph.fail.catalog import (
     BROKEN,
     Answered,
     ApprovalRefused,
+    CallStopped,
     Denied,
     Ending,
     FailureMode,
@@ -422,6 +423,7 @@ def test_the_table_of_the_catalog_is_covered() -> None:
     # has hooks, what comes of these (tests/runtime/test_output_type.py, test_hooks.py)
     seen: set[Happening] = {Answered(), Succeeded(), Succeeded(True), ResultLost(), ResultLost(True)}
     seen |= {GaveUp(FailureMode.OUTPUT_MISMATCH), Denied(Rule.HOOK), StoppedByHook()}
+    seen.add(CallStopped())  # tests/runtime/driver/test_cancelled_calls.py
     for row in ROWS:
         if row.rule is not None:
             seen.add(ApprovalRefused() if row.rule == Rule.APPROVAL else Denied(Rule(row.rule)))
