@@ -19,6 +19,7 @@ NOT_NAMED = {
     "Fragment",  # `arguments.value()` is plain data
     "FaultKind",  # a str
     "Messages",  # a sequence of dicts
+    "Noted",  # heard as an AgentEvent
     "OutputType",  # read through `result.output`
 }
 
