@@ -30,6 +30,7 @@ from .driver.ports import Approve, Inject, Listener
 from .driver.scopes import Scope
 from .events import AgentEvent
 from .execution import Execution, OnLine
+from .formats.document_digest import RunInput
 from .journal.ledger_file import ledger_file
 from .loop.state import MAX_PARALLEL
 from .models.named import NamedModel, needs_opening, open_named
@@ -301,7 +302,7 @@ class Agent:
             await in_thread(lambda: open_named(self.llm))
         return await Execution(self, config, listeners, on_line, keep_steps, Interrupts()).perform_async()
 
-    def inputs(self, config: RunConfig) -> list[dict[str, Any]]:
+    def inputs(self, config: RunConfig) -> list[RunInput]:
         """Return what a run rests on before it begins, with digests: policy files, task, modules of all tools."""
         return inputs_of(self.policy, config.task, self.gate.tools.values(), {}, config.sources, self.hooks)
 

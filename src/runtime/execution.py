@@ -21,6 +21,7 @@ from .driver.scopes import Scope
 from .driver.script_end import ScriptEnd
 from .driver.scripted_stop import ScriptedStop
 from .driver.stepper import Stepper
+from .formats.document_digest import RunInput
 from .journal.ledger import Ledger, Totals, end_line
 from .journal.recorded_clock import RecordedClock
 from .loop.loop import run_loop
@@ -65,7 +66,7 @@ class Runnable(Protocol):
     def run_line(self, config: RunConfig) -> RunLine:
         """Return the ledger's first line."""
 
-    def inputs(self, config: RunConfig) -> list[dict[str, Any]]:
+    def inputs(self, config: RunConfig) -> list[RunInput]:
         """Return what a run rests on before it begins."""
 
 

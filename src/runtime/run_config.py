@@ -14,6 +14,7 @@ from .core.lines import DecisionEntry, StepLine, ToolResultEntry, UsageEntry
 from .core.redaction import Redactor
 from .driver.ports import Answers, Approve, DurabilityPort, Executor, Inject
 from .driver.scopes import Scope
+from .formats.document_digest import RunInput
 from .opening import Opening
 from .schema.output_type import OutputType
 from .workspace.workspace import Workspace
@@ -102,7 +103,7 @@ class RunResult:
     run_id: str
     mode: str | None = None
     signum: int | None = None
-    inputs: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+    inputs: tuple[RunInput, ...] = field(default=(), repr=False)
     output_type: OutputType | None = field(default=None, repr=False)
     opening: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
 

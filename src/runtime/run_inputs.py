@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from .formats.document_digest import RunInput
 from .journal.ledger import Totals
 from .policy.policy import Policy
 from .tools.contract import Tool
@@ -16,8 +17,6 @@ from .tools.project_modules import project_modules
 
 if TYPE_CHECKING:
     from .tools.hooks import Hooks
-
-Input = dict[str, Any]
 
 
 def inputs_of(
@@ -27,7 +26,7 @@ def inputs_of(
     documents: Mapping[str, str],
     modules: Iterable[Mapping[str, str]] = (),
     hooks: Iterable[Hooks] = (),
-) -> list[Input]:
+) -> list[RunInput]:
     """Return the inputs of a run, sorted by path: `path`, `sha256`, and `canonical` where that is of parsed data.
 
     Args:
@@ -38,7 +37,7 @@ def inputs_of(
         modules: Path and digest of each source of an agent in code, and of the files with instructions and schema.
         hooks: The hooks of the run.
     """
-    found: dict[str, Input] = {}
+    found: dict[str, RunInput] = {}
     for path, sha in policy.files:
         found[path] = {"path": path, "sha256": sha, "canonical": True}
     if task is not None:

@@ -23,6 +23,7 @@ from ..core.lines import RunLine
 from ..core.lines import Stamps as Stamps
 from ..core.redaction import Redactor
 from ..events import EventListener
+from ..formats.document_digest import RunInput
 from ..policy.gate import Gate
 from ..workspace.tool_io import IO
 from ..workspace.workspace import Workspace
@@ -90,7 +91,7 @@ class DurabilityPort(Protocol):
     def number(self, redactor: Redactor) -> None:
         """Let a run's redactor go on with the numbers that were given out, and note those that it gives out."""
 
-    def begin(self, run_line: RunLine, inputs: list[dict[str, Any]]) -> None:
+    def begin(self, run_line: RunLine, inputs: list[RunInput]) -> None:
         """Begin a run, or resume it; `inputs` are the files that it rests on, with digests."""
 
     def prepared(self) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict
 
 from . import canonical_json
 from .strict_yaml import YamlError, load
 
 _MAX_BYTES: Final = 8 << 20
+
+
+class RunInput(TypedDict):
+    """One input, as the manifest names it."""
+
+    path: str
+    sha256: str
+    canonical: NotRequired[bool]
 
 
 def digest_of_data(data: Any, text: bytes) -> str:

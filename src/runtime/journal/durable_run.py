@@ -22,6 +22,7 @@ from ..core.run_ids import new_key, new_marker
 from ..driver.interrupts import Interrupts
 from ..driver.ports import Executor, Stamps
 from ..driver.processes import carriers
+from ..formats.document_digest import RunInput
 from ..policy.gate import Gate
 from ..resources.mount_path import parse_path
 from ..resources.url import Malformed
@@ -98,7 +99,7 @@ class DurableRun:
         redactor.restore_counters(self.secrets)
         redactor.restore_numbers(self._key.encode(), [] if self._before is None else self._before.numbers)
 
-    def begin(self, run_line: RunLine, inputs: list[dict[str, Any]]) -> None:
+    def begin(self, run_line: RunLine, inputs: list[RunInput]) -> None:
         """Begin or resume a run; see `DurabilityPort`."""
         line = {key: value for key, value in run_line.items() if key != "prev"}
         if self._before is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from ..formats.lazy_pattern import lazy_pattern
 
@@ -52,40 +52,29 @@ def linear_pattern(pattern: str) -> str:
     return _compiled(pattern)[0]
 
 
-def matches(pattern: str, text: str) -> bool:
-    """Return whether a pattern matches somewhere in `text`. Raises BadPattern if it is not supported."""
-    return bool(_compiled(pattern)[1].is_valid(text))
-
-
-@lru_cache(maxsize=1024)
 def compiled_bytes(pattern: str) -> int:
     """Return the compiled size of a pattern in bytes, rounded up to a power of two from MIN_COMPILED on.
 
     Raises BadPattern if it is not supported.
     """
-    from jsonschema_rs import Draft202012Validator, RegexOptions
-
-    schema, size = {"pattern": linear_pattern(pattern)}, MIN_COMPILED
-    while size < MAX_COMPILED:
-        try:
-            Draft202012Validator(schema, pattern_options=RegexOptions(size_limit=size), offline=True)
-        except ValueError:
-            size *= 2
-        else:
-            break
-    return size
+    return _compiled(pattern)[1]
 
 
 @lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> tuple[str, Any]:
+def _compiled(pattern: str) -> tuple[str, int]:
     from jsonschema_rs import Draft202012Validator, RegexOptions
 
-    out = _rewritten(pattern)
-    options = RegexOptions(size_limit=MAX_COMPILED)
-    try:
-        return out, Draft202012Validator({"pattern": out}, pattern_options=options, offline=True)
-    except ValueError:
-        raise BadPattern("it is not well formed, or counts too far") from None
+    out, size = _rewritten(pattern), MIN_COMPILED
+    while size <= MAX_COMPILED:
+        try:
+            Draft202012Validator(
+                {"pattern": out}, pattern_options=RegexOptions(size_limit=size), offline=True
+            )
+        except ValueError:
+            size *= 2
+        else:
+            return out, size
+    raise BadPattern("it is not well formed, or counts too far")
 
 
 def _rewritten(pattern: str) -> str:

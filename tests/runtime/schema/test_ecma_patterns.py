@@ -8,8 +8,22 @@ import shutil
 import subprocess
 
 import pytest
+from jsonschema_rs import Draft202012Validator, RegexOptions
 
-from tachograph.runtime.schema.ecma_patterns import BadPattern, linear_pattern, matches
+from tachograph.runtime.schema.ecma_patterns import (
+    MAX_COMPILED,
+    MIN_COMPILED,
+    BadPattern,
+    compiled_bytes,
+    linear_pattern,
+)
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Return whether a pattern, as the engine is given it, matches somewhere in a text."""
+    options = RegexOptions(size_limit=MAX_COMPILED)
+    return Draft202012Validator({"pattern": linear_pattern(pattern)}, pattern_options=options).is_valid(text)
+
 
 # ---- what a pattern means ----------------------------------------------------------------------------------
 
@@ -140,6 +154,16 @@ def test_drawn_patterns_mean_what_a_javascript_engine_says() -> None:
         compared += 1
         wrong += [(pattern, texts, ours, theirs)] if ours != theirs else []
     assert wrong == [] and compared > 1500
+
+
+def test_the_size_of_a_pattern_is_the_least_limit_under_which_it_compiles() -> None:
+    assert compiled_bytes("^a$") == MIN_COMPILED
+    size = compiled_bytes("^.{1,500}$")
+    assert MIN_COMPILED < size < MAX_COMPILED
+    schema = {"pattern": linear_pattern("^.{1,500}$")}
+    Draft202012Validator(schema, pattern_options=RegexOptions(size_limit=size))
+    with pytest.raises(ValueError, match="regex"):
+        Draft202012Validator(schema, pattern_options=RegexOptions(size_limit=size // 2))
 
 
 # ---- how long it takes -------------------------------------------------------------------------------------
