@@ -257,7 +257,7 @@ def test_the_old_policy_as_git_has_it(
         ("HEAD:agents/policy", "neither a file nor one that git has"),
         ("policy/none.yaml", "no such policy file"),
         ("HEAD:" + "x" * 5000, "neither a file nor one that git has"),
-        ("HEAD:agents/README.md", "HEAD:README.md:3:1: text cannot start with a backquote"),
+        ("HEAD:agents/README.md", "HEAD:README.md:4:36: not valid YAML here"),
     ],
 )
 def test_what_git_does_not_have_is_one_line(
