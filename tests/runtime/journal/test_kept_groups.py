@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from tachograph import Agent, Hooks
-from tachograph.fail.errors import EffectInDoubt, InputError
+from tachograph.fail.errors import CallCancelled, EffectInDoubt, InputError
+from tachograph.runtime.core.effects import Effect, Invoke
 from tachograph.runtime.journal.journal import read_journal
+from tachograph.runtime.run_config import RunConfig
 from tests.faults.kept import Case, Disk
 from tests.group_orders import overlapped
 
@@ -136,6 +138,33 @@ def test_a_cancelled_group_dies_at_any_write_and_ends_the_same(tmp_path: Path) -
         found, _ = _settled(case, number)
         assert found == whole or b'"unseen":true' in found, number
         assert set(case.world.done.values()) <= {1}, number
+
+
+class _OneCancelled(Case):
+    """A case whose second call is cancelled on its own, while the run goes on."""
+
+    def config(self, agent: Agent, **more: Any) -> RunConfig:
+        def inject(effect: Effect, _io: Any, real: Any) -> Any:
+            if isinstance(effect, Invoke) and (effect.step, effect.index) == (1, 1):
+                raise CallCancelled("by the task")
+            return real()
+
+        return super().config(agent, inject=inject, **more)
+
+
+def test_a_run_with_a_cancelled_call_dies_at_any_write_and_ends_the_same(tmp_path: Path) -> None:
+    disk = Disk()
+    case = _OneCancelled(tmp_path / "counted", STEPS, parallel=True)
+    result = case.begin(disk)
+    whole = (case.out / "state.jsonl").read_bytes()
+    assert result is not None and result.ok
+    assert json.loads(whole.splitlines()[1])["tool_results"][1]["told"]["error"] == "cancelled"
+    for number in range(4, len(disk.calls) + 1):
+        case = _OneCancelled(tmp_path / str(number), STEPS, parallel=True)
+        with overlapped(number):
+            assert case.begin(Disk(number)) is None
+        found, _ = _settled(case, number)
+        assert found == whole or b'"unseen":true' in found, number
 
 
 def test_each_call_in_doubt_is_named_and_may_be_answered_at_once(tmp_path: Path) -> None:
