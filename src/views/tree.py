@@ -98,8 +98,12 @@ def _call(run: Run, step: Step, index: int, call: Call) -> Leaf:
         below.append(Leaf(_decision(run, decision), _times(stamps, at), []))
         if "approval" in decision:
             below.append(Leaf(_person(decision["approval"]), _times(stamps, f"h{index}"), []))
-    below += _hooks(step, f"k{index}.")
-    below += _attempts(stamps, f"i{index}", call.attempts)
+    asked = _hooks(step, f"k{index}.")
+    below += [*asked, *_attempts(stamps, f"i{index}", call.attempts)]
+    if (
+        asked
+    ):  # between the decisions that they led to, and behind the attempts where they were asked of a result
+        below.sort(key=lambda leaf: leaf.times[0] if leaf.times is not None else 0)
     if not call.decisions:
         below.append(Leaf([("not reached", "dim")], None, []))
     return Leaf(

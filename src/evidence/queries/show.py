@@ -138,12 +138,17 @@ def _step(step: Line, paint: Paint, places: RulePlaces | None) -> list[str]:
     calls = zip(step["intended_tool_calls"], step["tool_results"], strict=False)
     for number, (call, result) in enumerate(calls):
         out.append(f"  call {escape_terminal(call['name'])} {escape_terminal(arguments_of(call))[:100]}")
+        decisions: list[tuple[str, list[str]]] = []
         for decision in step["policy_decisions"]:
             if decision["id"] == call["id"]:
-                out.append("       " + _decision(decision, paint, places))
+                lines = [_decision(decision, paint, places)]
                 if "approval" in decision:
-                    out.append("       " + _person(decision["approval"]))
-        out += ["       " + _hook(h) for h in hooks if h["position"].startswith(f"k{number}.")]
+                    lines.append(_person(decision["approval"]))
+                decisions.append((decision["position"], lines))
+        asked = [(h["position"], [_hook(h)]) for h in hooks if h["position"].startswith(f"k{number}.")]
+        if asked:  # each before the decision that it led to
+            decisions = sorted([*decisions, *asked], key=lambda item: stamps.get(item[0], (begin + took,))[0])
+        out += [f"       {line}" for _, lines in decisions for line in lines]
         for attempt in result["attempts"]:
             wait = f", then {attempt['backoff_ms']} ms" if "backoff_ms" in attempt else ""
             fault = f"  {escape_terminal(attempt['fault']['exception'])}" if "fault" in attempt else ""
