@@ -20,6 +20,7 @@ NOT_NAMED = {
     "FaultKind",  # a str
     "Messages",  # a sequence of dicts
     "Noted",  # heard as an AgentEvent
+    "RunInput",  # a dict of a manifest
     "OutputType",  # read through `result.output`
 }
 

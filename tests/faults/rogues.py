@@ -50,7 +50,7 @@ ROGUES = {
     "ends the process at once": Rogue("os._exit(0)", FAILED, here=False),
     "kills the process": Rogue("os.kill(os.getpid(), 9)", FAILED, here=False),
     "raises what a person raises": Rogue("raise KeyboardInterrupt", "interrupted", FAILED),
-    "raises MemoryError": Rogue("raise MemoryError", FAILED, here=False),
+    "raises MemoryError": Rogue("raise MemoryError", FAILED),
     "never comes to a ground": Rogue("return run(args, io)", FAILED),
     "raises a group": Rogue("raise ExceptionGroup('x', [ValueError()])", FAILED),
     "returns bytes": Rogue("return b'said'", INVALID),

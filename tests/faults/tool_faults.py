@@ -40,7 +40,7 @@ def _all(table: str, *, live: bool, lab: Lab) -> Iterator[str]:
 
 @fault("tool.memory", "a tool that wants more memory than there is, in its own process")
 def tool_memory(lab: Lab) -> Iterator[str]:
-    """In a worker the tool alone fails; here memory is lacking in the whole process, and nothing is recorded."""
+    """In a worker the tool alone dies; here it gets a MemoryError where the system says no."""
     body = (
         "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
         "return {'said': 'x' * (1 << 31)}"
@@ -50,10 +50,7 @@ def tool_memory(lab: Lab) -> Iterator[str]:
         place = str(lab.place / "rogues" / f"memory{isolate}")
         made = f"rogues.Rogue({body!r}, rogues.FAILED), Path({place!r}), isolate={isolate}"
         done = lab.do(code=f"{_CODE}rogues.performed({made})")
-        if isolate:
-            assert done.code == 0, done.err[-2000:]
-        else:
-            assert done.code == 1 and done.err.rstrip().endswith("MemoryError"), done.err[-2000:]
+        assert done.code == 0, done.err[-2000:]
 
 
 @fault("run.deadline", "a run whose time is over, and one that dies before it is")

@@ -70,7 +70,7 @@ replies = st.one_of(
     st.sampled_from(
         [
             *(ConnectionError, TimeoutError, ValueError, KeyboardInterrupt, SystemExit, Cancelled),
-            *(TransientModelError, InvalidModelOutput, InputError),
+            *(TransientModelError, InvalidModelOutput, MemoryError, InputError),
         ]
     ),
 )

@@ -38,7 +38,7 @@ REPLIES = st.one_of(
 )
 ACTS = st.one_of(
     st.sampled_from([{"said": "ok"}, {"said": 1}, None, {"other": 1}, b"x", {"said": float("nan")}]),
-    st.sampled_from([ConnectionError, TimeoutError, KeyError, SystemExit, PermissionError]),
+    st.sampled_from([ConnectionError, TimeoutError, KeyError, SystemExit, MemoryError, PermissionError]),
 )
 POLICIES = st.builds(
     policy_data,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ..workspace.tool_io import IO
 
+_RUNTIME: Final = __name__.partition("driver.")[0]
 THREADS: Final = 64  # of the process, for the sync tools and models of all its async runs
 
 
@@ -259,6 +260,30 @@ def _caught(foreign: Callable[[], Any]) -> Came:
     finally:
         if os.getpid() != pid:
             os._exit(70)  # a child that foreign code forked: the run and its files are not its own
+
+
+def log_failure(message: str, *values: object, error: BaseException) -> None:
+    """Log what foreign code raised, with text and traceback: for the one who develops it, never for a record.
+
+    Raises MemoryError where it was the runtime itself that found no memory.
+    """
+    if lacks_memory_itself(error):
+        raise error
+    import logging  # slow to import, and most runs have nothing to log
+
+    logging.getLogger("tachograph").info(message, *values, exc_info=error)
+
+
+def lacks_memory_itself(error: BaseException) -> bool:
+    """Return whether a MemoryError was raised in the runtime's own code, and not in the foreign code that it called."""
+    trace = error.__traceback__
+    if not isinstance(error, MemoryError) or trace is None:
+        return isinstance(error, MemoryError)
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    module = str(trace.tb_frame.f_globals.get("__name__"))
+    # what a worker raised is raised again by the module that talks to it
+    return module.startswith(_RUNTIME) and not module.endswith(".tools.isolation")
 
 
 async def in_thread(work: Callable[[], Any]) -> Any:

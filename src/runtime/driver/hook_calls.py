@@ -15,7 +15,7 @@ from ..formats.canonical_json import NotJson
 from ..loop.retry import fault_from_error
 from ..tools.coroutines import is_async
 from ..tools.hooks import Hooks
-from .foreign_calls import Attempt, ForeignCalls, Manner
+from .foreign_calls import Attempt, ForeignCalls, Manner, log_failure
 from .interrupts import ForceQuit
 
 
@@ -58,11 +58,9 @@ def _asked_here(asked: Hooks, effect: AskHook) -> Any:
 
 def _fault_of(effect: AskHook, error: BaseException, redact: Redactor) -> Outcome:
     """Return what a hook raised as a fault. Raises what is no failure of the hook."""
-    if isinstance(error, KeyboardInterrupt | Cancelled | ForceQuit | MemoryError):
+    if isinstance(error, KeyboardInterrupt | Cancelled | ForceQuit):
         raise error
-    import logging  # slow to import, and most hooks do not raise
-
-    logging.getLogger("tachograph").info("hook %s raised", effect.hook, exc_info=error)
+    log_failure("hook %s raised", effect.hook, error=error)
     fault = fault_from_error(error)
     kind = fault.kind if fault.kind == FaultKind.TIMEOUT else FaultKind.OTHER
     return Outcome(fault=replace(Fault(fault.exception, kind), exception=redact(fault.exception)))

@@ -32,7 +32,16 @@ from ..tools.contract import Tool
 from ..tools.coroutines import is_async, native_async
 from ..workspace.tool_io import HTTP_S, IO
 from ..workspace.workspace import Workspace
-from .foreign_calls import Attempt, CallerLeft, DirectCalls, ForeignCalls, Manner, run_now, settled
+from .foreign_calls import (
+    Attempt,
+    CallerLeft,
+    DirectCalls,
+    ForeignCalls,
+    Manner,
+    log_failure,
+    run_now,
+    settled,
+)
 from .interrupts import ForceQuit, Interrupts
 from .ports import Answers, Approve, Inject, Stamps
 from .scopes import CallScope, Scope
@@ -40,15 +49,6 @@ from .text_pieces import OnText, TextPieces
 
 if TYPE_CHECKING:
     from ..tools.hooks import Hooks
-
-# what foreign code raised, with its text and traceback: for the one who develops it, never for a record
-
-
-def _log(message: str, *values: object, error: BaseException) -> None:
-    """Log an exception that a run goes on from, with its traceback."""
-    import logging  # slow to import, and most runs have nothing to log
-
-    logging.getLogger("tachograph").info(message, *values, exc_info=error)
 
 
 def _straight(_effect: Effect, _io: IO | None, real: Callable[[], Any]) -> Any:
@@ -167,14 +167,14 @@ class LiveExecutor:
             )
             if failed is not None:
                 raise failed
-        except (InputError, Cancelled, KeyboardInterrupt, ForceQuit, CallerLeft, MemoryError):
-            raise  # a script's mistake is its author's, not the model's; memory is lacking in the whole process
+        except (InputError, Cancelled, KeyboardInterrupt, ForceQuit, CallerLeft):
+            raise  # a script's mistake is its author's, not the model's
         except InvalidModelOutput:
             return Outcome(
                 reply=Reply(None, (), None, None, None, None, problem="the adapter found no reply")
             )
         except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends the run with a record
-            _log("the model raised", error=error)
+            log_failure("the model raised", error=error)
             return Outcome(fault=self._fault(error, (ConnectionError,)))
         finally:
             if pieces is not None:
@@ -238,10 +238,8 @@ class LiveExecutor:
             raise
         except NotJson as error:  # of a worker, which reads the result
             invalid = error.reason
-        except BaseException as error:  # foreign code: SystemExit ends a tool, not the run
-            if isinstance(error, MemoryError) and not tool.isolate:
-                raise  # memory is lacking in the whole process, while a worker's is its own
-            _log("tool %s raised", tool.name, error=error)
+        except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends a tool, not the run
+            log_failure("tool %s raised", tool.name, error=error)
             fault = self._fault(error, tool.transient)
         else:
             if isinstance(returned, Outcome):
@@ -373,10 +371,10 @@ class LiveExecutor:
                 said, failed = await self._calls.call(lambda: self._begun(approve, effect), manner, attempt)
                 if failed is not None:
                     raise failed
-        except (Cancelled, MemoryError):
+        except Cancelled:
             raise
         except Exception as error:  # noqa: BLE001 - foreign code; who did not allow a call refused it
-            _log("asking a person raised", error=error)
+            log_failure("asking a person raised", error=error)
             said = Answer("deny", why=f"asking raised {type(error).__name__}")
         late = real and self._clock.stamp() - begun > effect.timeout_s * 1_000_000_000
         if said is None or late or (isinstance(said, Answer) and said.answer == "silence"):

@@ -19,6 +19,7 @@ import pytest
 from tachograph import Agent, Hooks, Policy, Tool
 from tachograph.cli.main import _told as _told_by_command
 from tachograph.runtime.tools.loader import load_named
+from tachograph.runtime.workspace import tool_io
 from tests.support import answer, ask, policy_data, probe
 from tests.support import tool as made_tool
 
@@ -60,12 +61,35 @@ async def _fail_awaited(*_: Any) -> Any:
     ids=["here", "thread", "awaited"],
 )
 @pytest.mark.parametrize("calls", [1, 3], ids=["alone", "group"])
-def test_a_memory_error_in_a_tool_passes(
+def test_a_memory_error_that_a_tool_raises_is_its_failure(
     is_async: bool, run: Any, effect: str, calls: int, tmp_path: Path
 ) -> None:
     file = tmp_path / "ledger.jsonl"
     made = made_tool(run=run, effect=effect)
     agent = _agent(_asks(*(probe(n=n) for n in range(calls))), made)
+    result = asyncio.run(agent.arun("q", ledger=file)) if is_async else agent.run("q", ledger=file)
+    assert result.mode == "catalogued_unhandled"
+    assert _told(file) == ["run", "step", "end"]
+
+
+def _lacks_memory(module: str) -> Callable[..., Any]:
+    """A function of a module that finds no memory."""
+    namespace: dict[str, Any] = {"__name__": module}
+    exec("def fail(*_):\n    raise MemoryError", namespace)
+    return namespace["fail"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("calls", [1, 3], ids=["alone", "group"])
+def test_a_memory_error_of_the_runtime_below_a_tool_passes(
+    is_async: bool, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = tmp_path / "box"
+    box.mkdir()
+    file = tmp_path / "ledger.jsonl"
+    monkeypatch.setattr(tool_io, "read_file", _lacks_memory("tachograph.runtime.workspace.safe_open"))
+    made = made_tool(run=lambda args, io: io.read("box/a"), effect="read")
+    agent = _agent(_asks(*(probe(n=n) for n in range(calls))), made, mounts={"box": box})
     with pytest.raises(MemoryError):
         asyncio.run(agent.arun("q", ledger=file)) if is_async else agent.run("q", ledger=file)
     assert _told(file) == ["run"]
@@ -73,10 +97,11 @@ def test_a_memory_error_in_a_tool_passes(
 
 def test_the_other_calls_of_a_group_are_over_when_a_memory_error_passes() -> None:
     order: list[str] = []
+    fail = _lacks_memory("tachograph.runtime.driver.driver")
 
     async def run(args: dict[str, Any], io: Any) -> Any:
         if args["n"] == 1:
-            raise MemoryError
+            fail()
         await asyncio.sleep(0.05)
         order.append(f"call {args['n']} is over")
         return {"said": "ok"}
@@ -93,16 +118,21 @@ def test_the_other_calls_of_a_group_are_over_when_a_memory_error_passes() -> Non
 
 @pytest.mark.parametrize("is_async", [True, False])
 @pytest.mark.parametrize("where", ["model", "person", "hook"])
-def test_a_memory_error_elsewhere_passes(where: str, is_async: bool) -> None:
+def test_a_memory_error_elsewhere_is_treated_alike(where: str, is_async: bool) -> None:
     approval = {"required_for": ["probe"], "timeout_s": 2} if where == "person" else None
-    agent = _agent(
-        _fail if where == "model" else _asks(probe()),
-        hooks=Hooks(before_call=_fail) if where == "hook" else (),
-        approval=approval,
-    )
-    given = {"approve": _fail} if where == "person" else {}
-    with pytest.raises(MemoryError):
-        asyncio.run(agent.arun("q", **given)) if is_async else agent.run("q", **given)
+    for fail in (_fail, _lacks_memory("tachograph.runtime.core.clock")):
+        agent = _agent(
+            fail if where == "model" else _asks(probe()),
+            hooks=Hooks(before_call=fail) if where == "hook" else (),
+            approval=approval,
+        )
+        given = {"approve": fail} if where == "person" else {}
+        if fail is _fail:
+            result = asyncio.run(agent.arun("q", **given)) if is_async else agent.run("q", **given)
+            assert result.ending != "final_answer"
+            continue
+        with pytest.raises(MemoryError):
+            asyncio.run(agent.arun("q", **given)) if is_async else agent.run("q", **given)
 
 
 ISOLATED = """

@@ -289,6 +289,7 @@ ROWS = [
     ),
     _failed("unforeseen", "catalogued_unhandled", KeyError),
     _failed("a tool's SystemExit", "catalogued_unhandled", SystemExit),
+    _failed("a tool's MemoryError", "catalogued_unhandled", MemoryError),
     *(
         _failed(f"output: {name}", "tool_output_invalid", run=lambda args, io, value=value: value)
         for name, value in {
