@@ -1,8 +1,9 @@
 """Sabotage: each mutation of `mutations.yaml` is made in a copy of the project and must turn a check red.
 
-    python tests/sabotage/run.py [--sample | ID ...]
+    python tests/sabotage/run.py [--sample | --needs | ID ...]
 
-With `--sample` those are tried that `dev/sample.py` chooses.
+With `--sample` those are tried that `dev/sample.py` chooses. Mutations that are noticed by tests with a package that is
+not installed (`needs`) are left out and counted; `--needs` tries those alone, and all of them have to be tried.
 What has to notice a mutation is the tests that it names; where it names none, the check of the recorded runs.
 An unharmed copy has to pass all of them. Prints one line a mutation and the score; exit code 1 if a mutation
 survives, 2 if the list is wrong: a place that is not there exactly once, tests that cannot be run.
@@ -65,8 +66,8 @@ def problems(listed: list[Mutation]) -> list[str]:
     out = [f"{name}: is there {number} times" for name, number in times.items() if number > 1]
     for mutation in listed:
         name = mutation.get("id")
-        if set(mutation) - {"tests", "slow"} != {"id", "file", "find", "put"} or mutation.get("tests") == []:
-            out.append(f"{name}: needs id, file, find and put; may name tests, and be slow")
+        if set(mutation) - {"tests", "slow", "needs"} != {"id", "file", "find", "put"} or mutation.get("tests") == []:
+            out.append(f"{name}: needs id, file, find and put; may name tests, be slow, and need a package")
             continue
         file = ROOT / mutation["file"]
         found = file.read_text(encoding="utf-8").count(mutation["find"]) if file.is_file() else 0
@@ -242,12 +243,29 @@ def sampled() -> list[str]:
     return [*found.names]
 
 
+def lacks(mutation: dict[str, Any]) -> bool:
+    """Return whether the tests that notice a mutation need a package that is not installed."""
+    return "needs" in mutation and importlib.util.find_spec(mutation["needs"]) is None
+
+
 def main(wanted: list[str]) -> int:
-    if wanted == ["--sample"]:
-        wanted = sampled()
-    chosen = [mutation for mutation in mutations() if not wanted or mutation["id"] in wanted]
+    left_out: list[str] = []
+    if wanted == ["--needs"]:
+        wanted = [mutation["id"] for mutation in mutations() if "needs" in mutation]
+    elif wanted in ([], ["--sample"]):
+        wanted = sampled() if wanted else [mutation["id"] for mutation in mutations()]
+        left_out = [
+            mutation["id"] for mutation in mutations() if mutation["id"] in wanted and lacks(mutation)
+        ]
+        wanted = [name for name in wanted if name not in left_out]
+    chosen = [mutation for mutation in mutations() if mutation["id"] in wanted]
     chosen.sort(key=lambda mutation: not mutation.get("slow"))  # else the last one is waited for alone
     wrong = problems(chosen)
+    wrong += [
+        f"{mutation['id']}: needs {mutation['needs']}; `make test-live` installs it"
+        for mutation in chosen
+        if lacks(mutation)
+    ]
     wrong += [
         f"{name}: is no mutation of the list" for name in wanted if name not in {m["id"] for m in chosen}
     ]
@@ -278,7 +296,8 @@ def main(wanted: list[str]) -> int:
     if wrong:
         print(*wrong, sep="\n", file=sys.stderr)
         return 2
-    print(f"sabotage: {len(chosen) - len(survivors)} of {len(chosen)} mutations noticed")
+    more = f"; {len(left_out)} left out, which need what `make test-live` installs" if left_out else ""
+    print(f"sabotage: {len(chosen) - len(survivors)} of {len(chosen)} mutations noticed{more}")
     return 1 if survivors else 0
 
 

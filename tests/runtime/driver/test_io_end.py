@@ -224,3 +224,32 @@ def test_a_task_that_outlives_a_coroutine_tool_does_nothing(asked: Any, tmp_path
 
     assert asyncio.run(main()).answer == "done"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_coroutine_tool_that_is_cancelled_writes_nothing_while_it_cleans_up(
+    asked: Any, tmp_path: Path
+) -> None:
+    server, _ = asked(REDIRECT)
+    begun, met = asyncio.Event(), []
+
+    async def run(args: dict[str, Any], io: Any) -> dict[str, Any]:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            try:
+                io.write("box/late", "x")
+            except PermissionError as error:
+                met.append(error)
+        return {"said": "ok"}
+
+    async def main() -> None:
+        agent = _agent([ask(probe())], run, server, mounts={"box": tmp_path})
+        running = asyncio.create_task(agent.arun("What now?"))
+        await asyncio.wait_for(begun.wait(), 20)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+    assert [str(error) for error in met] == ["the attempt is over"] and list(tmp_path.iterdir()) == []
