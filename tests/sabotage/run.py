@@ -66,7 +66,10 @@ def problems(listed: list[Mutation]) -> list[str]:
     out = [f"{name}: is there {number} times" for name, number in times.items() if number > 1]
     for mutation in listed:
         name = mutation.get("id")
-        if set(mutation) - {"tests", "slow", "needs"} != {"id", "file", "find", "put"} or mutation.get("tests") == []:
+        if (
+            set(mutation) - {"tests", "slow", "needs"} != {"id", "file", "find", "put"}
+            or mutation.get("tests") == []
+        ):
             out.append(f"{name}: needs id, file, find and put; may name tests, be slow, and need a package")
             continue
         file = ROOT / mutation["file"]
