@@ -72,7 +72,10 @@ class _RecordedGate(Gate):
     def __init__(self, run: Line) -> None:
         policy = run["policy"]
         data: dict[str, Any] = {"schema": "policy/v1", "on_deny": policy["on_deny"]}
-        super().__init__(Policy.from_dict(data), {})
+        try:
+            super().__init__(Policy.from_dict(data), {})
+        except PolicyError as error:
+            raise ValueError("no policy answers a denial so") from error
         self._on_deny = policy["on_deny"]
         self.said: list[Decision] = []  # of the call under way, in the order of the questions
         self.late: list[Decision | None] = []  # of the results that hooks gave for it

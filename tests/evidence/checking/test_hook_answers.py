@@ -276,3 +276,11 @@ def test_verify_names_file_and_line_of_what_does_not_follow(tmp_path: Path) -> N
     assert verify(run, project) == [
         "runs/loop/hook_denies/state.jsonl:2: d0.2: the decision does not follow from what hooks answered"
     ]
+
+
+@pytest.mark.parametrize("on_deny", [None, 0, "go_on", []])
+def test_lines_that_no_policy_gives_are_of_an_unknown_shape(on_deny: Any) -> None:
+    lines = _lines_of(ROOT / "runs/loop/hook_denies")
+    lines[0]["policy"]["on_deny"] = on_deny
+    with pytest.raises(ValueError, match="no policy answers a denial so"):
+        list(hook_problems(lines))
