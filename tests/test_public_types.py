@@ -37,7 +37,8 @@ def _types_in(annotation: object) -> set[type]:
 def _handed_by(kind: type) -> set[type]:
     """The classes of what its attributes, properties and public methods give."""
     given: list[Any] = [t for name, t in typing.get_type_hints(kind).items() if not name.startswith("_")]
-    for name, member in vars(kind).items():
+    ours = [base for base in kind.__mro__ if base.__module__.startswith("tachograph")]
+    for name, member in ((name, member) for base in ours for name, member in vars(base).items()):
         function = member.fget if isinstance(member, property) else member
         if not name.startswith("_") and name != "to_dict" and inspect.isfunction(function):
             given.append(typing.get_type_hints(function).get("return"))

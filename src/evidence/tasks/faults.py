@@ -102,5 +102,5 @@ def _break(io: IO, kind: type[BaseException]) -> None:
     def fail(*_arguments: object) -> None:
         raise kind()
 
-    for name in ("read", "write", "list", "get"):
+    for name in ("read", "write", "list", "get", "request"):
         setattr(io, name, fail)

@@ -17,6 +17,7 @@ from ...runtime.formats.json_pointer import put
 from ...runtime.policy.gate import DENY, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
+from ...runtime.resources.http_methods import url_text
 from ...runtime.resources.mount_path import MAX_PART_BYTES, MAX_PATH_BYTES
 from ...runtime.resources.url import MAX_URL, Target, parse_entry
 from ...runtime.schema.dialect import shape
@@ -69,7 +70,7 @@ class Grants:
 
 def targets_of(policy: Policy) -> Iterator[Target]:
     """Yield the entries of a policy's allowlist as targets."""
-    return map(target_of, policy.data.get("url_allowlist", ()))
+    return (target_of(url_text(entry)) for entry in policy.data.get("url_allowlist", ()))
 
 
 def target_of(text: str) -> Target:
@@ -114,6 +115,10 @@ class ToolReach:
     def follows_hosts(self) -> bool:
         """Whether it may follow redirects and connect to addresses, whatever its arguments name."""
         return "get" in self.tool.uses or (bool(self.places("url")) and self.tool.effect != "pure")
+
+    def method_of(self, methods: Iterable[str]) -> str | None:
+        """Return the first of some methods of HTTP that it may send, None if it may send none of them."""
+        return next((method for method in methods if f"request:{method}" in self.tool.uses), None)
 
     def touches(self, access: str) -> bool:
         """Return whether it may read, or write, paths that its arguments do not name."""

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import Final
 
 from ...runtime.policy.gate import Counters, Gate
+from ...runtime.resources.http_methods import SAFE_METHODS, UrlEntry, methods_of, url_text
 from ...runtime.resources.mount_path import parse_path
 from ...runtime.resources.url import Malformed, Target, parse_url
 from ..queries.address_ranges import AddressSet, is_address
@@ -120,35 +121,65 @@ class Widenings:
 
     def _urls(self) -> Iterator[Widening]:
         allowed = self.stricter.policy.allowlist
-        same = frozenset(self.stricter.policy.data.get("url_allowlist", ()))
-        texts = self.looser.policy.data.get("url_allowlist", ())
-        targets = ((i, target_of(text)) for i, text in enumerate(texts) if text not in same)
+        held = self.stricter.policy.data.get("url_allowlist", ())
+        same = frozenset(item for item in held if isinstance(item, str))
+        items = self.looser.policy.data.get("url_allowlist", ())
+        targets = [
+            (i, target_of(url_text(item)))
+            for i, item in enumerate(items)
+            if not (isinstance(item, str) and item in same)
+        ]
+        yield from self._methods(
+            items, [(i, target) for i, target in targets if allowed.match(target) is not None]
+        )
         opened = [(i, target) for i, target in targets if allowed.match(target) is None]
         if not opened:
             return
-        following = self._callable((t for t in self.tools if t.follows_hosts), "url_allowlist", "url")
+        all_following = self._callable((t for t in self.tools if t.follows_hosts), "url_allowlist", "url")
         others = [tool for tool in self.tools if not tool.follows_hosts and tool.places("url")]
         others = self._callable(others, "url_allowlist")
         for i, target in opened:
+            methods = methods_of(items[i])
+            following = [tool for tool in all_following if "GET" in methods or tool.method_of(methods)]
+            naming = [*others, *(tool for tool in all_following if tool not in following)]
             spellings = partial(url_texts, target)
             arguments: dict[str, Arguments] = {}
-            for tool in [*others, *following[:1]]:
+            for tool in [*naming, *following[:1]]:
                 # a tool that follows hosts can be redirected there, whatever its arguments may name
-                thorough = tool in others
+                thorough = tool in naming
                 answer, example = tool.naming("url", spellings, i, self._new_entry_of)
                 if example is not None:
                     arguments[tool.name] = example
                 elif answer == Reachable.UNKNOWN and thorough:
                     self._note_undecided(tool.name, "url_allowlist")
             names = [tool.name for tool in following]
-            names += [tool.name for tool in others if tool.name in arguments]
+            names += [tool.name for tool in naming if tool.name in arguments]
             if names:
                 if names[0] in arguments:
                     event = Event(names[0], arguments[names[0]])
                 else:
-                    event = Event(names[0], following[0].arguments, late=_hop(following[0], target))
-                description = self._sentence(names, f"reach {target.url}")
+                    late = _hop(following[0], target)
+                    if "GET" not in methods:
+                        late |= {"hop": 0, "method": following[0].method_of(methods)}
+                    event = Event(names[0], following[0].arguments, late=late)
+                how = "" if methods == SAFE_METHODS else f" with {', '.join(methods)}"
+                description = self._sentence(names, f"reach {target.url}{how}")
                 yield self._widening("url_allowlist", description, f"/url_allowlist/{i}", event)
+
+    def _methods(self, items: Sequence[UrlEntry], known: Iterable[tuple[int, Target]]) -> Iterator[Widening]:
+        """Yield the methods that entries allow for URLs that the stricter policy allows with others."""
+        for i, target in known:
+            allowed = self.stricter.policy.allowlist
+            gained = [method for method in methods_of(items[i]) if allowed.match(target, method) is None]
+            able = self._callable((t for t in self.tools if t.method_of(gained)), "url_allowlist", "url")
+            if not able:
+                continue
+            tool, method = able[0], able[0].method_of(gained)
+            _, example = tool.naming("url", partial(url_texts, target), i, self._entry_of)
+            arguments = tool.arguments if example is None else example
+            event = Event(tool.name, arguments, late={**_hop(tool, target, 0), "method": method})
+            description = self._sentence([t.name for t in able], f"send {', '.join(gained)} to {target.url}")
+            yield self._widening("url_allowlist", description, f"/url_allowlist/{i}", event)
 
     def _new_entry_of(self, text: str) -> int | None:
         """Return the looser policy's entry that allows a text, if the stricter one has none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from ...fail.errors import PolicyError
 from ...runtime.formats import json_pointer
 from ...runtime.policy.gate import ALLOW, ESCALATE, Decision, Gate
 from ...runtime.policy.policy import Policy
+from ...runtime.resources.http_methods import METHODS, SAFE_METHODS, UrlEntry, methods_of, url_text
 from ...runtime.resources.url import Allowlist, Malformed, Target, parse_entry, parse_url
 from ...runtime.tools.contract import Tool
 from ..queries.address_ranges import is_address
@@ -57,7 +58,8 @@ class EditPlan:
     """What a policy is to contain in addition; apart from its edits, since a later entry may cover an earlier one.
 
     Attributes:
-        urls: Entries of `url_allowlist`.
+        urls: Entries of `url_allowlist` that name no methods.
+        methods: Methods that entries of `url_allowlist` are to allow, by URL.
         tools: Names for `tool_registry.allowed`.
         networks: Entries of `private_networks`.
         tools_to_undeny: Names to remove from `tool_registry.denied`.
@@ -66,6 +68,7 @@ class EditPlan:
     """
 
     urls: list[str] = field(default_factory=list)
+    methods: dict[str, list[str]] = field(default_factory=dict)
     tools: list[str] = field(default_factory=list)
     networks: list[str] = field(default_factory=list)
     tools_to_undeny: list[str] = field(default_factory=list)
@@ -77,6 +80,9 @@ class EditPlan:
         for name in ("urls", "tools", "networks", "tools_to_undeny", "tools_to_unapprove"):
             held = getattr(self, name)
             held += [item for item in getattr(other, name) if item not in held]
+        for url, methods in other.methods.items():
+            known_methods = self.methods.setdefault(url, [])
+            known_methods += [method for method in methods if method not in known_methods]
         for pointer, value in other.scalars.items():
             known = self.scalars.get(pointer)
             if known is None or (type(value) is int and value > known) or value == "write":
@@ -88,7 +94,7 @@ class EditPlan:
             edit(policy, f"/tool_registry/denied/{policy.denied[n]}", REMOVE) for n in self.tools_to_undeny
         ]
         edits += [edit(policy, "/tool_registry/allowed/-", ADD, name) for name in self.tools]
-        edits += _url_edits(policy, self.urls)
+        edits += _url_edits(policy, url_entries(self))
         edits += [edit(policy, "/private_networks/-", ADD, network) for network in self.networks]
         for pointer, value in self.scalars.items():
             edits.append(edit(policy, pointer, REPLACE if _contains(policy, pointer) else ADD, value))
@@ -144,7 +150,7 @@ def _remark(policy: Policy, plan: EditPlan) -> str | None:
         name = pointer.removeprefix("/sandbox/mounts/")
         if name != pointer and access == "read" and name not in policy.mounts:
             return f"mount {name} is part of a run only where the run binds a folder to it"
-    for entry in plan.urls:
+    for entry in [*plan.urls, *plan.methods]:
         host = parse_entry(entry).host
         if is_address(host) and not policy.networks.allows(host):
             return f"a run takes an entry for {host} only where private_networks holds that address"
@@ -203,9 +209,14 @@ def _plan_url(facts: Mapping[str, Any], question: GateQuestion, policy: Policy, 
     if "malformed" in facts:
         raise _NoEditHelps("no policy accepts such a URL: what two programs may read differently is refused")
     target = parse_url(_resource(facts, question, "target"))
-    address = question.check.get("address") if question.check is not None else None
-    if policy.allowlist.match(target) is None:
-        plan.urls.append(_entry(target))
+    check = question.check or {}
+    address = check.get("address")
+    method = check.get("method", "GET") if question.check is not None else None
+    if policy.allowlist.match(target, method) is None:
+        if method in (None, "GET") and policy.allowlist.match(target) is None:
+            plan.urls.append(_entry(target))
+        else:
+            plan.methods.setdefault(_entry(target), []).append(str(method))
     elif address is not None:
         plan.networks.append(_network(str(address), policy, plan))
 
@@ -279,18 +290,46 @@ def _plan_schema(
 # ---- URL entries ------------------------------------------------------------------------------------------------
 
 
-def _url_edits(policy: Policy, urls: Sequence[str]) -> list[Edit]:
+def _url_edits(policy: Policy, entries: Sequence[UrlEntry]) -> list[Edit]:
     """Return the edits that add entries; one that a new entry covers is replaced, as a policy may not contain both."""
     held = list(policy.data.get("url_allowlist", ()))
     edits: list[Edit] = []
-    for url in uncovered(urls):
-        covered = [i for i, entry in enumerate(held) if _covers(url, entry)]
+    for entry in entries:
+        url, methods = url_text(entry), set(methods_of(entry))
+        twin = next(
+            (i for i, item in enumerate(held) if parse_entry(url_text(item)) == parse_entry(url)), None
+        )
+        if twin is not None:  # one entry for a URL, with all of its methods
+            methods |= set(methods_of(held[twin]))
+            entry = with_methods(url, methods)
+        covered = [
+            i
+            for i, item in enumerate(held)
+            if _covers(url, url_text(item)) and set(methods_of(item)) <= methods
+        ]
         if not covered:
-            edits.append(edit(policy, "/url_allowlist/-", ADD, url))
+            edits.append(edit(policy, "/url_allowlist/-", ADD, entry))
             continue
-        edits.append(edit(policy, f"/url_allowlist/{covered[0]}", REPLACE, url))
+        edits.append(edit(policy, f"/url_allowlist/{covered[0]}", REPLACE, entry))
         edits += [edit(policy, f"/url_allowlist/{i}", REMOVE) for i in covered[1:]]
     return edits
+
+
+def with_methods(url: str, methods: Collection[str]) -> UrlEntry:
+    """Return an entry for a URL with some methods, in the shortest form."""
+    if set(methods) == set(SAFE_METHODS):
+        return url
+    return {"url": url, "methods": [method for method in METHODS if method in methods]}
+
+
+def url_entries(plan: EditPlan) -> list[UrlEntry]:
+    """Return the entries that a plan adds: URLs that no other of them covers, and those of methods besides."""
+    plain = uncovered(plan.urls)
+    out: list[UrlEntry] = []
+    for url in dict.fromkeys([*plain, *plan.methods]):
+        more = SAFE_METHODS if url in plain else ()
+        out.append(with_methods(url, {*more, *plan.methods.get(url, ())}))
+    return out
 
 
 def uncovered(urls: Iterable[str]) -> list[str]:

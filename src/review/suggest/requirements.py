@@ -19,12 +19,13 @@ from ...evidence.tasks.task import load_task
 from ...fail.errors import PolicyError, TaskError
 from ...runtime.core.secret_kinds import PATTERNS
 from ...runtime.policy.policy import Policy, meta_schema
+from ...runtime.resources.http_methods import url_text
 from ...runtime.resources.mount_path import parse_path
 from ...runtime.resources.networks import Networks
 from ...runtime.resources.url import Malformed, parse_entry
 from ...runtime.tools.contract import Tool
 from ..queries.recorded_queries import GateQuestion, RecordedQuestion
-from ..remedy.minimal_edit import EditPlan, MinimalEdit, find_minimal_edit, uncovered
+from ..remedy.minimal_edit import EditPlan, MinimalEdit, find_minimal_edit, url_entries
 from .required_limits import COUNTED, Usage, limit_pointer, required_budget
 
 Data = dict[str, Any]
@@ -136,7 +137,7 @@ class RequirementCollector:
         self._collect_mounts()
         self._collect_addresses()
         for entry in self.required.data.get("url_allowlist", ()):
-            if parse_entry(entry).prefix == "/":
+            if parse_entry(url_text(entry)).prefix == "/":
                 self.required.line_comments.setdefault(f"/url_allowlist={entry}", _WHOLE)
         hidden = {
             item.call.name for item in self.questions if item.call is not None and self._is_hidden(item)
@@ -200,13 +201,14 @@ class RequirementCollector:
         entries = self.required.data.get("url_allowlist", ())
         new = {key for key, word in self.required.line_comments.items() if word != _WHOLE}
         return any(
-            parse_entry(entry).host not in hosts and f"/url_allowlist={entry}" not in new for entry in entries
+            parse_entry(url_text(entry)).host not in hosts and f"/url_allowlist={entry}" not in new
+            for entry in entries
         )
 
     def _collect_addresses(self) -> None:
         """Add the network of each entry for an address that is not public: without it the entry is unused."""
         for entry in self.required.data.get("url_allowlist", ()):
-            host = parse_entry(entry).host
+            host = parse_entry(url_text(entry)).host
             with contextlib.suppress(ValueError):
                 address = ipaddress.ip_address(host)
                 named = self.required.data.get("private_networks", [])
@@ -326,7 +328,7 @@ def _sections(plan: EditPlan, tools: list[str]) -> Data:
     }
     sections: Data = {
         "tool_registry": {"allowed": tools} if tools else {},
-        "url_allowlist": uncovered(plan.urls),
+        "url_allowlist": url_entries(plan),
         "private_networks": plan.networks,
         "sandbox": {"mounts": mounts} if mounts else {},
         "arg_schema_enforcement": plan.scalars.get("/arg_schema_enforcement"),

@@ -13,6 +13,7 @@ from ...runtime.formats.strict_yaml import Document
 from ...runtime.formats.strict_yaml import load as load_yaml
 from ...runtime.loop.retry import Schedule
 from ...runtime.policy.policy import Policy
+from ...runtime.resources.http_methods import methods_of, url_text
 from ...runtime.resources.url import parse_entry
 from ...runtime.tools.contract import Tool
 
@@ -76,7 +77,10 @@ def _content(policy: Policy) -> tuple[Any, ...]:
     told = {name: word for name, word in policy.on_failure_of.items() if name in policy.allowed}
     return (
         frozenset(policy.allowed),
-        frozenset(map(parse_entry, policy.data.get("url_allowlist", ()))),
+        frozenset(
+            (parse_entry(url_text(entry)), frozenset(methods_of(entry)))
+            for entry in policy.data.get("url_allowlist", ())
+        ),
         frozenset(policy.data.get("private_networks", ())),
         policy.mounts,
         policy.strict_arguments,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
+from ...runtime.resources.http_methods import METHODS, UrlEntry, methods_of, url_text
 from ...runtime.resources.url import Entry, Malformed, parse_entry
 from .answers import Question
 from .probe_questions import Probes
@@ -175,12 +176,20 @@ class _Changes:
         keys = ("url_allowlist",)
         listed = self._list(*keys)
         yield from self._dropped(keys, "URL entry", self._probes.of_url)
-        for i, text in enumerate(listed):
+        for i, item in enumerate(listed):
+            text = url_text(item)
             for wider in _wider(text):
-                rest = [other for other in listed if other == text or not _covers(wider, other)]
-                rest[rest.index(text)] = wider
+                loosened = wider if isinstance(item, str) else {**item, "url": wider}
+                rest = [other for other in listed if other == item or not _covers(loosened, other)]
+                rest[rest.index(item)] = loosened
                 description = f"URL entry {text!r} loosened to {wider!r}"
-                yield self._put(keys, rest, description, self._probes.of_url(f"{wider}/beside"), at=f"/{i}")
+                probe = f"{wider}/beside" if isinstance(item, str) else {**item, "url": f"{wider}/beside"}
+                yield self._put(keys, rest, description, self._probes.of_url(probe), at=f"/{i}")
+            for methods, word in _other_methods(item):
+                changed = [*listed[:i], {"url": text, "methods": methods}, *listed[i + 1 :]]
+                description = f"URL entry {text!r} {word}"
+                probe = {"url": text, "methods": sorted({*methods, *methods_of(item)})}
+                yield self._put(keys, changed, description, self._probes.of_url(probe), at=f"/{i}")
         if self._may(*keys) and self._unlisted.origins:
             added = [f"{origin}/" for origin in self._unlisted.origins]
             description = f"hosts that are not listed allowed, such as {added[0]!r}"
@@ -341,10 +350,22 @@ def _wider(text: str) -> list[str]:
     return [origin + above, origin] if above else [origin]
 
 
-def _covers(wider: str, text: str) -> bool:
+def _other_methods(item: UrlEntry) -> Iterator[tuple[list[str], str]]:
+    """Yield the methods of an entry with one less and with one more, and what is done; none if it names none."""
+    if isinstance(item, str):
+        return
+    named = list(methods_of(item))
+    for method in named if len(named) > 1 else ():
+        yield [other for other in named if other != method], f"without {method}"
+    for method in METHODS:
+        if method not in named:
+            yield [*named, method], f"with {method}"
+
+
+def _covers(wider: UrlEntry, item: UrlEntry) -> bool:
     """Return whether an entry allows whatever another one does."""
-    one, other = _read(wider), _read(text)
-    if one is None or other is None:
+    one, other = _read(url_text(wider)), _read(url_text(item))
+    if one is None or other is None or not set(methods_of(item)) <= set(methods_of(wider)):
         return False
     wide, narrow = one[1], other[1]
     same = (wide.scheme, wide.host, wide.port) == (narrow.scheme, narrow.host, narrow.port)

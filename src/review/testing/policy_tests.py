@@ -192,11 +192,11 @@ def _wrong_fact(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
     if "late" not in test:
         return None
     keys = set(test["late"])
-    if {"target"} <= keys <= {"target", "hop", "address"} and not {"hop", "address"} <= keys:
+    if {"target"} <= keys <= {"target", "hop", "address", "method"} and not {"hop", "address"} <= keys:
         return None
     if {"path", "access"} <= keys <= {"path", "access", "found"}:
         return None
-    remedy = "give target with hop or address, or path with access, and perhaps found"
+    remedy = "give target with hop or address, and perhaps method, or path with access, and perhaps found"
     return "/late", "this is not a fact that a running tool can meet", remedy
 
 

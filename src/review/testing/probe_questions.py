@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from ...runtime.policy.policy import Policy
+from ...runtime.resources.http_methods import UrlEntry, methods_of, url_text
 from ...runtime.resources.url import Malformed, parse_entry
 from ...runtime.schema.dialect import shape
 from ...runtime.tools.contract import Tool
@@ -62,8 +63,9 @@ class Probes:
         tool = self.tools.get(name)
         return [{"call": {"tool": name, "arguments": {} if tool is None else self._arguments(tool)}}]
 
-    def of_url(self, entry: str) -> list[Question]:
+    def of_url(self, item: UrlEntry) -> list[Question]:
         """Return questions about an entry of the URL allowlist."""
+        entry = url_text(item)
         try:
             target = parse_entry(entry)
         except Malformed:
@@ -75,13 +77,18 @@ class Probes:
             *self._calls("url", shorter),
             {"late": {"target": shorter, "hop": 1}},
             {"late": {"target": url, "hop": 1}},
+            *(
+                {"late": {"target": url, "hop": 0, "method": method}}
+                for method in methods_of(item)
+                if not isinstance(item, str)
+            ),
         ]
 
     def of_network(self, text: str) -> list[Question]:
         """Return questions about a private network."""
         address = str(ipaddress.ip_network(text)[0])
         entries = self._policy.data.get("url_allowlist", ())
-        targets = [entry if "://" in entry else f"https://{entry}" for entry in entries[:1]]
+        targets = [entry if "://" in entry else f"https://{entry}" for entry in map(url_text, entries[:1])]
         return [{"late": {"target": target, "address": address}} for target in targets]
 
     def of_mount(self, name: str) -> list[Question]:
@@ -223,7 +230,7 @@ class Probes:
 
     def _text(self, kind: str) -> str:
         if kind == "url":
-            entry = next(iter(self._policy.data.get("url_allowlist", ())), "https://unlisted.test/")
+            entry = url_text(next(iter(self._policy.data.get("url_allowlist", ())), "https://unlisted.test/"))
             return entry if "://" in entry else f"https://{entry}"
         modes = ("write",) if kind == "path:write" else ("read", "write")
         return next((f"{name}/file" for name, mode in self._policy.mounts.items() if mode in modes), "x/y")

@@ -54,7 +54,7 @@ def by_value(data: Any, pointer: str) -> str:
     for key in parse(pointer):
         if isinstance(data, list):
             data = data[_index(key)] if _INDEX.fullmatch(key) and int(key) < len(data) else None
-            tokens.append(key if data is None or isinstance(data, dict | list) else str(data))
+            tokens.append(_name_of(data, key))
         else:
             data = data.get(key) if isinstance(data, dict) else None
             tokens.append(key)
@@ -66,7 +66,7 @@ def by_index(data: Any, pointer: str) -> str | None:
     tokens: list[str | int] = []
     for key in parse(pointer):
         if isinstance(data, list):
-            index = next((i for i, item in enumerate(data) if str(item) == key), None)
+            index = next((i for i, item in enumerate(data) if _name_of(item, str(i)) == key), None)
             if index is None:
                 return None
             data = data[index]
@@ -75,6 +75,13 @@ def by_index(data: Any, pointer: str) -> str | None:
             data = data.get(key) if isinstance(data, dict) else None
             tokens.append(key)
     return join(tokens)
+
+
+def _name_of(item: Any, index: str) -> str:
+    """Return what an entry of a list is called: its value, an object's `url`, else its place."""
+    if isinstance(item, dict):
+        return str(item.get("url", index))
+    return index if item is None or isinstance(item, list) else str(item)
 
 
 def _index(key: str) -> int:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from ..core.secret_kinds import ENV_KIND, PATTERNS
 from ..formats.escape import quote_literal
+from ..resources.http_methods import methods_of, url_text
 from ..resources.networks import Networks, holds_shut
 from ..resources.url import Entry, Malformed, parse_entry
 from ..schema.schema_errors import did_you_mean
@@ -121,7 +122,8 @@ def _pattern_problem(kind: str, text: str) -> tuple[str, str] | None:
 
 def check_urls(policy: Checked) -> None:
     """Entries that cannot be read, and such as another entry covers. Raises PolicyError."""
-    texts = policy.data.get("url_allowlist", ())
+    items = policy.data.get("url_allowlist", ())
+    texts = [url_text(item) for item in items]
     entries: list[Entry] = []
     for i, text in enumerate(texts):
         try:
@@ -135,8 +137,17 @@ def check_urls(policy: Checked) -> None:
     first: dict[tuple[str, str, int], dict[str, int]] = {}
     for i, entry in enumerate(entries):
         first.setdefault((entry.scheme, entry.host, entry.port), {}).setdefault(entry.prefix, i)
+    kept = [methods_of(item) for item in items]
     for i, entry in enumerate(entries):
-        by = _covering(entry.prefix, i, first[entry.scheme, entry.host, entry.port])
+        prefixes = first[entry.scheme, entry.host, entry.port]
+        twin = prefixes[entry.prefix]
+        if twin != i and set(kept[twin]) != set(kept[i]):
+            raise policy.error(
+                f"/url_allowlist/{i}",
+                f"this entry names the URL of {quote_literal(texts[twin])} with other methods",
+                "write one entry with the methods of both",
+            )
+        by = _covering(entry.prefix, i, prefixes, kept)
         if by is not None:
             raise policy.error(
                 f"/url_allowlist/{i}",
@@ -145,7 +156,9 @@ def check_urls(policy: Checked) -> None:
             )
 
 
-def _covering(prefix: str, index: int, first: Mapping[str, int]) -> int | None:
+def _covering(
+    prefix: str, index: int, first: Mapping[str, int], methods: Sequence[tuple[str, ...]]
+) -> int | None:
     """Return the place of another entry that allows everything this one does; `first` holds its host's prefixes."""
     if first[prefix] != index:
         return first[prefix]
@@ -156,7 +169,8 @@ def _covering(prefix: str, index: int, first: Mapping[str, int]) -> int | None:
     while at > 0:
         candidates |= {prefix[: at + 1], prefix[:at]}
         at = prefix.rfind("/", 0, at)
-    return min((first[wider] for wider in candidates - {prefix} if wider in first), default=None)
+    wider = (first[other] for other in candidates - {prefix} if other in first)
+    return min((other for other in wider if set(methods[index]) <= set(methods[other])), default=None)
 
 
 def check_networks(policy: Checked) -> None:
@@ -245,8 +259,8 @@ def check_addresses(policy: Checked, hosts: Iterable[str]) -> None:
     `hosts` are answered by folders, and need no connection.
     """
     mapped = set(hosts)
-    for i, text in enumerate(policy.data.get("url_allowlist", ())):
-        host = parse_entry(text).host
+    for i, item in enumerate(policy.data.get("url_allowlist", ())):
+        host = parse_entry(url_text(item)).host
         try:
             ipaddress.ip_address(host)
         except ValueError:

@@ -144,8 +144,9 @@ class Gate:
     def decide_late(self, check: Mapping[str, Any]) -> Decision:
         """Decide again on facts that were met while a tool ran.
 
-        `check` is one of `{rule: url_allowlist, target, hop}`, `{rule: url_allowlist, target, address}`,
-        `{rule: sandbox_path, path, access}` or `{rule: sandbox_path, path, access, found}`.
+        `check` is one of `{rule: url_allowlist, target, hop}`, `{rule: url_allowlist, target, address}`, both also
+        with `method`, which is GET if absent, `{rule: sandbox_path, path, access}` or
+        `{rule: sandbox_path, path, access, found}`.
         """
         try:
             if "hidden" in check:
@@ -235,9 +236,10 @@ class Gate:
                 grant = decision
         return grant
 
-    def _url(self, text: str, facts: dict[str, Any]) -> Decision:
+    def _url(self, text: str, facts: dict[str, Any], method: str | None = None) -> Decision:
+        """Decide a URL. While a call is decided, its method is not known: then an entry for any method is enough."""
         try:
-            return self._target(parse_url(text), facts)
+            return self._target(parse_url(text), facts, method)
         except Malformed as error:
             return Decision(
                 DENY,
@@ -247,9 +249,14 @@ class Gate:
                 {**facts, "malformed": error.reason},
             )
 
-    def _target(self, target: Target, facts: dict[str, Any]) -> Decision:
+    def _target(self, target: Target, facts: dict[str, Any], method: str | None) -> Decision:
         facts = {**facts, "scheme": target.scheme, "host": target.host, "port": target.port}
-        entry = self.policy.allowlist.match(target)
+        allowlist = self.policy.allowlist
+        entry = allowlist.match(target, method)
+        if entry is None and method is not None and allowlist.match(target) is not None:
+            place = self.policy.rule(f"/url_allowlist/{allowlist.match(target)}")
+            reason = f"{quote_untrusted(target.origin)} is not in url_allowlist for {quote_untrusted(method)}"
+            return Decision(DENY, Rule.URL_ALLOWLIST, reason, place, facts)
         if entry is None:
             which = " with this path" if self.policy.allowlist.knows(target) else ""
             reason = f"{quote_untrusted(target.origin)}{which} is not in url_allowlist"
@@ -344,8 +351,11 @@ class Gate:
     # ---- late facts, budgets, breakage -----------------------------------------------------------------
 
     def _late_url(self, check: Mapping[str, Any]) -> Decision:
-        facts = {key: check[key] for key in ("hop", "address") if key in check}
-        match = self._url(check["target"], {**facts, "target": check["target"]})
+        facts = {key: check[key] for key in ("hop", "address", "method") if key in check}
+        method = check.get("method", "GET")
+        if not isinstance(method, str):
+            raise ValueError("unknown method")
+        match = self._url(check["target"], {**facts, "target": check["target"]}, method)
         if match.decision == DENY or "address" not in check or self.policy.networks.allows(check["address"]):
             return match
         # the address itself is for the record, not for the model

@@ -16,6 +16,7 @@ from ...light_dataclasses import dataclass
 from ..formats.escape import quote_literal
 from ..formats.invisible_chars import CONTROL, INVISIBLE, JOINERS
 from ..formats.lazy_pattern import lazy_pattern
+from .http_methods import SAFE_METHODS, UrlEntry, methods_of, url_text
 
 MAX_URL = 8192  # characters
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -241,35 +242,46 @@ def _unambiguous(path: str) -> bool:
 class Allowlist:
     """Entries, found by origin and then by path prefix without a look at the others."""
 
-    def __init__(self, entries: Sequence[str]) -> None:
+    def __init__(self, entries: Sequence[UrlEntry]) -> None:
         """Read the entries. Raises Malformed with `index`, the place of the first bad one."""
         self._origins: dict[tuple[str, str, int], dict[str, int]] = {}
+        self._methods: dict[int, tuple[str, ...]] = {}  # of entries that name some
         self._longest = 0
-        for index, text in enumerate(entries):
+        for index, item in enumerate(entries):
             try:
-                entry = parse_entry(text)
+                entry = parse_entry(url_text(item))
             except Malformed as error:
                 raise Malformed(error.reason, index) from None
+            if not isinstance(item, str):
+                self._methods[index] = methods_of(item)
             prefixes = self._origins.setdefault((entry.scheme, entry.host, entry.port), {})
             prefixes.setdefault(entry.prefix, index)
             self._longest = max(self._longest, len(entry.prefix))
 
-    def match(self, target: Target) -> int | None:
-        """Return the index of the entry that allows the target (the longest prefix, then the first), or None."""
+    def match(self, target: Target, method: str | None = None) -> int | None:
+        """Return the index of the entry that allows the target (the longest prefix, then the first), or None.
+
+        Args:
+            target: What is to be reached.
+            method: The method, which the entry must allow too; None where it is not known yet.
+        """
         prefixes = self._origins.get((target.scheme, target.host, target.port))
         if prefixes is None:
             return None
         path = target.path
         if prefixes.keys() != {"/"} and _unambiguous(path):
-            if path in prefixes:
+            if path in prefixes and self._allows(prefixes[path], method):
                 return prefixes[path]
             at = path.rfind("/", 0, self._longest + 1)
             while at > 0:
                 for candidate in (path[: at + 1], path[:at]):
-                    if candidate in prefixes:
+                    if candidate in prefixes and self._allows(prefixes[candidate], method):
                         return prefixes[candidate]
                 at = path.rfind("/", 0, at)
-        return prefixes.get("/")
+        return prefixes["/"] if "/" in prefixes and self._allows(prefixes["/"], method) else None
+
+    def _allows(self, index: int, method: str | None) -> bool:
+        return method is None or method in self._methods.get(index, SAFE_METHODS)
 
     def knows(self, target: Target) -> bool:
         """Return whether any entry is of the target's scheme, host and port."""

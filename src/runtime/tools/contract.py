@@ -29,6 +29,7 @@ from typing import Any, Final
 from ...fail.errors import ToolError
 from ...light_dataclasses import dataclass, field
 from ..formats import canonical_json
+from ..resources.http_methods import METHODS, SAFE_METHODS
 from ..schema.dialect import check_input, check_output, shape, without_extensions
 from ..schema.number_limits import place_beyond, without_unreachable
 from ..schema.resource_places import Resource
@@ -41,8 +42,8 @@ USES: Final[Mapping[str, frozenset[str]]] = {
     "pure": frozenset(),
     "read": frozenset({"read", "list"}),
     "write": frozenset({"read", "list", "write"}),
-    "network": frozenset({"read", "list", "write", "get"}),
-    "external": frozenset({"read", "list", "write", "get"}),
+    "network": frozenset({"read", "list", "write", "get", *(f"request:{method}" for method in SAFE_METHODS)}),
+    "external": frozenset({"read", "list", "write", "get", *(f"request:{method}" for method in METHODS)}),
 }
 EFFECTS: Final = tuple(USES)
 EXTERNAL: Final = "external"

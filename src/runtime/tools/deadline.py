@@ -14,7 +14,9 @@ from ...fail.errors import Cancelled
 
 _AGAIN_S: Final = 0.1  # before a time-out that the tool swallowed comes again
 # no alarm is raised in frames of the tool's `io`, so that no decision or write is interrupted
-_TOOL_IO: Final = __name__.replace(".tools.deadline", ".workspace.tool_io")
+_TOOL_IO: Final = tuple(
+    __name__.replace(".tools.deadline", f".workspace.{name}") for name in ("attempt_io", "web_io", "tool_io")
+)
 
 
 class deadline:
@@ -50,7 +52,7 @@ class deadline:
     def _on_alarm(self, _signum: int, frame: types.FrameType | None) -> None:
         below, late = False, time.monotonic() - self._begun >= self._limit_s
         while frame is not None and frame is not self._owner:
-            if frame.f_globals.get("__name__") in (__name__, _TOOL_IO):
+            if frame.f_globals.get("__name__") in (__name__, *_TOOL_IO):
                 return  # it comes again
             frame, below = frame.f_back, True
         if frame is None:  # an exception kept the block from being entered

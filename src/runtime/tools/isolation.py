@@ -37,7 +37,7 @@ from ..formats import canonical_json
 MAX_FRAME: Final = 40_000_000  # the largest result or file, at four bytes a character
 GRACE_S: Final = 5.0  # for the keeper to end everything
 _AGAIN_S: Final = 0.1  # between looks at whether the run is to stop
-_IO: Final = {"read": 1, "write": 2, "list": 1, "get": 1}  # how many arguments
+_IO: Final = {"read": 1, "write": 2, "list": 1, "get": 1, "request": 4}  # how many arguments
 _REASONS: Final = (
     "lone surrogate|integer beyond 2^53|nested too deeply|not JSON data|a key that is no string|"
     "a key beyond U+FFFF|NaN or infinity|text too long"
@@ -178,12 +178,16 @@ class _Worker:
 def _performed(io: Any, method: str, fields: list[str]) -> list[str]:
     """Perform one call on the real `io` and return the fields of the answer."""
     try:
-        result = getattr(io, method)(*fields)
+        if method == "request":
+            name, url, headers, body = fields
+            result = io.request(name, url, json.loads(headers), body[1:] if body else None)
+        else:
+            result = getattr(io, method)(*fields)
     except Cancelled:
         raise
     except Exception as error:  # noqa: BLE001 - the tool's to handle
         return _described(error, "")
-    return ["ok", json.dumps(asdict(result) if method == "get" else result, ensure_ascii=False)]
+    return ["ok", json.dumps(asdict(result) if method in ("get", "request") else result, ensure_ascii=False)]
 
 
 # ---- shipped to the worker as text: these functions use each other and the imports below, nothing else
@@ -267,6 +271,16 @@ def _serve() -> None:
             raise _rebuilt(*fields)
         return json.loads(*fields)
 
+    def request(method: str, url: str, headers: Any = None, body: Any = None) -> Any:
+        if not isinstance(body, str | None):
+            raise TypeError("a request body is text")
+        if len(body or "") > 8_000_000:  # before it is cut
+            raise ValueError("the request body is too large")
+        given = json.dumps(None if headers is None else dict(headers))
+        return types.SimpleNamespace(
+            **call("request", method, url, given, "" if body is None else f"={body}")
+        )
+
     lock = threading.Lock()
     text, code, arguments, start = take()
     canonical: Any = types.ModuleType("canonical_json")
@@ -278,6 +292,7 @@ def _serve() -> None:
         write=lambda path, text: call("write", path, text),
         list=lambda mount: call("list", mount),
         get=lambda url: types.SimpleNamespace(**call("get", url)),
+        request=request,
     )
     module = types.ModuleType(name)
     module.__file__, module.__package__ = file, package

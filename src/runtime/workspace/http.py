@@ -1,4 +1,4 @@
-"""One HTTP GET to one already decided target, connected to the very address that was checked.
+"""One HTTP request to one already decided target, connected to the very address that was checked.
 
 No redirect is followed; no proxy, netrc or environment variable is read, save that OpenSSL looks for its roots
 where SSL_CERT_FILE and SSL_CERT_DIR say. Every error is a builtin, or AddressRefused, with a short text of
@@ -12,53 +12,23 @@ import re
 import socket
 import threading
 import time
-import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-import h11
-
-from ...light_dataclasses import dataclass
-from ..resources.redirects import REDIRECTS
+from .http_answer import Answer, left, waiting
+from .http_answer import Response as Response
+from .request_parts import RequestParts
 
 if TYPE_CHECKING:
     import ssl
 
-MAX_HEAD: Final = 65_536  # several times what servers and browsers keep to
-MAX_HEADERS: Final = 200
-MAX_INTERIM: Final = 16
 HOSTS_FILE: Final = "/etc/hosts"
 PORTS: Final = {"http": 80, "https": 443}
-_FIXED: Final = (
-    ("User-Agent", "tachograph"),
-    ("Accept", "*/*"),
-    ("Accept-Encoding", "gzip, identity"),
-    ("Connection", "close"),
-)
-
 _HOST: Final = re.compile(r"[A-Za-z0-9._:-]{0,252}[A-Za-z0-9:]")  # no final dot: a name has one spelling
 _PATH: Final = re.compile(r"/[\x21\x22\x24-\x7e]{0,8191}")  # no fragment; the request fits one TLS record
-_REFUSED: Final = re.compile(rb"\n[ \t]|\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_ZEROS: Final = re.compile(rb"\0*")
-_WINDOWS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # as zlib counts them
-_PIECE: Final = 16_384
 Resolver = Callable[[str, int], list[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """A complete answer.
-
-    Attributes:
-        status: The status code.
-        headers: Names in lower case -> values as sent, repeats joined by ", ".
-        body: The body, decoded.
-    """
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
 
 
 class AddressRefused(PermissionError):
@@ -72,7 +42,8 @@ class AddressRefused(PermissionError):
         super().__init__(f"address refused: {self.address!a}")
 
 
-def get(
+def request(
+    parts: RequestParts,
     scheme: str,
     host: str,
     port: int,
@@ -87,9 +58,10 @@ def get(
     until: float | None = None,
     opened: Callable[[socket.socket], None] = lambda _: None,
 ) -> Response:
-    """Return the answer to one GET. The body of a redirect, 429 or 5xx is not read.
+    """Return the answer to one request. That to a GET or HEAD has no body if it is a redirect, 429 or 5xx.
 
     Args:
+        parts: Method, headers and body.
         scheme: `http` or `https`.
         host: An ASCII name or a literal address; a name is resolved as it stands, in no search domain.
         port: The port to connect to.
@@ -120,7 +92,7 @@ def get(
     connection = _connected(_checked(addresses, allowed), port, deadline, opened)
     try:
         if context is not None:
-            with _waiting(connection, deadline, "TLS handshake failed"):
+            with waiting(connection, deadline, "TLS handshake failed"):
                 # an end TLS did not announce may be someone else's cut: not the end of a body
                 secure = context.wrap_socket(
                     connection,
@@ -132,15 +104,18 @@ def get(
                 opened(secure)  # it took over from the connection below it
                 secure.do_handshake()
         where = (f"[{host}]" if ":" in host else host) + ("" if port == PORTS[scheme] else f":{port}")
-        answer = _Answer(connection, deadline, 8 * max_bytes + 16 * MAX_HEAD)  # room for framing, but not any
+        answer = Answer(connection, deadline, parts)
         answer.send(path_and_query, where)
         return answer.read(max_bytes, max_decoded_bytes)
     finally:
         connection.close()
 
 
+get = partial(request, RequestParts())
+
+
 def later(seconds: float) -> float:
-    """Return a deadline for the `until` of `get`, which several requests may share."""
+    """Return a deadline for the `until` of `request`, which several requests may share."""
     return time.monotonic() + seconds
 
 
@@ -156,27 +131,6 @@ def _check_target(scheme: str, host: str, port: int, path: str) -> bool:
     return literal
 
 
-def _left(deadline: float) -> float:
-    """Return the seconds until `deadline`, more than zero. Raises TimeoutError when there are none."""
-    if (left := deadline - time.monotonic()) > 0:
-        return left
-    raise TimeoutError("request timed out")
-
-
-@contextmanager
-def _waiting(connection: socket.socket, deadline: float, failure: str) -> Iterator[None]:
-    """Bound one call that may wait on the socket by the deadline, and raise errors with our texts."""
-    try:
-        connection.settimeout(_left(deadline))
-        yield
-    except TimeoutError:
-        raise TimeoutError("request timed out") from None
-    except ValueError:  # only a handshake raises it: the certificate is not trusted, or not that host's
-        raise ConnectionError("certificate refused") from None
-    except OSError:
-        raise ConnectionError(failure) from None
-
-
 def _resolved(resolve: Resolver | None, host: str, port: int, deadline: float) -> list[str]:
     """Resolve a name once, in a thread, as the system's resolver knows no deadline."""
     answer: list[str] = []
@@ -187,7 +141,7 @@ def _resolved(resolve: Resolver | None, host: str, port: int, deadline: float) -
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    asking.join(_left(deadline))
+    asking.join(left(deadline))
     if asking.is_alive():
         raise TimeoutError("name resolution timed out")
     if not answer:
@@ -249,7 +203,7 @@ def _connected(
                 family = socket.AF_INET6 if ":" in address else socket.AF_INET
                 connection = on_failure.enter_context(socket.socket(family, socket.SOCK_STREAM))
                 opened(connection)
-                connection.settimeout(_left(deadline) / (len(addresses) - tried))
+                connection.settimeout(left(deadline) / (len(addresses) - tried))
                 connection.connect((address, port))
                 _check_peer(connection, address, port)
                 on_failure.pop_all()
@@ -279,122 +233,3 @@ def _tls_context(given: ssl.SSLContext | None) -> ssl.SSLContext:
     if given.verify_mode != ssl.CERT_REQUIRED or not given.check_hostname:
         raise ValueError("ssl_context must verify certificate and host name")
     return given
-
-
-class _Answer:
-    """Reads one answer with h11. Each wait is bounded by `deadline`, the bytes by `room`.
-
-    What is not body (`_framing`) may hold no folded line, bare carriage return or control character, which h11
-    lets pass: where readers differ about an answer, another can be smuggled inside it.
-    """
-
-    def __init__(self, connection: socket.socket, deadline: float, room: int) -> None:
-        self._connection, self._deadline, self._room = connection, deadline, room
-        self._parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
-        self._framing = bytearray()
-
-    def send(self, target: str, host: str) -> None:
-        """Send the request."""
-        request = h11.Request(method="GET", target=target, headers=[("Host", host), *_FIXED])
-        with _waiting(self._connection, self._deadline, "connection lost"):
-            self._connection.sendall(self._parser.send(request) or b"")
-        self._parser.send(h11.EndOfMessage())
-
-    def read(self, max_bytes: int, max_decoded_bytes: int) -> Response:
-        """Return the answer, with its body decoded."""
-        status, headers = self._head()
-        if status in (204, 304):  # those two never have a body
-            return Response(status, headers, b"")
-        if (status in REDIRECTS and "location" in headers) or status == 429 or status >= 500:
-            return Response(status, headers, b"")  # nobody would read it
-        if int(headers.get("content-length", 0)) > max_bytes:
-            raise OSError("response too large")
-        sent = bytearray()
-        while isinstance(event := self._event(), h11.Data):
-            sent += event.data
-            if len(sent) > max_bytes:
-                raise OSError("response too large")
-        body = _decoded(bytes(sent), headers.get("content-encoding", "").lower(), max_decoded_bytes)
-        if len(body) > max_decoded_bytes:
-            raise OSError("response too large")
-        return Response(status, headers, body)
-
-    def _head(self) -> tuple[int, dict[str, str]]:
-        """Return status and headers of the answer behind the interim ones."""
-        for _ in range(MAX_INTERIM + 1):
-            event = self._event()
-            if not event.http_version.startswith(b"1."):
-                raise ConnectionError("malformed response")
-            if isinstance(event, h11.Response):
-                return event.status_code, _headers(event.headers)
-        raise OSError("too many interim answers")
-
-    def _event(self) -> Any:
-        """Return the next event of the answer, receiving as much as it takes."""
-        event: Any = h11.NEED_DATA
-        while event is h11.NEED_DATA:
-            before = self._parser.trailing_data[0]
-            try:
-                event = self._parser.next_event()
-            except h11.RemoteProtocolError as error:
-                if error.error_status_hint == 431:
-                    raise OSError("response head too large") from None
-                raise ConnectionError("malformed response") from None
-            used = len(before) - len(self._parser.trailing_data[0])
-            self._framing += before[: used - len(getattr(event, "data", b""))]
-            if event is h11.NEED_DATA:
-                with _waiting(self._connection, self._deadline, "connection lost"):
-                    data = self._connection.recv(_PIECE)
-                self._room -= len(data)
-                if self._room < 0:
-                    raise OSError("response too large")
-                self._parser.receive_data(data)
-        if not isinstance(event, h11.Data):
-            if _REFUSED.search(self._framing):
-                raise ConnectionError("malformed response")
-            if len(event.headers) > MAX_HEADERS:  # an end of message has them too, as trailers
-                raise OSError("too many response headers")
-        return event
-
-
-def _headers(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return the values by lower-case name, repeats joined; a repeated location counts once."""
-    headers: dict[str, list[str]] = {}
-    for name, value in fields:
-        headers.setdefault(name.decode("ascii"), []).append(value.decode("latin-1"))
-    # readers differ about which of the two framings holds
-    if "transfer-encoding" in headers and "content-length" in headers:
-        raise ConnectionError("malformed response")
-    if "location" in headers:
-        headers["location"] = list(dict.fromkeys(headers["location"]))
-    return {name: ", ".join(values) for name, values in headers.items()}
-
-
-def _decoded(body: bytes, encoding: str, limit: int) -> bytes:
-    """Return the body without its encoding, inflated no further than one byte past `limit`."""
-    if not body or encoding in ("", "identity"):
-        return body
-    if encoding not in _WINDOWS:
-        raise OSError("unsupported content encoding")
-    try:
-        return _inflated(body, _WINDOWS[encoding], limit)
-    except zlib.error:
-        raise ConnectionError("malformed response") from None
-
-
-def _inflated(body: bytes, window: int, limit: int) -> bytes:
-    """Inflate one stream, or for gzip several, with zeros behind, piece by piece."""
-    out, at, view = bytearray(), 0, memoryview(body)
-    while at < len(body) and len(out) <= limit:
-        if at and window == 15:
-            raise ConnectionError("malformed response")
-        inflater = zlib.decompressobj(window)
-        while not inflater.eof and len(out) <= limit:
-            if at == len(body):
-                raise ConnectionError("response truncated")
-            piece = view[at : at + _PIECE]
-            out += inflater.decompress(piece, limit + 1 - len(out))
-            at += len(piece) - len(inflater.unused_data) - len(inflater.unconsumed_tail)
-        if zeros := _ZEROS.match(body, at) if window != 15 else None:
-            at = zeros.end()
-    return bytes(out)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from typing import Any
 
 from hypothesis import given, settings
@@ -19,6 +18,7 @@ from tachograph.runtime.formats.canonical_json import freeze
 from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.policy.usage import Counters
+from tachograph.runtime.resources.http_methods import METHODS
 from tests.support import policy_data, tool
 
 LATE = "url_allowlist"
@@ -53,6 +53,9 @@ ENTRIES = [
     "https://good.test/a/b",
     "https://evil.test/a/",
     "good.test",
+    {"url": "https://good.test/", "methods": ["POST"]},
+    {"url": "https://good.test/a", "methods": ["GET", "PUT"]},
+    {"url": "https://evil.test/a/b", "methods": ["HEAD", "DELETE"]},
 ]
 
 ARGUMENTS = st.fixed_dictionaries(
@@ -79,7 +82,7 @@ def policies(draw: Any) -> Policy:
     )
     data = policy_data(
         tool_registry={"allowed": tools, "denied": denied},
-        url_allowlist=draw(st.lists(st.sampled_from(ENTRIES), unique=True, max_size=3)),
+        url_allowlist=draw(st.lists(st.sampled_from(ENTRIES), unique_by=repr, max_size=3)),
         private_networks=draw(st.sampled_from([[], ["10.0.0.0/30"], ["127.0.0.1/32"]])),
         loop_budget={name: draw(st.integers(1, 4)) for name in ("max_iterations", "max_tool_calls")},
         cycle_detection={"max_repeats": draw(st.integers(1, 3))},
@@ -120,6 +123,7 @@ def asked(draw: Any) -> GateQuestion:
         )
     if kind in ("url", "address"):
         more = {"address": draw(st.sampled_from(ADDRESSES))} if kind == "address" else {}
+        more |= draw(st.sampled_from([{}, *({"method": method} for method in METHODS)]))
         return meets(rule=LATE, target=draw(st.sampled_from(URLS)), hop=1, **more)
     return GateQuestion(counters=used)
 
@@ -128,8 +132,9 @@ def asked(draw: Any) -> GateQuestion:
 OPEN = Policy.from_dict(
     policy_data(
         tool_registry={"allowed": ["probe", "echo", "late"], "denied": []},
-        url_allowlist=[*(f"{scheme}://{host}/" for scheme, host in itertools.product(["https"], HOSTS)),
-                       "http://good.test:81/", "https://10.0.0.1/"],
+        url_allowlist=[{"url": url, "methods": [*METHODS]}
+                       for url in (*(f"https://{host}/" for host in HOSTS),
+                                   "http://good.test:81/", "https://10.0.0.1/")],
         private_networks=["10.0.0.0/8", "127.0.0.0/8", "fc00::/7", "fe80::/10"],
         sandbox={"mounts": {"books": "write", "box": "write", "new": "write"}},
         loop_budget=dict.fromkeys(("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes"), 10**6),

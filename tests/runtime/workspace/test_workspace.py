@@ -25,10 +25,11 @@ from tachograph.runtime.policy.gate import ALLOW, DENY, Decision, Gate
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.resources.url import MAX_URL, Malformed
 from tachograph.runtime.tools.contract import USES, Tool
-from tachograph.runtime.workspace import decoding, http, tool_io
+from tachograph.runtime.workspace import decoding, http, web_io
 from tachograph.runtime.workspace.mounts import Host, Mount
 from tachograph.runtime.workspace.safe_open import MAX_DEPTH, MAX_FILE_BYTES
-from tachograph.runtime.workspace.tool_io import IO, MAX_HOPS
+from tachograph.runtime.workspace.tool_io import IO
+from tachograph.runtime.workspace.web_io import MAX_HOPS
 from tachograph.runtime.workspace.workspace import Workspace, check_hosts
 from tests.runtime.workspace.test_http import LOOPBACK, Server, ok
 
@@ -690,7 +691,7 @@ def test_a_run_that_reaches_no_host_asks_none(net: Net) -> None:
 
 
 def test_all_hops_together_have_one_deadline(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_io, "HTTP_S", 0.4)
+    monkeypatch.setattr(web_io, "HTTP_S", 0.4)
     net.slow = 0.15
     net.answers = {f"/{i}": moved(b"/%d" % (i + 1)) for i in range(9)}
     with pytest.raises(TimeoutError):
