@@ -1,21 +1,25 @@
 """The agent loop. It touches nothing: it yields effects and events, and is sent the outcomes of the effects.
 
-One step of a run:
+A run, in the order of the code:
 
-    _check_step_budget    is there budget for another step? if not, the run ends
-    _ask_model            yield AskModel: the reply holds a final answer, which ends the run, or calls
-    process_tool_calls    for each call, in order (tool_calls.py); calls that may run together do (groups.py):
-      decide_call           the gate allows or denies it, or a person is asked: yield AskHuman
-      execute_call          yield Invoke until it succeeds or may not be repeated; the model reads the result
-    before_model, on_stop  hooks are asked, where the run has some: yield AskHook (hooks.py)
-    StepEnded             the step's line of the ledger is whole; the next step begins unless there is an ending
+    run_loop
+      _step                   again and again, until a step has an ending
+        _check_step_budget    is there budget for another step? if not, the run ends
+        before_model          hooks may end the run: yield AskHook, where the run has hooks (hooks.py)
+        _ask_model            yield AskModel: the reply holds a final answer, which ends the run, or calls
+        on_stop               hooks may send a final answer back: yield AskHook
+        process_tool_calls    for each call, in order (tool_calls.py); calls that may run together do (groups.py):
+          decide_call           the gate allows or denies it, or a person is asked: yield AskHuman
+          execute_call          yield Invoke until it succeeds or may not be repeated; the model reads the result
+        StepEnded             the step's line of the ledger is whole
 
-A run is steps until one has an ending: final_answer, policy_denial_terminal, failure_mode_terminal, loop_budget,
-approval_refused, refused or cancelled. A *happening* is what became of a reply or a call, as a value (`Succeeded`,
-`Denied`, `GaveUp`, ...); `fail/catalog.py` maps it to a failure mode and an ending, and nothing else does. Every failed
-attempt, of the model or of a tool, is repeated by `with_retries` (attempts.py). The gate that decides is in
-`policy/gate.py`. A *notice* is a sentence of ours that the model reads, such as that two steps are left
-(`models/types.py`); *request parts* are what it is asked with beside the messages: tools, options, instructions.
+What stands after a part with an ending is left out, except StepEnded. The endings are final_answer,
+policy_denial_terminal, failure_mode_terminal, loop_budget, approval_refused, refused and cancelled. A *happening* is
+what became of a reply or a call, as a value (`Succeeded`, `Denied`, `GaveUp`, ...); `fail/catalog.py` maps it to a
+failure mode and an ending, and nothing else does. Every failed attempt, of the model or of a tool, is repeated by
+`with_retries` (attempts.py). The gate that decides is in `policy/gate.py`. A *notice* is a sentence of ours that the
+model reads, such as that two steps are left (`models/types.py`); *request parts* are what it is asked with beside the
+messages: tools, options, instructions.
 
 Effects are performed, and the outcomes sent back, by `driver/driver.py` and `driver/live_executor.py`; a run that is to
 stop has `Cancelled` thrown in by the driver. The ledger gets its `run` line before the first step,

@@ -1,20 +1,28 @@
 """One tool call, from the model's proposal to its result.
 
     process_tool_call
-      decide_call         the gate allows, denies or escalates the call (policy/gate.py); a call that was
-                          refused before, by the gate or a person, is denied again without asking
+      decide_call
+        _by_rules         the gate allows, denies or escalates the call (policy/gate.py); a call that was refused
+                          before is denied again, whatever the rules say now
+        before_call       not denied: hooks may deny it, escalate it or change its arguments, which are then
+                          decided from the first rule (hooks.py)
         _ask_human        escalated: yield AskHuman; only a yes to this very question allows the call
-      execute_call        allowed: `with_retries` (attempts.py):
-                            yield Invoke, judge the outcome, and while it may be repeated (retry.py: only faults
-                            that the tool calls transient and time-outs, and only if the tool is idempotent or
-                            nothing happened) yield Wait for the back-off and Invoke again
-        _OutcomeJudge     judges an outcome: late decisions on what the I/O met (redirect, address, link), the
-                          fault, a result lost when the process ended (after a resume), the byte budget, the
-                          output schema; the first that objects counts
-      after_call            succeeded: each hook is asked, and may deny or change the result (hooks.py)
-    state.classify        maps what happened to nothing, or to an ending (fail/catalog.py). A denial ends the run
-                          (`on_deny: terminate`) or the model reads it and goes on (`inform`); so does a failure
-                          (`on_failure`)
+      execute_call        only if allowed:
+        _OutcomeJudge     made for the call, and asked about the outcome of each attempt; the first that objects counts:
+          _decide_checks    late decisions on what the I/O met: a redirect, an address, a link
+          fault             the tool failed
+          result_lost       the process ended before the result was kept (after a resume)
+          _decide_size      the byte budget
+          _check_output     the tool's output schema
+        with_retries      yield Invoke; while a fault may be repeated (retry.py: only faults that the tool calls
+                          transient and time-outs, and only if the tool is idempotent or nothing happened), yield
+                          Wait for the back-off and Invoke again (attempts.py)
+        after_call        succeeded: hooks may deny the result, or change it (hooks.py)
+        tell_model        the model reads the result
+      conclude_call       what follows for the run:
+        classify          maps what happened to nothing, or to an ending (fail/catalog.py)
+        _tell_failure     no ending, since the policy says `on_failure: inform`: the model reads what failed
+        _tell_refusal     no ending, since the policy says `on_deny: inform`: the model reads rule and reason
 
 Every decision, attempt and result is recorded in the step's line (step_builder.py). What happens between Invoke and its
 outcome is in driver/live_executor.py: placeholders are resolved, the tool runs with its `io` under a deadline, in this

@@ -12,8 +12,9 @@ A call passes the rules in this order; the first that objects gives the answer:
     approval         a tool that needs a person escalates
 
 A call that no rule objects to is allowed by the last entry that grants something it uses: the one that reveals a secret
-to its tool, else the entry for its last path, else its last URL, else its tool. A call that was refused earlier in the
-run is refused again without the rules (`decide_call` in loop/tool_calls.py).
+to its tool, else the entry for its last path, else its last URL, else its tool. What comes after the rules only
+tightens their answer (`decide_call` in loop/tool_calls.py): a call that was refused earlier in the run is refused
+again, then hooks are asked, then a person about what was escalated.
 Rules judge resources (what a string *is*, by the tool's schema), not argument names. A failure inside the gate is
 a denial, `gate_error`. Step budgets, result sizes and facts met while a tool runs are decided by the same policy.
 
