@@ -25,7 +25,11 @@ SLOW = (
     "uuid",
 )
 # what only a run needs: with the agent come the loop, the driver and the workspace
-RUNNING = ("tachograph.evidence.tasks.task", "tachograph.runtime.agent", "tachograph.runtime.workspace.workspace")
+RUNNING = (
+    "tachograph.evidence.tasks.task",
+    "tachograph.runtime.agent",
+    "tachograph.runtime.workspace.workspace",
+)
 PROGRAM = """
 import json, sys
 from tachograph.cli.main import main
