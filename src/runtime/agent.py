@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -306,13 +306,17 @@ class Agent:
         """Return what a run rests on before it begins, with digests: policy files, task, modules of all tools."""
         return inputs_of(self.policy, config.task, self.gate.tools.values(), {}, config.sources, self.hooks)
 
-    def redactor(self, *, as_recorded: bool = False) -> Redactor:
+    def redactor(self, *, as_recorded: bool = False, more: Sequence[tuple[str, str]] = ()) -> Redactor:
         """Return a new redactor, which takes secrets out of everything that enters one run.
+
+        Args:
+            as_recorded: Whether the run comes from a record.
+            more: Kind and text of further secrets.
 
         Raises:
             InputError: A value that the policy's `redact.env` names is too short, unless the run is `as_recorded`.
         """
-        return self.policy.redactor([pair for _, pair in self._live_secrets(as_recorded)])
+        return self.policy.redactor([*(pair for _, pair in self._live_secrets(as_recorded)), *more])
 
     def _live_secrets(self, as_recorded: bool) -> list[tuple[str, tuple[str, str]]]:
         """Return the secrets known by their text, each with the name that a record gives it; a script knows none."""

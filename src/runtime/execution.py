@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from ..fail.errors import Cancelled, DeadlineExceeded
@@ -37,6 +37,7 @@ from .run_inputs import inputs_of
 from .run_line import check_run_line
 from .schema.output_type import OutputType
 from .tools.hooks import Hooks
+from .workspace.credentials import open_credentials
 from .workspace.mounts import Host, Mount
 from .workspace.workspace import Workspace
 
@@ -60,7 +61,7 @@ class Runnable(Protocol):
     def identity(self) -> dict[str, Any]:
         """What a record says of the model."""
 
-    def redactor(self, *, as_recorded: bool = False) -> Redactor:
+    def redactor(self, *, as_recorded: bool = False, more: Sequence[tuple[str, str]] = ()) -> Redactor:
         """Return a new redactor."""
 
     def run_line(self, config: RunConfig) -> RunLine:
@@ -102,7 +103,13 @@ class Execution:
         self._texts: list[str] = []
         self._documents: dict[str, str] = {}
         self._scope = scope_of(config)
-        self._redactor = agent.redactor(as_recorded=config.as_recorded)
+        performs = config.executor is None and config.answers is None and not config.offline
+        self._credentials = open_credentials(
+            agent.policy,
+            agent.hosts,
+            is_needed=performs and (config.durable_run is not None or not config.as_recorded),
+        )
+        self._redactor = agent.redactor(as_recorded=config.as_recorded, more=self._credentials.secrets)
 
     def perform(self) -> RunResult:
         """Perform the run; it waits for everything."""
@@ -207,7 +214,12 @@ class Execution:
         private = None if durable_run is None else durable_run.private
         guarded = agent.policy.sources
         with Workspace(
-            agent.mounts, agent.hosts, private=private, offline=config.offline, guarded=guarded
+            agent.mounts,
+            agent.hosts,
+            private=private,
+            offline=config.offline,
+            guarded=guarded,
+            credentials=self._credentials,
         ) as workspace:
             if config.prepare is not None and (durable_run is None or not durable_run.is_prepared):
                 config.prepare(workspace)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...runtime.core.lines import Line
+from ...runtime.formats.json_pointer import escape_pointer
 from ...runtime.loop.retry import Schedule
 from ...runtime.policy.policy import Policy
 
@@ -28,7 +29,7 @@ class Setting:
 def changed_settings(old: Policy, new: Policy, *, asks: bool) -> tuple[Setting, ...]:
     """Return the settings that differ in effect; `asks` says whether both policies ask a person about some call."""
     changed = [*_retry(old, new), *_redact(old, new), *_patterns(old, new), *_revealed(old, new)]
-    changed += _on_failure(old, new)
+    changed += [*_on_failure(old, new), *_credentials(old, new)]
     if old.on_deny != new.on_deny:
         note = (
             "the model is told of a denial and may go on"
@@ -70,6 +71,30 @@ def _retry(old: Policy, new: Policy) -> list[Setting]:
         Setting(f"retry.{name}", old_value, new_value, new.at(f"/retry/{name}"))
         for name, (old_value, new_value) in pairs.items()
         if old_value != new_value
+    ]
+
+
+def _credentials(old: Policy, new: Policy) -> list[Setting]:
+    """Return the credentials that requests get, where they differ."""
+    before, after = (
+        {
+            item.key: f"{item.header} from {item.variable}" + (f" with {item.scheme}" if item.scheme else "")
+            for item in policy.credentials.values()
+        }
+        for policy in (old, new)
+    )
+    return [
+        Setting(
+            f"credentials.{key}",
+            before.get(key),
+            after.get(key),
+            new.at(f"/credentials/{escape_pointer(key)}"),
+            "what tools ask of this host, they ask with the rights of the credential"
+            if key in after
+            else "requests to this host get no credential",
+        )
+        for key in sorted({*before, *after})
+        if before.get(key) != after.get(key)
     ]
 
 

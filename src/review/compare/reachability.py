@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
 from itertools import islice, zip_longest
@@ -17,7 +17,7 @@ from ...runtime.formats.json_pointer import put
 from ...runtime.policy.gate import DENY, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
-from ...runtime.resources.http_methods import url_text
+from ...runtime.resources.http_methods import METHODS, url_text
 from ...runtime.resources.mount_path import MAX_PART_BYTES, MAX_PATH_BYTES
 from ...runtime.resources.url import MAX_URL, Target, parse_entry
 from ...runtime.schema.dialect import shape
@@ -330,6 +330,25 @@ class ToolReach:
         granted = [*texts(0), *set(listed).difference(others)]
         place = canonical(_window(self._kinds[path], granted, others, optional=False))
         return not all(is_empty(both(node, place)) for node in _nodes(self._widest, path))
+
+
+def hop_to(tool: ToolReach, target: Target, hop: int | None = None) -> Arguments:
+    """Return the fact that a tool meets a target: as a redirect if its arguments name another one."""
+    if hop is None:
+        hop = 1 if tool.places("url") else 0
+    return {"rule": "url_allowlist", "target": target.url, "hop": hop}
+
+
+def senders_of(policy: Policy, tools: Sequence[ToolReach]) -> dict[Target, tuple[ToolReach, str | None]]:
+    """Return for each entry's target a tool that may connect to it, and the method where that is not GET."""
+    senders: dict[Target, tuple[ToolReach, str | None]] = {}
+    for target in targets_of(policy):
+        allowed = [method for method in METHODS if policy.allowlist.match(target, method) is not None]
+        for tool in tools:
+            method = None if "GET" in allowed else tool.method_of(allowed)
+            if "GET" in allowed or method is not None:
+                senders.setdefault(target, (tool, method))
+    return senders
 
 
 def with_texts(schema: CanonicalSchema | None, texts: TextsAt) -> CanonicalSchema | None:

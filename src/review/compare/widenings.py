@@ -13,7 +13,16 @@ from ...runtime.resources.mount_path import parse_path
 from ...runtime.resources.url import Malformed, Target, parse_url
 from ..queries.address_ranges import AddressSet, is_address
 from ..queries.witness import RANK, Arguments, Event, Witness, witnessed
-from .reachability import Grants, Reachable, ToolReach, path_texts, target_of, targets_of, url_texts
+from .reachability import (
+    Grants,
+    Reachable,
+    ToolReach,
+    hop_to,
+    path_texts,
+    senders_of,
+    target_of,
+    url_texts,
+)
 
 _NAMED: Final = 4  # tools that a line names
 _STEP_LIMITS: Final = ("max_iterations", "max_tokens")
@@ -158,7 +167,7 @@ class Widenings:
                 if names[0] in arguments:
                     event = Event(names[0], arguments[names[0]])
                 else:
-                    late = _hop(following[0], target)
+                    late = hop_to(following[0], target)
                     if "GET" not in methods:
                         late |= {"hop": 0, "method": following[0].method_of(methods)}
                     event = Event(names[0], following[0].arguments, late=late)
@@ -177,7 +186,7 @@ class Widenings:
             tool, method = able[0], able[0].method_of(gained)
             _, example = tool.naming("url", partial(url_texts, target), i, self._entry_of)
             arguments = tool.arguments if example is None else example
-            event = Event(tool.name, arguments, late={**_hop(tool, target, 0), "method": method})
+            event = Event(tool.name, arguments, late={**hop_to(tool, target, 0), "method": method})
             description = self._sentence([t.name for t in able], f"send {', '.join(gained)} to {target.url}")
             yield self._widening("url_allowlist", description, f"/url_allowlist/{i}", event)
 
@@ -203,13 +212,13 @@ class Widenings:
             return
         open_here, open_there = AddressSet(mine), AddressSet(others)
         opened = [(i, open_here.not_in(i, open_there)) for i in range(len(mine))]
-        targets = list(targets_of(self.looser.policy))
-        if not targets or not any(address for _, address in opened):
+        if not self.looser.policy.data.get("url_allowlist") or not any(address for _, address in opened):
             return
         connecting = self._callable((t for t in self.tools if t.follows_hosts), "private_networks", "url")
-        if not connecting:
+        senders = senders_of(self.looser.policy, connecting)
+        if not senders:
             return
-        named = [target for target in targets if not is_address(target.host)]
+        named = [target for target in senders if not is_address(target.host)]
         examples: dict[int, tuple[str, Target]] = {}
         if named:
             known = (t for t in named if self.stricter.policy.allowlist.match(t) is not None)
@@ -217,22 +226,24 @@ class Widenings:
             examples = {i: (address, target) for i, address in opened if address is not None}
         else:
             # where every URL names its address, that very address has to be opened
-            for target in targets:
+            for target in senders:
                 entry = open_here.opened_by(target.host, open_there)
                 if entry is not None:
                     examples.setdefault(entry, (target.host, target))
         for i, (address, target) in sorted(examples.items(), key=lambda item: item[0]):
-            event = self._address_event(connecting[0], target, address)
+            tool, method = senders[target]
+            event = self._address_event(tool, method, target, address)
             description = f"connect to addresses in {mine[i]}, such as {address}"
             description = self._sentence([tool.name for tool in connecting], description)
             yield self._widening("url_allowlist", description, f"/private_networks/{i}", event)
 
-    def _address_event(self, tool: ToolReach, target: Target, address: str) -> Event:
+    def _address_event(self, tool: ToolReach, method: str | None, target: Target, address: str) -> Event:
         if target not in self._first_events:
             entry = self.looser.policy.allowlist.match(target)
             spellings = partial(url_texts, target)
             _, example = tool.naming("url", spellings, entry, self._entry_of)
-            late = _hop(tool, target) if example is None else _hop(tool, target, 0)
+            late = hop_to(tool, target, 0 if method else None) if example is None else hop_to(tool, target, 0)
+            late |= {"method": method} if method else {}
             self._first_events[target] = (tool.arguments if example is None else example, late)
         arguments, late = self._first_events[target]
         return Event(tool.name, arguments, late={**late, "address": address})
@@ -376,13 +387,6 @@ class Widenings:
     @cached_property
     def _shared_grants(self) -> Grants:
         return Grants([self.stricter.policy, self.looser.policy])
-
-
-def _hop(tool: ToolReach, target: Target, hop: int | None = None) -> Arguments:
-    """Return the fact that a tool meets a target: as a redirect if its arguments name another one."""
-    if hop is None:
-        hop = 1 if tool.places("url") else 0
-    return {"rule": "url_allowlist", "target": target.url, "hop": hop}
 
 
 def _mount_of(text: str) -> str | None:

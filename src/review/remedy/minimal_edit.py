@@ -208,6 +208,8 @@ def _plan_registry(question: GateQuestion, policy: Policy, tools: Mapping[str, T
 def _plan_url(facts: Mapping[str, Any], question: GateQuestion, policy: Policy, plan: EditPlan) -> None:
     if "malformed" in facts:
         raise _NoEditHelps("no policy accepts such a URL: what two programs may read differently is refused")
+    if "header" in facts:
+        raise _NoEditHelps("the tool sets a header that the policy adds: let the tool leave it out")
     target = parse_url(_resource(facts, question, "target"))
     check = question.check or {}
     address = check.get("address")

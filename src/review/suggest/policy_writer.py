@@ -13,7 +13,15 @@ from ...runtime.formats.strict_yaml import YamlError, load
 _MAX_WIDTH: Final = 80
 # the order of the shipped policy; what is not here comes last
 _ORDER: Final = (
-    *("schema", "tool_registry", "url_allowlist", "private_networks", "sandbox", "arg_schema_enforcement"),
+    *(
+        "schema",
+        "tool_registry",
+        "url_allowlist",
+        "credentials",
+        "private_networks",
+        "sandbox",
+        "arg_schema_enforcement",
+    ),
     *("loop_budget", "cycle_detection", "retry", "on_deny", "on_failure", "approval", "redact"),
 )
 

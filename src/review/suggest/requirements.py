@@ -22,7 +22,7 @@ from ...runtime.policy.policy import Policy, meta_schema
 from ...runtime.resources.http_methods import url_text
 from ...runtime.resources.mount_path import parse_path
 from ...runtime.resources.networks import Networks
-from ...runtime.resources.url import Malformed, parse_entry
+from ...runtime.resources.url import Allowlist, Malformed, parse_entry, parse_url
 from ...runtime.tools.contract import Tool
 from ..queries.recorded_queries import GateQuestion, RecordedQuestion
 from ..remedy.minimal_edit import EditPlan, MinimalEdit, find_minimal_edit, url_entries
@@ -286,6 +286,11 @@ class RequirementCollector:
             )
         if redact or self.policy is None:
             data["redact"] = redact
+        credentials = {} if self.policy is None else self.policy.data.get("credentials", {})
+        hosts = Allowlist(data.get("url_allowlist", ()))
+        kept = {key: item for key, item in credentials.items() if hosts.knows(parse_url(f"https://{key}"))}
+        if kept:
+            data["credentials"] = kept
 
     def _collect_approval(self) -> None:
         """Require approval for tools that were asked about, or would have been had the call got so far."""

@@ -82,6 +82,7 @@ def _content(policy: Policy) -> tuple[Any, ...]:
             for entry in policy.data.get("url_allowlist", ())
         ),
         frozenset(policy.data.get("private_networks", ())),
+        policy.credentials,
         policy.mounts,
         policy.strict_arguments,
         policy.limits,

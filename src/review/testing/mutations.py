@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
+from ...runtime.policy.credentials import read_credentials
 from ...runtime.resources.http_methods import METHODS, UrlEntry, methods_of, url_text
 from ...runtime.resources.url import Entry, Malformed, parse_entry
 from .answers import Question
@@ -57,6 +58,7 @@ def changes(data: Mapping[str, Any], is_policy: bool, probes: Probes, unlisted: 
         builder.sections,
         builder.tools,
         builder.urls,
+        builder.credentials,
         builder.networks,
         builder.mounts,
         builder.schema,
@@ -194,6 +196,16 @@ class _Changes:
             added = [f"{origin}/" for origin in self._unlisted.origins]
             description = f"hosts that are not listed allowed, such as {added[0]!r}"
             yield self._put(keys, listed + added, description, self._probes.of_url(added[0]))
+
+    def credentials(self) -> Iterator[Change]:
+        section = self._at("credentials") or {}
+        for credential in read_credentials(section).values():
+            place, probes = ("credentials", credential.key), self._probes.of_credential(credential)
+            if len(section) > 1:
+                yield self._put(place, None, f"credential for {credential.key!r} dropped", probes)
+            other = "x-api-key" if credential.header != "x-api-key" else "authorization"
+            description = f"header {other!r} instead of {credential.header!r}"
+            yield self._put((*place, "header"), other, description, probes)
 
     def networks(self) -> Iterator[Change]:
         keys = ("private_networks",)

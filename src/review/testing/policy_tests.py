@@ -192,7 +192,10 @@ def _wrong_fact(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
     if "late" not in test:
         return None
     keys = set(test["late"])
-    if {"target"} <= keys <= {"target", "hop", "address", "method"} and not {"hop", "address"} <= keys:
+    if {"target"} <= keys <= {"target", "hop", "address", "method", "header"} and not {
+        "hop",
+        "address",
+    } <= keys:
         return None
     if {"path", "access"} <= keys <= {"path", "access", "found"}:
         return None

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
+from ...runtime.policy.credentials import Credential, credential_of
 from ...runtime.policy.policy import Policy
 from ...runtime.resources.http_methods import UrlEntry, methods_of, url_text
-from ...runtime.resources.url import Malformed, parse_entry
+from ...runtime.resources.url import Malformed, parse_entry, parse_url
 from ...runtime.schema.dialect import shape
 from ...runtime.tools.contract import Tool
 from ..compare.pattern_samples import pattern_samples
@@ -88,8 +89,19 @@ class Probes:
         """Return questions about a private network."""
         address = str(ipaddress.ip_network(text)[0])
         entries = self._policy.data.get("url_allowlist", ())
-        targets = [entry if "://" in entry else f"https://{entry}" for entry in map(url_text, entries[:1])]
+        targets = [_url(url_text(entry)) for entry in entries[:1]]
         return [{"late": {"target": target, "address": address}} for target in targets]
+
+    def of_credential(self, credential: Credential) -> list[Question]:
+        """Return questions about a request that sets the header of a credential itself."""
+        items = self._policy.data.get("url_allowlist", ())
+        targets = [(parse_url(_url(url_text(item))), methods_of(item)) for item in items]
+        questions: list[Question] = [
+            {"late": {"target": target.url, "hop": 0, "method": methods[0], "header": credential.header}}
+            for target, methods in targets
+            if credential_of(self._policy.credentials, target) == credential
+        ]
+        return questions[:1]
 
     def of_mount(self, name: str) -> list[Question]:
         """Return questions about a mount."""
@@ -177,6 +189,10 @@ class Probes:
             questions = [q for entry in policy.data.get(name, ()) for q in self.of_url(entry)]
         elif name == "private_networks":
             questions = [q for network in policy.data.get(name, ()) for q in self.of_network(network)]
+        elif name == "credentials":
+            questions = [
+                q for credential in policy.credentials.values() for q in self.of_credential(credential)
+            ]
         elif name == "sandbox":
             questions = [q for mount in policy.mounts for q in self.of_mount(mount)]
         elif name == "arg_schema_enforcement":
@@ -234,6 +250,10 @@ class Probes:
             return entry if "://" in entry else f"https://{entry}"
         modes = ("write",) if kind == "path:write" else ("read", "write")
         return next((f"{name}/file" for name, mode in self._policy.mounts.items() if mode in modes), "x/y")
+
+
+def _url(entry: str) -> str:
+    return entry if "://" in entry else f"https://{entry}"
 
 
 def of_witness(witness: Witness) -> Iterator[Question]:

@@ -5,6 +5,7 @@
 - `built_in`: the policy of an agent that is given none
 - `consistency`: contradictions and dead entries that a JSON Schema cannot see
 - `gate`: decide one call: allow, deny or escalate, with rule and reason
+- `credentials`: which hosts get a credential, and a tool that sets the same header
 - `placeholder_rule`: writes that hold placeholders, and verdicts on hidden values
 - `usage`: what a run has used so far, for budgets and cycle detection
 - `explain`: the verdict of every rule on one call

@@ -34,6 +34,7 @@ from ..formats.escape import quote_untrusted
 from ..resources.mount_path import MountPath, parse_path
 from ..resources.url import Malformed, Target, parse_url
 from ..tools.contract import Tool
+from .credentials import with_credential
 from .placeholder_rule import decide_placeholders, hidden_verdict, lost_secret
 from .policy import Policy
 from .usage import Counters as Counters
@@ -358,7 +359,7 @@ class Gate:
             raise ValueError("unknown method")
         match = self._url(check["target"], {**facts, "target": check["target"]}, method)
         if match.decision == DENY or "address" not in check or self.policy.networks.allows(check["address"]):
-            return match
+            return with_credential(self.policy, check, match)
         # the address itself is for the record, not for the model
         reason = f"{quote_untrusted(match.facts['host'])} resolves to an address that is not public"
         place = self.policy.rule("/private_networks")

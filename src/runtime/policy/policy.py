@@ -23,6 +23,7 @@ from ..resources.networks import Networks
 from ..resources.url import Allowlist
 from ..schema.schema_errors import DocumentValidator, did_you_mean, first_problem
 from .consistency import check_names, check_networks, check_redaction, check_urls
+from .credentials import Credentials, check_credentials, read_credentials
 
 SCHEMA_FILE: Final = "policy/v1.schema.json"
 _IN_CODE: Final = "<policy>"
@@ -181,6 +182,11 @@ class Policy:
     def allowlist(self) -> Allowlist:
         """The URL allowlist."""
         return Allowlist(self.data.get("url_allowlist", ()))
+
+    @cached_property
+    def credentials(self) -> Credentials:
+        """The credentials that requests get, by host and port."""
+        return read_credentials(self.section("credentials"))
 
     @cached_property
     def networks(self) -> Networks:
@@ -356,6 +362,7 @@ def _validate(policy: Policy) -> None:
     check_urls(policy)
     check_networks(policy)
     check_redaction(policy)
+    check_credentials(policy)
     retry = policy.section("retry")
     if retry and retry["backoff_cap_ms"] < retry["backoff_base_ms"]:
         raise policy.error(

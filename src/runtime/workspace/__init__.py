@@ -5,6 +5,7 @@
 - `attempt_io`: what all of `io` stands on: its life, its tool's effect kind, its facts for the gate
 - `web_io`: the network of `io`: requests and their redirects
 - `tool_io`: the `io` handle: all that a tool may do outside its process
+- `credentials`: values of the policy's credentials, added to requests
 - `request_parts`: method, headers and body of a request, checked
 - `decoding`: read the bytes of files and pages as text
 - `safe_open`: open a file below a folder without following links

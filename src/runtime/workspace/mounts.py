@@ -9,6 +9,7 @@ from typing import Any
 from ...fail.errors import CorpusError, PolicyError
 from ...light_dataclasses import dataclass, field, replace
 from ..policy.policy import Policy
+from .credentials import OpenCredentials
 from .safe_open import (
     Root,
 )
@@ -55,6 +56,7 @@ class OpenFolders:
         offline: Whether all other hosts are out of reach.
         roots: The open folders of mounts; empty before the workspace is entered and after it is closed.
         host_roots: The same of hosts.
+        credentials: What requests get beside what tools give them.
         late_calls: How often a tool used its `io` after the end of the attempt; nothing was done then.
     """
 
@@ -63,6 +65,7 @@ class OpenFolders:
     offline: bool
     roots: dict[str, Root] = field(default_factory=dict)
     host_roots: dict[str, Root] = field(default_factory=dict)
+    credentials: OpenCredentials = field(default_factory=OpenCredentials)
     late_calls: int = 0
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import unquote
 
-from ...light_dataclasses import dataclass
+from ...light_dataclasses import dataclass, replace
+from ..policy.credentials import credential_of
 from ..resources.http_methods import SAFE_METHODS
 from ..resources.mount_path import parse_path
 from ..resources.redirects import REDIRECTS, redirected
@@ -76,12 +78,16 @@ class WebIO(AttemptIO):
         parts = asked or RequestParts()
         for hop in range(MAX_HOPS + 1):
             fact: Check = {"hop": hop} if asked is None else {"hop": hop, "method": parts.method}
+            if hop == 0 and asked is not None:
+                fact |= self._doubled_credential(url, asked)
             target = self._allowed_target(url, fact, keep_allow=hop > 0 or asked is not None)
             if target.host in self._folders.hosts:
                 status, headers, text = self._from_folder(target, parts.method)
             else:
                 until = until or self._deadline()
-                status, headers, text = self._from_network(target, parts, fact, until)
+                added = self._folders.credentials.header_for(target) if hop == 0 and asked is not None else ()
+                sent = replace(parts, headers=(*parts.headers, *added))
+                status, headers, text = self._from_network(target, sent, fact, until)
             location = headers.get("location")
             if status not in REDIRECTS or location is None or not parts.is_safe:
                 if (status == 429 or status >= 500) and parts.may_be_repeated:
@@ -91,6 +97,14 @@ class WebIO(AttemptIO):
             if not url.startswith(f"{target.origin}/"):  # what was meant for one host is not for another
                 parts = RequestParts(parts.method)
         raise OSError("too many redirects")
+
+    def _doubled_credential(self, url: str, asked: RequestParts) -> Check:
+        """Return the fact that a request sets the very header that the policy adds to it, if it does."""
+        with contextlib.suppress(Malformed):  # which is denied
+            credential = credential_of(self._folders.credentials.known, parse_url(url))
+            if credential is not None and credential.header in {name.lower() for name, _ in asked.headers}:
+                return {"header": credential.header}
+        return {}
 
     def _allowed_target(self, url: str, fact: Check, *, keep_allow: bool) -> Target:
         if not isinstance(url, str):

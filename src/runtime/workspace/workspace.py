@@ -15,6 +15,7 @@ from pathlib import Path
 from ...fail.errors import InputError
 from ..resources.mount_path import parse_path
 from ..resources.url import Malformed, parse_host
+from .credentials import OpenCredentials
 from .mount_isolation import check_apart
 from .mounts import Host, Mount, OpenFolders
 from .safe_open import (
@@ -35,6 +36,7 @@ class Workspace:
         private: Where private folders are made, by mount name, and stay; without it they are temporary.
         offline: Whether all other hosts are refused.
         guarded: Files that no mount for writing may hold, by what messages call them.
+        credentials: What requests get beside what tools give them.
 
     Raises:
         InputError: A host cannot stand in a URL.
@@ -48,13 +50,16 @@ class Workspace:
         private: Path | None = None,
         offline: bool = False,
         guarded: Mapping[str, Path] | None = None,
+        credentials: OpenCredentials | None = None,
     ) -> None:
         check_hosts(hosts or {})
         self._place = private
         self._guarded = dict(guarded or {})
         if private is not None:
             self._guarded["the run's record"] = private
-        self.open = OpenFolders(dict(mounts), dict(hosts or {}), offline)
+        self.open = OpenFolders(
+            dict(mounts), dict(hosts or {}), offline, credentials=credentials or OpenCredentials()
+        )
         self._private: list[Path] = []
 
     def __enter__(self) -> Workspace:

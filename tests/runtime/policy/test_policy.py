@@ -144,6 +144,10 @@ EFFECTS: dict[str, tuple[Any, Callable[[dict[str, Any]], Any]]] = {
     "/tool_registry/allowed": (["fetch"], _search),
     "/tool_registry/denied": (["absent"], lambda d: _decision(d, "absent", {})[2] and _reason(d, "absent")),
     "/url_allowlist": ([], lambda d: _decision(d, "fetch", {"url": "https://corpus.test/"})),
+    "/credentials": (
+        {"corpus.test": {"header": "X-Other", "from_env": "OTHER"}},
+        lambda d: Policy.from_dict(d).credentials,
+    ),
     "/private_networks": (["10.0.0.0/8"], _address),
     "/sandbox/mounts": (
         {"corpus": "read", "sandbox": "read"},
