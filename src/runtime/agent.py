@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..fail.errors import (
     InputError,
@@ -48,6 +48,9 @@ from .tools.hooks import Hooks, collect_hooks
 from .tools.loader import collect
 from .workspace.mounts import Host, Mount, mounts_of
 from .workspace.workspace import Workspace, check_hosts
+
+if TYPE_CHECKING:
+    from asyncio import CancelledError
 
 # fit for a folder, a file, a header and a person
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -297,10 +300,32 @@ class Agent:
         on_line: OnLine | None = None,
         keep_steps: bool = True,
     ) -> RunResult:
-        """Perform a run in an event loop; see `execute`. Its configuration has no journal and no executor."""
+        """Perform a run in an event loop; see `execute`. Its configuration has no executor.
+
+        Raises the CancelledError of a task that was cancelled, once the last line of the ledger is written.
+        """
+        result, cancelled = await self.end_async(config, listeners, on_line, keep_steps=keep_steps)
+        if cancelled is not None:
+            raise cancelled
+        return result
+
+    async def end_async(
+        self,
+        config: RunConfig,
+        listeners: Iterable[Listener],
+        on_line: OnLine | None,
+        *,
+        keep_steps: bool,
+        cancelled: CancelledError | None = None,
+    ) -> tuple[RunResult, CancelledError | None]:
+        """Perform a run in an event loop to its end, also where its task is cancelled; see `execute_async`.
+
+        `cancelled` is what cancelled the task before. Returns how the run ended, and what cancelled the task.
+        """
         if needs_opening(self.llm):
             await in_thread(lambda: open_named(self.llm))
-        return await Execution(self, config, listeners, on_line, keep_steps, Interrupts()).perform_async()
+        execution = Execution(self, config, listeners, on_line, keep_steps, Interrupts())
+        return await execution.perform_async(cancelled)
 
     def inputs(self, config: RunConfig) -> list[RunInput]:
         """Return what a run rests on before it begins, with digests: policy files, task, modules of all tools."""

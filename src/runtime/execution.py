@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..fail.errors import Cancelled, DeadlineExceeded
 from .core.clock import SystemClock, VirtualClock
 from .core.effects import Effect, Event, Outcome, RunEnded
 from .core.lines import LedgerLine, RunLine
 from .core.redaction import Redactor
+from .driver.disk_work import aside
 from .driver.driver import drive, drive_async
 from .driver.foreign_calls import AsyncCalls, DirectCalls
 from .driver.interrupts import Interrupts
@@ -40,6 +41,9 @@ from .tools.hooks import Hooks
 from .workspace.credentials import open_credentials
 from .workspace.mounts import Host, Mount
 from .workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from asyncio import CancelledError
 
 OnLine = Callable[[Any, str], object]
 
@@ -114,6 +118,7 @@ class Execution:
     def perform(self) -> RunResult:
         """Perform the run; it waits for everything."""
         with self._begun(is_async=False) as (run_line, loop, executor):
+            self._put(run_line)
             ended = drive(
                 loop,
                 executor,
@@ -127,12 +132,25 @@ class Execution:
             )
         return self._ended(run_line, ended)
 
-    async def perform_async(self) -> RunResult:
+    async def perform_async(
+        self, cancelled: CancelledError | None = None
+    ) -> tuple[RunResult, CancelledError | None]:
         """Perform the run in an event loop, which it does not block.
 
-        Raises the CancelledError of a task that was cancelled, once the last line of the ledger is written.
+        A task that is cancelled, or was `cancelled` before, ends it. Returns how it ended, and what cancelled the task.
         """
-        with self._begun(is_async=True) as (run_line, loop, executor):
+        durable_run = self._config.durable_run
+        with contextlib.ExitStack() as opened:
+
+            def begin() -> tuple[RunLine, RunGenerator, Any]:
+                return opened.enter_context(self._begun(is_async=True))
+
+            if durable_run is None:
+                run_line, loop, executor = begin()
+            else:  # what was prepared is on the disk before the run begins
+                (run_line, loop, executor), left = await aside(begin)
+                cancelled = cancelled or left
+            self._put(run_line)
             stepper = Stepper(
                 loop,
                 self._config.clock,
@@ -143,11 +161,9 @@ class Execution:
                 settle=self._redactor.settle,
                 on_notice=self._hub.on_notice if self._hub.hears_events else None,
             )
-            ended, cancelled = await drive_async(stepper, executor)
-        result = self._ended(run_line, ended)
-        if cancelled is not None:
-            raise cancelled
-        return result
+            kept = None if durable_run is None else durable_run.kept
+            ended, cancelled = await drive_async(stepper, executor, kept, cancelled)
+        return self._ended(run_line, ended), cancelled
 
     @property
     def _on_outcome(self) -> OnOutcome | None:
@@ -171,7 +187,7 @@ class Execution:
 
     @contextlib.contextmanager
     def _begun(self, *, is_async: bool) -> Iterator[tuple[RunLine, RunGenerator, Any]]:
-        """Write the run line, and open the loop and the executor of its effects."""
+        """Make the run line, and open the loop and the executor of its effects."""
         check_question(self._config.question)
         self._config = self._config.without_secrets(self._redactor)
         agent, config = self._agent, self._config
@@ -183,7 +199,6 @@ class Execution:
             config.durable_run.begin(run_line, agent.inputs(config))
         try:
             with self._executor(is_async=is_async) as executor:
-                self._put(run_line)
                 run = RunSpec(
                     config.run_id,
                     config.question,

@@ -5,6 +5,7 @@ A death is `ForceQuit`, which nothing of ours and no tool's failure stops; the d
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from collections import Counter
@@ -16,7 +17,9 @@ from typing import Any
 from tachograph import Agent, Policy
 from tachograph.evidence.files.manifest import MANIFEST, read, stable
 from tachograph.evidence.recording.record import record_run
+from tachograph.evidence.recording.recorder import recorded_run
 from tachograph.evidence.recording.resume import Resumption
+from tachograph.evidence.recording.ways import InLoop
 from tachograph.light_dataclasses import replace
 from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.driver.interrupts import ForceQuit
@@ -59,7 +62,7 @@ class Disk:
 
     def _met(self, name: str) -> None:
         self.calls.append(name)
-        if len(self.calls) == self.dies_at:
+        if self.dies_at is not None and len(self.calls) >= self.dies_at:  # and nothing after it
             raise ForceQuit
 
     def write(self, fd: int, data: bytes) -> int:
@@ -181,6 +184,17 @@ class Case:
         return self._living(
             lambda: record_run(agent, self.config(agent), self.out, durability=durability), disk
         )
+
+    def begin_in_a_loop(self, disk: Disk | None = None) -> RunResult | None:
+        """Run it in an event loop; None where it died."""
+        agent = self.agent()
+
+        def act() -> RunResult:
+            return asyncio.run(
+                recorded_run(InLoop(), agent, self.config(agent), self.out, durability="effect")
+            )
+
+        return self._living(act, disk)
 
     def go_on(self, said: dict[str, str] | None = None, disk: Disk | None = None) -> RunResult | None:
         """Resume it; None where it died again."""

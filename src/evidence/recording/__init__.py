@@ -1,7 +1,9 @@
 """Recording runs.
 
 - `record`: record a run: four files, whole or not at all
-- `async_record`: record a run without blocking an event loop
+- `recorder`: executes a run and writes its four files
+- `ways`: in the calling thread, or in an event loop
+- `async_record`: record a run in an event loop
 - `code_task`: record a run of a task that names an agent in code, and write that task
 - `resume`: resume a run from its journal
 - `begun`: what an unfinished run was begun with, asked before it is resumed

@@ -8,21 +8,20 @@ from typing import Any
 
 from ...runtime.agent import Agent
 from ...runtime.driver.event_stream import stream_of
-from ...runtime.driver.foreign_calls import ended
 from ...runtime.driver.listeners import listener_list
-from ...runtime.driver.scopes import Scope
 from ...runtime.events import AgentEvent
 from ...runtime.run_config import RunResult
-from .record import record
+from .record import recorded
+from .ways import InLoop
 
 
 async def arecord(
     agent: Agent | str, question: str, out: str | os.PathLike[str] | None = None, **given: Any
 ) -> RunResult:
-    """Record a run in a thread of its own, so that locks and the disk block no event loop; takes what `record` takes.
+    """Record a run in the caller's event loop, which is not blocked; takes what `record` takes.
 
-    Coroutine functions are run to their end in event loops of their own. A task that is cancelled ends the run as
-    `cancelled` with a complete record, and is cancelled then; the record is waited for.
+    Models, tools and `approve` are called as in `Agent.arun`; the disk is waited for in threads. A task that is
+    cancelled ends the run as `cancelled` with a complete record, and is cancelled then.
 
     Args:
         agent: As for `record`.
@@ -30,16 +29,16 @@ async def arecord(
         out: As for `record`.
         **given: As for `record`.
     """
-    import asyncio
-
-    with Scope(given.pop("cancel", None)) as scope:
-        run = asyncio.ensure_future(asyncio.to_thread(record, agent, question, out, cancel=scope, **given))
-        try:
-            return await asyncio.shield(run)
-        except asyncio.CancelledError:
-            scope.cancel()
-            await ended(run)
-            raise
+    way = InLoop()
+    try:
+        result = await recorded(way, agent, question, out, **given)
+    except Exception as error:
+        if way.cancelled is not None:
+            raise way.cancelled from error
+        raise
+    if way.cancelled is not None:
+        raise way.cancelled
+    return result
 
 
 def record_stream(

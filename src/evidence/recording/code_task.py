@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from ...fail.errors import InputError, OutputError, StoppedBySignal
 from ...runtime.agent import Agent
+from ...runtime.driver.disk_work import Entered
+from ...runtime.driver.foreign_calls import run_now
 from ...runtime.driver.interrupts import exit_for
 from ...runtime.driver.ports import Listener
 from ...runtime.driver.scopes import Scope
@@ -29,6 +31,8 @@ from ..tasks.place import expected_of, refuse_foreign
 from ..tasks.task import Task, build, parse_task
 from . import index, record
 from .external import answered_from
+from .recorder import recorded_run
+from .ways import BLOCKING, Way
 
 _TITLE: Final = 200
 _MAX_BYTES: Final = 8 << 20
@@ -36,7 +40,8 @@ _MAX_BYTES: Final = 8 << 20
 _FILE_MAY_SAY_MORE: Final = ("deadline_s", "variables", "history")
 
 
-def record_task(
+async def record_task(
+    way: Way,
     agent: Agent | str,
     question: str,
     path: Path,
@@ -58,6 +63,7 @@ def record_task(
     The agent is loaded by its name, as a check does, so that the run can be made again.
 
     Args:
+        way: In the calling thread, or in an event loop.
         agent: The agent or its name.
         question: The question.
         path: The task file.
@@ -77,6 +83,7 @@ def record_task(
         InputError: The task is of another run, or does not lead to the agent; nothing was written then.
         ExpectationError: The run misses what the task expects.
     """
+    # in no thread: to import the agent's module changes the working directory of the whole process meanwhile
     task, text = stated_task(
         agent, question, path, variables=variables, history=history, seed=seed, deadline_s=deadline_s
     )
@@ -89,14 +96,15 @@ def record_task(
         record.check_replaceable(folder, config.run_id, "replace=True")
         config = answered_from(made, config, folder, str(folder))
     with _written(path, text):
-        result = _recorded(made, config, folder, task, otlp, listeners, durability)
-    index.update_for(task.root, folder)
+        result = await _recorded(way, made, config, folder, task, otlp, listeners, durability)
+    await way.wait_for(lambda: index.update_for(task.root, folder))
     if result.mode == "interrupted":
         raise exit_for(result.signum)
     return dataclasses.replace(result, steps=record.steps_in(folder))
 
 
-def _recorded(
+async def _recorded(
+    way: Way,
     agent: Agent,
     config: RunConfig,
     folder: Path,
@@ -106,9 +114,10 @@ def _recorded(
     durability: str | None,
 ) -> RunResult:
     live = agent.identity["execution_path"] != "stub"
-    with record.live_export(otlp) as extra:
+    async with Entered(way.wait_for, record.live_export(otlp)) as extra:
         try:
-            return record.record_run(
+            return await recorded_run(
+                way,
                 agent,
                 config,
                 folder,
@@ -131,7 +140,7 @@ def record_anew(task: Task) -> RunResult:
     agent, config = build(task)
     folder = task.root / run_of(task)
     config = answered_from(agent, config, folder, run_of(task))
-    result = _recorded(agent, config, folder, task, None, (), None)
+    result: RunResult = run_now(_recorded(BLOCKING, agent, config, folder, task, None, (), None))
     index.update_for(task.root, folder)
     if result.mode == "interrupted" and not result.ok:
         raise exit_for(result.signum)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from threading import Event
@@ -17,39 +16,24 @@ from typing import Any
 
 from ... import light_dataclasses
 from ...fail.catalog import ENDINGS
-from ...fail.errors import (
-    ExpectationError,
-    InputError,
-    Interrupted,
-    OutputError,
-    StoppedBySignal,
-    Suspended,
-    system_reason,
-)
+from ...fail.errors import InputError, OutputError, StoppedBySignal
 from ...runtime.agent import Agent
-from ...runtime.core.clock import Clock, stopwatch
-from ...runtime.core.lines import Line
-from ...runtime.driver.interrupts import Interrupts, exit_for
+from ...runtime.core.clock import Clock
+from ...runtime.driver.disk_work import Entered
+from ...runtime.driver.foreign_calls import run_now
+from ...runtime.driver.interrupts import exit_for
 from ...runtime.driver.listeners import listener_list
 from ...runtime.driver.ports import Approve, Listener
-from ...runtime.driver.processes import marking
 from ...runtime.driver.scopes import Scope
-from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import read_unlinked
-from ...runtime.journal.durable_run import DurableRun
-from ...runtime.journal.journal import JOURNAL, Journal
 from ...runtime.journal.requests import opening_messages
 from ...runtime.run_config import RunConfig, RunResult, StepLines
-from ...runtime.tools.project_modules import versions_of_packages
 from ..files import manifest
-from ..files.folder import MOUNTS, Folder
-from ..files.manifest import MANIFEST, SEAL, STATE
-from ..files.package_digest import package_digest
-from ..files.writer import Writer
+from ..files.manifest import MANIFEST, STATE
 from ..tasks.code_agent import is_importing
-from ..tasks.expect import differences
-from .durability import OFF, SUSPEND, durability_of, suspends
-from .external import ANSWERED
+from .durability import SUSPEND
+from .recorder import recorded_run
+from .ways import BLOCKING, Way
 
 
 def record(
@@ -118,6 +102,53 @@ def record(
         >>> result.ending, result.answer
         ('final_answer', 'At the depot.')
     """
+    result: RunResult = run_now(
+        recorded(
+            BLOCKING,
+            agent,
+            question,
+            out,
+            variables=variables,
+            history=history,
+            task=task,
+            otlp=otlp,
+            seed=seed,
+            run_id=run_id,
+            listeners=listeners,
+            approve=approve,
+            clock=clock,
+            replace=replace,
+            durability=durability,
+            cancel=cancel,
+            deadline_s=deadline_s,
+            on_signal=on_signal,
+        )
+    )
+    return result
+
+
+async def recorded(
+    way: Way,
+    agent: Agent | str,
+    question: str,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    variables: Mapping[str, str] | None = None,
+    history: Iterable[Mapping[str, Any]] | None = None,
+    task: str | os.PathLike[str] | None = None,
+    otlp: str | None = None,
+    seed: int = 0,
+    run_id: str | None = None,
+    listeners: Iterable[Listener] = (),
+    approve: Approve | None = None,
+    clock: Clock | None = None,
+    replace: bool = False,
+    durability: str | None = None,
+    cancel: Event | Scope | None = None,
+    deadline_s: float | None = None,
+    on_signal: str = SUSPEND,
+) -> RunResult:
+    """Record a run in the calling thread or in an event loop; see `record`."""
     if is_importing():
         raise InputError(
             "a run is recorded while the module of an agent is imported",
@@ -135,7 +166,8 @@ def record(
             raise InputError(
                 f"{unfit[0]} is given beside task", remedy="leave it out; the task file decides it"
             )
-        return record_task(
+        return await record_task(
+            way,
             agent,
             question,
             Path(task),
@@ -164,18 +196,19 @@ def record(
     )
     config = light_dataclasses.replace(config, cancel=cancel, deadline_s=deadline_s, on_signal=on_signal)
     watching = listener_list(listeners)
+    folder = Path(out)
     if not replace:
-        check_replaceable(Path(out), config.run_id, "replace=True")
-    with live_export(otlp) as extra:
+        await way.wait_for(lambda: check_replaceable(folder, config.run_id, "replace=True"))
+    async with Entered(way.wait_for, live_export(otlp)) as extra:
         try:
-            result = record_run(
-                agent, config, Path(out), listeners=(*watching, *extra), durability=durability
+            result = await recorded_run(
+                way, agent, config, folder, listeners=(*watching, *extra), durability=durability
             )
         except StoppedBySignal as stopped:
             raise exit_for(stopped.signum) from stopped
     if result.mode == "interrupted":
         raise exit_for(result.signum)
-    return light_dataclasses.replace(result, steps=steps_in(Path(out)))
+    return light_dataclasses.replace(result, steps=await way.wait_for(lambda: steps_in(folder)))
 
 
 def steps_in(folder: Path) -> StepLines:
@@ -260,129 +293,20 @@ def record_run(
         Suspended: The disk is full or a signal came, and the run can be resumed.
         OutputError: The files cannot be written.
     """
-    durable = durability_of(agent, config, durability)
-    keeps_on = suspends(config.on_signal)
-    recorder = Recorder(listeners, expected or {}, rejected, durable)
-    with Interrupts() as interrupts, Folder(out, discard=discard) as folder:
-        if durable == OFF:
-            return recorder.make(agent, config, folder, interrupts)
-        with contextlib.closing(Journal(folder.partial / JOURNAL, durable)) as journal:
-            about = {**package(), "durability": durable, **({ANSWERED: True} if config.answers else {})}
-            durable_run = DurableRun(journal, folder.partial / MOUNTS, about, config.clock, suspends=keeps_on)
-            with marking(durable_run.marker):
-                return recorder.make(
-                    agent, light_dataclasses.replace(config, durable_run=durable_run), folder, interrupts
-                )
-
-
-def package() -> Line:
-    """Return what a journal notes of the code that makes a run."""
-    return {"digest": package_digest()}
-
-
-@light_dataclasses.dataclass(frozen=True)
-class Recorder:
-    """Executes a run and writes its four files.
-
-    Attributes:
-        listeners: Get the events of the run.
-        expected: What the run must meet to replace the one in place.
-        rejected: Where a run that does not is kept.
-        durability: As for `record`.
-    """
-
-    listeners: Iterable[Listener]
-    expected: Mapping[str, Any]
-    rejected: Path | None
-    durability: str
-
-    def make(self, agent: Agent, config: RunConfig, folder: Folder, interrupts: Interrupts) -> RunResult:
-        """Execute a run under the lock of its folder and put its files in place."""
-        begun = stopwatch()
-        resumed = isinstance(config.durable_run, DurableRun) and config.durable_run.is_resumed
-        try:
-            with contextlib.closing(Writer(folder.partial)) as writer:
-                result = agent.execute(
-                    config,
-                    listeners=self.listeners,
-                    on_line=writer.line,
-                    keep_steps=False,
-                    interrupts=interrupts,
-                )
-                stable = writer.finish(result.inputs)
-            seconds = stopwatch() - begun
-            self._put(agent, folder, result, stable, differences(self.expected, writer.tally), seconds)
-        except (InputError, OutputError):
-            if not resumed and not (
-                isinstance(config.durable_run, DurableRun) and config.durable_run.has_noted
-            ):
-                folder.discard()
-            raise
-        except OSError as error:
-            raise self._lost(error, folder, config) from error
-        except StoppedBySignal as stop:
-            raise StoppedBySignal(
-                f"{signal.Signals(stop.signum).name} stopped the run; go on with {folder.resumed_by}",
-                stop.signum,
-            ) from None
-        return result
-
-    def _put(
-        self,
-        agent: Agent,
-        folder: Folder,
-        result: RunResult,
-        stable: Line,
-        missed: list[str],
-        seconds: float,
-    ) -> None:
-        if not missed and _same_in_place(folder.out, stable):
-            folder.discard()
-            return
-        made = manifest.volatile(seconds, versions_of_packages(agent.gate.tools.values()), self.durability)
-        complete = manifest.with_volatile(stable, _in_place(folder.out), made)
-        (folder.partial / MANIFEST).write_bytes(manifest.render(complete))
-        if missed:
-            kept = folder.keep_as(self.rejected) if self.rejected is not None else folder.partial
-            cause = Interrupted(result.signum or signal.SIGINT) if result.mode == "interrupted" else None
-            raise ExpectationError(missed, str(kept)) from cause
-        folder.finish()
-
-    def _lost(self, error: OSError, folder: Folder, config: RunConfig) -> Exception:
-        why = system_reason(error)
-        if config.durable_run is not None:
-            return Suspended(
-                f"{folder.shown}: cannot be written ({why}); make room and go on with {folder.resumed_by}"
-            )
-        kept_in = f"what was written is in {folder.partial}"
-        if config.clock.kind == "virtual":
-            folder.discard()
-            kept_in = "make room or name another place"
-        return OutputError(f"{folder.shown}: the run cannot be written ({why}); {kept_in}")
-
-
-def _in_place(out: Path) -> Line | None:
-    """Return the manifest of the record that `out` holds, None without one."""
-    try:
-        return manifest.read(read_unlinked(out / MANIFEST))
-    except (OSError, ValueError):
-        return None
-
-
-def _same_in_place(out: Path, stable: Line) -> bool:
-    """Return whether `out` holds this run already, judged by its manifest and the digests of its files."""
-    try:
-        data = read_unlinked(out / MANIFEST)
-        existing = manifest.read(data)
-        if manifest.stable(existing) != manifest.stable(stable):
-            return False
-        names = sorted(path.name for path in out.iterdir() if path.name != SEAL)
-        return names == sorted(manifest.FILES) and all(
-            canonical_json.digest(read_unlinked(out / name)) == sha
-            for name, sha in stable["artifacts"].items()
+    result: RunResult = run_now(
+        recorded_run(
+            BLOCKING,
+            agent,
+            config,
+            out,
+            listeners=listeners,
+            expected=expected,
+            rejected=rejected,
+            durability=durability,
+            discard=discard,
         )
-    except (OSError, ValueError, TypeError, AttributeError):
-        return False
+    )
+    return result
 
 
 def ending_ok(result: RunResult, expected: Mapping[str, Any]) -> bool:

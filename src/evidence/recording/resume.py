@@ -15,6 +15,7 @@ from ...light_dataclasses import replace
 from ...runtime.agent import Agent
 from ...runtime.core.clock import Clock, SystemClock, VirtualClock
 from ...runtime.core.lines import Line
+from ...runtime.driver.foreign_calls import run_now
 from ...runtime.driver.interrupts import Interrupts, exit_for
 from ...runtime.driver.ports import Approve, Listener
 from ...runtime.driver.processes import marking
@@ -36,8 +37,10 @@ from ..tasks.place import expected_of_run
 from ..tasks.task import load_task
 from .durability import SUSPEND, suspends
 from .external import ANSWERED, answered_from
-from .record import Recorder, package, result_in, steps_in
+from .record import result_in, steps_in
 from .recorded import agent_of, project_of, relative_name, same_opening
+from .recorder import Recorder, package
+from .ways import BLOCKING
 
 # what a task expects, and where a run is kept that misses it
 Expectation = tuple[Mapping[str, Any], Path | None]
@@ -281,12 +284,11 @@ class Resumption:
                     concludes=self._concludes,
                 )
                 expected, rejected = expectation_of(journaled.begin["run"])
-                recorder = Recorder(listeners, expected, rejected, durable)
+                recorder = Recorder(BLOCKING, listeners, expected, rejected, durable)
                 try:
                     with marking(durable_run.marker):
-                        return recorder.make(
-                            agent, replace(config, durable_run=durable_run), folder, interrupts
-                        )
+                        config = replace(config, durable_run=durable_run)
+                        return run_now(recorder.make(agent, config, folder, interrupts))  # type: ignore[no-any-return]
                 except ReplayError as error:
                     raise RecordError(
                         f"does not answer the run: {error}", file=name, remedy="go back to the inputs it had"

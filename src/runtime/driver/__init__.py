@@ -6,6 +6,7 @@
 - `async_groups`: performs a group of calls at the same time, in an event loop
 - `live_executor`: performs effects for real
 - `foreign_calls`: calls models and tools: here, or beside an event loop
+- `disk_work`: waits for the disk: here, or beside an event loop
 - `scopes`: cancellation as a tree
 - `hook_calls`: asks a hook for real
 - `interrupts`: Ctrl-C and SIGTERM while a run is under way

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from ...fail.errors import Cancelled
 from ..core.effects import Effect, Invoke, Outcome
+from .disk_work import cancel_again
 from .groups import BranchRun
-from .ports import Stamps
+from .ports import Kept, Stamps
 
 if TYPE_CHECKING:
     import asyncio
@@ -79,7 +80,7 @@ _SLOTS: Final = Slots(PROCESS_CALLS)
 
 
 async def perform_group_async(
-    runs: list[BranchRun], perform: PerformAsync, slots: Slots = _SLOTS
+    runs: list[BranchRun], perform: PerformAsync, slots: Slots = _SLOTS, kept: Kept | None = None
 ) -> asyncio.CancelledError | None:
     """Perform the calls of a group, each in a task of its own.
 
@@ -101,7 +102,7 @@ async def perform_group_async(
         with run.here():
             try:
                 while run.effect is not None and not is_over:
-                    await _perform_one(run, perform, slots)
+                    await _perform_one(run, perform, slots, kept)
             except BaseException:
                 is_over = True
                 raise
@@ -132,7 +133,7 @@ async def perform_group_async(
     return cancelled
 
 
-async def _perform_one(run: BranchRun, perform: PerformAsync, slots: Slots) -> None:
+async def _perform_one(run: BranchRun, perform: PerformAsync, slots: Slots, kept: Kept | None) -> None:
     """Perform the next effect of a call; a wait between two attempts takes no slot."""
     import asyncio
 
@@ -153,4 +154,7 @@ async def _perform_one(run: BranchRun, perform: PerformAsync, slots: Slots) -> N
     finally:
         if has_slot:
             slots.give()
-    run.end(outcome)
+    run.keep(outcome)
+    if kept is not None and await kept() is not None:
+        cancel_again()
+    run.go_on(outcome)

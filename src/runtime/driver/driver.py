@@ -21,7 +21,7 @@ from ..core.lines import StepLine
 from ..loop.state import RunGenerator
 from .async_groups import perform_group_async
 from .groups import perform_group
-from .ports import AsyncExecutor, Executor, OnEvent, OnNotice, OnOutcome, Settle, Stamps, Stop
+from .ports import AsyncExecutor, Executor, Kept, OnEvent, OnNotice, OnOutcome, Settle, Stamps, Stop
 from .stepper import Stepper
 
 if TYPE_CHECKING:
@@ -59,29 +59,40 @@ def drive(
             return stepper.ended
 
 
-async def drive_async(stepper: Stepper, executor: AsyncExecutor) -> tuple[RunEnded, CancelledError | None]:
+async def drive_async(
+    stepper: Stepper,
+    executor: AsyncExecutor,
+    kept: Kept | None = None,
+    cancelled: CancelledError | None = None,
+) -> tuple[RunEnded, CancelledError | None]:
     """Run the loop of a stepper to its ending, in an event loop that is not blocked meanwhile.
 
     A task that is cancelled brings the run to its end as `cancelled`, with a whole record; no effect is performed
-    after it. Returns how the run ended, and the CancelledError, which the caller raises when the record is complete.
+    after it. `kept` waits until the disk has an outcome, before anything else is done. `cancelled` is what cancelled
+    the task before the run began. Returns how the run ended, and the CancelledError, which the caller raises when the
+    record is complete.
     """
     from asyncio import CancelledError, sleep
 
-    cancelled: CancelledError | None = None
     step = 0
     while True:
         if (effect := stepper.effect) is not None:
-            outcome = stepper.begin() or (None if cancelled is None else Cancelled("by its task"))
+            stopped = stepper.begin() or (None if cancelled is None else Cancelled("by its task"))
+            outcome: Outcome | Cancelled
             try:
                 if effect.step != step:
                     step = effect.step
                     await sleep(0)  # a run that never waits lets others go on at each step
-                stepper.end(outcome or await _performed_async(executor, effect, stepper.stamps))
+                outcome = stopped or await _performed_async(executor, effect, stepper.stamps)
             except CancelledError as error:
                 cancelled = error
-                stepper.end(Cancelled("by its task"))
+                outcome = Cancelled("by its task")
+            stepper.keep(outcome)
+            if kept is not None:
+                cancelled = await kept() or cancelled
+            stepper.go_on(outcome)
         elif stepper.group is not None:
-            left = await perform_group_async(stepper.group, partial(_performed_async, executor))
+            left = await perform_group_async(stepper.group, partial(_performed_async, executor), kept=kept)
             cancelled = left or cancelled
             stepper.join()
         else:

@@ -121,7 +121,7 @@ class DirectCalls:
         _timeout_s: float | None = None,
     ) -> Came:
         """Return what came of `foreign`."""
-        return _caught(foreign)
+        return caught(foreign)
 
     async def sleep(self, clock: Clock, ms: int, scope: Scope | None) -> None:
         """Let time pass; the run may be stopped meanwhile."""
@@ -152,18 +152,18 @@ class AsyncCalls:
     ) -> Came:
         """Return what came of `foreign`."""
         if manner is Manner.HERE:
-            return _caught(foreign)
+            return caught(foreign)
         import asyncio
         import contextvars
 
         if manner is Manner.AWAITED:
-            found, failed = _caught(foreign)
+            found, failed = caught(foreign)
             if failed is not None or not isinstance(found, Awaitable):
                 return found, failed  # what a task puts in the place of the call
             future: asyncio.Future[Any] = asyncio.ensure_future(_awaited(found, timeout_s))
             end: Callable[[], object] = future.cancel
         else:
-            work = _pool().submit(contextvars.copy_context().run, _caught, foreign)
+            work = _pool().submit(contextvars.copy_context().run, caught, foreign)
             future = asyncio.wrap_future(work)
             # a thread that is left to itself reports to nobody; one that has not begun never does
             end = future.cancel if manner is Manner.THREAD else work.cancel
@@ -250,7 +250,7 @@ async def _awaited(found: Awaitable[Any], timeout_s: float | None) -> Came:
     return value, None
 
 
-def _caught(foreign: Callable[[], Any]) -> Came:
+def caught(foreign: Callable[[], Any]) -> Came:
     """Return what came of foreign code: no coroutine and no future carries a StopIteration."""
     pid = os.getpid()
     try:
@@ -290,7 +290,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
     """Return what `work` returns, which may take its time, in an event loop that is not blocked."""
     import asyncio
 
-    value, failed = await asyncio.wrap_future(_pool().submit(_caught, work))
+    value, failed = await asyncio.wrap_future(_pool().submit(caught, work))
     if failed is not None:
         raise failed
     return value

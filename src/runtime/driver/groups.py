@@ -66,12 +66,20 @@ class BranchRun:
 
     def end(self, outcome: Outcome | Cancelled) -> None:
         """Stamp the end of the effect, note its outcome, and go on to the next effect."""
+        self.keep(outcome)
+        self.go_on(outcome)
+
+    def keep(self, outcome: Outcome | Cancelled) -> None:
+        """Stamp the end of the effect, and let its outcome be written down."""
         effect = self.effect
         assert effect is not None
         self.stamps[effect.position] = [self._begun, self._clock.stamp()]
         self.performed.append((effect, outcome))
         if self._on_outcome is not None:
             self._on_outcome(effect, outcome, self.stamps)
+
+    def go_on(self, outcome: Outcome | Cancelled) -> None:
+        """Go on to the next effect, after one whose outcome was kept."""
         self._tell(is_over=True)
         if isinstance(outcome, Cancelled):
             self._effects.close()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...fail.errors import Cancelled, EffectNotRecorded
 from ...light_dataclasses import dataclass
@@ -28,6 +28,9 @@ from ..policy.gate import Gate
 from ..workspace.tool_io import IO
 from ..workspace.workspace import Workspace
 from .interrupts import Interrupts
+
+if TYPE_CHECKING:
+    from asyncio import CancelledError
 
 
 class Executor(Protocol):
@@ -68,6 +71,10 @@ OnNotice = Callable[[Noted | Attempted], None]
 OnOutcome = Callable[[Effect, Outcome | Cancelled, Stamps], None]
 
 
+# waits until what was noted last is on the disk; returns what cancelled the task that waits, None if nothing did
+Kept = Callable[[], Awaitable["CancelledError | None"]]
+
+
 # gets the stamp at which an effect would begin; what it returns stops the run there
 Stop = Callable[[int], Cancelled | None]
 
@@ -102,6 +109,9 @@ class DurabilityPort(Protocol):
 
     def on_outcome(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
         """Note the outcome of an effect, before anything else is done."""
+
+    async def kept(self) -> CancelledError | None:
+        """Wait until the disk has what was noted, in an event loop; see `Kept`."""
 
 
 Approve = Callable[[AskHuman], Answer | bool | None]

@@ -88,11 +88,21 @@ class Stepper:
 
     def end(self, outcome: Outcome | Cancelled) -> None:
         """Stamp the end of the effect, hand on its outcome, and go on to the next effect."""
+        self.keep(outcome)
+        self.go_on(outcome)
+
+    def keep(self, outcome: Outcome | Cancelled) -> None:
+        """Stamp the end of the effect, and let its outcome be written down."""
         effect = self.effect
         assert effect is not None
         self.stamps[effect.position] = [self._begun, self._clock.stamp()]
         if self._on_outcome is not None:
             self._on_outcome(effect, outcome, self.stamps)
+
+    def go_on(self, outcome: Outcome | Cancelled) -> None:
+        """Hand on an outcome that was kept, and go on to the next effect."""
+        effect = self.effect
+        assert effect is not None
         self._tell(effect, is_over=True)
         if not isinstance(outcome, Cancelled):
             self._on_event(effect, outcome)

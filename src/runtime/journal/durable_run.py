@@ -9,9 +9,10 @@ is asked, anything else needs a person.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...fail.errors import Cancelled, EffectInDoubt, Interrupted, ReplayError, StoppedBySignal
 from ..core.branches import BRANCH
@@ -19,6 +20,7 @@ from ..core.effects import AskHuman, Effect, Invoke, Outcome
 from ..core.lines import RunLine
 from ..core.redaction import Redactor
 from ..core.run_ids import new_key, new_marker
+from ..driver.disk_work import aside
 from ..driver.interrupts import Interrupts
 from ..driver.ports import Executor, Stamps
 from ..driver.processes import carriers
@@ -33,6 +35,9 @@ from .journal import SCHEMA, Entry, Journal, Journaled
 from .journaled_executor import DONE as DONE
 from .journaled_executor import NOT_DONE as NOT_DONE
 from .journaled_executor import JournaledExecutor
+
+if TYPE_CHECKING:
+    from asyncio import CancelledError
 
 
 class DurableRun:
@@ -80,6 +85,7 @@ class DurableRun:
             {(s, at) for s, step in before.steps.items() for at in step.outcomes} if before else set()
         )
         self._written: dict[str, None] = {}  # by tools, and perhaps not on the disk
+        self._syncing = threading.Lock()
         self._step = 0
         self._stamps: Stamps = {}
         self._told: set[str] = set()  # the positions of the step whose stamps the journal has
@@ -144,6 +150,19 @@ class DurableRun:
             self._journal.outcome(effect, outcome, new, before, numbers, branch=branch)
             self.has_noted = True
 
+    @property
+    def owes(self) -> bool:
+        """Whether the disk may lack what it must have before the run goes on."""
+        return self._journal.owes
+
+    def flush(self) -> None:
+        """Wait until the disk has what was noted."""
+        self._journal.flush()
+
+    async def kept(self) -> CancelledError | None:
+        """Wait until the disk has what was noted, in an event loop; see `DurabilityPort`."""
+        return (await aside(self._journal.flush))[1] if self._journal.owes else None
+
     def _in_doubt(self, doubt: Entry, alive: Sequence[int] = ()) -> EffectInDoubt:
         others = [intent for intent in self._doubts.values() if intent is not doubt]
         return in_doubt(doubt, alive, [one for one in others if one["call"] not in self._said])
@@ -190,14 +209,18 @@ class DurableRun:
 
     def step_begins(self, workspace: Workspace) -> None:
         """Put everything done so far on the disk, before the model is asked."""
-        self._sync_written(workspace)
+        with self._syncing:
+            self._sync_written(workspace)
         self._journal.step_begins()
 
     def wrote(self, paths: Iterable[str], workspace: Workspace) -> None:
         """Put files that a tool wrote on the disk before its outcome, where durability is `effect`."""
-        self._written |= dict.fromkeys(paths)
-        if self._journal.is_each:
-            self._sync_written(workspace)
+        with (
+            self._syncing
+        ):  # calls of a group come in threads of their own, where the run is in an event loop
+            self._written |= dict.fromkeys(paths)
+            if self._journal.is_each:
+                self._sync_written(workspace)
 
     def _sync_written(self, workspace: Workspace) -> None:
         with self._journal.guarding():

@@ -17,6 +17,7 @@ import contextlib
 import errno
 import json
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -50,13 +51,29 @@ class Journal:
     the first entry can be, that is an OutputError, and there is no journal.
     """
 
-    def __init__(self, path: Path, durability: str, chain: str = _START, size: int | None = None) -> None:
-        """Open a new journal, or with `chain` and `size` continue one after its last whole entry."""
+    def __init__(
+        self,
+        path: Path,
+        durability: str,
+        chain: str = _START,
+        size: int | None = None,
+        *,
+        defers: bool = False,
+    ) -> None:
+        """Open a new journal, or with `chain` and `size` continue one after its last whole entry.
+
+        With `defers` an entry is written at once, and who wrote it waits for the disk by `flush`, in a thread: so the
+        entries have their order, and the event loop of a run does not wait.
+        """
         self._path = path
         self.is_each = durability == "effect"
         self._chain = chain
         self._is_empty = size is None
         self._process = os.getpid()
+        self._defers = defers
+        self._due = self._durable = 0  # entries that the disk must have, and how many of them it has
+        self._flushing = threading.Lock()
+        self._failed: OSError | None = None
         flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
         with self.guarding():
             if size is None:
@@ -81,21 +98,42 @@ class Journal:
                 raise FileNotFoundError(errno.ENOENT, "removed")  # nobody could go on from it
             while data:
                 data = data[os.write(self._fd, data) :]
-            if sync:
-                os.fsync(self._fd)
+        self._due += sync
+        if sync and not self._defers:
+            self.flush()
         self._is_empty = False
+
+    @property
+    def owes(self) -> bool:
+        """Whether an entry that the disk must have is not known to be there."""
+        return self._durable < self._due
+
+    def flush(self) -> None:
+        """Wait until the disk has every entry that it must have; one who waits already waits for others too."""
+        with self._flushing:
+            due = self._due
+            if self._durable < due:
+                with self.guarding():
+                    os.fsync(self._fd)
+                self._durable = due
 
     @contextlib.contextmanager
     def guarding(self) -> Iterator[None]:
-        """Turn an OSError of what must be on the disk into what ends the run."""
+        """Turn an OSError of what must be on the disk into what ends the run; nothing is written after it."""
         try:
+            # of a call that was open then: its entry would not follow from the last
+            if self._failed is not None:
+                raise self._failed
             yield
         except OSError as error:
+            self._failed = error
             raise self._lost(error) from error
 
     def step_begins(self) -> None:
         """Put everything done so far on the disk, before the model is asked."""
-        if not self.is_each:  # else it is there
+        if self.is_each:
+            self.flush()
+        else:
             with self.guarding():
                 os.fsync(self._fd)
 

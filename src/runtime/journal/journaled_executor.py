@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from ...fail.errors import EffectNotRecorded, Interrupted
 from ..core.effects import (
@@ -18,8 +20,10 @@ from ..core.effects import (
     Wait,
 )
 from ..core.redaction import MARK
+from ..driver.disk_work import WaitFor, at_once, within_a_run
+from ..driver.foreign_calls import run_now
 from ..driver.interrupts import ForceQuit, Interrupts
-from ..driver.ports import Executor, Stamps
+from ..driver.ports import Stamps
 from ..policy.gate import Gate
 from ..tools.contract import Tool
 from ..workspace.workspace import Workspace
@@ -34,11 +38,11 @@ PROCESS_ENDED: Final = "ProcessEnded"  # stands where the class of an exception 
 
 
 class JournaledExecutor:
-    """The world of a kept run: the journal answers first."""
+    """The world of a kept run: the journal answers first. `live` is an Executor, or an AsyncExecutor."""
 
     def __init__(
         self,
-        live: Executor,
+        live: Any,
         gate: Gate,
         workspace: Workspace,
         durable_run: DurableRun,
@@ -52,21 +56,38 @@ class JournaledExecutor:
 
     def perform(self, effect: Effect, stamps: Stamps) -> Outcome:
         """Answer an effect from the journal, else perform and journal it."""
+
+        async def live() -> Any:
+            return self._live.perform(effect, stamps)
+
+        outcome: Outcome = run_now(self._perform(effect, stamps, live, at_once))
+        return outcome
+
+    async def perform_async(self, effect: Effect, stamps: Stamps) -> Outcome:
+        """Answer an effect from the journal, else perform and journal it; the disk is waited for in threads."""
+        live = partial(self._live.perform_async, effect, stamps)
+        return await self._perform(effect, stamps, live, within_a_run)
+
+    async def _perform(
+        self, effect: Effect, stamps: Stamps, live: Callable[[], Awaitable[Any]], wait_for: WaitFor
+    ) -> Outcome:
         known = self._durable_run.answer(effect, stamps)
         if known is not None:
             return known
         if self._durable_run.concludes:
             return process_ended(effect)
         if isinstance(effect, AskModel):
-            self._durable_run.step_begins(self._workspace)
+            await wait_for(lambda: self._durable_run.step_begins(self._workspace))
         if isinstance(effect, Invoke):
             tool = self._gate.tools[effect.call.name]
             settled = self._durable_run.resolve_in_doubt(effect, tool, lambda: self._probe(effect, tool))
             if settled is not None:
                 return settled
+        if self._durable_run.owes:
+            await wait_for(self._durable_run.flush)
         try:
             self._stop_before(effect)
-            outcome = self._live.perform(effect, stamps)
+            outcome: Outcome = await live()
         except Interrupted as stop:
             raise self._durable_run.stopped(stop) from None
         except EffectNotRecorded:  # nothing was begun
@@ -74,7 +95,8 @@ class JournaledExecutor:
                 self._durable_run.withdraw(effect)
             raise
         if outcome.writes:
-            self._durable_run.wrote((path for path, _ in outcome.writes), self._workspace)
+            written = [path for path, _ in outcome.writes]
+            await wait_for(lambda: self._durable_run.wrote(written, self._workspace))
         return outcome
 
     def _stop_before(self, effect: Effect) -> None:

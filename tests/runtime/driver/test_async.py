@@ -29,6 +29,8 @@ from tachograph import (
 from tachograph.evidence.files import manifest
 from tachograph.evidence.files.manifest import MANIFEST
 from tachograph.evidence.files.writer import Writer
+from tachograph.evidence.recording.recorder import recorded_run
+from tachograph.evidence.recording.ways import InLoop
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.runtime.tools.loader import load_named
 from tests.support import answer, ask, policy_data, probe
@@ -63,6 +65,21 @@ def test_a_committed_run_made_by_the_async_driver_has_the_committed_bytes(name: 
     for file, data in writer.contents().items():
         assert data == (folder / file).read_bytes(), file
     assert stable == manifest.stable(manifest.read((folder / MANIFEST).read_bytes()))
+
+
+@pytest.mark.parametrize("durability", ["off", "effect"])
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_a_committed_run_recorded_in_an_event_loop_has_the_committed_bytes(
+    name: str, durability: str, tmp_path: Path
+) -> None:
+    folder = ROOT / "runs" / name
+    agent, config = build(load_task(ROOT / "tasks" / f"{name}.yaml", root=ROOT))
+    asked = None if durability == "off" else durability
+    asyncio.run(recorded_run(InLoop(), agent, config, tmp_path / "run", durability=asked))
+    for file in ("state.jsonl", "trace.json", "run_report.md"):
+        assert (tmp_path / "run" / file).read_bytes() == (folder / file).read_bytes(), file
+    made, committed = (manifest.read((place / MANIFEST).read_bytes()) for place in (tmp_path / "run", folder))
+    assert manifest.stable(made) == manifest.stable(committed)
 
 
 # ---- what runs in the loop -------------------------------------------------------------------------------
@@ -425,6 +442,70 @@ def test_a_run_is_recorded_without_blocking_the_event_loop(tmp_path: Path) -> No
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
+def test_a_recording_awaits_in_the_callers_loop_and_performs_calls_at_the_same_time(tmp_path: Path) -> None:
+    """Each of the two calls waits for the other one, which never comes where they run one after another."""
+    loops: list[Any] = []
+
+    async def main() -> Any:
+        both = asyncio.Barrier(2)
+
+        async def run(args: dict[str, Any], io: Any) -> Any:
+            loops.append(asyncio.get_running_loop())
+            await both.wait()
+            return {"said": "ok"}
+
+        agent = _agent(_Model(ask(probe(), probe(n=2)), answer("done")), made_tool(run=run, effect="read"))
+        async with asyncio.timeout(30):
+            result = await arecord(agent, "What now?", tmp_path / "run", durability="effect")
+        return result, asyncio.get_running_loop()
+
+    result, loop = asyncio.run(main())
+    assert result.answer == "done" and loops == [loop, loop]
+    assert len(result.steps[0]["groups"]) == 1
+
+
+@pytest.mark.parametrize("durability", ["off", "effect"])
+def test_cancelling_a_recording_ends_the_request_under_way(tmp_path: Path, durability: str) -> None:
+    ended: list[str] = []
+
+    async def main() -> None:
+        begun = asyncio.Event()
+
+        async def model(asked: Any) -> Any:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("request")
+
+        agent = _agent(model)
+        task = asyncio.ensure_future(arecord(agent, "What?", tmp_path / "run", durability=durability))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert ended == ["request"] and not (tmp_path / "run.partial").exists()
+    lines = [json.loads(line) for line in (tmp_path / "run" / "state.jsonl").read_text().splitlines()]
+    assert lines[-1]["terminal_reason"] == "cancelled"
+
+
+def test_a_task_cancelled_before_its_recording_begins_leaves_a_record_of_nothing_done(tmp_path: Path) -> None:
+    asked: list[Any] = []
+
+    async def main() -> None:
+        task = asyncio.ensure_future(arecord(_agent(asked.append), "What?", tmp_path / "run"))
+        await asyncio.sleep(0)  # it waits for the folder now
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    lines = [json.loads(line) for line in (tmp_path / "run" / "state.jsonl").read_text().splitlines()]
+    assert lines[-1]["terminal_reason"] == "cancelled" and asked == []
+
+
 def test_a_cancelled_recording_leaves_a_complete_record(tmp_path: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
@@ -438,12 +519,12 @@ def test_a_cancelled_recording_leaves_a_complete_record(tmp_path: Path) -> None:
         task = asyncio.ensure_future(arecord(agent, "What now?", tmp_path / "run"))
         await _until(begun.is_set)
         task.cancel()
-        await asyncio.sleep(0)
-        go_on.set()
         with pytest.raises(asyncio.CancelledError):
-            await task
+            await task  # which waits for the record, and not for the tool in its thread
+        assert (tmp_path / "run" / "manifest.json").exists()
+        go_on.set()
 
     asyncio.run(main())
     lines = [json.loads(line) for line in (tmp_path / "run" / "state.jsonl").read_text().splitlines()]
     assert lines[-1]["terminal_reason"] == "cancelled"
-    assert [call["status"] for call in lines[1]["tool_results"]] == ["ok", "cancelled"]
+    assert [call["status"] for call in lines[1]["tool_results"]] == ["cancelled", "not_reached"]
