@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from .runtime.events import AgentEvent, EventListener, events_of
     from .runtime.models.providers import open_model
     from .runtime.models.scripted import Stub
-    from .runtime.models.types import LLMInput, LLMOutput, ToolCall, ToolSpec
+    from .runtime.models.types import LLMInput, LLMOutput, Message, ToolCall, ToolSpec
     from .runtime.policy.gate import Counters, Decision, decide
     from .runtime.policy.policy import Policy
     from .runtime.run_config import RunResult, StepLines, StepView
@@ -101,6 +101,7 @@ __all__ = [
     "Invoke",
     "LLMInput",
     "LLMOutput",
+    "Message",
     "ModelError",
     "Mount",
     "Outcome",
@@ -167,7 +168,7 @@ _NAMES = {
     "runtime.driver.ports": "RunEvent",
     "runtime.events": "AgentEvent EventListener events_of",
     "runtime.driver.scopes": "Scope",
-    "runtime.models.types": "LLMInput LLMOutput ToolCall ToolSpec",
+    "runtime.models.types": "LLMInput LLMOutput Message ToolCall ToolSpec",
     "runtime.policy.policy": "Policy",
     "runtime.run_config": "RunResult StepLines StepView",
     "runtime.models.scripted": "Stub",

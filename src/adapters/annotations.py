@@ -17,6 +17,7 @@ import pydantic_core
 import typing_extensions
 
 from ..runtime.formats.canonical_json import NotJson, encode, freeze
+from ..runtime.schema.subschemas import JsonSchema
 from .plain_hints import refused, to_data, type_hints
 from .schemas import inline, resource, result_schema
 
@@ -50,14 +51,14 @@ class _SchemaWriter(pydantic.json_schema.GenerateJsonSchema):
         except NotJson:
             raise pydantic_core.PydanticSerializationError("the default is not JSON data") from None
 
-    def decimal_schema(self, schema: Any) -> dict[str, Any]:
+    def decimal_schema(self, schema: Any) -> JsonSchema:
         text = {"type": "string", "pattern": _DECIMAL}
         return text if self.mode == "serialization" else {"anyOf": [{"type": "number"}, text]}
 
-    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+    def dataclass_schema(self, schema: Any) -> JsonSchema:
         return {"additionalProperties": False, **super().dataclass_schema(schema)}
 
-    def typed_dict_schema(self, schema: Any) -> dict[str, Any]:
+    def typed_dict_schema(self, schema: Any) -> JsonSchema:
         return {"additionalProperties": False, **super().typed_dict_schema(schema)}
 
 
@@ -160,7 +161,7 @@ class _Preparation:
         return typing_extensions.TypedDict(kind.__name__, fields)  # type: ignore[operator]
 
 
-def output_schema_by_pydantic(returns: Any) -> dict[str, Any]:
+def output_schema_by_pydantic(returns: Any) -> JsonSchema:
     """Return the schema of `{"result": ...}`; any JSON where `returns` has no exact schema."""
     try:
         adapter = pydantic.TypeAdapter(_Preparation("").prepare(returns, "the result"))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ..fail.errors import ToolError
+from ..runtime.schema.subschemas import JsonSchema
 from ..runtime.tools.contract import EFFECTS, Tool
 from ..runtime.tools.coroutines import run_coroutine
 from .common import Foreign, ToolOptions, checked_options, govern
@@ -123,7 +124,7 @@ def _arguments(
             continue
         if key not in hints:
             raise ToolError(f"{key} has no annotation", file=label, remedy="annotate it, such as str")
-        field: dict[str, Any] = {}
+        field: JsonSchema = {}
         if key in described:
             field["description"] = described[key]
         if parameter.default is not parameter.empty:
@@ -132,7 +133,7 @@ def _arguments(
     return found
 
 
-def _argument(annotation: Any, label: str, key: str, field: dict[str, Any]) -> Argument | Hint:
+def _argument(annotation: Any, label: str, key: str, field: JsonSchema) -> Argument | Hint:
     """Return a parameter, read without pydantic where its annotation is plain."""
     try:
         return plain_argument(annotation, field)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 from ..fail.errors import ToolError
+from ..runtime.schema.subschemas import JsonSchema
 from ..runtime.tools.contract import Tool
 from ..runtime.tools.coroutines import run_coroutine
 from .common import Foreign, ToolOptions, checked_options, govern
@@ -65,14 +66,14 @@ def from_langchain(tool: Any, **options: Unpack[ToolOptions]) -> Tool:
     return govern(foreign, said)
 
 
-def _parameters(tool: Any, of_one_text: Any, label: str) -> dict[str, Any]:
+def _parameters(tool: Any, of_one_text: Any, label: str) -> JsonSchema:
     if isinstance(tool, of_one_text) and tool.args_schema is None:
         return {"type": "object", "properties": dict(tool.args), "required": list(tool.args)}
     schema = tool.tool_call_schema
     if isinstance(schema, dict):
         return schema
     try:
-        made: dict[str, Any] = schema.model_json_schema()
+        made: JsonSchema = schema.model_json_schema()
     except Exception as error:  # noqa: BLE001 - of pydantic, for a type that has no JSON Schema
         raise ToolError(
             f"has an argument without a JSON Schema ({type(error).__name__})",

@@ -18,7 +18,7 @@ from ..runtime.models.providers.common import (
     wire_name,
 )
 from ..runtime.models.providers.failures import Answered, failure_of, retry_after_ms
-from ..runtime.models.types import LLMInput, LLMOutput, ToolCall
+from ..runtime.models.types import LLMInput, LLMOutput, Message, ToolCall
 from .langchain import call_untraced
 from .schemas import require_module
 
@@ -165,7 +165,7 @@ def _may_retry(headers: Mapping[str, str]) -> bool:
 # ---- out -------------------------------------------------------------------------------------------------
 
 
-def messages_of(messages: Iterable[dict[str, Any]], instructions: str | None = None) -> list[Any]:
+def messages_of(messages: Iterable[Message], instructions: str | None = None) -> list[Any]:
     """Return instructions and history as LangChain messages."""
     kinds = require_module("langchain_core.messages", "langchain-core", "langchain")
     out: list[Any] = [] if instructions is None else [kinds.SystemMessage(instructions)]
@@ -184,7 +184,7 @@ def messages_of(messages: Iterable[dict[str, Any]], instructions: str | None = N
     return out
 
 
-def _assistant(kinds: Any, message: dict[str, Any]) -> Any:
+def _assistant(kinds: Any, message: Message) -> Any:
     calls = [
         {
             "type": "tool_call",

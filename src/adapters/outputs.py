@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..fail.errors import ToolError
+from ..runtime.schema.subschemas import JsonSchema
 from .plain_hints import NotPlain, plain_argument
 from .schemas import require_module
 
 _LABEL: Final = "output_type"
 
 
-def schema_and_reader(given: Any) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+def schema_and_reader(given: Any) -> tuple[JsonSchema, Callable[[Any], Any]]:
     """Return the schema of a dataclass, TypedDict or pydantic model, and what makes an instance of data that fits.
 
     Pydantic is imported for what only it can read.

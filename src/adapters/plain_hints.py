@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired, Required, Union
 
 from ..fail.errors import ToolError
 from ..runtime.formats.canonical_json import MAX_DEPTH, NotJson, freeze
+from ..runtime.schema.subschemas import JsonSchema
 from .schemas import require_module, resource, result_schema
 
 _NAMES: Final = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -45,7 +46,7 @@ class Hint:
         is_class: Whether it is a class with fields, or that or None.
     """
 
-    schema: dict[str, Any]
+    schema: JsonSchema
     read: Callable[[Any], Any]
     is_class: bool = False
 
@@ -72,7 +73,7 @@ class Hints:
         if annotation is Any:
             return Hint({}, lambda value: value)
         if annotation is list or annotation is dict:
-            anything: dict[str, Any] = {"items": {}} if annotation is list else {"additionalProperties": True}
+            anything: JsonSchema = {"items": {}} if annotation is list else {"additionalProperties": True}
             name = "array" if annotation is list else "object"
             return Hint({"type": name, **anything}, partial(_typed, annotation))
         if origin is list:
@@ -99,7 +100,7 @@ class Hints:
 
     def _annotated(self, args: tuple[Any, ...]) -> Hint:
         inner = self.of(args[0])
-        more: dict[str, Any] = {}
+        more: JsonSchema = {}
         for item in args[1:]:
             if not isinstance(item, str | resource) or len(args) > 3:
                 raise NotPlain
@@ -128,7 +129,7 @@ class Hints:
             schema = {"$ref": f"#/$defs/{kind.__name__}"}
         return Hint(schema, read, is_class=True)
 
-    def _typed_dict(self, kind: type) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    def _typed_dict(self, kind: type) -> tuple[JsonSchema, Callable[[Any], Any]]:
         fields: dict[str, Hint] = {}
         required = []
         for name, hint in _resolved(kind).items():
@@ -139,7 +140,7 @@ class Hints:
                 required.append(name)
         return _object(kind, fields, {}, required), partial(_fields, dict, fields, tuple(required))
 
-    def _dataclass(self, kind: type) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    def _dataclass(self, kind: type) -> tuple[JsonSchema, Callable[[Any], Any]]:
         fields: dict[str, Hint] = {}
         defaults: dict[str, Any] = {}
         required = []
@@ -176,7 +177,7 @@ def _object(
         if name in defaults:
             entry["default"] = defaults[name]
         properties[name] = entry
-    schema: dict[str, Any] = {
+    schema: JsonSchema = {
         "type": "object",
         "title": kind.__name__,
         "additionalProperties": False,
@@ -224,7 +225,7 @@ def plain_argument(annotation: Any, field: Mapping[str, Any]) -> Hint:
     return dataclasses.replace(hint, schema={**hint.schema, **said})
 
 
-def output_schema(returns: Any) -> dict[str, Any]:
+def output_schema(returns: Any) -> JsonSchema:
     """Return the schema of `{"result": ...}`; any JSON where `returns` has no exact schema.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..fail.errors import InputError, ToolError
 from ..runtime.formats.json_pointer import unescape_pointer
 from ..runtime.schema.schema_errors import did_you_mean
-from ..runtime.schema.subschemas import mapped, target
+from ..runtime.schema.subschemas import JsonSchema, mapped, target
 
 _DEFINITIONS: Final = ("$defs", "definitions")
 # keywords beside `$ref` that do not change which values fit
@@ -46,13 +46,13 @@ def without_keywords(schema: Any, keywords: frozenset[str]) -> Any:
     return {key: value for key, value in kept.items() if key not in keywords}
 
 
-def closed(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+def closed(properties: dict[str, Any], required: list[str]) -> JsonSchema:
     """Return the schema of an object that has these properties and no others."""
-    schema: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": properties}
+    schema: JsonSchema = {"type": "object", "additionalProperties": False, "properties": properties}
     return {**schema, "required": required} if required else schema
 
 
-def result_schema(returned: dict[str, Any]) -> dict[str, Any]:
+def result_schema(returned: JsonSchema) -> JsonSchema:
     """Return the schema of `{"result": ...}`, given that of what a function returns."""
     made = without_keywords(returned, _UNREAD)
     definitions = made.pop("$defs", None)
@@ -60,7 +60,7 @@ def result_schema(returned: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def adopt(parameters: Mapping[str, Any], resources: Mapping[str, str], label: str) -> dict[str, Any]:
+def adopt(parameters: Mapping[str, Any], resources: Mapping[str, str], label: str) -> JsonSchema:
     """Return a foreign input schema in the form that our loader judges.
 
     Every reference is replaced by what it refers to, and an object that names its properties and does not mention
@@ -79,13 +79,13 @@ def adopt(parameters: Mapping[str, Any], resources: Mapping[str, str], label: st
         root.pop(word, None)
     for place, kind in resources.items():
         _declare(root, place, kind, label)
-    adopted: dict[str, Any] = _closed(root)
+    adopted: JsonSchema = _closed(root)
     return adopted
 
 
-def inline(root: Mapping[str, Any], label: str) -> dict[str, Any]:
+def inline(root: Mapping[str, Any], label: str) -> JsonSchema:
     """Return a copy of a schema with every reference replaced by what it refers to. Raises ToolError."""
-    copied: dict[str, Any] = _Inliner(root, label).inline(root, ("#",))
+    copied: JsonSchema = _Inliner(root, label).inline(root, ("#",))
     return copied
 
 
@@ -133,7 +133,7 @@ def _closed(schema: Any) -> Any:
     return out
 
 
-def _declare(root: dict[str, Any], place: str, kind: str, label: str) -> None:
+def _declare(root: JsonSchema, place: str, kind: str, label: str) -> None:
     here: Any = root
     for step in place.split("/")[1:] if place.startswith("/") else [place]:
         here = _single_choice(here, place, label)
@@ -155,7 +155,7 @@ def _declare(root: dict[str, Any], place: str, kind: str, label: str) -> None:
     here["x-resource"] = kind
 
 
-def _below(here: dict[str, Any], step: str) -> dict[str, Any] | None:
+def _below(here: JsonSchema, step: str) -> JsonSchema | None:
     """Return the schema of a property, or of any item or value for `*`."""
     found: Any = None
     if step == "*":
@@ -165,7 +165,7 @@ def _below(here: dict[str, Any], step: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _single_choice(here: dict[str, Any], place: str, label: str) -> dict[str, Any]:
+def _single_choice(here: JsonSchema, place: str, label: str) -> JsonSchema:
     """Return the schema that holds the next step, where it is an alternative to null."""
     while choices := [
         part for key in ("anyOf", "oneOf") for part in here.get(key, ()) if part != {"type": "null"}

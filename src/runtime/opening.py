@@ -13,6 +13,7 @@ from .core.lines import Line, RunLine
 from .core.redaction import Redactor
 from .formats import canonical_json
 from .formats.canonical_json import NotJson
+from .models.types import Message
 
 # characters of instructions, and of the value of a variable; a larger text is data, and belongs into a mount
 MAX_TEXT: Final = 200_000
@@ -45,7 +46,7 @@ class Opening:
     instructions: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     file: Mapping[str, str] | None = None
-    history: tuple[Mapping[str, Any], ...] = ()
+    history: tuple[Message, ...] = ()
 
     @classmethod
     def of_line(cls, run: Line | RunLine) -> Opening:
@@ -181,7 +182,7 @@ def _check_text(text: str, what: str) -> None:
 # ---- history -----------------------------------------------------------------------------------------------
 
 
-def _checked_history(history: object) -> tuple[Mapping[str, Any], ...]:
+def _checked_history(history: object) -> tuple[Message, ...]:
     """Return messages in the form of our own, their calls named by place. Raises InputError."""
     if isinstance(history, str | Mapping) or not isinstance(history, Iterable):
         raise InputError("the history must be a list of messages", remedy=_SHAPES)
@@ -249,9 +250,9 @@ def _wrong(number: int, what: str, remedy: str) -> InputError:
     return InputError(f"message {number} of the history {what}", remedy=remedy)
 
 
-def _redacted(message: Mapping[str, Any], redact: Redactor) -> Mapping[str, Any]:
+def _redacted(message: Message, redact: Redactor) -> Message:
     """Return a message with each secret replaced; within JSON text the strings are looked at, as the tools see them."""
-    out = dict(message)
+    out = message.copy()
     out["content"] = _json_text(out["content"], redact) if out["role"] == "tool" else redact(out["content"])
     if "tool_calls" in out:
         out["tool_calls"] = [

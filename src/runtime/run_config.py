@@ -15,6 +15,7 @@ from .core.redaction import Redactor
 from .driver.ports import Answers, Approve, DurabilityPort, Executor, Inject
 from .driver.scopes import Scope
 from .formats.document_digest import RunInput
+from .models.types import Message
 from .opening import Opening
 from .schema.output_type import OutputType
 from .workspace.workspace import Workspace
@@ -105,10 +106,10 @@ class RunResult:
     signum: int | None = None
     inputs: tuple[RunInput, ...] = field(default=(), repr=False)
     output_type: OutputType | None = field(default=None, repr=False)
-    opening: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    opening: tuple[Message, ...] = field(default=(), repr=False)
 
     @property
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[Message]:
         """The whole conversation, secrets replaced, as `history=` of a further run takes it, however this one ended."""
         from .journal.requests import conversation_of  # for few runs
 

@@ -22,7 +22,7 @@ from ..runtime.journal.requests import (
     told_message,
     tool_message,
 )
-from ..runtime.models.types import History
+from ..runtime.models.types import History, Message
 from ..runtime.opening import Opening
 from .spans import Span, Value, span_id_of, trace_id_of
 
@@ -134,7 +134,7 @@ class _Content:
             path, {**extra, "input.value": extra["gen_ai.tool.call.arguments"], "input.mime_type": _JSON}
         )
 
-    def _add(self, message: dict[str, Any]) -> None:
+    def _add(self, message: Message) -> None:
         self._history.add(message)
         parts: list[dict[str, Any]] = []
         if message["role"] == "tool":

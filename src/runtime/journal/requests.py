@@ -14,7 +14,7 @@ from ..core.lines import Line
 from ..formats import canonical_json
 from ..loop.hooks import sent_back_message
 from ..models.told import NO_WORDS, user_message
-from ..models.types import NOTICES, History, Messages
+from ..models.types import NOTICES, History, Message, Messages
 
 # kind of part -> the key that holds its content in an entry of `request_parts`
 CONTENT: Final = {"instructions": "text", "tools": "tools", "options": "options"}
@@ -110,7 +110,7 @@ def _parts_of(entry: Line, parts: dict[str, dict[str, Any]]) -> tuple[dict[str, 
     return found, missing
 
 
-def conversation_of(opening: Iterable[Line], steps: Iterable[Line]) -> list[dict[str, Any]]:
+def conversation_of(opening: Iterable[Message], steps: Iterable[Line]) -> list[Message]:
     """Return all messages of a run, in the form in which a further run takes them as its history.
 
     However the run ended, each call has a result, and no message is empty: a call of which the model has read nothing
@@ -120,7 +120,7 @@ def conversation_of(opening: Iterable[Line], steps: Iterable[Line]) -> list[dict
         opening: The messages that the run began with, its question last.
         steps: The lines of its steps.
     """
-    out = [dict(message) for message in opening]
+    out = [message.copy() for message in opening]
     for line in steps:
         if line["llm_input"] is None:
             continue
@@ -138,7 +138,7 @@ def conversation_of(opening: Iterable[Line], steps: Iterable[Line]) -> list[dict
     return out
 
 
-def _result_for(call: Line, result: Line | None) -> dict[str, Any]:
+def _result_for(call: Line, result: Line | None) -> Message:
     """Return the message with what came of a call, its status where the model has read nothing of it."""
     message = None if result is None else tool_message(result)
     if message is not None:
@@ -151,27 +151,27 @@ def _result_for(call: Line, result: Line | None) -> dict[str, Any]:
 # ---- messages ----------------------------------------------------------------------------------------------
 
 
-def opening_messages(run: Line) -> list[dict[str, Any]]:
+def opening_messages(run: Line) -> list[Message]:
     """Return the messages that a run begins with: its history, and its question."""
     return [*run.get("history", ()), {"role": "user", "content": run["question"]}]
 
 
-def _words_after(step: Line) -> tuple[dict[str, Any] | None, ...]:
+def _words_after(step: Line) -> tuple[Message | None, ...]:
     """Return what the model reads in the user's role after a step."""
     return told_message(step), hook_message(step)
 
 
-def notice_message(step: Line) -> dict[str, Any]:
+def notice_message(step: Line) -> Message:
     """Return the message for the notice of the runtime that a step names."""
     return {"role": "user", "content": NOTICES.get(step["notice"], str(step["notice"]))}
 
 
-def reply_message(step: Line) -> dict[str, Any] | None:
+def reply_message(step: Line) -> Message | None:
     """Return the message of the reply in a step; None where there is none."""
     output = step["llm_output"]
     if output is None:
         return None
-    message: dict[str, Any] = {
+    message: Message = {
         "role": "assistant",
         "content": output["text"] or output["final_answer"] or "",
     }
@@ -187,12 +187,12 @@ def reply_message(step: Line) -> dict[str, Any] | None:
     return message
 
 
-def told_message(step: Line) -> dict[str, Any] | None:
+def told_message(step: Line) -> Message | None:
     """Return the message in which the model reads that its reply could not be used; None where there is none."""
     return user_message(step["told"]) if "told" in step else None
 
 
-def hook_message(step: Line) -> dict[str, Any] | None:
+def hook_message(step: Line) -> Message | None:
     """Return the message with which a hook sent the agent back; None where none did."""
     for entry in step.get("hooks", ()):
         answer = entry.get("answer")
@@ -201,7 +201,7 @@ def hook_message(step: Line) -> dict[str, Any] | None:
     return None
 
 
-def tool_message(result: Line) -> dict[str, Any] | None:
+def tool_message(result: Line) -> Message | None:
     """Return the message in which the model reads what came of a call; None where it reads nothing of it."""
     content = result.get("told", result["result"])
     if content is None:

@@ -22,6 +22,7 @@ from ..core.lines import Phase
 from ..formats import canonical_json
 from ..formats.canonical_json import Fragment
 from ..formats.escape import quote_untrusted
+from ..models.types import Message
 from .state import HookSpec, StepGenerator
 from .step_builder import StepBuilder
 
@@ -142,7 +143,7 @@ def on_stop(step: StepBuilder) -> StepGenerator:
     return ended
 
 
-def sent_back_message(text: str) -> dict[str, Any]:
+def sent_back_message(text: str) -> Message:
     """Return the message with which a hook sends the agent back."""
     return {"role": "user", "content": text}
 

@@ -29,7 +29,6 @@ the line of each `StepEnded`, and an `end` line made from `RunEnded` (`journal/l
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
 
 from ...fail.catalog import (
     CONTINUE,
@@ -63,7 +62,7 @@ from ..core.lines import Phase
 from ..core.outcome_codec import stop_reason
 from ..formats import canonical_json
 from ..models.told import NO_WORDS, of_reply, user_message
-from ..models.types import MAX_CONTINUATIONS, NOTICES, LLMInput
+from ..models.types import MAX_CONTINUATIONS, NOTICES, LLMInput, Message
 from .attempts import with_retries
 from .groups import process_tool_calls
 from .hooks import before_model, on_stop
@@ -223,7 +222,7 @@ def _count_reply(step: StepBuilder, reply: Reply) -> list[str]:
     return texts
 
 
-def _message_of(reply: Reply, texts: list[str], *, is_told: bool) -> dict[str, Any]:
+def _message_of(reply: Reply, texts: list[str], *, is_told: bool) -> Message:
     """Return a reply as a message of the history.
 
     Args:
@@ -231,7 +230,7 @@ def _message_of(reply: Reply, texts: list[str], *, is_told: bool) -> dict[str, A
         texts: Its calls' arguments.
         is_told: Whether the model is told that the reply cannot be used.
     """
-    message: dict[str, Any] = {"role": "assistant", "content": reply.text or reply.final_answer or ""}
+    message: Message = {"role": "assistant", "content": reply.text or reply.final_answer or ""}
     if reply.calls:
         message["tool_calls"] = [
             {"id": call.id, "name": call.name, "arguments": text}

@@ -10,7 +10,7 @@ from ...light_dataclasses import dataclass, field
 from ..core.effects import Call, Decision, Effect, Event, Group, Outcome, RunEnded
 from ..core.lines import RequestPartsEntry
 from ..models.request_parts import tool_set, tools_digest
-from ..models.types import History, ToolSpec
+from ..models.types import History, Message, ToolSpec
 from ..policy.gate import Counters, Gate
 from ..schema.output_type import OutputType
 from .retry import Schedule
@@ -55,7 +55,7 @@ class RunSpec:
     parts: Mapping[str, str] = field(default_factory=dict)
     max_parallel: int = MAX_PARALLEL
     instructions: str | None = None
-    history: tuple[Mapping[str, Any], ...] = ()
+    history: tuple[Message, ...] = ()
     output: OutputType | None = None
     hooks: tuple[HookSpec, ...] = ()
 
@@ -77,7 +77,7 @@ class RunState:
         self.counters = Counters()
         self.history = History()
         for message in run.history:
-            self.history.add(dict(message))
+            self.history.add(message)
         self.history.add({"role": "user", "content": run.question})
         self.known_inputs: set[str] = set()
         self.known_tools = {tools_digest(run.specs)}

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ...fail.catalog import FailureMode
 from ..core.effects import Fault
 from ..formats import canonical_json
+from .types import Message
 
 Told = dict[str, Any]
 
@@ -65,7 +66,7 @@ def of_reply(mode: FailureMode, problem: str, place: Mapping[str, str]) -> Told:
     return {"error": error, "kind": str(mode), "reason": problem, **place, "retryable": True}
 
 
-def user_message(told: Told) -> dict[str, Any]:
+def user_message(told: Told) -> Message:
     """Return the message in which the model reads why its reply without calls was of no use."""
     words = _INVALID_OUTPUT if told.get("error") == "invalid_output" else _INVALID_REPLY
     return {"role": "user", "content": words + canonical_json.encode(told)}

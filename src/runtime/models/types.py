@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, overload
+from typing import Any, Final, NotRequired, TypedDict, overload
 
 from ...light_dataclasses import dataclass, field
 from ..core.branches import MAX_CALLS
@@ -50,7 +50,30 @@ class ToolSpec:
     input_schema: str
 
 
-class Messages(Sequence[dict[str, Any]]):
+class MessageCall(TypedDict):
+    """A call in a message of the model; `arguments` is JSON text, or what the model wrote in its place."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Message(TypedDict):
+    """A message of the history; `role` is `user`, `assistant`, `tool` or `system`.
+
+    `tool_calls` and `raw`, what the provider's adapter kept of its reply, are those of the model's messages,
+    `tool_call_id` and `name` those of a tool's.
+    """
+
+    role: str
+    content: str
+    tool_calls: NotRequired[list[MessageCall]]
+    raw: NotRequired[Any]
+    tool_call_id: NotRequired[str]
+    name: NotRequired[str]
+
+
+class Messages(Sequence[Message]):
     """The history up to one step: a window on shared canonical texts, each decoded afresh on access.
 
     A model may change what it gets without changing the run, and a step costs no copy of the history.
@@ -66,17 +89,17 @@ class Messages(Sequence[dict[str, Any]]):
         return self._count
 
     @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    def __getitem__(self, index: int) -> Message: ...
     @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
         if isinstance(index, slice):
             return [json.loads(self._texts[i]) for i in range(*index.indices(self._count))]
         if not -self._count <= index < self._count:
             raise IndexError(index)
         return json.loads(self._texts[index % self._count])  # type: ignore[no-any-return]
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Message]:
         for i in range(self._count):
             yield json.loads(self._texts[i])
 
@@ -91,7 +114,7 @@ class History:
         self.digest = ""
         self.bytes = 0
 
-    def add(self, message: dict[str, Any]) -> None:
+    def add(self, message: Message) -> None:
         """Append a message."""
         text = canonical_json.encode_trusted(message)
         data = text.encode("utf-8")

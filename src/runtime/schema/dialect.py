@@ -15,7 +15,7 @@ from .ecma_patterns import BadPattern, linear_pattern
 from .reference_bounds import check_bounds
 from .resource_places import RESOURCES, Resource, find_resources
 from .schema_errors import did_you_mean
-from .subschemas import located, mapped, parts, target
+from .subschemas import JsonSchema, located, mapped, parts, target
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _LIMITS: Final = frozenset(
@@ -47,7 +47,7 @@ _INSTEAD: Final = {
 _NEAR: Final = 0.88
 
 
-def check_input(schema: dict[str, Any], label: str) -> tuple[Resource, ...]:
+def check_input(schema: JsonSchema, label: str) -> tuple[Resource, ...]:
     """Return the resources that an input schema declares.
 
     The schema is valid by the meta-schema. Raises ToolError, naming `label`, for a schema outside the subset, or one
@@ -64,7 +64,7 @@ def check_input(schema: dict[str, Any], label: str) -> tuple[Resource, ...]:
         raise _too_deep(label) from None
 
 
-def check_output(schema: dict[str, Any], label: str) -> None:
+def check_output(schema: JsonSchema, label: str) -> None:
     """Refuse an output schema that could not be judged in bounded time. Raises ToolError naming `label`."""
     try:
         _check_dialect(schema, label)
@@ -101,7 +101,7 @@ def without_extensions(schema: Any) -> Any:
     return {key: value for key, value in kept.items() if not key.startswith("x-")}
 
 
-def _check_dialect(schema: dict[str, Any], label: str) -> None:
+def _check_dialect(schema: JsonSchema, label: str) -> None:
     dialect = schema.get("$schema", DIALECT)
     if not isinstance(dialect, str) or dialect.rstrip("#") != DIALECT:
         raise ToolError(
@@ -111,7 +111,7 @@ def _check_dialect(schema: dict[str, Any], label: str) -> None:
         )
 
 
-def _check_keywords(part: dict[str, Any], root: dict[str, Any], where: str, label: str) -> None:
+def _check_keywords(part: JsonSchema, root: JsonSchema, where: str, label: str) -> None:
     """Refuse keywords outside the subset of input schemas."""
     known = _INPUT | _OF_THE_ROOT if part is root else _INPUT
     for key in part:
@@ -150,7 +150,7 @@ def _is_misspelt(key: str) -> bool:
     return difflib.SequenceMatcher(None, folded, "xresource").ratio() >= _NEAR
 
 
-def _check_common(part: dict[str, Any], root: dict[str, Any], where: str, label: str) -> None:
+def _check_common(part: JsonSchema, root: JsonSchema, where: str, label: str) -> None:
     """Refuse what neither an input nor an output schema may contain."""
     for key in part:
         if _is_misspelt(key):
@@ -178,7 +178,7 @@ def _check_common(part: dict[str, Any], root: dict[str, Any], where: str, label:
             ) from None
 
 
-def _check_reference(reference: str, root: dict[str, Any], where: str, label: str) -> None:
+def _check_reference(reference: str, root: JsonSchema, where: str, label: str) -> None:
     name = f"$ref {reference[:80]!r} {where}"
     try:
         target(root, reference)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ...fail.errors import ToolError
 from ..formats.canonical_json import MAX_DEPTH
-from .subschemas import subschemas, target
+from .subschemas import JsonSchema, subschemas, target
 
 MAX_APPLIED: Final = 10_000
 _SAME_VALUE: Final = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
@@ -22,7 +22,7 @@ _AGAIN: Final = frozenset({"unevaluatedItems", "unevaluatedProperties"})
 _Counts = dict[int, tuple[Any, int]]
 
 
-def check_bounds(schema: dict[str, Any], label: str) -> None:
+def check_bounds(schema: JsonSchema, label: str) -> None:
     """Refuse a schema whose parts may meet too often in one value, or that refers to itself without a step down.
 
     Raises ToolError naming `label`.
@@ -31,7 +31,7 @@ def check_bounds(schema: dict[str, Any], label: str) -> None:
 
 
 class _Bounds:
-    def __init__(self, root: dict[str, Any], label: str) -> None:
+    def __init__(self, root: JsonSchema, label: str) -> None:
         self.root, self.label = root, label
         self.known: dict[int, _Counts] = {}
         self.open: set[int] = set()
@@ -112,7 +112,7 @@ class _Bounds:
         return [_counted(group) for group in groups]
 
 
-def _counted(group: list[tuple[dict[str, Any], int, list[Any]]]) -> _Counts:
+def _counted(group: list[tuple[JsonSchema, int, list[Any]]]) -> _Counts:
     out: _Counts = {}
     for part, times, subs in group:
         declared = {id(sub) for sub in part.get("properties", {}).values()}  # known without a look
@@ -122,7 +122,7 @@ def _counted(group: list[tuple[dict[str, Any], int, list[Any]]]) -> _Counts:
     return out
 
 
-def _of_key(schema: dict[str, Any], name: str | None) -> list[Any]:
+def _of_key(schema: JsonSchema, name: str | None) -> list[Any]:
     """Return the schemas that may be held against the value or name of a key; None is any that is not declared."""
     named = schema.get("properties", {})
     subs = [*schema.get("patternProperties", {}).values()]
@@ -134,7 +134,7 @@ def _of_key(schema: dict[str, Any], name: str | None) -> list[Any]:
     return subs + [schema[key] for key in ("propertyNames", "unevaluatedProperties") if key in schema]
 
 
-def _of_item(schema: dict[str, Any], index: int | None) -> list[Any]:
+def _of_item(schema: JsonSchema, index: int | None) -> list[Any]:
     """Return the schemas that may be held against an item; None is any behind those with a schema of their own."""
     own = schema.get("prefixItems", ())
     subs = (
@@ -145,5 +145,5 @@ def _of_item(schema: dict[str, Any], index: int | None) -> list[Any]:
     return subs + [schema[key] for key in ("contains", "unevaluatedItems") if key in schema]
 
 
-def _times(schema: dict[str, Any]) -> int:
+def _times(schema: JsonSchema) -> int:
     return 1 if _AGAIN.isdisjoint(schema) else 2

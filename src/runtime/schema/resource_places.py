@@ -15,7 +15,7 @@ from ...light_dataclasses import dataclass, replace
 from ..formats.escape import escape_terminal
 from ..formats.json_pointer import escape_pointer
 from .resource_names import is_called_resource, is_part_name, looks_like_resource
-from .subschemas import target
+from .subschemas import JsonSchema, target
 
 RESOURCES: Final = ("url", "path:read", "path:write", "none")
 # schemas that are held against arguments, each counted for every way that leads to it: bounds load and every call
@@ -96,7 +96,7 @@ class _Place:
         )
 
 
-def find_resources(schema: dict[str, Any], label: str) -> tuple[Resource, ...]:
+def find_resources(schema: JsonSchema, label: str) -> tuple[Resource, ...]:
     """Return the resources that an input schema of our subset declares.
 
     Raises ToolError, naming `label`, for one that hides any, refers to itself, or has too many parts.
@@ -111,7 +111,7 @@ def find_resources(schema: dict[str, Any], label: str) -> tuple[Resource, ...]:
 
 
 class _Walk:
-    def __init__(self, root: dict[str, Any], label: str) -> None:
+    def __init__(self, root: JsonSchema, label: str) -> None:
         self.root, self.label = root, label
         self.resources: list[Resource] = []
         self.count = 0
@@ -185,7 +185,7 @@ class _Walk:
             if not _is_null(sub):
                 self.visit(sub, place, kind, notes)
 
-    def meeting(self, schema: Any) -> Iterator[dict[str, Any]]:
+    def meeting(self, schema: Any) -> Iterator[JsonSchema]:
         """Yield every schema that is held against the same value and declares nothing."""
         self.count_part()
         if not isinstance(schema, dict) or "x-resource" in schema:
@@ -196,7 +196,7 @@ class _Walk:
             yield from self.meeting(sub)
 
     def visit_plain(
-        self, schema: dict[str, Any], place: _Place, kind: str | None, notes: list[dict[str, Any]]
+        self, schema: JsonSchema, place: _Place, kind: str | None, notes: list[dict[str, Any]]
     ) -> None:
         types = _types(schema)
         if kind == "none":
@@ -223,7 +223,7 @@ class _Walk:
         if "items" in schema:
             self.visit(schema["items"], place.inner(), None, [])
 
-    def check(self, schema: dict[str, Any], types: frozenset[str], place: _Place) -> None:
+    def check(self, schema: JsonSchema, types: frozenset[str], place: _Place) -> None:
         """Refuse a place that lets more pass than it says, or may hold a resource and does not say so."""
         if not place.declared_none:
             if ("type" not in schema) or (
@@ -253,7 +253,7 @@ class _Walk:
             )
 
 
-def _children(schema: dict[str, Any]) -> Iterator[Any]:
+def _children(schema: JsonSchema) -> Iterator[Any]:
     """Yield the schemas that stand directly in one of our subset."""
     yield from schema.get("properties", {}).values()
     yield from (schema[key] for key in ("additionalProperties", "items") if key in schema)
@@ -264,7 +264,7 @@ def _is_null(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.get("type") == "null" and "x-resource" not in schema
 
 
-def _types(schema: dict[str, Any]) -> frozenset[str]:
+def _types(schema: JsonSchema) -> frozenset[str]:
     """Return the types of values that a schema without choices and references takes; an integer is a number."""
     declared = schema.get("type", [*_TYPES])
     types = frozenset(

@@ -11,6 +11,9 @@ from typing import Any, Final
 
 from ..formats.json_pointer import escape_pointer, unescape_pointer
 
+JsonSchema = dict[str, Any]
+"""A JSON Schema that is an object; `true` and `false` are schemas too, and left out where this is named."""
+
 _ONE: Final = frozenset(
     "additionalProperties contains contentSchema else if items not propertyNames then unevaluatedItems "
     "unevaluatedProperties".split()
@@ -20,7 +23,7 @@ _NAMED: Final = frozenset({"$defs", "definitions", "dependentSchemas", "patternP
 _REFERENCE = re.compile(r"#(?:/(\$defs|definitions)/([^/%]*))?\Z")
 
 
-def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
+def subschemas(schema: JsonSchema) -> Iterator[tuple[str, str, Any]]:
     """Yield (keyword, name or index, schema) of each schema that stands directly in `schema`."""
     for key, value in schema.items():
         if key in _ONE:
@@ -31,7 +34,7 @@ def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
             yield from ((key, name, sub) for name, sub in value.items())
 
 
-def located(schema: Any, pointer: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def located(schema: Any, pointer: str = "") -> Iterator[tuple[str, JsonSchema]]:
     """Yield (JSON Pointer, schema) of every schema in `schema`, itself first; `true` and `false` are left out."""
     if isinstance(schema, dict):
         yield pointer, schema
@@ -40,12 +43,12 @@ def located(schema: Any, pointer: str = "") -> Iterator[tuple[str, dict[str, Any
             yield from located(sub, f"{pointer}{step}")
 
 
-def parts(schema: Any) -> Iterator[dict[str, Any]]:
+def parts(schema: Any) -> Iterator[JsonSchema]:
     """Yield every schema in `schema`, itself first; `true` and `false` are left out."""
     return (part for _, part in located(schema))
 
 
-def mapped(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+def mapped(schema: JsonSchema, change: Callable[[Any], Any]) -> JsonSchema:
     """Return a copy with `change` applied to each schema that stands directly in it."""
     out = dict(schema)
     for key, value in schema.items():
@@ -58,7 +61,7 @@ def mapped(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, An
     return out
 
 
-def target(root: dict[str, Any], reference: object) -> Any:
+def target(root: JsonSchema, reference: object) -> Any:
     """Return the schema that `#`, `#/$defs/NAME` or `#/definitions/NAME` leads to.
 
     Raises:

@@ -9,7 +9,7 @@ from ...light_dataclasses import dataclass
 from ..formats.canonical_json import encode
 from ..formats.json_pointer import join
 from .ecma_patterns import MAX_COMPILED, MIN_COMPILED, compiled_bytes, linear_pattern
-from .subschemas import mapped, parts
+from .subschemas import JsonSchema, mapped, parts
 
 # Values, each 256 characters of text counted as one more. The library makes all errors at once, each with a copy of
 # what it is about: 2,048 wrong values under `anyOf` cost about 8 MB, 50,000 cost 250 MB and two seconds.
@@ -136,7 +136,7 @@ class SchemaValidator:
         )
 
 
-def _pattern_bytes(schema: dict[str, Any]) -> dict[str | None, int]:
+def _pattern_bytes(schema: JsonSchema) -> dict[str | None, int]:
     """Return the compiled size of the patterns that judge a property, by its name; None stands for all the data.
 
     Patterns that stand elsewhere, as in definitions, may judge any of the data; so may all of them where the schema

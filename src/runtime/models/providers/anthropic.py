@@ -13,7 +13,7 @@ from typing import Any, Final
 from ....fail.errors import InputError, InvalidModelOutput
 from ...formats import canonical_json
 from ...formats.canonical_json import NotJson
-from ..types import LLMInput, LLMOutput, ToolCall
+from ..types import LLMInput, LLMOutput, Message, ToolCall
 from .common import (
     IDENTITY,
     Adapter,
@@ -145,7 +145,7 @@ class AnthropicAdapter(Adapter):
 # ---- out -----------------------------------------------------------------------------------------------
 
 
-def messages_of(messages: Iterable[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+def messages_of(messages: Iterable[Message]) -> tuple[str, list[dict[str, Any]]]:
     """Return (system text, messages). Turns alternate, and all results of a turn stand first in the next one.
 
     A system message in the middle becomes text of the user's turn: not every model takes one there.
@@ -166,7 +166,7 @@ def messages_of(messages: Iterable[dict[str, Any]]) -> tuple[str, list[dict[str,
     return "\n\n".join(system), out
 
 
-def _turn(message: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+def _turn(message: Message) -> tuple[str, list[dict[str, Any]]]:
     content = message["content"]
     if message["role"] == "tool":
         result = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": content}

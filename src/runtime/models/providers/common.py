@@ -18,7 +18,7 @@ from ....fail.errors import InputError, InvalidModelOutput
 from ...core.secret_kinds import PATTERNS, SHORTEST
 from ...formats import canonical_json
 from ...formats.canonical_json import NotJson
-from ..types import LLMInput, LLMOutput, ToolSpec
+from ..types import LLMInput, LLMOutput, Message, ToolSpec
 from .wire import Call, Gather, Options, read
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def tool_schema(tool: ToolSpec) -> Any:
     return json.loads(tool.input_schema)
 
 
-def own_raw(message: dict[str, Any], provider: str) -> dict[str, Any]:
+def own_raw(message: Message, provider: str) -> dict[str, Any]:
     """Return what this provider's adapter kept of an earlier reply, or an empty dict."""
     raw = message.get("raw")
     return raw if isinstance(raw, dict) and raw.get("provider") == provider else {}

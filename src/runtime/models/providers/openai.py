@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ....fail.errors import InputError, InvalidModelOutput
 from ...formats import canonical_json
-from ..types import LLMInput, LLMOutput, ToolCall, ToolSpec
+from ..types import LLMInput, LLMOutput, Message, ToolCall, ToolSpec
 from .common import (
     IDENTITY,
     Adapter,
@@ -137,7 +137,7 @@ def system_of(instructions: str | None) -> list[dict[str, Any]]:
     return [] if instructions is None else [{"role": "system", "content": instructions}]
 
 
-def messages_of(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def messages_of(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """Return the history as messages of chat completions; the user's messages in a row become one."""
     out: list[dict[str, Any]] = []
     for message in messages:
@@ -166,7 +166,7 @@ def is_strict(schema: Any) -> bool:
     )
 
 
-def _message(message: dict[str, Any]) -> dict[str, Any]:
+def _message(message: Message) -> dict[str, Any]:
     role, content = message["role"], message["content"]
     if role == "tool":
         return {"role": "tool", "tool_call_id": message["tool_call_id"], "content": content}
@@ -175,7 +175,7 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
         return {"role": role, "content": content}
     raw = own_raw(message, "openai")
     extra = raw.get("extra_content") or [None] * len(calls)
-    out = {"role": role, "content": content or None, "tool_calls": []}
+    out: dict[str, Any] = {"role": role, "content": content or None, "tool_calls": []}
     if "reasoning_content" in raw:
         out["reasoning_content"] = raw["reasoning_content"]
     for call, signed in zip(calls, extra, strict=False):
