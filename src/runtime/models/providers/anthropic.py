@@ -34,7 +34,7 @@ from .common import (
     wire_name,
 )
 from .failures import Cut, Reported
-from .wire import Options, parsed
+from .wire import JsonObject, Options, parsed
 
 NEEDED: Final = "2.0"
 HOME: Final = "https://api.anthropic.com"
@@ -90,11 +90,11 @@ class AnthropicAdapter(Adapter):
         )
         self._credential = {"auth_token": bearer} if bearer else {"api_key": credential or NO_KEY}
 
-    def request(self, model_input: LLMInput) -> dict[str, Any]:
+    def request(self, model_input: LLMInput) -> JsonObject:
         """Return the request's body."""
         said, messages = messages_of(model_input.messages)
         system = "\n\n".join(filter(None, (model_input.instructions, said)))
-        body: dict[str, Any] = {
+        body: JsonObject = {
             "model": self._model,
             "max_tokens": self._max_tokens(model_input),
             "messages": messages,
@@ -129,7 +129,7 @@ class AnthropicAdapter(Adapter):
             http_client=http,
         )
 
-    def send(self, client: Any, body: dict[str, Any], timeout: Any) -> Any:
+    def send(self, client: Any, body: JsonObject, timeout: Any) -> Any:
         """Return the context manager of a request."""
         return client.messages.with_streaming_response.create(**body, timeout=timeout)
 
@@ -137,7 +137,7 @@ class AnthropicAdapter(Adapter):
         """Return what puts a streamed reply together."""
         return Blocks()
 
-    def reply_of(self, whole: dict[str, Any]) -> LLMOutput:
+    def reply_of(self, whole: JsonObject) -> LLMOutput:
         """Read a whole reply."""
         return reply_of(whole)
 
@@ -145,13 +145,13 @@ class AnthropicAdapter(Adapter):
 # ---- out -----------------------------------------------------------------------------------------------
 
 
-def messages_of(messages: Iterable[Message]) -> tuple[str, list[dict[str, Any]]]:
+def messages_of(messages: Iterable[Message]) -> tuple[str, list[JsonObject]]:
     """Return (system text, messages). Turns alternate, and all results of a turn stand first in the next one.
 
     A system message in the middle becomes text of the user's turn: not every model takes one there.
     """
     system: list[str] = []
-    out: list[dict[str, Any]] = []
+    out: list[JsonObject] = []
     for message in messages:
         if message["role"] == "system" and not out:
             system.append(message["content"])
@@ -166,7 +166,7 @@ def messages_of(messages: Iterable[Message]) -> tuple[str, list[dict[str, Any]]]
     return "\n\n".join(system), out
 
 
-def _turn(message: Message) -> tuple[str, list[dict[str, Any]]]:
+def _turn(message: Message) -> tuple[str, list[JsonObject]]:
     content = message["content"]
     if message["role"] == "tool":
         result = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": content}
@@ -192,7 +192,7 @@ def _turn(message: Message) -> tuple[str, list[dict[str, Any]]]:
     return "assistant", [*text, *calls]
 
 
-def _seal(blocks: list[dict[str, Any]]) -> str:
+def _seal(blocks: list[JsonObject]) -> str:
     """Return a digest of the signed blocks: the service refuses ones in which a secret was replaced."""
     return canonical_json.digest(
         canonical_json.encode([block for block in blocks if block["type"] in _THINKING])
@@ -202,7 +202,7 @@ def _seal(blocks: list[dict[str, Any]]) -> str:
 # ---- in ------------------------------------------------------------------------------------------------
 
 
-def reply_of(message: dict[str, Any]) -> LLMOutput:
+def reply_of(message: JsonObject) -> LLMOutput:
     """Read a whole message. Raises InvalidModelOutput, or Reported for an error in its place."""
     if message.get("type") == "error" or message.get("error"):
         raise Reported(message)
@@ -225,7 +225,7 @@ def reply_of(message: dict[str, Any]) -> LLMOutput:
     )
 
 
-def _paused(blocks: list[dict[str, Any]]) -> dict[str, Any]:
+def _paused(blocks: list[JsonObject]) -> JsonObject:
     """Return all blocks of a paused turn: the service goes on with it only if it gets them back unchanged."""
     try:
         return {"provider": "anthropic", "blocks": blocks, "seal": _seal(blocks)}
@@ -233,7 +233,7 @@ def _paused(blocks: list[dict[str, Any]]) -> dict[str, Any]:
         raise InvalidModelOutput("the reply has a block that is no JSON") from None
 
 
-def _call(block: dict[str, Any]) -> ToolCall:
+def _call(block: JsonObject) -> ToolCall:
     """Read a call; the arguments of a streamed one are the text as the model wrote it."""
     name, arguments = block.get("name"), block.get("input")
     if not isinstance(name, str) or not isinstance(arguments, str | dict):
@@ -252,7 +252,7 @@ def _usage(usage: object) -> dict[str, int] | None:
     return usage_of(read, usage.get("output_tokens"))
 
 
-def _raw(blocks: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _raw(blocks: list[JsonObject]) -> JsonObject | None:
     """Return the turn's blocks in order if some are signed, and so have to be sent back unchanged."""
     if not any(block.get("type") in _THINKING for block in blocks):
         return None
@@ -275,10 +275,10 @@ class Blocks:
 
     def __init__(self) -> None:
         self.begun = self.done = False
-        self._message: dict[str, Any] | None = None
-        self._usage: dict[str, Any] = {}
+        self._message: JsonObject | None = None
+        self._usage: JsonObject = {}
         self._stop: object = None
-        self._blocks: dict[int, dict[str, Any]] = {}
+        self._blocks: dict[int, JsonObject] = {}
         self._parts: dict[tuple[int, str], list[str]] = {}
 
     def feed(self, event: str, data: str) -> str:
@@ -305,7 +305,7 @@ class Blocks:
             self.done = True
         return ""
 
-    def _add(self, index: int, delta: dict[str, Any]) -> str:
+    def _add(self, index: int, delta: JsonObject) -> str:
         if index not in self._blocks:
             raise InvalidModelOutput("the reply goes on with a block that it did not begin")
         if delta.get("type") not in _DELTAS:
@@ -320,7 +320,7 @@ class Blocks:
         if isinstance(usage, dict):
             self._usage |= {name: count for name, count in usage.items() if count is not None}
 
-    def message(self) -> dict[str, Any]:
+    def message(self) -> JsonObject:
         """Return the message as it would have come in one piece, calls' inputs as text. Raises Cut."""
         if not self.done or self._message is None:
             raise Cut
@@ -336,7 +336,7 @@ class Blocks:
         return self._message | {"content": content, "stop_reason": self._stop, "usage": self._usage}
 
 
-def _index(value: dict[str, Any]) -> int:
+def _index(value: JsonObject) -> int:
     index = value.get("index")
     if type(index) is not int:
         raise InvalidModelOutput("the reply has a block without a place")

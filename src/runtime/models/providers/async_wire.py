@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from ..types import LLMOutput
-from .wire import Call, EventReader, Gather, parsed, shown
+from .wire import Call, EventReader, Gather, JsonObject, parsed, shown
 
 _UNDER_WAY: Final[ContextVar[AsyncCall]] = ContextVar("call of a model under way")
 
@@ -74,7 +74,7 @@ def hooks(own_headers: Callable[[Any], None]) -> dict[str, list[Any]]:
     return {"request": [asking], "response": [answering]}
 
 
-async def read_async(response: Any, gather: Gather, call: AsyncCall) -> dict[str, Any]:
+async def read_async(response: Any, gather: Gather, call: AsyncCall) -> JsonObject:
     """Read the reply from an SDK's raw response, streamed or in one piece, whatever was asked for."""
     if not call.streams:
         return parsed(await response.read())

@@ -19,7 +19,7 @@ from ...core.secret_kinds import PATTERNS, SHORTEST
 from ...formats import canonical_json
 from ...formats.canonical_json import NotJson
 from ..types import LLMInput, LLMOutput, Message, ToolSpec
-from .wire import Call, Gather, Options, read
+from .wire import Call, Gather, JsonObject, Options, read
 
 if TYPE_CHECKING:
     from .async_wire import AsyncCall, LoopClients
@@ -108,11 +108,11 @@ class Adapter:
         call = AsyncCall(self._options, self.host, model_input.on_text)
         return await call.run_async(lambda: self._converse_async(sdk, body, call))
 
-    def request(self, model_input: LLMInput) -> dict[str, Any]:
+    def request(self, model_input: LLMInput) -> JsonObject:
         """Return the request's body, as the provider's protocol has it."""
         raise NotImplementedError
 
-    def _converse(self, sdk: Any, body: dict[str, Any], call: Call) -> LLMOutput:
+    def _converse(self, sdk: Any, body: JsonObject, call: Call) -> LLMOutput:
         """Send `body` through the SDK and read the reply; may raise anything that the SDK raises."""
         timeout = self._timeout(sdk, body)
         http = sdk.DefaultHttpxClient(timeout=timeout, **self._http(call.hooks(self.own_headers)))
@@ -123,7 +123,7 @@ class Adapter:
             output = self.reply_of(read(response, self.gather(), call))
         return self._told(output, call)
 
-    async def _converse_async(self, sdk: Any, body: dict[str, Any], call: AsyncCall) -> LLMOutput:
+    async def _converse_async(self, sdk: Any, body: JsonObject, call: AsyncCall) -> LLMOutput:
         """Send `body` by the client of this event loop, and read the reply."""
         from .async_wire import LoopClients, hooks, read_async
 
@@ -143,7 +143,7 @@ class Adapter:
         """Return a client of the SDK, of its sync or its async kind, over an HTTP client."""
         raise NotImplementedError
 
-    def send(self, client: Any, body: dict[str, Any], timeout: Any) -> Any:
+    def send(self, client: Any, body: JsonObject, timeout: Any) -> Any:
         """Return the context manager in which a request is sent and its raw response read."""
         raise NotImplementedError
 
@@ -151,7 +151,7 @@ class Adapter:
         """Return what puts a streamed reply together."""
         raise NotImplementedError
 
-    def reply_of(self, whole: dict[str, Any]) -> LLMOutput:
+    def reply_of(self, whole: JsonObject) -> LLMOutput:
         """Read a whole reply, as the service sends it unstreamed."""
         raise NotImplementedError
 
@@ -173,11 +173,11 @@ class Adapter:
     def _max_tokens(self, model_input: LLMInput) -> int:
         return max(1, min(model_input.max_output_tokens, self._options.max_tokens))
 
-    def _extra(self, model_input: LLMInput) -> dict[str, Any]:
+    def _extra(self, model_input: LLMInput) -> JsonObject:
         """Return the caller's own settings for a request, without `tool_choice` if no tools are offered."""
         return {k: v for k, v in self._options.extra.items() if model_input.tools or k != "tool_choice"}
 
-    def _output_schema(self, model_input: LLMInput) -> dict[str, Any] | None:
+    def _output_schema(self, model_input: LLMInput) -> JsonObject | None:
         """Return the schema that the final answer must fit, None where any text is one."""
         return None if model_input.output_schema is None else json.loads(model_input.output_schema)
 
@@ -194,7 +194,7 @@ class Adapter:
                 settings["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         return settings
 
-    def _timeout(self, sdk: Any, body: dict[str, Any]) -> Any:
+    def _timeout(self, sdk: Any, body: JsonObject) -> Any:
         """Return how long to wait for a connection and, in a stream, for the next bytes."""
         wait = self._options.timeout_s if body.get("stream", False) else self._options.total_s
         return sdk.Timeout(wait, connect=min(CONNECT_S, self._options.timeout_s))
@@ -282,7 +282,7 @@ def wire_name(name: str) -> str:
     return _NAME.sub("_", name)[:64] or "_"
 
 
-def arguments_object(text: str) -> dict[str, Any]:
+def arguments_object(text: str) -> JsonObject:
     """Return the arguments of an earlier call as an object; other text is wrapped as the model wrote it."""
     try:
         value = canonical_json.parse(text).value()
@@ -296,7 +296,7 @@ def tool_schema(tool: ToolSpec) -> Any:
     return json.loads(tool.input_schema)
 
 
-def own_raw(message: Message, provider: str) -> dict[str, Any]:
+def own_raw(message: Message, provider: str) -> JsonObject:
     """Return what this provider's adapter kept of an earlier reply, or an empty dict."""
     raw = message.get("raw")
     return raw if isinstance(raw, dict) and raw.get("provider") == provider else {}
@@ -326,7 +326,7 @@ def text_of(value: object) -> str:
     return value
 
 
-def list_of(value: object) -> list[dict[str, Any]]:
+def list_of(value: object) -> list[JsonObject]:
     """Return a list of objects of the reply, empty for None. Raises InvalidModelOutput for anything else."""
     if value is None:
         return []

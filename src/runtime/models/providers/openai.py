@@ -34,7 +34,7 @@ from .common import (
     wire_name,
 )
 from .failures import Cut, Reported
-from .wire import Options, parsed
+from .wire import JsonObject, Options, parsed
 
 NEEDED: Final = "3.0"
 HOME: Final = "https://api.openai.com/v1"
@@ -86,9 +86,9 @@ class OpenAIAdapter(Adapter):
         self._credential = credential
         self._limit = "max_completion_tokens" if modern else "max_tokens"
 
-    def request(self, model_input: LLMInput) -> dict[str, Any]:
+    def request(self, model_input: LLMInput) -> JsonObject:
         """Return the request's body."""
-        body: dict[str, Any] = {
+        body: JsonObject = {
             "model": self._model,
             "messages": [*system_of(model_input.instructions), *messages_of(model_input.messages)],
             self._limit: self._max_tokens(model_input),
@@ -116,7 +116,7 @@ class OpenAIAdapter(Adapter):
             http_client=http,
         )
 
-    def send(self, client: Any, body: dict[str, Any], timeout: Any) -> Any:
+    def send(self, client: Any, body: JsonObject, timeout: Any) -> Any:
         """Return the context manager of a request."""
         return client.chat.completions.with_streaming_response.create(**body, timeout=timeout)
 
@@ -124,7 +124,7 @@ class OpenAIAdapter(Adapter):
         """Return what puts a streamed reply together."""
         return Chunks()
 
-    def reply_of(self, whole: dict[str, Any]) -> LLMOutput:
+    def reply_of(self, whole: JsonObject) -> LLMOutput:
         """Read a whole reply."""
         return reply_of(whole)
 
@@ -132,14 +132,14 @@ class OpenAIAdapter(Adapter):
 # ---- out -----------------------------------------------------------------------------------------------
 
 
-def system_of(instructions: str | None) -> list[dict[str, Any]]:
+def system_of(instructions: str | None) -> list[JsonObject]:
     """Return instructions as the messages that stand before all others."""
     return [] if instructions is None else [{"role": "system", "content": instructions}]
 
 
-def messages_of(messages: Iterable[Message]) -> list[dict[str, Any]]:
+def messages_of(messages: Iterable[Message]) -> list[JsonObject]:
     """Return the history as messages of chat completions; the user's messages in a row become one."""
-    out: list[dict[str, Any]] = []
+    out: list[JsonObject] = []
     for message in messages:
         if out and message["role"] == out[-1]["role"] == "user":
             # some services refuse two of the user's turns in a row
@@ -166,7 +166,7 @@ def is_strict(schema: Any) -> bool:
     )
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _message(message: Message) -> JsonObject:
     role, content = message["role"], message["content"]
     if role == "tool":
         return {"role": "tool", "tool_call_id": message["tool_call_id"], "content": content}
@@ -175,7 +175,7 @@ def _message(message: Message) -> dict[str, Any]:
         return {"role": role, "content": content}
     raw = own_raw(message, "openai")
     extra = raw.get("extra_content") or [None] * len(calls)
-    out: dict[str, Any] = {"role": role, "content": content or None, "tool_calls": []}
+    out: JsonObject = {"role": role, "content": content or None, "tool_calls": []}
     if "reasoning_content" in raw:
         out["reasoning_content"] = raw["reasoning_content"]
     for call, signed in zip(calls, extra, strict=False):
@@ -189,7 +189,7 @@ def _arguments(text: str) -> str:
     return canonical_json.encode(arguments_object(text))
 
 
-def tools_of(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
+def tools_of(tools: Iterable[ToolSpec]) -> list[JsonObject]:
     """Return the tools as functions, with their schemas unchanged."""
     return [
         {
@@ -207,7 +207,7 @@ def tools_of(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
 # ---- in ------------------------------------------------------------------------------------------------
 
 
-def reply_of(completion: dict[str, Any]) -> LLMOutput:
+def reply_of(completion: JsonObject) -> LLMOutput:
     """Read a whole completion. Raises InvalidModelOutput, or Reported for an error in its place."""
     if completion.get("error"):
         raise Reported(completion)
@@ -240,7 +240,7 @@ def _text(content: object) -> str:
     return "".join(text_of(part.get("text")) for part in list_of(content) if part.get("type") == "text")
 
 
-def _call(call: dict[str, Any]) -> ToolCall:
+def _call(call: JsonObject) -> ToolCall:
     function = call.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise InvalidModelOutput("the reply has a tool call without a function's name")
@@ -248,9 +248,9 @@ def _call(call: dict[str, Any]) -> ToolCall:
     return ToolCall(function["name"], arguments if isinstance(arguments, dict) else text_of(arguments))
 
 
-def _raw(message: dict[str, Any], proposed: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _raw(message: JsonObject, proposed: list[JsonObject]) -> JsonObject | None:
     """Return what some services want back with the calls: reasoning, and a signature for each."""
-    raw: dict[str, Any] = {}
+    raw: JsonObject = {}
     if reasoning := text_of(message.get("reasoning_content")):
         raw["reasoning_content"] = reasoning
     if any(call.get("extra_content") is not None for call in proposed):
@@ -267,8 +267,8 @@ class Chunks:
         self._model: object = None
         self._usage: object = None
         self._texts: dict[str, list[str]] = {"content": [], "refusal": [], "reasoning_content": []}
-        self._calls: list[dict[str, Any]] = []
-        self._open: dict[object, dict[str, Any]] = {}
+        self._calls: list[JsonObject] = []
+        self._open: dict[object, JsonObject] = {}
 
     def feed(self, event: str, data: str) -> str:
         """Take the next chunk and return the visible text in it."""
@@ -288,7 +288,7 @@ class Chunks:
                 visible += self._take(delta)
         return visible
 
-    def _take(self, delta: dict[str, Any]) -> str:
+    def _take(self, delta: JsonObject) -> str:
         texts = {name: _text(delta.get(name)) for name in self._texts}
         for name, text in texts.items():
             self._texts[name].append(text)
@@ -298,7 +298,7 @@ class Chunks:
         self.begun = self.begun or bool(calls or any(texts.values()) or delta.get("reasoning"))
         return texts["content"] + texts["refusal"]
 
-    def _take_call(self, part: dict[str, Any]) -> None:
+    def _take_call(self, part: JsonObject) -> None:
         function = part.get("function")
         function = function if isinstance(function, dict) else {}
         index, name, arguments = part.get("index", 0), function.get("name"), function.get("arguments")
@@ -317,11 +317,11 @@ class Chunks:
         if part.get("extra_content") is not None:
             call["extra_content"] = part["extra_content"]
 
-    def message(self) -> dict[str, Any]:
+    def message(self) -> JsonObject:
         """Return the completion as it would have come in one piece. Raises Cut."""
         if not self.done or self._finish is None:
             raise Cut
-        message: dict[str, Any] = {name: "".join(parts) for name, parts in self._texts.items()}
+        message: JsonObject = {name: "".join(parts) for name, parts in self._texts.items()}
         message["tool_calls"] = self._calls
         choice = {"message": message, "finish_reason": self._finish}
         return {"choices": [choice], "model": self._model, "usage": self._usage}

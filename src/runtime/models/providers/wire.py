@@ -27,6 +27,9 @@ _UNREAD: Final = (ValueError, InvalidModelOutput)
 _PARTING_S: Final = 0.2  # a worker that is not stuck needs far less to end
 
 
+JsonObject = dict[str, Any]
+"""An object of JSON that a service is sent or has answered with; only its own documentation gives its keys."""
+
 OnText = Callable[[str], None]
 
 
@@ -60,7 +63,7 @@ class Gather(Protocol):
     def feed(self, event: str, data: str) -> str:
         """Take the next event and return the visible text in it, if any."""
 
-    def message(self) -> dict[str, Any]:
+    def message(self) -> JsonObject:
         """Return the reply as the service sends it unstreamed. Raises Cut unless it is whole."""
 
 
@@ -206,7 +209,7 @@ def _bounded(stream: Any, count: Callable[[int], None]) -> Any:
     return Bounded()
 
 
-def read(response: Any, gather: Gather, call: Call) -> dict[str, Any]:
+def read(response: Any, gather: Gather, call: Call) -> JsonObject:
     """Read the reply from an SDK's raw response, streamed or in one piece, whatever was asked for."""
     if not call.streams:
         return parsed(response.read())
@@ -222,7 +225,7 @@ def shown(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def parsed(text: str | bytes) -> dict[str, Any]:
+def parsed(text: str | bytes) -> JsonObject:
     """Parse a JSON object of the service. Raises InvalidModelOutput for anything else."""
     try:
         value = json.loads(text)
