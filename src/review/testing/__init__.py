@@ -5,6 +5,7 @@
 - `junit`: test results as JUnit XML
 - `coverage`: mutate a policy and see what notices
 - `mutations`: the single changes of a policy
+- `url_changes`: entries of the URL allowlist that differ a little from one
 - `probe_questions`: questions whose answer a change may alter
 - `merge`: merge policy files in memory
 - `observed`: tools, hosts, mounts and addresses seen in tests and runs

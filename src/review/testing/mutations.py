@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final
 
+from ...runtime.core.secret_kinds import ENV_KIND
 from ...runtime.policy.credentials import read_credentials
-from ...runtime.resources.http_methods import METHODS, UrlEntry, methods_of, url_text
-from ...runtime.resources.url import Entry, Malformed, parse_entry
+from ...runtime.resources.http_methods import methods_of, url_text
 from .answers import Question
 from .probe_questions import Probes
+from .url_changes import covers, other_methods, wider_entries
 
 Data = dict[str, Any]
 
@@ -180,14 +180,14 @@ class _Changes:
         yield from self._dropped(keys, "URL entry", self._probes.of_url)
         for i, item in enumerate(listed):
             text = url_text(item)
-            for wider in _wider(text):
+            for wider in wider_entries(text):
                 loosened = wider if isinstance(item, str) else {**item, "url": wider}
-                rest = [other for other in listed if other == item or not _covers(loosened, other)]
+                rest = [other for other in listed if other == item or not covers(loosened, other)]
                 rest[rest.index(item)] = loosened
                 description = f"URL entry {text!r} loosened to {wider!r}"
                 probe = f"{wider}/beside" if isinstance(item, str) else {**item, "url": f"{wider}/beside"}
                 yield self._put(keys, rest, description, self._probes.of_url(probe), at=f"/{i}")
-            for methods, word in _other_methods(item):
+            for methods, word in other_methods(item):
                 changed = [*listed[:i], {"url": text, "methods": methods}, *listed[i + 1 :]]
                 description = f"URL entry {text!r} {word}"
                 probe = {"url": text, "methods": sorted({*methods, *methods_of(item)})}
@@ -288,9 +288,11 @@ class _Changes:
             )
 
     def on_failure(self) -> Iterator[Change]:
-        """Yield changes of what the file says of failures; a file that says nothing of them adds no leniency."""
         section = self._at("on_failure")
         if section is None:
+            if self._may("on_failure"):
+                description = "on_failure inform instead of terminate"
+                yield self._put(("on_failure",), "inform", description, self._probes.of_failure())
             return
         keys = ("on_failure",) if isinstance(section, str) else ("on_failure", "default")
         current = section if isinstance(section, str) else section.get("default", "terminate")
@@ -335,50 +337,31 @@ class _Changes:
             yield self._put(
                 ("redact", "patterns"), rest, description, self._probes.of_pattern(pattern), at=f"/{name}"
             )
+        yield from self._reveal_to([*self._list(*keys), *patterns])
 
+    def _reveal_to(self, redacted: list[str]) -> Iterator[Change]:
+        """Yield changes of the kinds that a tool which writes gets resolved.
 
-# ---- entries that are wider than an entry --------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1 << 16)
-def _read(text: str) -> tuple[str, Entry] | None:
-    """Return the origin of an entry as written, and the parsed entry; None for a malformed one."""
-    try:
-        entry = parse_entry(text)
-    except Malformed:
-        return None
-    url = text if "://" in text else f"https://{text}"
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}", entry
-
-
-def _wider(text: str) -> list[str]:
-    """Return entries for the parent path and for the whole host; none for an entry of a whole host."""
-    parsed = _read(text)
-    if parsed is None or parsed[1].prefix == "/":
-        return []
-    origin, entry = parsed
-    above = entry.prefix.rstrip("/").rpartition("/")[0]
-    return [origin + above, origin] if above else [origin]
-
-
-def _other_methods(item: UrlEntry) -> Iterator[tuple[list[str], str]]:
-    """Yield the methods of an entry with one less and with one more, and what is done; none if it names none."""
-    if isinstance(item, str):
-        return
-    named = list(methods_of(item))
-    for method in named if len(named) > 1 else ():
-        yield [other for other in named if other != method], f"without {method}"
-    for method in METHODS:
-        if method not in named:
-            yield [*named, method], f"with {method}"
-
-
-def _covers(wider: UrlEntry, item: UrlEntry) -> bool:
-    """Return whether an entry allows whatever another one does."""
-    one, other = _read(url_text(wider)), _read(url_text(item))
-    if one is None or other is None or not set(methods_of(item)) <= set(methods_of(wider)):
-        return False
-    wide, narrow = one[1], other[1]
-    same = (wide.scheme, wide.host, wide.port) == (narrow.scheme, narrow.host, narrow.port)
-    return same and (narrow.prefix + "/").startswith(wide.prefix.rstrip("/") + "/")
+        What a tool that reads gets resolved alters no decision, and values of the environment stand in no test.
+        """
+        granted: Mapping[str, list[str]] = self._at("redact", "reveal_to") or {}
+        for tool in self._probes.writing:
+            kinds = granted.get(tool, [])
+            for i, kind in enumerate(kinds):
+                rest = [other for other in kinds if other != kind]
+                description = f"{kind!r} not revealed to {tool!r}"
+                probes = self._probes.of_revealed(tool, [kind])
+                if kind != ENV_KIND and probes:
+                    keys = ("redact", "reveal_to", tool)
+                    yield self._put(keys, rest or None, description, probes, at=f"/{i}")
+        section = self._at("redact")
+        if section is None:  # nothing is redacted in this file, and so nothing can be revealed
+            return
+        section = dict(section) if isinstance(section, Mapping) else {"kinds": list(section)}
+        for tool in self._probes.writing:
+            kinds = [kind for kind in redacted if kind not in granted.get(tool, ())]
+            probes = self._probes.of_revealed(tool, kinds)
+            if probes:
+                wider = {**granted, tool: [*granted.get(tool, ()), *kinds]}
+                description = f"secrets revealed to {tool!r}, such as {kinds[0]!r}"
+                yield self._put(("redact",), {**section, "reveal_to": wider}, description, probes)

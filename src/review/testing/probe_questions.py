@@ -6,11 +6,14 @@ A question is a guess; whether it shows the change is found by asking both polic
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
+from ...fail.catalog import Rule
 from ...runtime.policy.credentials import Credential, credential_of
+from ...runtime.policy.gate import Gate
+from ...runtime.policy.placeholder_rule import WRITING
 from ...runtime.policy.policy import Policy
 from ...runtime.resources.http_methods import UrlEntry, methods_of, url_text
 from ...runtime.resources.url import Malformed, parse_entry, parse_url
@@ -21,7 +24,7 @@ from ..compare.reachability import with_texts
 from ..compare.schema_algebra import Path, at_path, both, canonical, less
 from ..compare.schema_instances import InstanceGenerator
 from ..queries.witness import Witness
-from .answers import USED, Question
+from .answers import USED, Question, answer
 
 # one text of each kind of secret, put together here so that no file holds anything that looks like one
 _SECRETS: Final[Mapping[str, str]] = {
@@ -56,6 +59,11 @@ class Probes:
         self._policy = policy
         self.tools = tools
         self.allowed = tuple(policy.allowed)
+
+    @property
+    def writing(self) -> list[str]:
+        """Names of the allowed tools that may leave something behind, or tell somebody."""
+        return [tool.name for tool in self._tools() if tool.effect in WRITING]
 
     # ---- by what is changed --------------------------------------------------------------------------------
 
@@ -180,6 +188,28 @@ class Probes:
         """Return questions about texts that a pattern of secrets matches."""
         return [{"text": f"It says {sample} there."} for sample in pattern_samples(pattern)]
 
+    def of_revealed(self, name: str, kinds: Iterable[str]) -> list[Question]:
+        """Return calls of a tool with a secret of one of some kinds in a text; none that something else denies."""
+        tool, patterns = self.tools.get(name), self._policy.redact_patterns
+        samples = [
+            sample
+            for kind in kinds
+            for sample in ([_SECRETS[kind]] if kind in _SECRETS else pattern_samples(patterns.get(kind, "")))
+        ]
+        if tool is None or not samples:
+            return []
+        gate = Gate(self._policy, self.tools)
+        declared = {resource.path: self._text(resource.kind) for resource in tool.resources}
+        questions: list[Question] = []
+        for path in _text_places(tool.input_schema):
+            for sample in samples:
+                arguments = self._arguments(tool, path, declared.get(path, "") + sample)
+                question = {"call": {"tool": name, "arguments": arguments}}
+                found = answer(question, gate)
+                if arguments and (found.expect != "deny" or found.more["rule"] == Rule.REDACT):
+                    questions.append(question)
+        return questions
+
     def of_section(self, name: str) -> list[Question]:
         """Return questions about everything in a section."""
         policy, questions = self._policy, list[Question]()
@@ -254,6 +284,17 @@ class Probes:
 
 def _url(entry: str) -> str:
     return entry if "://" in entry else f"https://{entry}"
+
+
+def _text_places(schema: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield where the arguments that a schema describes may hold a text: property names, and `*` for any item."""
+    if not isinstance(schema, Mapping):
+        return
+    if schema.get("type") == "string":
+        yield path
+    for key, inner in schema.get("properties", {}).items():
+        yield from _text_places(inner, (*path, key))
+    yield from _text_places(schema.get("items"), (*path, "*"))
 
 
 def of_witness(witness: Witness) -> Iterator[Question]:

@@ -13,13 +13,13 @@ from ..tools.contract import Tool
 from .policy import Policy
 
 # effect kinds of tools that may leave something behind, or tell somebody
-_WRITES: Final = ("write", "network", "external")
+WRITING: Final = ("write", "network", "external")
 _SECTIONS: Final = {Rule.URL_ALLOWLIST: "/url_allowlist", Rule.SANDBOX_PATH: "/sandbox/mounts"}
 
 
 def decide_placeholders(policy: Policy, tool: Tool, call: Call) -> Decision | None:
     """Deny a write that holds a placeholder, unless the tool gets it resolved; None where there is none."""
-    if tool.effect not in _WRITES or call.arguments is None or MARK not in call.arguments.text:
+    if tool.effect not in WRITING or call.arguments is None or MARK not in call.arguments.text:
         return None
     granted = policy.reveal_to.get(tool.name, ())
     grant = None

@@ -179,6 +179,7 @@ def test_volatile_values_may_differ_within_their_shape(run: Path, path: tuple[An
         (("environment", "durability"), ["on", None]),
         (("environment", "python"), [None, "x" * 201]),
         (("environment", "packages"), [{"pyyaml": 6}, 3, None]),
+        (("environment", "another"), [3, "", ["x"], {"x": 3}]),
         (("environment",), [{}, None, []]),
     ],
     ids=lambda value: "/".join(value) if isinstance(value, tuple) else "",

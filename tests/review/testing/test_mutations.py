@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,8 @@ def policies(draw: st.DrawFn) -> dict[str, Any]:
         "approval": {"required_for": some(allowed), "timeout_s": draw(st.integers(1, 600))},
         "redact": some(sorted(PATTERNS)),
     }
+    if draw(st.booleans()):
+        data["redact"] = {"kinds": ["jwt", "email"], "reveal_to": {key: ["jwt"] for key in some(allowed)}}
     absent = [name for name in data if name not in ("schema", "tool_registry")]
     for name in some(absent)[:2]:
         del data[name]
@@ -164,6 +167,55 @@ def test_a_dropped_pattern_of_secrets_is_noticed_by_the_test_that_is_suggested(t
     project(root, data, left[0].suggestion)
     now = {verdict.description for verdict in covered(root).of(UNGUARDED)}
     assert words[0] not in now and words[1] in now
+
+
+REVEALING = {
+    "schema": "policy/v1",
+    "tool_registry": {"allowed": ["fetch", "read", "write"]},
+    "sandbox": {"mounts": {"box": "write"}},
+    "loop_budget": {"max_iterations": 2, "max_tokens": 9, "max_tool_calls": 9, "max_result_bytes": 99},
+    "cycle_detection": {"max_repeats": 2},
+    "redact": {"kinds": ["email", "jwt"], "reveal_to": {"write": ["email"]}},
+}
+
+
+def test_what_a_tool_gets_revealed_is_changed_both_ways_and_guarded_by_what_is_suggested(
+    tmp_path: Path,
+) -> None:
+    words = ["'email' not revealed to 'write'", "secrets revealed to 'write', such as 'jwt'"]
+    root = project(tmp_path, REVEALING)
+    left = [verdict for verdict in covered(root).of(UNGUARDED) if "revealed" in verdict.description]
+    assert [verdict.description for verdict in left] == words
+    project(root, REVEALING, left[0].suggestion or {})
+    now = {verdict.description for verdict in covered(root).of(UNGUARDED)}
+    assert words[0] not in now and words[1] in now
+
+
+def test_no_change_reveals_what_something_else_denies() -> None:
+    data = {**REVEALING, "sandbox": {"mounts": {"box": "read"}}, "redact": ["email"]}
+    policy = Policy.from_dict(data)
+    made = changes(policy.data, True, Probes(policy, TOOLS), Unlisted())
+    assert not [change for change in made if "revealed" in change.description]
+
+
+def test_a_secret_in_an_item_of_a_list_is_asked_about() -> None:
+    properties = {"to": {"type": "array", "items": {"type": "string", "x-resource": "none"}}}
+    schema = {"type": "object", "additionalProperties": False, "required": ["to"], "properties": properties}
+    mail = made_up_tools(["mail"])["mail"]
+    mail = dataclasses.replace(mail, input_schema=schema, effect="external")
+    policy = Policy.from_dict(
+        {"schema": "policy/v1", "tool_registry": {"allowed": ["mail"]}, "redact": ["email"]}
+    )
+    asked = Probes(policy, {"mail": mail}).of_revealed("mail", ["email"])
+    assert asked == [{"call": {"tool": "mail", "arguments": {"to": ["someone@mail.test"]}}}]
+
+
+def test_a_policy_that_says_nothing_of_failures_is_changed_to_inform() -> None:
+    policy = Policy.from_dict({"schema": "policy/v1", "tool_registry": {"allowed": ["read"]}})
+    made = changes(policy.data, True, Probes(policy, TOOLS), Unlisted())
+    assert "on_failure inform instead of terminate" in [change.description for change in made]
+    overlay = changes({"on_deny": "inform"}, False, Probes(policy, TOOLS), Unlisted())
+    assert not [change for change in overlay if "on_failure" in change.description]
 
 
 def test_the_changes_of_a_policy_are_these() -> None:
