@@ -14,7 +14,6 @@ from .subschemas import JsonSchema, subschemas, target
 
 MAX_APPLIED: Final = 10_000
 _SAME_VALUE: Final = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
-_NOT_APPLIED: Final = frozenset({"$defs", "definitions", "contentSchema"})
 # asking what was evaluated holds the same schemas against the same data again
 _AGAIN: Final = frozenset({"unevaluatedItems", "unevaluatedProperties"})
 
