@@ -24,7 +24,7 @@ def canonical_lines() -> list[dict[str, object]]:
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
-@pytest.mark.parametrize("stream", ["--quiet", "--no-stream"])
+@pytest.mark.parametrize("stream", ["--no-color", "--quiet", "--json", "--no-stream"])
 def test_recorded_with_a_server_proven_without(project: Project, provider: str, stream: str) -> None:
     with Server(canonical_turns()) as server:
         said = project.run(server, provider, stream)
@@ -32,7 +32,7 @@ def test_recorded_with_a_server_proven_without(project: Project, provider: str, 
     assert said.code == 0 and "final_answer" in said.out
     assert said.err == f"tachograph: the model {provider}:some-model is asked at {host}\n"
     assert len(server.requests) == 5 and all("stream" in r.body for r in server.requests) == (
-        stream != "--no-stream"
+        stream == "--no-color"
     )
     wanted, lines = canonical_lines(), project.lines()
     assert list(map(essence, lines[1:-1])) == list(map(essence, wanted[1:-1]))
@@ -58,7 +58,7 @@ def _parted(one: list[dict[str, object]], other: list[dict[str, object]]) -> set
     return {at for at in found if at not in RUN_AND_TIME and not at.startswith("/stamps/")}
 
 
-@pytest.mark.parametrize("stream", ["--quiet", "--no-stream"])
+@pytest.mark.parametrize("stream", ["--no-color", "--no-stream"])
 def test_ledgers_differ_in_provider_fields_alone(project: Project, stream: str) -> None:
     for name in PROVIDERS:
         pytest.importorskip(PACKAGES[name])

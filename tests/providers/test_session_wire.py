@@ -41,7 +41,7 @@ def said_in(value: Any) -> str:
 # ---- cut-off answers -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stream", ["--quiet", "--no-stream"])
+@pytest.mark.parametrize("stream", ["--no-color", "--no-stream"])
 def test_a_cut_off_answer_is_asked_for_the_rest(project: Project, provider: str, stream: str) -> None:
     script = [cut(provider, "The driver stops"), cut(provider, " at the next"), Turn(" safe place.")]
     with Server(script) as server:

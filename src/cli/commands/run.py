@@ -296,7 +296,7 @@ def _model(options: argparse.Namespace, spec: str | None, progress: Progress | N
         on_text=progress.token if progress and streams else None,
         timeout_s=min(_WAIT_S, limit),
         total_s=min(_TOTAL_S, limit),
-        stream=not options.no_stream,
+        stream=progress is not None and not options.no_stream,  # nobody listens without it
         extra=extra,
     )
     if progress is not None:
