@@ -7,12 +7,14 @@ each entry of the list is there for a reason.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any, ClassVar
 
 import pytest
@@ -177,10 +179,72 @@ def _of_a_live_model_that_was_stopped(project: Path, monkeypatch: pytest.MonkeyP
     return _recorded(project, "v2", stopping, cancel=cancel)
 
 
+DIG = """
+DESCRIPTION = "Fetch the page of a person."
+INPUT_SCHEMA = {"type": "object", "additionalProperties": False, "properties": {}}
+OUTPUT_SCHEMA = {"type": "object", "additionalProperties": False, "required": ["text"],
+    "properties": {"text": {"type": "string"}}}
+EFFECT = "network"
+IDEMPOTENT = True
+TRANSIENT = ()
+EXAMPLES = {"good": {}, "bad": {"x": 1}}
+
+
+def run(args, io):
+    return {"text": io.get("http://127.0.0.1:PORT/someone" + "@mail.test").text}
+"""
+
+
+class _Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "6")
+        self.end_headers()
+        self.wfile.write(b"a page")
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def _with_a_hidden_verdict(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run in which an address is allowed that the record does not show, and whose placeholder is not allowed."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            port = server.server_address[1]
+            (project / "tools/dig.py").write_text(DIG.replace("PORT", str(port)))
+            overlay = {
+                "tool_registry": {"allowed": ["dig"], "denied": []},
+                "url_allowlist": [f"http://127.0.0.1:{port}/someone@mail.test"],
+                "private_networks": ["127.0.0.1/32"],
+                "redact": ["email"],
+            }
+            (project / "policy/overlays/dig.yaml").write_text(json.dumps(overlay))
+            path = project / live_task(project, "v4")
+            replaced(
+                path, "file: policy/v1.yaml", "file: policy/v1.yaml\n  overlays: [policy/overlays/dig.yaml]"
+            )
+            replaced(path, "hosts:\n  corpus.test:\n    folder: data/corpus/v1\n", "")
+            text = path.read_text()
+            path.write_text(re.sub(r"(?m)^tools: .*$", "tools: [dig]", text))
+            model = Live(LLMOutput(tool_calls=[ToolCall("dig", {})]), LLMOutput(final_answer="done"))
+            agent, setting = build(load_task(path, root=project), model=model)
+            shutil.rmtree(project / "runs/live/v4", ignore_errors=True)
+            record_run(agent, setting, project / "runs/live/v4")
+        finally:
+            server.shutdown()
+    index.update(project)
+    assert (
+        lines_of(project / "runs/live/v4")[-1]["totals"]["hidden_verdicts"] == 2
+    )  # of the target and of its address
+    return project / "runs/live/v4"
+
+
 MADE: dict[str, Callable[[Path, pytest.MonkeyPatch], Path]] = {
     "a person": _by_a_person,
     "live": _of_a_live_model,
     "hooks": _of_a_live_model_with_hooks,
+    "hidden": _with_a_hidden_verdict,
     "stopped": _of_a_live_model_that_was_stopped,
 }
 
