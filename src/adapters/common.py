@@ -7,7 +7,7 @@ import contextlib
 import inspect
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypedDict
@@ -18,7 +18,7 @@ from ..runtime.formats.escape import escape_terminal
 from ..runtime.resources.mount_path import parse_path
 from ..runtime.resources.url import parse_url
 from ..runtime.schema.resource_places import Resource
-from ..runtime.tools.contract import EXTERNAL, USES, Tool
+from ..runtime.tools.contract import EXTERNAL, USES, Run, RunAsync, Tool
 from .plain_hints import output_schema, to_data
 from .schemas import adopt
 
@@ -71,11 +71,11 @@ class Foreign:
     name: str
     description: str
     parameters: Mapping[str, Any]
-    call: Callable[[dict[str, Any], Any], Any]
+    call: Run
     source: object
     returns: Any
     takes_io: bool = False
-    call_async: Callable[[dict[str, Any], Any], Awaitable[Any]] | None = None
+    call_async: RunAsync | None = None
 
 
 def checked_options(options: ToolOptions) -> ToolOptions:
@@ -246,7 +246,7 @@ def _canonical_reader(kind: str) -> Callable[[str], str]:
 
 
 def _with_copies(
-    call: Callable[[dict[str, Any], Any], Any],
+    call: Run,
     arguments: dict[str, Any],
     io: Any,
     declared: Iterable[Resource],

@@ -28,7 +28,7 @@ from ..formats.canonical_json import NotJson
 from ..loop.retry import MAX_SERVICE_TEXT, fault_from_error
 from ..models.types import Model, read_reply
 from ..policy.gate import ALLOW, Decision, Gate
-from ..tools.contract import Tool
+from ..tools.contract import Run, Tool
 from ..tools.coroutines import is_async, native_async
 from ..workspace.tool_io import HTTP_S, IO
 from ..workspace.workspace import Workspace
@@ -55,9 +55,7 @@ def _straight(_effect: Effect, _io: IO | None, real: Callable[[], Any]) -> Any:
     return real()
 
 
-async def _awaited(
-    run: Callable[[dict[str, Any], Any], Any], arguments: dict[str, Any], io: IO, timeout_s: float | None
-) -> Any:
+async def _awaited(run: Run, arguments: dict[str, Any], io: IO, timeout_s: float | None) -> Any:
     """Return what a coroutine function returns, when its threads are done with `io`."""
     left = time_left(timeout_s, HTTP_S)
     try:

@@ -51,6 +51,13 @@ SHIPPED: Final = ("search", "fetch", "read", "write", "summarize")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
 
 
+Run = Callable[[dict[str, Any], Any], Any]
+"""A tool's function: of its arguments and `io`, to its result."""
+
+RunAsync = Callable[[dict[str, Any], Any], Awaitable[Any]]
+"""The same for an event loop."""
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """What a worker makes a tool's module from.
@@ -69,7 +76,7 @@ class Origin:
     label: str
     file: str | None
     package: str | None
-    run: Callable[[dict[str, Any], Any], Any]
+    run: Run
 
 
 @dataclass(frozen=True)
@@ -116,21 +123,19 @@ class Tool:
     output_schema: Mapping[str, Any]
     effect: str
     idempotent: bool
-    run: Callable[[dict[str, Any], Any], Any]
+    run: Run
     transient: tuple[type[BaseException], ...] = ()
     digest: str | None = None
     file: str | None = None
     timeout_s: float | None = None
     isolate: bool = False
     origin: Origin | None = field(default=None, repr=False, compare=False)
-    probe: Callable[[dict[str, Any], Any], Any] | None = None
+    probe: Run | None = None
     imports: tuple[str, ...] = ()
     modules: tuple[tuple[str, str], ...] | None = None
     parallel: bool | None = None
     examples: Mapping[str, Mapping[str, Any]] | None = None
-    run_async: Callable[[dict[str, Any], Any], Awaitable[Any]] | None = field(
-        default=None, repr=False, compare=False
-    )
+    run_async: RunAsync | None = field(default=None, repr=False, compare=False)
     resources: tuple[Resource, ...] = field(init=False, default=())
     schema_texts: tuple[str, str] = field(init=False, repr=False, compare=False, default=("", ""))
 
@@ -153,7 +158,7 @@ class Tool:
         return self.effect in ("pure", "read") if self.parallel is None else self.parallel
 
     @property
-    def awaitable_run(self) -> Callable[[dict[str, Any], Any], Any] | None:
+    def awaitable_run(self) -> Run | None:
         """What an event loop awaits, None for a tool without a coroutine function."""
         return self.run_async or (self.run if is_async(self.run) else None)
 
