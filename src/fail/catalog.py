@@ -19,6 +19,7 @@ class Rule(StrEnum):
     URL_ALLOWLIST = "url_allowlist"
     SANDBOX_PATH = "sandbox_path"
     ARG_SCHEMA = "arg_schema"
+    ARGUMENTS = "arguments"
     REDACT = "redact"
     CYCLE_DETECTION = "cycle_detection"
     LOOP_BUDGET = "loop_budget"
@@ -209,6 +210,7 @@ _TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | 
     Denied(Rule.URL_ALLOWLIST): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.SANDBOX_PATH): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.REDACT): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.ARGUMENTS): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.ARG_SCHEMA): (FailureMode.SCHEMA_MISMATCH, Ending.FAILURE, None),
     Denied(Rule.CYCLE_DETECTION): (FailureMode.CYCLE_DETECTION, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL),
     Denied(Rule.LOOP_BUDGET): (None, Ending.LOOP_BUDGET, Ending.LOOP_BUDGET),

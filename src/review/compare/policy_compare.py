@@ -18,9 +18,10 @@ from ...runtime.policy.gate import Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.tools.contract import Tool
 from ..queries.witness import Witness as Witness
+from .conditions import AllWidenings
 from .inert_settings import Setting as Setting
 from .inert_settings import changed_settings
-from .widenings import Widening, Widenings
+from .widenings import Widening
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,8 @@ def compare_policies(old: Policy, new: Policy, tools: Mapping[str, Tool]) -> Com
     A tool that a policy names and `tools` lacks can be called under neither.
     """
     before, after = Gate(old, tools), Gate(new, tools)
-    wider = Widenings(before, after, widening=True)
-    narrower = Widenings(before, after, widening=False)
+    wider = AllWidenings(before, after, widening=True)
+    narrower = AllWidenings(before, after, widening=False)
     changes = [_change(difference, WIDENING) for difference in wider.all()]
     for difference in narrower.all():
         approval = (difference.witness.before["decision"], difference.witness.after["decision"]) == (

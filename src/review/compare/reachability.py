@@ -14,6 +14,7 @@ from jsonschema_rs import canonical as forms
 from ...runtime.core.effects import Call
 from ...runtime.formats.canonical_json import Fragment, freeze
 from ...runtime.formats.json_pointer import put
+from ...runtime.policy.argument_rules import conditions_of
 from ...runtime.policy.gate import DENY, Gate
 from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
@@ -157,12 +158,19 @@ class ToolReach:
 
     @cached_property
     def _whole(self) -> CanonicalSchema | None:
-        return canonical(dict(self.tool.input_schema))
+        return both(canonical(dict(self.tool.input_schema)), self._conditions)
 
     @cached_property
     def _widest(self) -> CanonicalSchema | None:
         """What some policy holds arguments to: the schema, or its shape if no policy is strict."""
-        return self._whole if self._strict else canonical(shape(dict(self.tool.input_schema)))
+        if self._strict:
+            return self._whole
+        return both(canonical(shape(dict(self.tool.input_schema))), self._conditions)
+
+    @cached_property
+    def _conditions(self) -> CanonicalSchema | None:
+        """What all policies demand of its arguments."""
+        return canonical({"allOf": [conditions_of(gate.policy, self.tool) for gate in self.gates]})
 
     @cached_property
     def _schemas(self) -> list[tuple[CanonicalSchema | None, TextsAt]]:

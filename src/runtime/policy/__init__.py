@@ -4,6 +4,9 @@
 - `loading`: read and merge policy files
 - `built_in`: the policy of an agent that is given none
 - `consistency`: contradictions and dead entries that a JSON Schema cannot see
+- `tool_rule_checks`: the same for the rules of single tools and for named lists
+- `argument_rules`: what the conditions on arguments say of a call
+- `argument_schema`: those conditions as a JSON Schema
 - `gate`: decide one call: allow, deny or escalate, with rule and reason
 - `credentials`: which hosts get a credential, and a tool that sets the same header
 - `placeholder_rule`: writes that hold placeholders, and verdicts on hidden values

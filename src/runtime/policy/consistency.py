@@ -57,6 +57,14 @@ class Checked(Protocol):
     def networks(self) -> Networks:
         """The private networks that are open."""
 
+    @property
+    def tool_rules(self) -> Mapping[str, Mapping[str, Any]]:
+        """The rules of single tools."""
+
+    @property
+    def lists(self) -> Mapping[str, list[Any]]:
+        """The named lists of values."""
+
     def error(self, pointer: str, message: str, remedy: str | None = None) -> Exception:
         """Return the complaint at the place of `pointer`."""
 

@@ -99,6 +99,7 @@ _PLACES: Final = {
     "url_allowlist": "/url_allowlist",
     "sandbox_path": "/sandbox/mounts",
     "arg_schema": "/arg_schema_enforcement",
+    "arguments": "/tools",
     "cycle_detection": "/cycle_detection/max_repeats",
     "loop_budget": "/loop_budget",
     "approval": "/approval/required_for",
@@ -179,6 +180,9 @@ def _silent(rule: str, request: GateRequest, gate: Gate) -> str:
         return f"no {resource} among the arguments" if declared else f"the tool takes no {resource}"
     if rule == "arg_schema":
         return f"the arguments fit the tool's schema ({'strict' if policy.strict_arguments else 'shape'})"
+    if rule == "arguments":
+        has_rules = "arguments" in policy.tool_rules.get(request.call.name, {})
+        return "the arguments meet the tool's conditions" if has_rules else "the tool has no conditions"
     if rule == "cycle_detection":
         used = request.counters.repeats.get(request.key, 0)
         return f"gave the same result {used} times; max_repeats is {policy.max_repeats}"

@@ -6,6 +6,7 @@ A call passes the rules in this order; the first that objects gives the answer:
     url_allowlist    every URL among the arguments matches an entry
     sandbox_path     every path lies in a mount whose mode allows the access
     arg_schema       the arguments fit the tool's input schema
+    arguments        they meet the policy's conditions on this tool's arguments, where it has any (argument_rules.py)
     redact           a placeholder among the arguments may be resolved for this tool (placeholder_rule.py)
     cycle_detection  the same call has not given the same result `max_repeats` times
     loop_budget      calls, result bytes and tokens are left
@@ -34,6 +35,7 @@ from ..formats.escape import quote_untrusted
 from ..resources.mount_path import MountPath, parse_path
 from ..resources.url import Malformed, Target, parse_url
 from ..tools.contract import Tool
+from .argument_rules import ArgumentRules, rule_of_schema
 from .credentials import with_credential
 from .placeholder_rule import decide_placeholders, hidden_verdict, lost_secret
 from .policy import Policy
@@ -103,6 +105,7 @@ class Gate:
             (Rule.URL_ALLOWLIST, self._url_allowlist),
             (Rule.SANDBOX_PATH, self._sandbox_path),
             (Rule.ARG_SCHEMA, self._arg_schema),
+            *(((Rule.ARGUMENTS, ArgumentRules(policy).decide),) if policy.tool_rules else ()),
             (Rule.REDACT, self._redact),
             (Rule.CYCLE_DETECTION, self._cycle),
             (Rule.LOOP_BUDGET, self._call_budget),
@@ -287,11 +290,7 @@ class Gate:
         place = self.policy.rule(f"/sandbox/mounts/{path.mount}")
         if access == "write" and mode != "write":
             return Decision(
-                DENY,
-                Rule.SANDBOX_PATH,
-                f"mount {quote_untrusted(path.mount)} is read-only",
-                place,
-                facts,
+                DENY, Rule.SANDBOX_PATH, f"mount {quote_untrusted(path.mount)} is read-only", place, facts
             )
         return Decision(
             ALLOW, Rule.SANDBOX_PATH, f"mount {quote_untrusted(path.mount)} allows {access}", place, facts
@@ -302,7 +301,7 @@ class Gate:
         assert tool is not None
         if not isinstance(arguments, dict):
             problem = request.call.problem or "not an object"
-            place = _rule_of_schema(tool, "/type")
+            place = rule_of_schema(tool, "/type")
             facts = {"pointer": "", "keyword": "json", "limit": problem}
             return Decision(
                 DENY, Rule.ARG_SCHEMA, f"the arguments are not a JSON object: {problem}", place, facts
@@ -315,7 +314,7 @@ class Gate:
         if wrong.limit:
             reason += f" ({quote_untrusted(wrong.limit)})"
         facts = {"pointer": wrong.pointer, "keyword": wrong.keyword, "limit": wrong.limit}
-        return Decision(DENY, Rule.ARG_SCHEMA, reason, _rule_of_schema(tool, wrong.schema), facts)
+        return Decision(DENY, Rule.ARG_SCHEMA, reason, rule_of_schema(tool, wrong.schema), facts)
 
     def _redact(self, request: GateRequest) -> Decision | None:
         assert request.tool is not None
@@ -392,8 +391,3 @@ class Gate:
             self.policy.rule(""),
             {"exception": type(error).__name__},
         )
-
-
-def _rule_of_schema(tool: Tool, pointer: str) -> str:
-    """Return how a record names a rule of a tool's input schema: the tool's file and a JSON Pointer into the schema."""
-    return f"{tool.file or f'<tool {tool.name}>'}#{pointer}"

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ...fail.errors import PolicyError, system_reason
 from ..formats.document_digest import digest_of_data
+from ..formats.escape import quote_literal
 from ..formats.json_pointer import escape_pointer
 from ..formats.read_file import NotPlain, read_plain
 from ..formats.shipped_files import relative_to_root
@@ -34,15 +35,55 @@ def load_policy(
         text = _read(source, name)
         document = parse_policy(text, name)
         part_marks = named(document.marks, name)
+        digest = digest_of_data(document.data, text)  # of what the file says, before lists are read into it
+        _read_lists(document.data, source, name, part_marks, sources)
         if files:
             _refuse_empty(document.data, part_marks, name)
         _merge(data, document.data, marks, "")
         marks.update(part_marks)
         values = {pointer: place for pointer, place in values.items() if pointer not in part_marks}
         values.update(named(document.values, name))
-        files.append((name, digest_of_data(document.data, text)))
+        files.append((name, digest))
         sources[f"policy {name}"] = source.absolute()
     return kind(data, files=files, sources=sources, marks=marks, values=values)
+
+
+def _read_lists(
+    data: dict[str, Any],
+    source: Path,
+    name: str,
+    marks: Mapping[str, tuple[str, int, int]],
+    sources: dict[str, Path],
+) -> None:
+    """Put the values of each list that stands in a file of its own, beside or below the policy, into `data`."""
+    lists = data.get("lists")
+    if not isinstance(lists, dict):
+        return
+    for key, entry in lists.items():
+        if not isinstance(entry, dict) or not isinstance(entry.get("file"), str) or len(entry) != 1:
+            continue
+        written = entry["file"]
+        _, line, column = marks.get(f"/lists/{escape_pointer(key)}/file", (name, 1, 1))
+        if Path(written).is_absolute() or ".." in Path(written).parts:
+            raise PolicyError(
+                f"the file of a list stands beside or below the policy, and {quote_literal(written)} does not",
+                file=name,
+                line=line,
+                column=column,
+                remedy="name it relative to the policy's folder",
+            )
+        path = source.parent / written
+        label = f"{name.rpartition('/')[0]}/{written}".lstrip("/")
+        try:
+            values = load_yaml(_read(path, label), label, max_bytes=_MAX_BYTES).data
+        except YamlError as error:
+            raise PolicyError(error.message, file=label, line=error.line, column=error.column) from None
+        if not isinstance(values, list):
+            raise PolicyError(
+                "a list of values is missing", file=label, line=1, remedy="write `- VALUE` lines"
+            )
+        lists[key] = values
+        sources[f"policy list {label}"] = path.absolute()
 
 
 def _read(path: Path, name: str) -> bytes:

@@ -24,6 +24,7 @@ from ..resources.url import Allowlist
 from ..schema.schema_errors import DocumentValidator, did_you_mean, first_problem
 from .consistency import check_names, check_networks, check_redaction, check_urls
 from .credentials import Credentials, check_credentials, read_credentials
+from .tool_rule_checks import check_tool_rules
 
 SCHEMA_FILE: Final = "policy/v1.schema.json"
 _IN_CODE: Final = "<policy>"
@@ -199,6 +200,16 @@ class Policy:
         return dict(self.section("sandbox").get("mounts", {}))
 
     @cached_property
+    def tool_rules(self) -> dict[str, dict[str, Any]]:
+        """The rules of single tools, by tool."""
+        return self.section("tools")
+
+    @cached_property
+    def lists(self) -> dict[str, list[Any]]:
+        """The named lists of values that rules refer to."""
+        return self.section("lists")
+
+    @cached_property
     def approval_for(self) -> dict[str, int]:
         """Tools that need a person's approval, with their place in the list."""
         return {name: i for i, name in enumerate(self.section("approval").get("required_for", ()))}
@@ -322,6 +333,7 @@ class Policy:
             ("tool_registry", "allowed", self.allowed),
             ("tool_registry", "denied", self.denied),
             ("approval", "required_for", self.approval_for),
+            ("tools", "", {name: name for name in self.tool_rules}),
             ("redact", "reveal_to", {name: name for name in self.reveal_to}),
             ("on_failure", "tools", {name: name for name in self._on_failure.get("tools", {})}),
         )
@@ -333,7 +345,7 @@ class Policy:
             for name, i in listed.items():
                 if name not in names:
                     raise self.error(
-                        f"/{section}/{key}/{i}",
+                        f"/{section}/{key}/{i}" if key else f"/{section}/{i}",
                         f"there is no tool named {name!r}, neither here nor among the shipped ones",
                         did_you_mean(name, names) or remedy,
                     )
@@ -363,6 +375,7 @@ def _validate(policy: Policy) -> None:
     check_networks(policy)
     check_redaction(policy)
     check_credentials(policy)
+    check_tool_rules(policy)
     retry = policy.section("retry")
     if retry and retry["backoff_cap_ms"] < retry["backoff_base_ms"]:
         raise policy.error(

@@ -26,6 +26,7 @@ from tests.support import FILES, ROOT
 
 SPANS = ("agent_run", "agent_step", "llm_call", "policy_check", "tool_call", "retry_attempt")
 BASE, OVERLAYS = "policy/v1.yaml", "policy/overlays"
+RULES_OF_TOOLS = "policy/rules"
 ANSWER, DENIED, FAILED = "final_answer", "policy_denial_terminal", "failure_mode_terminal"
 BUDGET, REFUSED, CANCELLED = "loop_budget", "approval_refused", "cancelled"
 REFUSED_BY_MODEL = "refused"
@@ -190,6 +191,24 @@ PLAN: dict[str, Row] = {
         attempts=(OK,),
         at=(f"{OVERLAYS}/redact_email.yaml", "redact:"),
         facts={"kind": "email", "known": True},
+    ),
+    # ---- rules per tool --------------------------------------------------------------------------------
+    "tool_rules/amount_over_the_limit": Row(
+        ANSWER,
+        (deny("arguments"), TOOL),
+        (1, 3, 3, 2, 1, 1),
+        modes=(None,) * 3,
+        attempts=(OK,),
+        at=(f"{RULES_OF_TOOLS}/payments.yaml", "/amount: {maximum: 100}"),
+        facts={"pointer": "/amount", "keyword": "maximum", "limit": "100"},
+    ),
+    "tool_rules/recipient_not_on_the_list": Row(
+        ANSWER,
+        (deny("arguments"),),
+        (1, 2, 2, 1, 0, 0),
+        modes=(None, None),
+        at=(f"{RULES_OF_TOOLS}/payments.yaml", "/recipient: {in: payees}"),
+        facts={"pointer": "/recipient", "keyword": "in", "limit": "payees"},
     ),
     # ---- failure modes ---------------------------------------------------------------------------------
     "failure_modes/tool_call_failure": Row(
@@ -427,6 +446,9 @@ def test_every_scenario_has_a_row_and_every_row_a_run() -> None:
 def test_the_shipped_policy_and_the_real_tools(name: str) -> None:
     run = recorded(name).lines[0]
     assert run["run_id"] == f"{name.replace('/', '-')}-s{run['seed']}"
+    if name.startswith("tool_rules/"):  # a policy of its own, and a tool in code
+        assert [item["path"].rpartition("/")[0] for item in run["policy"]["files"]] == [RULES_OF_TOOLS]
+        return
     if name.startswith("code/"):  # the policy and the tools of these are in code
         assert [item["path"] for item in run["modules"]] == [f"tasks/{name}.py"]
         return
@@ -813,7 +835,7 @@ def test_eight_of_eight_gates_and_five_of_five_modes() -> None:
         if node["agent.policy.decision"] == "deny"
     }
     gates = set(RULES) - {"gate_error"}
-    assert len(gates) == 9 and denied == gates
+    assert len(gates) == 10 and denied == gates
     pg = [name for name in PLAN if name.startswith("policy_gates/pg")]
     assert len(pg) >= 8 and all(len(recorded(name).denials) == 1 for name in pg)
     endings = {

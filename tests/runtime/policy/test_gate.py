@@ -37,6 +37,7 @@ def tool(name: str = "probe") -> Tool:
                 "out": {"type": "string", "x-resource": "path:write"},
                 "more": {"type": "array", "items": {"type": "string", "x-resource": "url"}},
                 "n": {"type": "integer", "maximum": 5},
+                "m": {"type": "integer"},
             },
         },
         closed,
@@ -77,6 +78,7 @@ ORDER = (
     "url_allowlist",
     "sandbox_path",
     "arg_schema",
+    "arguments",
     "redact",
     "cycle_detection",
     "loop_budget",
@@ -97,12 +99,16 @@ def test_the_first_rule_that_objects_answers(objecting: set[str]) -> None:
         url=f"https://{'evil' if 'url_allowlist' in objecting else 'good'}.test/{placeholder}",
         path="cellar/x" if "sandbox_path" in objecting else "box/x",
         n=6 if "arg_schema" in objecting else 5,
+        m=6 if "arguments" in objecting else 5,
     )
     counters = Counters(tool_calls=4 if "loop_budget" in objecting else 3)
     for _ in range(3 if "cycle_detection" in objecting else 2):
         counters.count_result(wanted, "{}")
     required = ["probe"] if "approval" in objecting else []
-    found = gate(approval={"required_for": required, "timeout_s": 9}).decide(wanted, counters)
+    conditions = {"probe": {"arguments": {"/m": {"maximum": 5}}}}
+    made = gate(approval={"required_for": required, "timeout_s": 9}, tools=conditions)
+    assert tuple(rule for rule, _ in made.rules) == ORDER
+    found = made.decide(wanted, counters)
     first = next((rule for rule in ORDER if rule in objecting), None)
     if first is None:
         assert verdict(found) == ("allow", "sandbox_path")

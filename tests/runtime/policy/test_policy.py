@@ -139,6 +139,14 @@ def _of_environment(data: dict[str, Any]) -> str:
         del os.environ["TACHOGRAPH_TEST_VALUE"]
 
 
+def _listed(data: dict[str, Any]) -> Any:
+    """How a value is decided that has to be on a list."""
+    rules = {"search": {"arguments": {"/top_k": {"in": "counts"}}}}
+    return _decision(
+        {"lists": {"counts": [1, 2, 3]}, **data, "tools": rules}, "search", {"query": "x", "top_k": 3}
+    )
+
+
 # key of the meta-schema: (another value for it, what must differ then)
 EFFECTS: dict[str, tuple[Any, Callable[[dict[str, Any]], Any]]] = {
     "/tool_registry/allowed": (["fetch"], _search),
@@ -154,6 +162,11 @@ EFFECTS: dict[str, tuple[Any, Callable[[dict[str, Any]], Any]]] = {
         lambda d: _decision(d, "write", {"path": "sandbox/x", "content": ""}),
     ),
     "/arg_schema_enforcement": ("shape", lambda d: _decision(d, "search", {"query": "x", "top_k": 999})),
+    "/lists": ({"counts": [1, 2]}, _listed),
+    "/tools": (
+        {"search": {"arguments": {"/top_k": {"maximum": 2}}}},
+        lambda d: _decision(d, "search", {"query": "x", "top_k": 3}),
+    ),
     "/loop_budget/max_iterations": (9, lambda d: _step(d, iterations=9)),
     "/loop_budget/max_tokens": (9, lambda d: _step(d, tokens=9)),
     "/loop_budget/max_tool_calls": (9, lambda d: _search(d, tool_calls=9)),

@@ -1,0 +1,102 @@
+"""What a JSON Schema cannot say of the rules per tool and the named lists of a policy.
+
+A rule that could decide nothing is refused like every other entry that is inert: whoever reads it believes that it
+guards something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..formats.escape import quote_literal
+from ..formats.json_pointer import escape_pointer, parse
+from ..schema.ecma_patterns import BadPattern, linear_pattern
+from ..schema.schema_errors import did_you_mean
+from ..schema.subschemas import located
+from ..schema.validator import SchemaValidator, place_of_schema_error
+from ..tools.contract import Tool
+from .argument_schema import IN, KEYWORDS, condition_schema, leads_nowhere
+from .consistency import Checked
+
+
+def check_tool_rules(policy: Checked) -> None:
+    """Rules per tool that cannot be read or decide nothing. Raises PolicyError."""
+    for name, entry in policy.data.get("lists", {}).items():
+        if isinstance(entry, dict):
+            raise policy.error(
+                f"/lists/{name}",
+                "a list in a file is read only where the policy itself is a file",
+                "give the values",
+            )
+    for tool, entry in policy.tool_rules.items():
+        place = f"/tools/{escape_pointer(tool)}"
+        if tool not in policy.allowed:
+            raise policy.error(
+                place,
+                f"these rules never apply, since {tool!r} is not allowed",
+                did_you_mean(tool, policy.allowed) or "allow the tool or remove the rules",
+            )
+        for pointer, condition in entry.get("arguments", {}).items():
+            _check_condition(policy, f"{place}/arguments/{escape_pointer(pointer)}", pointer, condition)
+
+
+def _check_condition(policy: Checked, place: str, pointer: str, condition: Any) -> None:
+    """Refuse a condition that cannot be read. Raises PolicyError."""
+    try:
+        parse(pointer)
+    except ValueError:
+        raise policy.error(
+            place, f"{quote_literal(pointer)} is no JSON Pointer", "write it like /amount"
+        ) from None
+    if not condition:
+        raise policy.error(
+            place, "an empty condition judges nothing", "name what the value has to meet, or remove it"
+        )
+    problem = place_of_schema_error({key: value for key, value in condition.items() if key != IN})
+    if problem is not None:
+        keyword = problem[0].split("/")[1]
+        raise policy.error(
+            f"{place}/{escape_pointer(keyword)}",
+            f"{keyword!r} has a value that it cannot have",
+            "see docs/policy.md",
+        )
+    for at, part in located(condition):
+        for key in part:
+            if key not in KEYWORDS:
+                raise policy.error(
+                    f"{place}{at}/{escape_pointer(key)}",
+                    f"{quote_literal(key)} is not a keyword of conditions",
+                    did_you_mean(key, sorted(KEYWORDS)) or f"use {', '.join(sorted(KEYWORDS))}",
+                )
+        if IN in part and (not isinstance(part[IN], str) or part[IN] not in policy.lists):
+            raise policy.error(
+                f"{place}{at}/{IN}",
+                f"there is no list {quote_literal(str(part[IN]))}",
+                did_you_mean(str(part[IN]), policy.lists) or "add it to lists",
+            )
+        if "pattern" in part:
+            try:
+                linear_pattern(part["pattern"])
+            except BadPattern as error:
+                raise policy.error(
+                    f"{place}{at}/pattern",
+                    f"the pattern is not usable: {error.reason}",
+                    "look-around and references to groups are not supported",
+                ) from None
+    SchemaValidator(
+        {"allOf": [condition_schema(condition, policy.lists)]}
+    )  # whatever the checks above let pass
+
+
+def check_pointers(policy: Checked, tools: Iterable[Tool]) -> None:
+    """Pointers of rules that lead to nothing in a tool's input schema. Raises PolicyError."""
+    for tool in tools:
+        for pointer in policy.tool_rules.get(tool.name, {}).get("arguments", {}):
+            if leads_nowhere(pointer, tool.input_schema):
+                names = [f"/{escape_pointer(name)}" for name in tool.input_schema.get("properties", {})]
+                raise policy.error(
+                    f"/tools/{escape_pointer(tool.name)}/arguments/{escape_pointer(pointer)}",
+                    f"{tool.name!r} takes no argument at {quote_literal(pointer)}",
+                    did_you_mean(pointer, names) or f"it takes {', '.join(names) or 'none'}",
+                )

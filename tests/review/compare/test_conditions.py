@@ -1,0 +1,145 @@
+"""Conditions on arguments, compared between two policies: each difference has arguments to try."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from tachograph.review.compare.policy_compare import TIGHTENING, WIDENING, Comparison, compare_policies
+from tachograph.runtime.core.effects import Call
+from tachograph.runtime.formats.canonical_json import freeze
+from tachograph.runtime.policy.gate import Counters, Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.contract import Tool
+from tests.support import OUTPUT
+
+SEND = Tool(
+    "send",
+    "Send.",
+    {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["amount"],
+        "properties": {
+            "amount": {"type": "integer", "minimum": 0, "maximum": 9},
+            "to": {"enum": ["a", "b", "c"], "default": "a"},
+        },
+    },
+    OUTPUT,
+    "external",
+    False,
+    lambda arguments, io: {},
+)
+TOOLS = {"send": SEND}
+
+
+def policy(conditions: dict[str, Any] | None, **sections: Any) -> Policy:
+    data: dict[str, Any] = {
+        "schema": "policy/v1",
+        "tool_registry": {"allowed": ["send"]},
+        "lists": {"some": ["a", "b"], "one": ["a"], "none": ["z"]},
+        "loop_budget": {
+            "max_iterations": 2, "max_tokens": 9, "max_tool_calls": 4, "max_result_bytes": 50,
+        },
+        "cycle_detection": {"max_repeats": 3},
+        **sections,
+    }  # fmt: skip
+    return Policy.from_dict({**data, "tools": {"send": {"arguments": conditions}}} if conditions else data)
+
+
+def compare(old: Policy, new: Policy) -> Comparison:
+    return compare_policies(old, new, TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("strict", "loose"),
+    [
+        ({"/amount": {"maximum": 5}}, None),
+        ({"/amount": {"maximum": 5}}, {"/amount": {"maximum": 6}}),
+        ({"/to": {"in": "one"}}, {"/to": {"in": "some"}}),
+        ({"/to": {"enum": ["b", "c"]}}, {"/to": {"enum": ["b", "c", "a"]}}),
+        ({"/amount": {"maximum": 5}, "/to": {"in": "one"}}, {"/amount": {"maximum": 5}}),
+    ],
+)
+def test_a_dropped_or_wider_condition_is_a_widening(strict: Any, loose: Any) -> None:
+    forth, back = compare(policy(strict), policy(loose)), compare(policy(loose), policy(strict))
+    (widening,), (tightening,) = forth.changes, back.changes
+    assert (widening.kind, widening.rule, tightening.kind) == (WIDENING, "arguments", TIGHTENING)
+    assert (widening.witness.before["decision"], widening.witness.after["decision"]) == ("deny", "allow")
+    assert widening.witness.before["rule_id"] == "arguments"
+    assert forth.undecided == back.undecided == ()
+    assert widening.at == "<policy>#/tools/send/arguments"
+
+
+def test_conditions_that_the_schema_already_demands_change_nothing() -> None:
+    assert compare(policy({"/amount": {"maximum": 9}}), policy(None)).equal
+    assert compare(policy({"/to": {"in": "some"}}), policy({"/to": {"enum": ["a", "b", "z"]}})).equal
+
+
+def test_a_condition_that_nothing_meets_shuts_the_tool() -> None:
+    comparison = compare(policy(None), policy({"/amount": {"in": "none"}}))
+    assert [(change.kind, change.rule) for change in comparison.changes] == [(TIGHTENING, "arguments")]
+
+
+def test_a_difference_that_cannot_be_told_is_said() -> None:
+    """Where a placeholder may stand for a secret, conditions decide by more than the text."""
+    revealed = {"redact": {"kinds": ["email"], "reveal_to": {"send": ["email"]}}}
+    comparison = compare(policy({"/amount": {"maximum": 9}}, **revealed), policy(None, **revealed))
+    assert not comparison.equal and "conditions does is not known" in comparison.undecided[0]
+
+
+ARGUMENTS = [
+    {"amount": amount, **to} for amount in range(10) for to in ({}, {"to": "a"}, {"to": "b"}, {"to": "c"})
+]
+
+
+def random_conditions(chance: random.Random) -> dict[str, Any] | None:
+    out: dict[str, Any] = {}
+    if chance.random() < 0.7:
+        words = ("maximum", "minimum", "exclusiveMinimum", "multipleOf", "enum", "anyOf")
+        word = chance.choice(words)
+        number = chance.randint(1, 9)
+        value: Any = sorted({number, chance.randint(0, 9)}) if word == "enum" else number
+        value = [{"maximum": number}, {"const": 9}] if word == "anyOf" else value
+        out["/amount"] = {word: value}
+    if chance.random() < 0.6:
+        out["/to"] = chance.choice(
+            [{"in": "some"}, {"in": "one"}, {"in": "none"}, {"const": "c"}, {"pattern": "^[bc]$"}]
+        )
+    if chance.random() < 0.3:
+        out[""] = chance.choice([{"required": ["to"]}, {"minProperties": 2}, {"maxProperties": 1}])
+    return out or None
+
+
+def test_the_difference_is_what_trying_all_arguments_finds(pairs: int) -> None:
+    """The tool takes finitely many arguments, so every call can be tried under both policies."""
+    chance = random.Random(16)
+    seen = set()
+    for _ in range(pairs):
+        old, new = policy(random_conditions(chance)), policy(random_conditions(chance))
+        gates = [Gate(made, TOOLS) for made in (old, new)]
+        allowed = [
+            {
+                i
+                for i, arguments in enumerate(ARGUMENTS)
+                if gate.decide(Call("c", "send", freeze(arguments)), Counters()).decision == "allow"
+            }
+            for gate in gates
+        ]
+        comparison = compare(old, new)
+        found = {change.kind for change in comparison.changes}
+        wanted = ({WIDENING} if allowed[1] - allowed[0] else set()) | (
+            {TIGHTENING} if allowed[0] - allowed[1] else set()
+        )
+        assert comparison.undecided == () and found == wanted, (old.data, new.data)
+        seen.add(frozenset(wanted))
+    assert len(seen) == 4
+
+
+@pytest.fixture
+def pairs() -> int:
+    import os
+
+    return int(os.environ.get("TACHOGRAPH_POLICY_PAIRS", "60"))
