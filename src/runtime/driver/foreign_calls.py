@@ -10,12 +10,13 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum, auto
+from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...fail.errors import Cancelled
 from ..core.clock import Clock, SystemClock
-from ..tools.coroutines import run_coroutine
+from ..tools.coroutines import WATCHED, run_coroutine
 from .interrupts import Interrupts
 from .scopes import Scope
 
@@ -117,11 +118,17 @@ class DirectCalls:
         self,
         foreign: Callable[[], Any],
         _manner: Manner,
-        _attempt: Attempt,
+        attempt: Attempt,
         _timeout_s: float | None = None,
     ) -> Came:
-        """Return what came of `foreign`."""
-        return caught(foreign)
+        """Return what came of `foreign`; a coroutine that it runs to its end is ended where the run is to stop."""
+        if attempt.scope is None:
+            return caught(foreign)
+        token = WATCHED.set(partial(_watched, attempt.scope))
+        try:
+            return caught(foreign)
+        finally:
+            WATCHED.reset(token)
 
     async def sleep(self, clock: Clock, ms: int, scope: Scope | None) -> None:
         """Let time pass; the run may be stopped meanwhile."""
@@ -196,6 +203,20 @@ class AsyncCalls:
             raise CallerLeft(error) from None
         finally:
             rest.cancel()
+
+
+async def _watched(scope: Scope, work: Coroutine[Any, Any, Any]) -> Any:
+    """Return what a coroutine returns. Raises Cancelled where the scope is stopped first, once the coroutine ended."""
+    import asyncio
+
+    future = asyncio.ensure_future(work)
+    try:
+        await _until_over(future, scope)
+    except BaseException:
+        future.cancel()
+        await ended(future)
+        raise
+    return future.result()
 
 
 async def _until_over(future: asyncio.Future[Any], scope: Scope | None) -> None:

@@ -5,10 +5,17 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from typing import Any, Final
 
 _CANCEL_WAIT_S: Final = 5.0  # a coroutine that ignores its cancellation is left behind in its thread
 _IS_COROUTINE: Final = 0x80  # the flag of a code object; `inspect` has it too, and is slow to import
+
+
+# what a run that waits for foreign code makes of its coroutines: one that ends where the run is to stop
+WATCHED: Final[ContextVar[Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]] | None]] = (
+    ContextVar("watched", default=None)
+)
 
 
 def is_async(function: object) -> bool:
@@ -30,11 +37,13 @@ def run_coroutine(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """Return the result of a coroutine, run here, or in a thread of its own where an event loop runs already."""
     import asyncio
 
+    watched = WATCHED.get()
+    begin = make if watched is None else lambda: watched(make())
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(make())
-    return _run_in_thread(make)
+        return asyncio.run(begin())
+    return _run_in_thread(begin)
 
 
 def _run_in_thread(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:

@@ -433,6 +433,38 @@ def _second(order: list[str]) -> Callable[..., Awaitable[Any]]:
 # ---- records ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("which", ["model", "tool"])
+@pytest.mark.parametrize("in_a_loop", [False, True])
+def test_a_coroutine_that_a_sync_run_waits_for_ends_where_the_run_is_cancelled(
+    tmp_path: Path, which: str, in_a_loop: bool
+) -> None:
+    scope, ended = Scope(), []
+
+    async def endless() -> Any:
+        threading.Thread(target=scope.cancel).start()
+        try:
+            await asyncio.wait_for(asyncio.Event().wait(), 5)
+        except asyncio.CancelledError:
+            ended.append(which)
+            raise
+
+    async def model(asked: Any) -> Any:
+        return await endless() if which == "model" else ask(probe())
+
+    async def run(args: dict[str, Any], io: Any) -> Any:
+        return await endless()
+
+    def act() -> str:
+        agent = _agent(model, made_tool(run=run))
+        return record(agent, "What now?", tmp_path / "run", cancel=scope).ending
+
+    async def main() -> str:
+        return act()
+
+    assert (asyncio.run(main()) if in_a_loop else act()) == "cancelled"
+    assert ended == [which]
+
+
 def test_a_run_is_recorded_without_blocking_the_event_loop(tmp_path: Path) -> None:
     agent = Agent(Stub([{"answer": "done"}]), ["search"], Policy.shipped())
     result = asyncio.run(arecord(agent, "What now?", tmp_path / "one", run_id="same"))
