@@ -121,6 +121,10 @@ $(VENV)/.fuzz: requirements-fuzz.txt $(VENV)/.runtime
 	@$(PIP) -r requirements-fuzz.txt 2>/dev/null || true
 	@touch $@
 
+.PHONY: policy-pairs
+policy-pairs: $(VENV)/.dev ## compare 5,000 generated pairs of conditions on arguments with trying every call
+	@TACHOGRAPH_POLICY_PAIRS=5000 $(PY) -m pytest -q tests/review/compare/test_conditions.py
+
 .PHONY: fuzz
 fuzz: $(VENV)/.fuzz ## bounded fuzzing of the gate and of what reads untrusted text; ARGS="--seconds 60 --seed 7"
 	@$(PY) fuzz/run.py $(ARGS)

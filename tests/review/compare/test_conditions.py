@@ -138,6 +138,28 @@ def test_the_difference_is_what_trying_all_arguments_finds(pairs: int) -> None:
     assert len(seen) == 4
 
 
+def allowed_under(made: Policy) -> set[int]:
+    gate = Gate(made, TOOLS)
+    calls = (Call("c", "send", freeze(arguments)) for arguments in ARGUMENTS)
+    return {i for i, call in enumerate(calls) if gate.decide(call, Counters()).decision == "allow"}
+
+
+def test_a_condition_never_widens_and_one_more_value_of_a_list_never_tightens(pairs: int) -> None:
+    chance = random.Random(17)
+    everything = allowed_under(policy(None))
+    narrowed = widened = 0
+    for _ in range(pairs):
+        conditions = random_conditions(chance)
+        lists = {"some": ["a", "b"], "one": ["a"], "none": ["z"]}
+        found = allowed_under(policy(conditions, lists=lists))
+        longer = {name: [*values, "c"] for name, values in lists.items()}
+        more = allowed_under(policy(conditions, lists=longer))
+        assert found <= more <= everything, conditions
+        narrowed += found < everything
+        widened += found < more
+    assert narrowed and widened
+
+
 @pytest.fixture
 def pairs() -> int:
     import os
