@@ -262,7 +262,7 @@ def _module(name: str, root: Path, error: MakeError) -> ModuleType:
                 f"make {lacking.replace('.', '/')}.py, or correct the name",
             ) from None
         raise _raised(missing, name, root, error) from missing
-    except (Exception, SystemExit) as raised:
+    except (Exception, SystemExit, GeneratorExit) as raised:
         raise _raised(raised, name, root, error) from raised
     file = getattr(module, "__file__", None)
     if file is None or not is_of_project(Path(file), root):
@@ -278,7 +278,7 @@ def _called(function: Callable[[], Any], name: str, root: Path, error: MakeError
     """Return what a function that makes an agent returns."""
     try:
         return function()
-    except (Exception, SystemExit) as raised:
+    except (Exception, SystemExit, GeneratorExit) as raised:
         raise _raised(raised, name, root, error, "when it was called") from raised
 
 

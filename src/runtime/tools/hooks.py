@@ -132,7 +132,7 @@ def load_hooks(path: Path, file: str) -> Hooks:
     try:
         # compiled from the very bytes that are digested: no cached bytecode, none written
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - code of the project
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise InputError(
             f"importing it raised {type(error).__name__}", file=file, line=line, remedy="fix the module"

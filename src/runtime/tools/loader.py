@@ -42,7 +42,7 @@ def load_module(path: str | Path, *, file: str | None = None) -> Tool:
     try:
         # compiled from the very bytes that are digested: no cached bytecode, none written
         exec(_compiled(text, label), module.__dict__)  # noqa: S102 - a trusted tool module
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise ToolError(
             f"importing it raised {type(error).__name__}", file=label, line=line, remedy="fix the module"

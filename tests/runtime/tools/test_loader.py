@@ -98,6 +98,7 @@ def test_tools_with_equal_schemas_share_their_validators(tmp_path: Path) -> None
         ('OUTPUT_SCHEMA = {"type": "object", "additionalProperties": False', 'OUTPUT_SCHEMA = {"type": "object"'),
         ('"properties": {}}', '"properties": {"a": {"$ref": "#/$defs/none"}}}'),
         ("def run", "raise RuntimeError('secret')\ndef run"),
+        ("def run", "raise GeneratorExit\ndef run"),
         ("def run", "def run("),
         ("def run", "import nothing_of_this_name\ndef run"),
     ],
