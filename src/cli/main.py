@@ -65,6 +65,12 @@ def _attended(options: argparse.Namespace, act: Callable[[], int]) -> int:
             if not came or _way_on(options):
                 print(f"tachograph: interrupted{_way_on(options)}", file=sys.stderr)
         code = 130
+    except SystemExit as left:  # SIGTERM once more, while a run was stopped by it
+        if left.code != 128 + signal.SIGTERM:
+            raise
+        if way_on := _way_on(options):
+            print(f"tachograph: interrupted{way_on}", file=sys.stderr)
+        return 128 + signal.SIGTERM
     return 128 + came[0] if came and code in (0, 130) else code
 
 

@@ -157,6 +157,14 @@ def test_a_signal_counts_once_wherever_it_is_sent(tmp_path: Path, to: str, signu
     assert err == f"tachograph: suspended: {name} stopped the run; go on with `tachograph resume {RUN}`\n"
 
 
+def test_a_second_signal_leaves_at_once_and_names_the_way_on(tmp_path: Path) -> None:
+    kill = "os.kill(os.getpid(), 15)"
+    body = f"pass\n    try: {kill}\n    finally: {kill}"
+    done = _command(_scene(tmp_path, "book", body))
+    assert done.returncode == 128 + signal.SIGTERM, done
+    assert done.stderr == f"tachograph: interrupted; go on with `tachograph resume {RUN}`\n"
+
+
 def test_ctrl_c_at_a_terminal_counts_once(tmp_path: Path) -> None:
     scene = _scene(tmp_path)
     scene.hold.touch()
