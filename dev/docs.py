@@ -28,7 +28,16 @@ LINES: Final = ("<!-- lines -->\n", "<!-- /lines -->")  # around the table of th
 FIELDS: Final = ("<!-- unproven -->\n", "<!-- /unproven -->")  # around the list of unproven fields
 # in the order of the tree
 SPANS: Final = ("agent_run", "agent_step", "llm_call", "policy_check", "tool_call", "retry_attempt", "hook")
-KINDS: Final = ("canonical", "code", "policy_gates", "tool_rules", "failure_modes", "loop", "live")
+KINDS: Final = (
+    "canonical",
+    "code",
+    "examples",
+    "policy_gates",
+    "tool_rules",
+    "failure_modes",
+    "loop",
+    "live",
+)
 
 
 def pages(root: Path) -> dict[str, str]:

@@ -41,6 +41,9 @@ def copy_inputs(to: Path, keep: Iterable[str] | None = None) -> Path:
             if f"{task.parent.name}/{task.stem}" not in kept:
                 task.unlink()
                 shutil.rmtree(to / "runs" / task.parent.name / task.stem)
+        if not any(name.startswith("examples/") for name in kept):
+            for suite in (to / "policy/tests").glob("examples_*.yaml"):
+                suite.unlink()  # without the agents in code there are no such tools
         accepted = to / "runs/ACCEPTED.jsonl"
         if accepted.is_file():  # lines of runs that are not here would be wrong
             lines = accepted.read_text(encoding="utf-8").splitlines(keepends=True)

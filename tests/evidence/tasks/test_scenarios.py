@@ -35,6 +35,8 @@ REFUSED_BY_MODEL = "refused"
 TOOL = ("proposal", "allow", "tool_registry")
 URL = ("proposal", "allow", "url_allowlist")
 PATH = ("proposal", "allow", "sandbox_path")
+ASKED = ("proposal", "allow", "approval")
+SENT = ("execution", "allow", "url_allowlist")
 
 
 def deny(rule: str, phase: str = "proposal") -> tuple[str, str, str]:
@@ -343,6 +345,19 @@ PLAN: dict[str, Row] = {
     "loop/wrap_up": Row(ANSWER, (TOOL, PATH), (1, 3, 3, 2, 2, 2), modes=(None,) * 3, attempts=(OK, OK)),
     "code/depots": Row(ANSWER, (TOOL,), (1, 2, 2, 1, 1, 1), modes=(None, None), attempts=(OK,)),
     "code/defect_reported": Row(ANSWER, (TOOL,), (1, 2, 2, 1, 1, 1), modes=(None, None), attempts=(OK,)),
+    "examples/json_api": Row(
+        ANSWER, (TOOL, SENT, TOOL, SENT), (1, 3, 3, 4, 2, 2), modes=(None,) * 3, attempts=(OK, OK)
+    ),
+    "examples/method_refused": Row(
+        DENIED,
+        (TOOL, deny("url_allowlist", "execution")),
+        (1, 1, 1, 2, 1, 1),
+        attempts=(("denied",),),
+        at=("policy/examples/orders_api.yaml", "methods: [GET, POST]"),
+        facts={"scheme": "https", "host": "orders.example", "port": 443, "method": "DELETE"},
+    ),
+    "examples/database": Row(ANSWER, (TOOL, ASKED), (1, 3, 3, 2, 2, 2), modes=(None,) * 3, attempts=(OK, OK)),
+    "examples/mail": Row(ANSWER, (ASKED,), (1, 2, 2, 1, 1, 1), modes=(None, None), attempts=(OK,)),
     "failure_modes/cancelled": Row(
         CANCELLED, (URL,), ONE_CALL, modes=("cancelled",), attempts=(("cancelled",),)
     ),
@@ -452,6 +467,11 @@ def test_the_shipped_policy_and_the_real_tools(name: str) -> None:
     if name.startswith("code/"):  # the policy and the tools of these are in code
         assert [item["path"] for item in run["modules"]] == [f"tasks/{name}.py"]
         return
+    if name.startswith("examples/"):  # so are the tools of these, and a policy of their own
+        [module], [policy] = run["modules"], run["policy"]["files"]
+        assert Path(module["path"]).parent.as_posix() == "tasks/examples"
+        assert Path(policy["path"]).parent.as_posix() == "policy/examples"
+        return
     inputs = json.loads((ROOT / "runs" / name / "manifest.json").read_text())["inputs"]
     first, *overlays = [item["path"] for item in run["policy"]["files"]]
     assert first == BASE
@@ -557,9 +577,11 @@ def test_where_each_check_stands(name: str) -> None:
     for check in run.named("policy_check"):
         parent = run.parent(check)
         if check["agent.policy.phase"] == "execution":
-            assert (parent.name, parent["agent.retry.outcome"]) == ("retry_attempt", "denied")
+            denied = check["agent.policy.decision"] == "deny"
+            outcome, status = ("denied", "denied") if denied else ("success", "ok")
+            assert (parent.name, parent["agent.retry.outcome"]) == ("retry_attempt", outcome)
             tool_call = run.parent(parent)
-            assert (tool_call.name, tool_call["agent.tool.status"]) == ("tool_call", "denied")
+            assert (tool_call.name, tool_call["agent.tool.status"]) == ("tool_call", status)
             assert parent.begin < check.begin and check.end < parent.end
             assert not tool_call.failed and not parent.failed
         else:
