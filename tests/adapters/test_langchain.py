@@ -112,7 +112,9 @@ def _failing(error: Exception, **settings: Any) -> Any:
     return StructuredTool.from_function(fail, **settings)
 
 
-@pytest.mark.parametrize("handler", [True, "it is fine", lambda error: "it is fine"], ids=str)
+@pytest.mark.parametrize(
+    "handler", [True, "it is fine", lambda error: "it is fine"], ids=["true", "text", "function"]
+)
 def test_what_langchain_would_turn_into_text_is_a_failure(handler: Any) -> None:
     lc_tool = _failing(ToolException("x"), handle_tool_error=handler, handle_validation_error=handler)
     assert isinstance(lc_tool.invoke({"x": 1}), str)

@@ -8,22 +8,30 @@ from typing import Any
 
 import pytest
 
+from tachograph.runtime.resources.http_methods import METHODS as HTTP_METHODS
 from tachograph.runtime.tools.contract import EFFECTS, USES
 from tests.support import answer, ask, perform, policy_data, probe, tool
 
-POLICY = policy_data(sandbox={"mounts": {"books": "read", "desk": "write"}})
+POLICY = policy_data(
+    sandbox={"mounts": {"books": "read", "desk": "write"}},
+    url_allowlist=[{"url": "https://good.test/", "methods": list(HTTP_METHODS)}],
+)
 METHODS: dict[str, Callable[[Any], Any]] = {
     "read": lambda io: io.read("books/a.md"),
     "list": lambda io: io.list("books"),
     "write": lambda io: io.write("desk/new", "x"),
     "get": lambda io: io.get("https://good.test/a.md"),
+    **{
+        f"request:{method}": lambda io, method=method: io.request(method, "https://good.test/a.md")
+        for method in HTTP_METHODS
+    },
 }
 COVERED = {
     "pure": set(),
     "read": {"read", "list"},
     "write": {"read", "list", "write"},
-    "network": {"read", "list", "write", "get"},
-    "external": {"read", "list", "write", "get"},
+    "network": {"read", "list", "write", "get", "request:GET", "request:HEAD"},
+    "external": set(METHODS),
 }
 
 
@@ -31,7 +39,8 @@ COVERED = {
 def books(tmp_path: Path) -> Path:
     place = tmp_path / "books"
     place.mkdir()
-    (place / "a.md").write_text("page")
+    for name in ("a.md", *(f"a.md.{method}" for method in HTTP_METHODS)):
+        (place / name).write_text("page")
     return place
 
 
