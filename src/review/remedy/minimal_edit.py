@@ -181,6 +181,11 @@ def _plan_for(
         _plan_limit(f"/loop_budget/{facts['budget']}", facts["used"] + more, plan)
     elif decision.rule_id == "approval" and question.call is not None:
         plan.tools_to_unapprove.append(question.call.name)
+    elif decision.rule_id == "arguments":
+        where = f"tools.{question.call.name if question.call is not None else ''}.arguments"
+        raise _NoEditHelps(
+            f"{where} refuses it: whether the condition or its list is changed is for a person"
+        )
     elif decision.rule_id == "redact":
         raise _NoEditHelps("the call holds a placeholder: whether redact.reveal_to names it is for a person")
     else:

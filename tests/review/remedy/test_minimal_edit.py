@@ -8,10 +8,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tachograph.evidence.queries.explain import as_text, explain_run
 from tachograph.fail.errors import PolicyError
 from tachograph.review.compare.policy_compare import WIDENING, compare_policies
 from tachograph.review.queries.recorded_queries import GateQuestion
 from tachograph.review.remedy.edits import apply
+from tachograph.review.remedy.explain_denial import add_explanations
 from tachograph.review.remedy.minimal_edit import MinimalEdit, find_minimal_edit
 from tachograph.runtime.core.effects import Call
 from tachograph.runtime.formats.canonical_json import freeze
@@ -19,7 +21,7 @@ from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.policy.usage import Counters
 from tachograph.runtime.resources.http_methods import METHODS
-from tests.support import policy_data, tool
+from tests.support import ROOT, policy_data, tool
 
 LATE = "url_allowlist"
 
@@ -212,3 +214,12 @@ def test_an_edit_opens_nothing_that_the_comparison_does_not_name(
 def _rank(question: GateQuestion, gate: Gate) -> int:
     found = question.put(gate)
     return 0 if found is None else {"allow": 0, "escalate": 1, "deny": 2}[found.decision]
+
+
+def test_a_condition_on_arguments_is_left_to_a_person() -> None:
+    """The gate decided, and did not fail: what a condition or its list says is never loosened by a suggestion."""
+    folder = ROOT / "runs/tool_rules/recipient_not_on_the_list"
+    found = explain_run(folder, root=ROOT)
+    add_explanations(found, None, lambda text, _: text)
+    said = as_text(found, None, lambda text, _: text)
+    assert "no edit of the policy allows it: tools.send_money.arguments refuses it" in said
