@@ -158,6 +158,21 @@ def test_signed_thinking_goes_back_as_it_came_with_our_ids() -> None:
     ]
 
 
+def test_a_paused_turn_goes_back_whole() -> None:
+    """The service goes on with a turn that it paused only if it gets all blocks back, its own calls among them."""
+    blocks = [
+        {"type": "text", "text": "I look."},
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "sleep"}},
+        {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+    ]
+    output = anthropic.reply_of({"content": blocks, "stop_reason": "pause_turn"})
+    assert (output.finish_reason, output.final_answer, output.tool_calls) == ("pause", "I look.", [])
+    reply = read_reply(output, 1, Redactor([]).for_model_output())
+    assert reply.raw is not None and reply.problem is None
+    message = {"role": "assistant", "content": "I look.", "raw": reply.raw.value()}
+    assert anthropic.messages_of([QUESTION, message])[1][1]["content"] == blocks
+
+
 def test_thinking_in_which_a_secret_was_replaced_stays_out() -> None:
     _, message = thinking_turn("mail to someone@example.org")
     assert "someone@example.org" not in canonical_json.encode(message)
