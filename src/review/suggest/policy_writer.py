@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ...runtime.formats.escape import escape_ascii
 from ...runtime.formats.strict_yaml import YamlError, load
+from ...runtime.resources.http_methods import url_text
 
 _MAX_WIDTH: Final = 80
 # the order of the shipped policy; what is not here comes last
@@ -22,6 +23,7 @@ _ORDER: Final = (
         "sandbox",
         "arg_schema_enforcement",
     ),
+    *("lists", "tools"),
     *("loop_budget", "cycle_detection", "retry", "on_deny", "on_failure", "approval", "redact"),
 )
 
@@ -35,7 +37,7 @@ def policy_text(data: Mapping[str, Any], head: Iterable[str], line_comments: Map
         data: The policy.
         head: Paragraphs of the comment at the top.
         line_comments: A comment by the JSON Pointer of its line; for an entry of a list, the list's pointer, `=` and
-            the entry.
+            the entry, or its URL.
     """
     lines = comment_lines(head)
     for key in sorted(data, key=lambda key: (_ORDER.index(key) if key in _ORDER else len(_ORDER), key)):
@@ -68,7 +70,8 @@ def _entry(key: str, value: Any, pointer: str, depth: int, line_comments: Mappin
     if isinstance(value, list) and value:
         out = [start]
         for item in value:
-            out += _line(f"{indent}  - {plain_scalar(item)}", line_comments.get(f"{pointer}={item}"))
+            name = url_text(item) if isinstance(item, dict) and "url" in item else item
+            out += _line(f"{indent}  - {plain_scalar(item)}", line_comments.get(f"{pointer}={name}"))
         return out
     return _line(f"{start} {plain_scalar(value)}", line_comments.get(pointer))
 

@@ -26,6 +26,7 @@ from ...runtime.resources.url import Allowlist, Malformed, parse_entry, parse_ur
 from ...runtime.tools.contract import Tool
 from ..queries.recorded_queries import GateQuestion, RecordedQuestion
 from ..remedy.minimal_edit import EditPlan, MinimalEdit, find_minimal_edit, url_entries
+from .kept_rules import rules_of
 from .required_limits import COUNTED, Usage, limit_pointer, required_budget
 
 Data = dict[str, Any]
@@ -94,8 +95,14 @@ class RequirementCollector:
     # ---- tools, URLs, mounts, networks ----------------------------------------------------------------------
 
     def _collect_entries(self) -> None:
-        """Collect the entries that each question requires, under limits as high as a policy allows."""
+        """Collect the entries that each question requires, under limits as high as a policy allows.
+
+        The recorded conditions on arguments stay: what one of them refused is refused by the draft.
+        """
         policy = _policy_with_highest_limits(tuple(self.tools))
+        rules = {} if self.policy is None else rules_of(self.policy, self.tools)
+        if rules:
+            policy = Policy.from_dict({**policy.data, **rules})
         plan, allowed, extra_calls = EditPlan(), dict[str, None](), 0
         for item in self.questions:
             self.required.extra_calls.append(extra_calls)
@@ -116,6 +123,8 @@ class RequirementCollector:
             check = {"rule": "sandbox_path", "path": path, "access": "write"}
             plan.merge(find_minimal_edit(policy, self.tools, GateQuestion(check=check)).plan or EditPlan())
         self.required.data.update(_sections(plan, list(allowed)))
+        if self.policy is not None:
+            self.required.data.update(rules_of(self.policy, allowed))
 
     def _comment_new_lines(self, item: RecordedQuestion, minimal: MinimalEdit) -> None:
         """Comment each line that the recorded policy does not have."""
@@ -138,7 +147,7 @@ class RequirementCollector:
         self._collect_addresses()
         for entry in self.required.data.get("url_allowlist", ()):
             if parse_entry(url_text(entry)).prefix == "/":
-                self.required.line_comments.setdefault(f"/url_allowlist={entry}", _WHOLE)
+                self.required.line_comments.setdefault(f"/url_allowlist={url_text(entry)}", _WHOLE)
         hidden = {
             item.call.name for item in self.questions if item.call is not None and self._is_hidden(item)
         } - self._tools_with_recorded_files()
@@ -161,7 +170,7 @@ class RequirementCollector:
             with contextlib.suppress(PolicyError):
                 Policy.from_dict({"schema": "policy/v1", section: [*entries, entry]})
                 entries.append(entry)
-                self.required.line_comments[f"/{section}={entry}"] = f"kept: {who}, {why}"
+                self.required.line_comments[_line_of(f"/{section}/-", entry)] = f"kept: {who}, {why}"
         if not entries:
             del self.required.data[section]
 
@@ -201,7 +210,7 @@ class RequirementCollector:
         entries = self.required.data.get("url_allowlist", ())
         new = {key for key, word in self.required.line_comments.items() if word != _WHOLE}
         return any(
-            parse_entry(url_text(entry)).host not in hosts and f"/url_allowlist={entry}" not in new
+            parse_entry(url_text(entry)).host not in hosts and f"/url_allowlist={url_text(entry)}" not in new
             for entry in entries
         )
 
@@ -343,7 +352,9 @@ def _sections(plan: EditPlan, tools: list[str]) -> Data:
 
 def _line_of(pointer: str, value: Any) -> str:
     """Return the key of a comment: an entry of a list is named by its value, since its place may change."""
-    return f"{pointer[:-2]}={value}" if pointer.endswith("/-") else pointer
+    if not pointer.endswith("/-"):
+        return pointer
+    return f"{pointer[:-2]}={url_text(value) if isinstance(value, Mapping) else value}"
 
 
 def _has_line(data: Any, line: str) -> bool:
@@ -351,7 +362,9 @@ def _has_line(data: Any, line: str) -> bool:
     place, mark, entry = line.partition("=")
     for part in place.split("/")[1:]:
         data = data.get(part, {}) if isinstance(data, dict) else {}
-    return entry in map(str, data) if mark and isinstance(data, list) else data != {}
+    if mark and isinstance(data, list):
+        return entry in [url_text(item) if isinstance(item, Mapping) else str(item) for item in data]
+    return bool(data != {})
 
 
 def _refused(item: RecordedQuestion) -> str:

@@ -56,6 +56,8 @@ STUCK = {
     "policy_gates/pg4_forbidden_tool_with_arg_schema_violation": "the run has no such tool",
     "policy_gates/pg5_arg_schema": "the tool's schema decides",
     "policy_gates/redacted_write": "the call holds a placeholder",
+    "tool_rules/amount_over_the_limit": "tools.send_money.arguments refuses it",
+    "tool_rules/recipient_not_on_the_list": "tools.send_money.arguments refuses it",
 }
 
 
@@ -84,6 +86,13 @@ def test_the_draft_is_a_policy_under_which_the_run_passes(folder: Path, tmp_path
         assert behind.why is not None or (behind.flip is not None and behind.flip.kind == "widening")
 
 
+@pytest.mark.parametrize("name", ["amount_over_the_limit", "recipient_not_on_the_list"])
+def test_the_draft_keeps_the_conditions_on_arguments_and_their_lists(name: str) -> None:
+    draft = suggest(ROOT / "runs/tool_rules" / name, root=ROOT).policy
+    recorded = Policy.load(ROOT / "policy/rules/payments.yaml", root=ROOT)
+    assert (draft.tool_rules, draft.lists) == (recorded.tool_rules, recorded.lists) and draft.lists["payees"]
+
+
 def narrowed(data: Data) -> Iterator[tuple[str, Data]]:
     """The policy with one entry less, or one limit lower."""
     for section, key in (("tool_registry", "allowed"), ("approval", "required_for"), (None, "url_allowlist"),
@@ -92,6 +101,10 @@ def narrowed(data: Data) -> Iterator[tuple[str, Data]]:
             less = copy.deepcopy(data)
             held = less if section is None else less[section]
             held[key].remove(entry)
+            if key == "url_allowlist":
+                less.pop("credentials", None)  # which apply to entries alone
+            if key == "allowed":
+                less.pop("tools", None)
             if key == "allowed" and entry in less.get("approval", {}).get("required_for", ()):
                 less["approval"]["required_for"].remove(entry)
             yield f"{key} {entry}", less
