@@ -7,7 +7,6 @@ import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 from tachograph import ToolCall
 from tachograph.runtime.tools.loader import load_named
-from tachograph.runtime.workspace import http
+from tachograph.runtime.workspace import http, web_io
 from tests.runtime.workspace.test_http import LOOPBACK, Server
 from tests.support import Ran, answer, ask, perform, policy_data
 
@@ -123,7 +122,7 @@ def opened(home: Path) -> Iterator[Internet]:
         (home / name).chmod(0o600)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(http, "socket", net.module())
-        patched.setattr(http, "get", partial(http.get, timeout_s=3.0))
+        patched.setattr(web_io, "HTTP_S", 3.0)
         for name in ("http_proxy", "https_proxy", "all_proxy"):
             for written in (name, name.upper()):
                 patched.setenv(written, f"http://{LOOPBACK}:{net.proxy.port}")

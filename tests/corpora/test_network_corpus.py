@@ -12,13 +12,12 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tachograph.runtime.workspace import http
+from tachograph.runtime.workspace import http, web_io
 from tests.corpora.internet import HOST, PUBLIC, Internet, fetched, opened, page
 from tests.support import Ran
 
@@ -83,11 +82,11 @@ def _run(row: dict[str, Any], net: Internet, patched: pytest.MonkeyPatch) -> Ran
         if location is not None and "\n" in location:
             # a line break would end the header on the wire: here the client hands the value on as it is
             given = http.Response(hop["status"], {"location": location}, b"")
-            patched.setattr(http, "get", lambda *_, given=given, **__: given)
+            patched.setattr(http, "request", lambda *_, given=given, **__: given)
             location = None
         pages[path] = page(hop["status"], hop.get("body", ""), location)
     if row["id"] == "net-dns-resolver-timeout":
-        patched.setattr(http, "get", partial(http.get, timeout_s=0.1))
+        patched.setattr(web_io, "HTTP_S", 0.1)
     net.reset(names, {"/": page(200, "ok"), "/plain": page(200, "ok"), **pages})
     return fetched(row["url"] if "url" in row else row["hops"][0]["url"], hosts=row["allowlist"])
 

@@ -30,6 +30,17 @@ def all_runs() -> list[Path]:
     return sorted(path.parent for path in (ROOT / "runs").glob("*/*/manifest.json"))
 
 
+def first_line(run: Path) -> dict[str, Any]:
+    """The first line of a run's ledger."""
+    line: dict[str, Any] = json.loads((run / "state.jsonl").read_bytes().split(b"\n", 1)[0])
+    return line
+
+
+def acts_outside(run: Path) -> bool:
+    """Whether a run offers an external tool, whose effect happens once: then no test makes the run again."""
+    return any(tool["effect"] == "external" for tool in first_line(run)["tools"])
+
+
 def copy_inputs(to: Path, keep: Iterable[str] | None = None) -> Path:
     """What runs are made from and checked against; with `keep` only these runs (KIND/NAME) and their tasks."""
     for folder in FOLDERS:

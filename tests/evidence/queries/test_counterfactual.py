@@ -21,12 +21,16 @@ from tachograph.runtime.driver.live_executor import LiveExecutor
 from tachograph.runtime.models.scripted import Stub
 from tachograph.runtime.tools.contract import Tool
 from tests.evidence.oracle import Oracle
-from tests.evidence.project import FEW, all_runs, copy_inputs, edit_lines, replaced, tachograph
+from tests.evidence.project import FEW, all_runs, copy_inputs, edit_lines, first_line, replaced, tachograph
 from tests.support import ROOT, Script, policy_data, tool
 
 Line = dict[str, Any]
-# runs of an agent in code have no policy file that another could be made from
-RUNS = [path.relative_to(ROOT).as_posix() for path in all_runs() if path.parent.name != "code"]
+# runs under the shipped policy: the changes below are of its sections
+RUNS = [
+    path.relative_to(ROOT).as_posix()
+    for path in all_runs()
+    if [item["path"] for item in first_line(path)["policy"]["files"]][:1] == ["policy/v1.yaml"]
+]
 SHIPPED = "policy/v1.yaml"
 
 # what is changed in the policy that a run stands on, its overlays merged

@@ -17,7 +17,7 @@ from tachograph.evidence.recording.recorded import RecordedModel
 from tachograph.runtime.driver.live_executor import LiveExecutor
 from tachograph.runtime.models.scripted import Stub
 from tachograph.runtime.tools import loader as tools
-from tests.evidence.project import FEW, all_runs, copy_inputs, edit_lines, replaced
+from tests.evidence.project import FEW, all_runs, copy_inputs, edit_lines, first_line, replaced
 from tests.evidence.project import tachograph as command
 from tests.support import ROOT
 
@@ -26,7 +26,7 @@ RUNS = [path.relative_to(ROOT).as_posix() for path in all_runs()]
 
 
 def _is_under_shipped(run: str) -> bool:
-    files = json.loads((ROOT / run / "state.jsonl").read_bytes().split(b"\n", 1)[0])["policy"]["files"]
+    files = first_line(ROOT / run)["policy"]["files"]
     return bool(files) and files[0]["path"] == SHIPPED
 
 

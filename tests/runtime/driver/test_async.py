@@ -33,6 +33,7 @@ from tachograph.evidence.recording.recorder import recorded_run
 from tachograph.evidence.recording.ways import InLoop
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.runtime.tools.loader import load_named
+from tests.evidence.project import acts_outside
 from tests.support import answer, ask, policy_data, probe
 from tests.support import tool as made_tool
 
@@ -43,9 +44,7 @@ def _scripted() -> list[str]:
     found = []
     for path in sorted((ROOT / "runs").glob("*/*/manifest.json")):
         record = json.loads(path.read_bytes())
-        run = json.loads((path.parent / "state.jsonl").read_bytes().split(b"\n", 1)[0])
-        acts_outside = any(tool["effect"] == "external" for tool in run["tools"])  # that happens only once
-        if record["model"]["execution_path"] == "stub" and not acts_outside:
+        if record["model"]["execution_path"] == "stub" and not acts_outside(path.parent):
             found.append(path.parent.relative_to(ROOT / "runs").as_posix())
     return found
 
