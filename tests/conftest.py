@@ -1,9 +1,13 @@
-"""Settings of all tests: no time limit for examples of Hypothesis, no `CI`, the option `--sample` (dev/sample.py)."""
+"""Settings of all tests: no time limit for examples of Hypothesis, no `CI`, signals heard, the option `--sample`.
+
+What a sample is, is in dev/sample.py.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 from collections import Counter
 
 import pytest
@@ -18,6 +22,11 @@ settings.load_profile("no_deadline")
 
 # `accept` refuses to run in CI; a test that is about this sets the variable itself
 os.environ.pop("CI", None)
+
+# a shell that starts the tests in the background lets them ignore Ctrl-C, and so does nohup: their processes would too
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 # tests with the packages of others -> the code that stands between them and us
 _CODE = {"tests/providers/": "src/runtime/models/providers/", "tests/adapters/": "src/adapters/"}
