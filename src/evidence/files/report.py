@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ...fail.catalog import ENDINGS
+from ...fail.catalog import ENDINGS, Denied, Succeeded, classify, happenings
 from ...runtime.core.lines import Line
 from ...runtime.core.outcome_codec import pairs_from_dict
 from ...runtime.formats import canonical_json
@@ -19,6 +19,12 @@ from .hook_words import said_by_hook
 
 MAX_ANSWER: Final = 20_000
 MAX_DIAGRAM_STEPS: Final = 40
+_TERMINATE: Final = "terminate"  # modes do not depend on what the policy says of refusals
+_MODES_OF_DENIALS: Final = {
+    str(it.rule): classify(it, _TERMINATE).mode
+    for it in happenings()
+    if isinstance(it, Denied) and not it.repeated
+}
 
 
 class Report:
@@ -94,7 +100,7 @@ class Report:
         # where a hook gave other arguments, or wants a person, the last decision before the call is what counts
         last = [d for d in own if d["phase"] == "proposal"][-1:] or own
         worst = next((d for d in own if d["decision"] == "deny"), last[0])
-        self._row(index, text, worst, count, mode)
+        self._row(index, text, worst, count, _modes_of(result, worst, mode))
         if arrows:
             tool = self._alias(call["name"])
             self._arrows.append(f"    model ->> gate: {index} {_word(call['name'])}")
@@ -291,6 +297,24 @@ def _place(position: str, line: Line) -> str:
     if where.startswith("i") and where[1:].isdecimal() and int(where[1:]) < len(calls):
         who = code_span(calls[int(where[1:])]["name"], 64)
     return f"{who}, attempt {attempt}" if attempt.isdecimal() else who
+
+
+def _modes_of(result: Line, decision: Line, mode: str) -> str:
+    """Return the failure modes of one call; calls of its step that went well have none of them.
+
+    Args:
+        result: What came of the call.
+        decision: The denial of the call, or what allowed it.
+        mode: The failure mode of the step.
+    """
+    if "modes" in result:
+        return ", ".join(result["modes"])
+    if result["status"] == "ok":
+        recovered = any(attempt["outcome"] == "transient_failure" for attempt in result["attempts"])
+        return classify(Succeeded(recovered), _TERMINATE).mode or ""
+    if result["status"] == "denied":
+        return mode if mode == _MODES_OF_DENIALS.get(decision["rule_id"]) else ""
+    return mode
 
 
 def _text(value: Any) -> str:

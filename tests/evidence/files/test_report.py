@@ -60,6 +60,35 @@ def test_failures_that_the_model_was_told_of_are_counted_with_the_rule_for_them(
     assert cut.end["totals"]["told_failures"] == 1  # one reply, whatever it proposed
 
 
+def _modes(report: str) -> list[str]:
+    """The last cell of each row that shows a call."""
+    rows = [line for line in report.splitlines() if re.match(r"\| \d+ \| `", line)]
+    return [row.strip("|").split("|")[-1].strip() for row in rows]
+
+
+def test_a_call_has_its_own_failure_modes_and_not_those_of_its_step() -> None:
+    tools = [tool(), tool("shaky", failing(ConnectionError())), tool("bad", failing(KeyError(), KeyError()))]
+    calls = [probe(), probe("shaky"), probe("nope"), probe("bad"), probe()]
+    registry = {"allowed": ["probe", "shaky", "bad"]}
+    policy = policy_data(tool_registry=registry, on_deny="inform", on_failure="inform")
+    told = perform([ask(*calls), answer()], tools, policy)
+    assert told.steps[0]["failure_mode"] == "catalogued_unhandled"
+    assert _modes(_report(told)) == ["", "tool_call_failure", "", "catalogued_unhandled", ""]
+    ending = policy_data(tool_registry=registry)
+    ended = perform([ask(probe(), probe("bad"), probe(n=1))], tools, ending)
+    assert ended.result.mode == "catalogued_unhandled"
+    assert _modes(_report(ended)) == [
+        "",
+        "catalogued_unhandled",
+        "catalogued_unhandled",
+    ]  # the last: not reached
+    same = [ask(probe())] * 9
+    cycle = perform(same, policy=policy_data(cycle_detection={"max_repeats": 1}))
+    assert _modes(_report(cycle)) == ["", "cycle_detection"]
+    misfit = perform([ask(probe(n="x"))], policy=policy_data())
+    assert _modes(_report(misfit)) == [misfit.result.mode or ""]
+
+
 def _shape(report: str) -> list[str]:
     """What a forge makes of each line: its block, and for a row the number of its cells."""
     shape = []
