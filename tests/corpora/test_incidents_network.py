@@ -91,7 +91,7 @@ def test_a_name_with_a_nul_is_no_name(incident: str, internet: Internet) -> None
     for name in (f"evil.test\0.{HOST}", f"evil.test%00.{HOST}", "evil.test\0", f"{HOST}\0.evil.test"):
         _refused(internet, f"http://{name}/")
         with pytest.raises(ValueError, match="character"):
-            http.get("http", name, 80, "/", allowed=lambda address: True)
+            http.request(http.RequestParts(), "http", name, 80, "/", allowed=lambda address: True)
     internet.pages = {"/r": page(302, "", f"http://evil.test\0.{HOST}/")}
     ran = fetched(f"http://{HOST}/r")
     assert not ran.result.ok and {*internet.asked} == {HOST}

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from .foreign_calls import caught
+from .foreign_calls import Threads, caught
 
 if TYPE_CHECKING:
     import asyncio
-    from concurrent.futures import ThreadPoolExecutor
-
-THREADS: Final = 8  # of the process, apart from those of tools and models, which may all be taken for long
 
 T = TypeVar("T")
+
+# apart from those of tools and models, which may all be taken for long
+_threads: Final = Threads(8, "tachograph-disk")
 
 # waits for work of the disk and returns what it returns
 WaitFor = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -34,7 +33,7 @@ async def aside(work: Callable[[], T]) -> tuple[T, asyncio.CancelledError | None
     """
     import asyncio
 
-    done = asyncio.wrap_future(_pool().submit(caught, work))
+    done = asyncio.wrap_future(_threads.submit(caught, work))
     cancelled: asyncio.CancelledError | None = None
     while not done.done():
         try:
@@ -81,18 +80,3 @@ class Entered(Generic[T]):
             return self._context.__exit__(kind, error, trace)
         swallows: bool | None = await self._wait_for(lambda: self._context.__exit__(kind, error, trace))
         return swallows
-
-
-_threads: ThreadPoolExecutor | None = None
-_threads_lock: Final = threading.Lock()
-
-
-def _pool() -> ThreadPoolExecutor:
-    """Return the threads of the process that wait for the disk."""
-    global _threads
-    with _threads_lock:
-        if _threads is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tachograph-disk")
-        return _threads

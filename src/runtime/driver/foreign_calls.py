@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum, auto
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ...fail.errors import Cancelled
 from ..core.clock import Clock, SystemClock
@@ -22,13 +22,14 @@ from .scopes import Scope
 
 if TYPE_CHECKING:
     import asyncio
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     from ..workspace.tool_io import IO
 
 _RUNTIME: Final = __name__.partition("driver.")[0]
 THREADS: Final = 64  # of the process, for the sync tools and models of all its async runs
 
+T = TypeVar("T")
 
 # what foreign code returned, or what it raised
 Came = tuple[Any, BaseException | None]
@@ -170,7 +171,7 @@ class AsyncCalls:
             future: asyncio.Future[Any] = asyncio.ensure_future(_awaited(found, timeout_s))
             end: Callable[[], object] = future.cancel
         else:
-            work = _pool().submit(contextvars.copy_context().run, caught, foreign)
+            work = _threads.submit(contextvars.copy_context().run, caught, foreign)
             future = asyncio.wrap_future(work)
             # a thread that is left to itself reports to nobody; one that has not begun never does
             end = future.cancel if manner is Manner.THREAD else work.cancel
@@ -311,7 +312,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
     """Return what `work` returns, which may take its time, in an event loop that is not blocked."""
     import asyncio
 
-    value, failed = await asyncio.wrap_future(_pool().submit(caught, work))
+    value, failed = await asyncio.wrap_future(_threads.submit(caught, work))
     if failed is not None:
         raise failed
     return value
@@ -322,16 +323,23 @@ def settled(found: Any) -> Any:
     return run_coroutine(lambda: found) if isinstance(found, CoroutineType) else found
 
 
-_threads: ThreadPoolExecutor | None = None
-_threads_lock: Final = threading.Lock()
+class Threads:
+    """A bounded number of threads of the process, made when they are first needed."""
+
+    def __init__(self, bound: int, name: str) -> None:
+        self._bound = bound
+        self._name = name
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def submit(self, work: Callable[..., T], /, *arguments: Any) -> Future[T]:
+        """Have a thread do the work; the future holds what it returns."""
+        with self._lock:
+            if self._pool is None:
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._pool = ThreadPoolExecutor(self._bound, thread_name_prefix=self._name)
+            return self._pool.submit(work, *arguments)
 
 
-def _pool() -> ThreadPoolExecutor:
-    """Return the threads of the process."""
-    global _threads
-    with _threads_lock:
-        if _threads is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tachograph")
-        return _threads
+_threads: Final = Threads(THREADS, "tachograph")

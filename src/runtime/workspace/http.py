@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from .http_answer import Answer, left, waiting
@@ -109,9 +108,6 @@ def request(
         return answer.read(max_bytes, max_decoded_bytes)
     finally:
         connection.close()
-
-
-get = partial(request, RequestParts())
 
 
 def later(seconds: float) -> float:

@@ -13,15 +13,17 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tachograph.runtime.workspace import http
-from tachograph.runtime.workspace.http import AddressRefused, Response, get, later
+from tachograph.runtime.workspace.http import AddressRefused, RequestParts, Response, later, request
 
 LOOPBACK = "127.0.0.1"
+get = partial(request, RequestParts())
 Handler = Callable[[socket.socket], None]
 
 

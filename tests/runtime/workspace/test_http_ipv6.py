@@ -15,10 +15,10 @@ import pytest
 from tachograph.runtime.policy.gate import Decision, Gate
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.tools.contract import USES
-from tachograph.runtime.workspace.http import AddressRefused, Response, get
+from tachograph.runtime.workspace.http import AddressRefused, Response
 from tachograph.runtime.workspace.tool_io import IO
 from tachograph.runtime.workspace.workspace import Workspace
-from tests.runtime.workspace.test_http import Server, made_certificate, ok
+from tests.runtime.workspace.test_http import Server, get, made_certificate, ok
 
 V4, V6 = "127.0.0.1", "::1"
 
