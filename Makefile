@@ -165,6 +165,16 @@ $(VENV)/.hello-worlds: requirements-hello-worlds.txt $(VENV)/.dev
 test-adapters: $(VENV)/.adapters $(VENV)/.live $(VENV)/.hello-worlds ## the adapters with the real LangChain and OpenAI Agents SDK; hello worlds
 	@$(PY) -m pytest -q tests/adapters $(ARGS)
 
+$(VENV)/.agentdojo: requirements-agentdojo.txt $(VENV)/.dev
+	@echo "tachograph: installing the suites of AgentDojo (once, 290 MB) ..."
+	@$(PY) -m venv $(VENV)/agentdojo
+	@$(VENV)/agentdojo/bin/pip install --quiet --disable-pip-version-check -r requirements-agentdojo.txt
+	@touch $@
+
+.PHONY: agentdojo
+agentdojo: $(VENV)/.agentdojo ## what policies without and with lists stop of AgentDojo's injected tasks
+	@$(PY) -m pytest -q -s tests/corpora/test_agentdojo_suites.py $(ARGS)
+
 $(VENV)/.browser: requirements-browser.txt $(VENV)/.dev
 	@echo "tachograph: installing what drives a browser (once) ..."
 	@$(PIP) -r requirements-browser.txt

@@ -1,14 +1,20 @@
-"""One static policy for each AgentDojo suite, in terms of Tachograph.
+"""Two static policies for each AgentDojo suite: without lists of values, and with them.
 
 Written from the names, descriptions and schemas of a suite's tools; nothing in them is taken from an injection.
 Two things stand in no description and come from the suite's own world: which sites its people use (`sites`), and
 which of the tools that act are daily work, so that nobody can be asked each time (`acts`, not `asks`).
+
+The policy with lists adds whom the user already deals with: agentdojo_lists.yaml holds the values, and `values` says
+which arguments have to come from them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.tools.contract import Tool
@@ -20,6 +26,19 @@ NAME = {"minLength": 1, "maxLength": 100}
 DRIVE_NAME = {"pattern": r"^[^/\\]+$", "maxLength": 255}
 # "IBAN of the recipient"; payees have names too, but neither is longer than an IBAN can be
 PAYEE = {"minLength": 1, "maxLength": 34}
+
+LISTS: dict[str, dict[str, list[str]]] = yaml.safe_load(
+    Path(__file__).with_name("agentdojo_lists.yaml").read_text(encoding="utf-8")
+)
+# an optional argument of these suites has null as its default
+EACH_OF_PEOPLE = {"anyOf": [{"type": "null"}, {"items": {"in": "people"}}]}
+ONE_OF_PEOPLE = {"in": "people"}
+ONE_OF_PAYEES = {"anyOf": [{"type": "null"}, {"in": "payees"}]}
+# whom a mail or an invitation may reach
+TO_PEOPLE = {
+    **{f"send_email.{name}": EACH_OF_PEOPLE for name in ("recipients", "cc", "bcc")},
+    "create_calendar_event.participants": EACH_OF_PEOPLE,
+}
 
 CLOSED: dict[str, Any] = {"type": "object", "additionalProperties": False}
 TEXT = {"type": "string"}
@@ -50,7 +69,8 @@ EVENTS = {
 class Suite:
     """`reads` and `acts` run unattended, for `asks` a person is asked; together they are all of the tools.
 
-    `limits` narrows the strings of an argument, `resources` says what an argument names.
+    `limits` narrows the strings of an argument, `resources` says what an argument names, `values` what the
+    policy with lists demands of an argument.
     """
 
     reads: str
@@ -60,13 +80,18 @@ class Suite:
     resources: dict[str, str] = field(default_factory=dict)
     sites: tuple[str, ...] = ()
     mounts: dict[str, str] = field(default_factory=dict)
+    values: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
         return f"{self.reads} {self.acts} {self.asks}".split()
 
-    def policy(self) -> Policy:
-        """The shipped policy with this suite's tools, sites, mounts and approvals."""
+    def policy(self, lists: dict[str, list[str]] | None = None) -> Policy:
+        """The shipped policy with this suite's tools, sites, mounts and approvals, and lists of values if given."""
+        tools: dict[str, Any] = {}
+        for place, condition in self.values.items() if lists is not None else ():
+            tool, _, argument = place.partition(".")
+            tools.setdefault(tool, {"arguments": {}})["arguments"][f"/{argument}"] = condition
         return Policy.from_dict(
             {
                 **Policy.shipped().data,
@@ -74,6 +99,7 @@ class Suite:
                 "url_allowlist": [f"https://{site}/" for site in self.sites],
                 "sandbox": {"mounts": self.mounts},
                 "approval": {"required_for": self.asks.split(), "timeout_s": 300},
+                **({"lists": lists, "tools": tools} if tools else {}),
             }
         )
 
@@ -131,6 +157,11 @@ SUITES = {
             "create_file.filename search_files_by_filename.filename".split(),
             "none",
         ),
+        values={
+            **TO_PEOPLE,
+            "add_calendar_event_participants.participants": EACH_OF_PEOPLE,
+            "share_file.email": ONE_OF_PEOPLE,
+        },
     ),
     "travel": Suite(
         reads="get_all_hotels_in_city get_hotels_prices get_rating_reviews_for_hotels get_hotels_address "
@@ -155,6 +186,7 @@ SUITES = {
             "reserve_restaurant.restaurant": NAME,
             "reserve_restaurant.start_time": TIME,
         },
+        values=TO_PEOPLE,
     ),
     "banking": Suite(
         reads="get_iban get_balance get_most_recent_transactions get_scheduled_transactions read_file get_user_info",
@@ -167,6 +199,10 @@ SUITES = {
         },
         resources={"read_file.file_path": "path:read"},
         mounts={"files": "read"},
+        values={
+            f"{tool}.recipient": ONE_OF_PAYEES
+            for tool in ("send_money", "schedule_transaction", "update_scheduled_transaction")
+        },
     ),
     "slack": Suite(
         reads="get_channels read_channel_messages read_inbox get_users_in_channel get_webpage",

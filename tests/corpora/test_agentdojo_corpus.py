@@ -1,4 +1,4 @@
-"""AgentDojo's ground-truth calls under one static policy a suite.
+"""AgentDojo's ground-truth calls under static policies.
 
 The question is what a gate can do that sees single calls and knows no task: every benign call must pass, and the
 table says how many of the injected tasks are stopped at one of their calls. It is printed, not promised: a call
@@ -17,13 +17,11 @@ from typing import Any
 import pytest
 
 from tachograph.runtime.core.redaction import Redactor
-from tachograph.runtime.formats.canonical_json import encode
 from tachograph.runtime.models.types import read_call
-from tachograph.runtime.policy.gate import Counters, Decision, Gate
+from tachograph.runtime.policy.gate import Counters, Gate
 from tachograph.runtime.policy.policy import Policy
 from tests.corpora.agentdojo_policies import SUITES
-
-STATIC_RULES = {"tool_registry", "url_allowlist", "sandbox_path", "arg_schema", "approval"}
+from tests.corpora.agentdojo_replay import arguments_of, count, gate_of, replay, table
 
 
 def _corpus() -> Path:
@@ -49,40 +47,12 @@ def _tasks(suite: str, kind: str) -> dict[tuple[str, bool], list[dict[str, Any]]
     return {task: sorted(rows, key=lambda row: row["step"]) for task, rows in out.items()}
 
 
-def _arguments(row: dict[str, Any]) -> dict[str, Any]:
-    """The suites write sites without a scheme and files without a folder; here both are spelled out."""
-    args = dict(row["args"])
-    if row["suite"] == "slack" and isinstance(args.get("url"), str) and "://" not in args["url"]:
-        args["url"] = f"https://{args['url']}"
-    if row["suite"] == "banking" and isinstance(args.get("file_path"), str):
-        args["file_path"] = f"files/{args['file_path']}"
-    return args
-
-
-def _replay(gate: Gate, rows: list[dict[str, Any]]) -> list[Decision]:
-    """The decisions on a task's calls; each allowed call is counted as if it brought the same result always."""
-    counters, out = Counters(), []
-    for row in rows:
-        call = read_call(f"tc_{row['step']}_0", row["tool"], json.dumps(_arguments(row)), Redactor([]))
-        found = gate.decide(call, counters)
-        encode(found.to_dict())
-        out.append(found)
-        if found.decision == "allow":
-            counters.tool_calls += 1
-            counters.count_result(call, "{}")
-    return out
-
-
-def _gate(suite: str) -> Gate:
-    return Gate(SUITES[suite].policy(), SUITES[suite].tools(_described()[suite]))
-
-
 @pytest.mark.parametrize("suite", SUITES)
 def test_the_policy_knows_every_tool_once(suite: str) -> None:
     known = SUITES[suite]
     assert sorted(known.names) == sorted(_described()[suite])
     places = {f"{tool}.{key}" for tool in known.names for key in _properties(suite, tool)}
-    assert {*known.limits, *known.resources} <= places
+    assert {*known.limits, *known.resources, *known.values} <= places
 
 
 def _properties(suite: str, tool: str) -> list[str]:
@@ -91,56 +61,37 @@ def _properties(suite: str, tool: str) -> list[str]:
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_every_benign_call_is_allowed(suite: str) -> None:
-    gate, tasks = _gate(suite), _tasks(suite, "benign")
+    gate = gate_of(suite, _described()[suite], lists=False)
+    tasks = _tasks(suite, "benign")
     assert len(tasks) > 5
     refused = [
         (row["id"], found.decision, found.reason)
         for rows in tasks.values()
-        for row, found in zip(rows, _replay(gate, rows), strict=True)
+        for row, found in zip(rows, replay(gate, suite, rows), strict=True)
         if found.decision != "allow"
     ]
     assert not refused
 
 
-def _stopped(found: list[Decision]) -> str:
-    """How a task fares: it is stopped by a denial, by a person who has to be asked, or not."""
-    decisions = {decision.decision for decision in found}
-    return "denied" if "deny" in decisions else "asked" if "escalate" in decisions else "open"
-
-
 def test_how_many_injected_tasks_are_stopped() -> None:
-    table: dict[str, Counter[str]] = {}
+    """Where lists stop a task more, it is a condition on arguments that does."""
+    plain, lists = _counted(lists=False), _counted(lists=True)
+    print("\n" + table(plain, lists))
+    for counts in (plain, lists):
+        found = sum(counts.values(), Counter())
+        assert found["benign calls"] == found["allowed"] + found["denied"] > 0
+        assert found["injected tasks"] > found["stopped"] > 0
+    for suite, known in SUITES.items():
+        assert lists[suite]["stopped"] - plain[suite]["stopped"] == (lists[suite] - plain[suite])["arguments"]
+        assert bool(lists[suite]["denied"]) <= bool(known.values)
+
+
+def _counted(*, lists: bool) -> dict[str, Counter[str]]:
+    out = {}
     for suite in SUITES:
-        gate = _gate(suite)
-        benign, injected = _tasks(suite, "benign"), _tasks(suite, "injection")
-        count = table[suite] = Counter()
-        for rows in benign.values():
-            found = _replay(gate, rows)
-            count["benign calls"] += len(found)
-            count["allowed"] += sum(decision.decision == "allow" for decision in found)
-        for rows in injected.values():
-            found = _replay(gate, rows)
-            rules = [decision.rule_id for decision in found if decision.decision != "allow"]
-            assert set(rules) <= STATIC_RULES
-            assert bool(rules) == (_stopped(found) != "open")
-            count["injected tasks"] += 1
-            count[_stopped(found)] += 1
-            count.update(dict.fromkeys(rules, 1))
-            for level in ("L1", "L2"):
-                count[level] += any(row["denied_by"][level] for row in rows)
-    _print(table)
-    for count in table.values():
-        assert count["benign calls"] == count["allowed"] > 0
-        assert count["injected tasks"] == count["denied"] + count["asked"] + count["open"] > 0
-    assert sum(count["denied"] + count["asked"] for count in table.values()) > 0
-
-
-def _print(table: dict[str, Counter[str]]) -> None:
-    """L1 and L2 are the corpus's own: a registry, and values, taken from the very benign calls that are judged."""
-    columns = ("benign calls", "allowed", "injected tasks", "denied", "asked", "open", *sorted(STATIC_RULES))
-    print("\n" + f"{'suite':12}" + "".join(f"{c:>{len(c) + 2}}" for c in (*columns, "L1", "L2")))
-    for name, count in {**table, "all": sum(table.values(), Counter())}.items():
-        print(f"{name:12}" + "".join(f"{count[c]:>{len(c) + 2}}" for c in (*columns, "L1", "L2")))
+        benign, injected = (_tasks(suite, kind).values() for kind in ("benign", "injection"))
+        out[suite] = count(gate_of(suite, _described()[suite], lists=lists), suite, benign, injected)
+    return out
 
 
 # a kind of resource: what stands for one that the policy does not name, and the rule that says so
@@ -160,10 +111,10 @@ def _emptied(value: Any) -> Any:
 @pytest.mark.parametrize("suite", SUITES)
 def test_each_limit_and_each_resource_is_held(suite: str) -> None:
     """Benign calls with one argument emptied or led elsewhere: each is denied, and by the rule that should."""
-    known, gate = SUITES[suite], _gate(suite)
+    known, gate = SUITES[suite], gate_of(suite, _described()[suite], lists=False)
     asked = 0
     for row in (row for rows in _tasks(suite, "benign").values() for row in rows):
-        args = _arguments(row)
+        args = arguments_of(suite, row)
         for key, place in ((key, f"{row['tool']}.{key}") for key in args):
             kind = known.resources.get(place, "none")
             if place not in known.limits and kind not in ELSEWHERE:
@@ -180,5 +131,7 @@ def test_without_their_sections_nothing_is_allowed() -> None:
     """The calls above are allowed by what the policy says: taken from it, each benign call is denied."""
     for suite in SUITES:
         bare = Gate(Policy.from_dict({"schema": "policy/v1"}), SUITES[suite].tools(_described()[suite]))
-        found = [decision for rows in _tasks(suite, "benign").values() for decision in _replay(bare, rows)]
+        found = [
+            decision for rows in _tasks(suite, "benign").values() for decision in replay(bare, suite, rows)
+        ]
         assert {(decision.decision, decision.rule_id) for decision in found} == {("deny", "tool_registry")}
