@@ -82,7 +82,7 @@ def test_how_many_injected_tasks_are_stopped() -> None:
         assert found["benign calls"] == found["allowed"] + found["denied"] > 0
         assert found["injected tasks"] > found["stopped"] > 0
     for suite, known in SUITES.items():
-        assert lists[suite]["stopped"] - plain[suite]["stopped"] == (lists[suite] - plain[suite])["arguments"]
+        assert 0 <= lists[suite]["stopped"] - plain[suite]["stopped"] <= lists[suite]["arguments"]
         assert bool(lists[suite]["denied"]) <= bool(known.values)
 
 
