@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     )
     from .runtime.core.lines import DecisionEntry, StepLine, ToolResultEntry, UsageEntry
     from .runtime.driver.ports import RunEvent
-    from .runtime.driver.scopes import Scope
+    from .runtime.driver.stopping.scopes import Scope
     from .runtime.events import AgentEvent, EventListener, events_of
     from .runtime.models.providers import open_model
     from .runtime.models.scripted import Stub
@@ -167,7 +167,7 @@ _NAMES = {
     "runtime.policy.gate": "Counters Decision decide",
     "runtime.driver.ports": "RunEvent",
     "runtime.events": "AgentEvent EventListener events_of",
-    "runtime.driver.scopes": "Scope",
+    "runtime.driver.stopping.scopes": "Scope",
     "runtime.models.types": "LLMInput LLMOutput Message ToolCall ToolSpec",
     "runtime.policy.policy": "Policy",
     "runtime.run_config": "RunResult StepLines StepView",

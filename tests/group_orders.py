@@ -11,7 +11,7 @@ from unittest import mock
 
 from tachograph.runtime.driver import driver
 from tachograph.runtime.driver.groups import BranchRun, Perform
-from tachograph.runtime.driver.interrupts import ForceQuit
+from tachograph.runtime.driver.stopping.interrupts import ForceQuit
 
 
 @contextmanager

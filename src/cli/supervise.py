@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from ..runtime.driver import processes
-from ..runtime.driver.interrupts import Interrupts, Relay
+from ..runtime.driver.stopping import processes
+from ..runtime.driver.stopping.interrupts import Interrupts, Relay
 
 # signals by which a process ends itself; all others come from somebody else
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)

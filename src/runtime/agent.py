@@ -22,12 +22,12 @@ from .core.lines import RunLine
 from .core.redaction import Redactor
 from .core.run_ids import new_run_id
 from .core.secret_kinds import ENV_KIND
-from .driver.event_stream import stream_of
+from .driver.events.event_stream import stream_of
+from .driver.events.listeners import listener_list
 from .driver.foreign_calls import in_thread
-from .driver.interrupts import Interrupts, exit_for
-from .driver.listeners import listener_list
 from .driver.ports import Approve, Inject, Listener
-from .driver.scopes import Scope
+from .driver.stopping.interrupts import Interrupts, exit_for
+from .driver.stopping.scopes import Scope
 from .events import AgentEvent
 from .execution import Execution, OnLine
 from .formats.document_digest import RunInput

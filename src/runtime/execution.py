@@ -13,15 +13,15 @@ from .core.lines import LedgerLine, RunLine
 from .core.redaction import Redactor
 from .driver.disk_work import aside
 from .driver.driver import drive, drive_async
+from .driver.events.listeners import ListenerHub
 from .driver.foreign_calls import AsyncCalls, DirectCalls
-from .driver.interrupts import Interrupts
-from .driver.listeners import ListenerHub
 from .driver.live_executor import LiveExecutor
 from .driver.ports import Executor, Listener, OnOutcome, Stop
-from .driver.scopes import Scope
-from .driver.script_end import ScriptEnd
-from .driver.scripted_stop import ScriptedStop
 from .driver.stepper import Stepper
+from .driver.stopping.interrupts import Interrupts
+from .driver.stopping.scopes import Scope
+from .driver.stopping.script_end import ScriptEnd
+from .driver.stopping.scripted_stop import ScriptedStop
 from .formats.document_digest import RunInput
 from .journal.ledger import Ledger, Totals, end_line
 from .journal.recorded_clock import RecordedClock

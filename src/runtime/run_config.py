@@ -13,7 +13,7 @@ from .core.clock import Clock
 from .core.lines import DecisionEntry, StepLine, ToolResultEntry, UsageEntry
 from .core.redaction import Redactor
 from .driver.ports import Answers, Approve, DurabilityPort, Executor, Inject
-from .driver.scopes import Scope
+from .driver.stopping.scopes import Scope
 from .formats.document_digest import RunInput
 from .models.types import Message
 from .opening import Opening

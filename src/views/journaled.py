@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..evidence.files.way_on import way_on
+from ..evidence.files.words.way_on import way_on
 from ..fail.errors import RecordError
 from ..runtime.core.lines import Line
 from ..runtime.core.outcome_codec import outcome_to_dict

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..evidence.files.manifest import STATE
-from ..evidence.files.rule_places import RulePlaces, moved_on
+from ..evidence.files.words.rule_places import RulePlaces, moved_on
 from ..evidence.recording.recorded import project_of, relative_name
 from ..fail.errors import RecordError
 from ..pages.wording import json_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ..evidence.files.call_words import ran_together
+from ..evidence.files.words.call_words import ran_together
 from ..fail.catalog import ENDINGS, MODES
 from ..pages.render import render
 from ..pages.wording import duration

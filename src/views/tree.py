@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..evidence.checking.drift import Drift, counted
-from ..evidence.files.hook_words import said_by_hook
+from ..evidence.files.words.hook_words import said_by_hook
 from ..runtime.core.lines import Line
 from ..runtime.formats import canonical_json
 from ..runtime.formats.escape import escape_terminal

@@ -16,7 +16,7 @@ import pytest
 
 from tachograph.evidence.checking.replay import replayed
 from tachograph.evidence.checking.verify import verify
-from tachograph.runtime.driver.interrupts import Relay
+from tachograph.runtime.driver.stopping.interrupts import Relay
 from tests.faults.scene import RUN, TASK, Scene
 from tests.support import FILES, ROOT, environment
 

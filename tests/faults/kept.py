@@ -22,7 +22,7 @@ from tachograph.evidence.recording.resume import Resumption
 from tachograph.evidence.recording.ways import InLoop
 from tachograph.light_dataclasses import replace
 from tachograph.runtime.core.clock import VirtualClock
-from tachograph.runtime.driver.interrupts import ForceQuit
+from tachograph.runtime.driver.stopping.interrupts import ForceQuit
 from tachograph.runtime.journal import journal as journals
 from tachograph.runtime.models.scripted import Stub
 from tachograph.runtime.models.types import LLMOutput, ToolCall

@@ -31,7 +31,7 @@ def main() -> int:
     sys.path.insert(0, os.getcwd())
     sys.path.append(str(Path(__file__).resolve().parents[2]))  # for code that needs the tests' own
     from tachograph import record  # noqa: F401 - warm, as is what follows
-    from tachograph.evidence.files.package_digest import package_digest
+    from tachograph.evidence.files.claims.package_digest import package_digest
     from tachograph.evidence.recording import resume  # noqa: F401
     from tachograph.evidence.sending import seal  # noqa: F401
     from tachograph.evidence.tasks.task import build, load_task

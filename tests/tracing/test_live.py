@@ -179,7 +179,7 @@ def test_endpoints_as_the_exporters_take_them(endpoint, protocol, wanted):
 RUN = """
 import json, sys, time
 endpoint, path = sys.argv[1:]
-from tachograph.runtime.driver.listeners import RunEvent
+from tachograph.runtime.driver.events.listeners import RunEvent
 from tachograph.tracing.endpoint import target
 from tachograph.tracing.live import LiveExport
 heavy = {"grpc", "google", "requests", "urllib3", "opentelemetry"}

@@ -24,9 +24,9 @@ from ...runtime.journal.cassette import outcomes_of
 from ...runtime.run_config import RunConfig
 from ...runtime.tools.project_modules import versions_of_packages
 from ..files import manifest as manifests
+from ..files.claims.package_digest import package_digest
 from ..files.json_diff import CLASSES
 from ..files.manifest import MANIFEST, STATE
-from ..files.package_digest import package_digest
 from ..files.rebuild import run_files
 from ..files.tally import Tally
 from ..files.writer import derive

@@ -16,7 +16,7 @@ from ...runtime.formats.escape import escape_terminal
 from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal import ledger_v1
 from ..files import manifest as manifests
-from ..files.claims import misshapen_claims
+from ..files.claims.volatile import misshapen_claims
 from ..files.manifest import MANIFEST, REPORT, STATE, TRACE
 from ..files.rebuild import rebuild
 from .drift import Drift, compare

@@ -24,7 +24,7 @@ from ...runtime.loop.state import MAX_PARALLEL
 from ...runtime.run_inputs import files_of_called, paths_of
 from ..files import manifest as manifests
 from ..files import v1
-from ..files.claims import misshapen_claims
+from ..files.claims.volatile import misshapen_claims
 from ..files.json_diff import differences
 from ..files.manifest import MANIFEST, REPORT, STATE, TRACE
 from ..files.owned import OWNED, children_of

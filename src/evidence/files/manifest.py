@@ -17,8 +17,8 @@ from ...runtime.core.clock import wall_now
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
 from ...runtime.journal.ledger import SCHEMA as LEDGER_SCHEMA
-from .commit import commit_of_package
-from .package_digest import package_digest
+from .claims.commit import commit_of_package
+from .claims.package_digest import package_digest
 
 SCHEMA: Final = "manifest/v2"
 TRACE_SCHEMA: Final = "trace/v1"

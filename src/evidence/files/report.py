@@ -15,7 +15,7 @@ from ...runtime.core.lines import Line
 from ...runtime.core.outcome_codec import pairs_from_dict
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import code_span, escape_markdown, truncate
-from .hook_words import said_by_hook
+from .words.hook_words import said_by_hook
 
 MAX_ANSWER: Final = 20_000
 MAX_DIAGRAM_STEPS: Final = 40

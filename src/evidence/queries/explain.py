@@ -15,8 +15,8 @@ from ...runtime.journal.decided_calls import proposals_of
 from ...runtime.journal.recorded_clock import RecordedClock
 from ...runtime.policy.explain import Budget, Explanation, budgets_of, explain
 from ...runtime.policy.gate import Counters, Decision, Gate, GateRequest
-from ..files.call_words import arguments_of, compact
-from ..files.rule_places import RulePlaces, moved_on
+from ..files.words.call_words import arguments_of, compact
+from ..files.words.rule_places import RulePlaces, moved_on
 from ..recording.recorded import Recorded, open_record, revive
 from .decide import Paint, budget_lines, decision_line, rule_lines
 from .wrap import fold

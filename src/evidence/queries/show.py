@@ -16,11 +16,11 @@ from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal import ledger
 from ...runtime.journal.journal import JOURNAL, read_journal
 from ..checking.drift import counted
-from ..files.call_words import arguments_of, ran_together
-from ..files.hook_words import said_by_hook
 from ..files.manifest import STATE
-from ..files.rule_places import RulePlaces, moved_on
-from ..files.way_on import resumed_by
+from ..files.words.call_words import arguments_of, ran_together
+from ..files.words.hook_words import said_by_hook
+from ..files.words.rule_places import RulePlaces, moved_on
+from ..files.words.way_on import resumed_by
 from ..recording.recorded import project_of
 
 Paint = Callable[[str, str], str]

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from ...runtime.agent import Agent
-from ...runtime.driver.event_stream import stream_of
-from ...runtime.driver.listeners import listener_list
+from ...runtime.driver.events.event_stream import stream_of
+from ...runtime.driver.events.listeners import listener_list
 from ...runtime.events import AgentEvent
 from ...runtime.run_config import RunResult
 from .record import recorded

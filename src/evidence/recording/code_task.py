@@ -18,9 +18,9 @@ from ...fail.errors import InputError, OutputError, StoppedBySignal
 from ...runtime.agent import Agent
 from ...runtime.driver.disk_work import Entered
 from ...runtime.driver.foreign_calls import run_now
-from ...runtime.driver.interrupts import exit_for
 from ...runtime.driver.ports import Listener
-from ...runtime.driver.scopes import Scope
+from ...runtime.driver.stopping.interrupts import exit_for
+from ...runtime.driver.stopping.scopes import Scope
 from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.formats.shipped_files import project_root, relative_to_root

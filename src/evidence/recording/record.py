@@ -20,11 +20,11 @@ from ...fail.errors import InputError, OutputError, StoppedBySignal
 from ...runtime.agent import Agent
 from ...runtime.core.clock import Clock
 from ...runtime.driver.disk_work import Entered
+from ...runtime.driver.events.listeners import listener_list
 from ...runtime.driver.foreign_calls import run_now
-from ...runtime.driver.interrupts import exit_for
-from ...runtime.driver.listeners import listener_list
 from ...runtime.driver.ports import Approve, Listener
-from ...runtime.driver.scopes import Scope
+from ...runtime.driver.stopping.interrupts import exit_for
+from ...runtime.driver.stopping.scopes import Scope
 from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal.requests import opening_messages
 from ...runtime.run_config import RunConfig, RunResult, StepLines

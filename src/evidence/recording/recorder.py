@@ -25,9 +25,9 @@ from ...runtime.agent import Agent
 from ...runtime.core.clock import stopwatch
 from ...runtime.core.lines import Line
 from ...runtime.driver.disk_work import Entered
-from ...runtime.driver.interrupts import Interrupts
 from ...runtime.driver.ports import Listener
-from ...runtime.driver.processes import marking
+from ...runtime.driver.stopping.interrupts import Interrupts
+from ...runtime.driver.stopping.processes import marking
 from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal.durable_run import DurableRun
@@ -35,9 +35,9 @@ from ...runtime.journal.journal import JOURNAL, Journal
 from ...runtime.run_config import RunConfig, RunResult
 from ...runtime.tools.project_modules import versions_of_packages
 from ..files import manifest
+from ..files.claims.package_digest import package_digest
 from ..files.folder import MOUNTS, Folder
 from ..files.manifest import MANIFEST, SEAL
-from ..files.package_digest import package_digest
 from ..files.writer import Writer
 from ..tasks.expect import differences
 from .durability import OFF, durability_of, suspends

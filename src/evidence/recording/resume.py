@@ -16,9 +16,9 @@ from ...runtime.agent import Agent
 from ...runtime.core.clock import Clock, SystemClock, VirtualClock
 from ...runtime.core.lines import Line
 from ...runtime.driver.foreign_calls import run_now
-from ...runtime.driver.interrupts import Interrupts, exit_for
 from ...runtime.driver.ports import Approve, Listener
-from ...runtime.driver.processes import marking
+from ...runtime.driver.stopping.interrupts import Interrupts, exit_for
+from ...runtime.driver.stopping.processes import marking
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.formats.read_file import NotPlain, read_unlinked
 from ...runtime.journal.durable_run import DONE, NOT_DONE, DurableRun
@@ -32,7 +32,7 @@ from ...runtime.run_config import RunConfig, RunResult
 from ..files.folder import MOUNTS, Folder, is_unfinished
 from ..files.json_diff import differences
 from ..files.manifest import STATE
-from ..files.way_on import made_in_code, way_on
+from ..files.words.way_on import made_in_code, way_on
 from ..tasks.place import expected_of_run
 from ..tasks.task import load_task
 from .durability import SUSPEND, suspends

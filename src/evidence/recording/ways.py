@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...runtime.agent import Agent
 from ...runtime.driver.disk_work import aside
-from ...runtime.driver.interrupts import Interrupts
 from ...runtime.driver.ports import Listener
+from ...runtime.driver.stopping.interrupts import Interrupts
 from ...runtime.execution import OnLine
 from ...runtime.run_config import RunConfig, RunResult
 

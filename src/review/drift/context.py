@@ -7,8 +7,8 @@ from typing import Any
 
 from ...evidence.checking.compare import Findings
 from ...evidence.checking.drift import Divergence, counted
-from ...evidence.files.call_words import arguments_of
-from ...evidence.files.rule_places import RulePlaces
+from ...evidence.files.words.call_words import arguments_of
+from ...evidence.files.words.rule_places import RulePlaces
 from ...runtime.core.lines import Line
 from ...runtime.formats.json_pointer import parse
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from ...fail.errors import Cancelled
 from ..core.clock import Clock, SystemClock
 from ..tools.coroutines import WATCHED, run_coroutine
-from .interrupts import Interrupts
-from .scopes import Scope
+from .stopping.interrupts import Interrupts
+from .stopping.scopes import Scope
 
 if TYPE_CHECKING:
     import asyncio

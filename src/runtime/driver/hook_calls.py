@@ -16,7 +16,7 @@ from ..loop.retry import fault_from_error
 from ..tools.coroutines import is_async
 from ..tools.hooks import Hooks
 from .foreign_calls import Attempt, ForeignCalls, Manner, log_failure
-from .interrupts import ForceQuit
+from .stopping.interrupts import ForceQuit
 
 
 async def ask_hook(

@@ -32,6 +32,7 @@ from ..tools.contract import Run, Tool
 from ..tools.coroutines import is_async, native_async
 from ..workspace.tool_io import HTTP_S, IO
 from ..workspace.workspace import Workspace
+from .events.text_pieces import OnText, TextPieces
 from .foreign_calls import (
     Attempt,
     CallerLeft,
@@ -42,10 +43,9 @@ from .foreign_calls import (
     run_now,
     settled,
 )
-from .interrupts import ForceQuit, Interrupts
 from .ports import Answers, Approve, Inject, Stamps
-from .scopes import CallScope, Scope
-from .text_pieces import OnText, TextPieces
+from .stopping.interrupts import ForceQuit, Interrupts
+from .stopping.scopes import CallScope, Scope
 
 if TYPE_CHECKING:
     from ..tools.hooks import Hooks

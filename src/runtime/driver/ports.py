@@ -27,7 +27,7 @@ from ..formats.document_digest import RunInput
 from ..policy.gate import Gate
 from ..workspace.tool_io import IO
 from ..workspace.workspace import Workspace
-from .interrupts import Interrupts
+from .stopping.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from asyncio import CancelledError

@@ -21,9 +21,9 @@ from ..core.lines import RunLine
 from ..core.redaction import Redactor
 from ..core.run_ids import new_key, new_marker
 from ..driver.disk_work import aside
-from ..driver.interrupts import Interrupts
 from ..driver.ports import Executor, Stamps
-from ..driver.processes import carriers
+from ..driver.stopping.interrupts import Interrupts
+from ..driver.stopping.processes import carriers
 from ..formats.document_digest import RunInput
 from ..policy.gate import Gate
 from ..resources.mount_path import parse_path

@@ -22,8 +22,8 @@ from ..core.effects import (
 from ..core.redaction import MARK
 from ..driver.disk_work import WaitFor, at_once, within_a_run
 from ..driver.foreign_calls import run_now
-from ..driver.interrupts import ForceQuit, Interrupts
 from ..driver.ports import Stamps
+from ..driver.stopping.interrupts import ForceQuit, Interrupts
 from ..policy.gate import Gate
 from ..tools.contract import Tool
 from ..workspace.workspace import Workspace

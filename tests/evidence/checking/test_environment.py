@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tachograph.evidence.files import manifest as manifests
-from tachograph.evidence.files.package_digest import package_digest
+from tachograph.evidence.files.claims.package_digest import package_digest
 from tachograph.evidence.recording.recorded import is_live
 from tachograph.runtime.formats import canonical_json
 from tests.evidence.project import acts_outside, all_runs

@@ -18,7 +18,7 @@ from tachograph.evidence.checking.check import examine, runs_below
 from tachograph.evidence.checking.compare import Findings
 from tachograph.evidence.checking.verify import verify
 from tachograph.evidence.files import manifest
-from tachograph.evidence.files.claims import misshapen_claims
+from tachograph.evidence.files.claims.volatile import misshapen_claims
 from tachograph.runtime.formats import canonical_json
 from tests.support import CANONICAL, FILES, ROOT, TASK, cli, copy_project
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tachograph.evidence.files import commit, package_digest
+from tachograph.evidence.files.claims import commit, package_digest
 from tachograph.runtime.formats import shipped_files
 
 SOURCES = Path(shipped_files.__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from tachograph.evidence.files import package_digest as sources
+from tachograph.evidence.files.claims import package_digest as sources
 from tachograph.runtime.formats import shipped_files
 
 SOURCES = shipped_files.package_place()

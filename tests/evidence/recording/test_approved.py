@@ -18,7 +18,7 @@ from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.resume import resume_folder
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.runtime.core.effects import Answer, AskHuman, AskModel
-from tachograph.runtime.driver.interrupts import ForceQuit
+from tachograph.runtime.driver.stopping.interrupts import ForceQuit
 from tachograph.runtime.policy.policy import Policy
 from tests.evidence.project import copy_inputs, edit_lines, replaced
 

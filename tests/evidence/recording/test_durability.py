@@ -17,7 +17,7 @@ from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.resume import resume_folder
 from tachograph.fail.errors import InputError, Interrupted, RecordError, Suspended
 from tachograph.runtime.core.clock import SystemClock, VirtualClock
-from tachograph.runtime.driver.interrupts import ForceQuit
+from tachograph.runtime.driver.stopping.interrupts import ForceQuit
 from tachograph.runtime.journal.journal import Journal, chain_of, read_journal
 from tachograph.runtime.workspace.mounts import Mount
 from tests.faults.kept import Case, Disk

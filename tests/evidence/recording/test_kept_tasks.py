@@ -12,7 +12,7 @@ from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.resume import resume_folder
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.fail.errors import RecordError
-from tachograph.runtime.driver.interrupts import ForceQuit
+from tachograph.runtime.driver.stopping.interrupts import ForceQuit
 from tachograph.runtime.journal.journal import read_journal
 from tachograph.runtime.run_config import RunResult
 from tests.faults.kept import Disk, stable_files

@@ -21,7 +21,7 @@ from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.resume import resume_folder
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.fail.errors import InputError, RecordError
-from tachograph.runtime.driver.interrupts import ForceQuit
+from tachograph.runtime.driver.stopping.interrupts import ForceQuit
 from tests.faults.kept import Case, Disk, stable_files
 from tests.faults.scene import ONCE, RUN, TASK, Scene
 from tests.support import FILES, well_formed

@@ -21,7 +21,7 @@ from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.resume import Resumption, resume
 from tachograph.fail.errors import EffectInDoubt, OutputError, RecordError
 from tachograph.runtime.core import clock as clocks
-from tachograph.runtime.driver.interrupts import ForceQuit
+from tachograph.runtime.driver.stopping.interrupts import ForceQuit
 from tests.faults.kept import Case, Disk, stable_files
 from tests.support import FILES, policy_data, tool, well_formed
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tachograph.evidence.files.rule_places import RulePlaces
+from tachograph.evidence.files.words.rule_places import RulePlaces
 from tachograph.fail.catalog import MODES, RULES
 from tachograph.runtime.formats.document_digest import digest_of_document
 from tachograph.runtime.loop.state import History

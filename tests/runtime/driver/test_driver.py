@@ -13,7 +13,7 @@ from tachograph.fail.errors import Cancelled, InputError, TaskError
 from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.core.effects import Outcome, RunEnded, StepEnded, Wait
 from tachograph.runtime.driver.driver import drive
-from tachograph.runtime.driver.interrupts import Interrupts
+from tachograph.runtime.driver.stopping.interrupts import Interrupts
 from tachograph.runtime.workspace.mounts import Host
 from tests.support import answer, ask, attend_to_ctrl_c, failing, perform, policy_data, probe, tool
 

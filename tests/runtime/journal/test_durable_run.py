@@ -16,7 +16,7 @@ from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.resume import Resumption
 from tachograph.fail.errors import EffectInDoubt, RecordError
 from tachograph.runtime.core.clock import VirtualClock
-from tachograph.runtime.driver.interrupts import ForceQuit
+from tachograph.runtime.driver.stopping.interrupts import ForceQuit
 from tachograph.runtime.journal import durable_run as keepings
 from tachograph.runtime.journal.journal import read_journal
 from tachograph.runtime.run_config import RunConfig

@@ -11,7 +11,7 @@ import pytest
 from tachograph import Agent, LLMOutput, Policy, PolicyError, ToolCall, record, replay, tool
 from tachograph.evidence.checking.replay import replayed
 from tachograph.evidence.checking.verify import verify
-from tachograph.evidence.files.rule_places import moved_on
+from tachograph.evidence.files.words.rule_places import moved_on
 from tachograph.runtime.formats.document_digest import digest_of_document
 from tachograph.runtime.policy.built_in import BUILT_IN, built_in_of, built_in_policy, built_in_text
 from tachograph.runtime.tools.contract import EFFECTS as KINDS

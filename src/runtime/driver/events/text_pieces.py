@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..core.effects import AskModel
+from ...core.effects import AskModel
 
 if TYPE_CHECKING:
     import asyncio

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from ...runtime.formats.shipped_files import package_place
+from ....runtime.formats.shipped_files import package_place
 from .package_digest import package_digest, package_sources, shapes_runs
 
 _SHA: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")

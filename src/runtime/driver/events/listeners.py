@@ -9,12 +9,12 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...fail.errors import InputError
-from ...light_dataclasses import replace
-from ..core.effects import AskModel, Attempted, Decided, Effect, Event, Noted, Outcome
-from ..events import AgentEvent, EventFeed, EventListener
-from .interrupts import Interrupts
-from .ports import Listener, RunEvent
+from ....fail.errors import InputError
+from ....light_dataclasses import replace
+from ...core.effects import AskModel, Attempted, Decided, Effect, Event, Noted, Outcome
+from ...events import AgentEvent, EventFeed, EventListener
+from ..ports import Listener, RunEvent
+from ..stopping.interrupts import Interrupts
 
 
 def listener_list(given: Iterable[Listener]) -> list[Listener]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ...runtime.core.lines import Line
+from ....runtime.core.lines import Line
 
 
 def arguments_of(call: Line) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...runtime.core.lines import Line
-from ...runtime.formats import canonical_json
+from ....runtime.core.lines import Line
+from ....runtime.formats import canonical_json
 
 
 def said_by_hook(entry: Line) -> str:

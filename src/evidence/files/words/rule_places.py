@@ -11,15 +11,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from ...fail.errors import InputError
-from ...light_dataclasses import dataclass
-from ...runtime.core.lines import Line
-from ...runtime.formats.json_pointer import by_index, parse
-from ...runtime.formats.read_file import read_plain
-from ...runtime.formats.strict_yaml import Document, YamlError
-from ...runtime.formats.strict_yaml import load as load_yaml
-from ...runtime.policy.built_in import built_in_of
-from ...runtime.policy.policy import Policy
+from ....fail.errors import InputError
+from ....light_dataclasses import dataclass
+from ....runtime.core.lines import Line
+from ....runtime.formats.json_pointer import by_index, parse
+from ....runtime.formats.read_file import read_plain
+from ....runtime.formats.strict_yaml import Document, YamlError
+from ....runtime.formats.strict_yaml import load as load_yaml
+from ....runtime.policy.built_in import built_in_of
+from ....runtime.policy.policy import Policy
 
 _MAX_BYTES: Final = 1 << 20
 

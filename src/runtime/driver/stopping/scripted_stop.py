@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol
 
-from ...fail.errors import Cancelled
-from ..core.clock import MS
-from ..core.effects import Effect, Outcome
-from .ports import Stamps
+from ....fail.errors import Cancelled
+from ...core.clock import MS
+from ...core.effects import Effect, Outcome
+from ..ports import Stamps
 
 
 class TableClock(Protocol):

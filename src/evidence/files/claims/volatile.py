@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from ...runtime.core.clock import epoch_ns
-from ...runtime.core.lines import Line
-from ...runtime.journal.journal import DURABILITY
+from ....runtime.core.clock import epoch_ns
+from ....runtime.core.lines import Line
+from ....runtime.journal.journal import DURABILITY
 
 _MOST: Final = 200  # characters of a text
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")

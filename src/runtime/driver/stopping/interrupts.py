@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
-from ...fail.errors import Interrupted
-from ..core.branches import BRANCH
-from ..core.effects import (
+from ....fail.errors import Interrupted
+from ...core.branches import BRANCH
+from ...core.effects import (
     Outcome,
 )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...fail.errors import TaskError
-from ..core.effects import AskModel, Effect, Fault, FaultKind, Invoke, Outcome
-from ..tools.contract import Tool
-from ..workspace.mounts import Mount
-from .ports import Stamps
+from ....fail.errors import TaskError
+from ...core.effects import AskModel, Effect, Fault, FaultKind, Invoke, Outcome
+from ...tools.contract import Tool
+from ...workspace.mounts import Mount
+from ..ports import Stamps
 
 
 class ScriptEnd:

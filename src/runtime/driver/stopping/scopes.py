@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from ...fail.errors import CallCancelled, Cancelled, DeadlineExceeded
-from ..core.clock import stopwatch
+from ....fail.errors import CallCancelled, Cancelled, DeadlineExceeded
+from ...core.clock import stopwatch
 
 POLL_S: Final = 0.05  # between looks at an Event, which tells nobody that it was set
 

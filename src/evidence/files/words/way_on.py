@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Final
 
-from ...runtime.core.lines import Line
-from ...runtime.formats.escape import escape_terminal
-from ...runtime.formats.read_file import read_unlinked
-from ...runtime.journal.journal import JOURNAL
+from ....runtime.core.lines import Line
+from ....runtime.formats.escape import escape_terminal
+from ....runtime.formats.read_file import read_unlinked
+from ....runtime.journal.journal import JOURNAL
 
 _FIRST_ENTRY: Final = 4 << 20  # bytes of a journal that are looked at
 
@@ -44,7 +44,7 @@ def made_in_code(run: Line, *, model_given: bool = False) -> str | None:
     A run of a task has all its inputs in files. Else the policy and the tools must be files, and the model one that
     is opened by its name, unless another is given.
     """
-    from ...runtime.models.providers import PROVIDERS  # for unfinished runs only
+    from ....runtime.models.providers import PROVIDERS  # for unfinished runs only
 
     if run["task"] is not None:
         return None

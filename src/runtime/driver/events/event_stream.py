@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
-from ..events import AgentEvent, EventListener
-from .foreign_calls import ended
+from ...events import AgentEvent, EventListener
+from ..foreign_calls import ended
 
 
 async def stream_of(

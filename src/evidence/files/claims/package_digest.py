@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from ...runtime.formats.shipped_files import package_place
+from ....runtime.formats.shipped_files import package_place
 
 # what shapes the four files of a run; a test follows the imports of what records them
 _SHAPING: Final = (
