@@ -56,7 +56,8 @@ def events_of(lines: Iterable[Mapping[str, Any]]) -> Iterator[AgentEvent]:
 
     Within a step they are: the attempts of the model; the calls that it proposed; then call by call its decisions, its
     attempts and its result; then the step as a whole. A run tells of them in the same order, except that calls which
-    run together are all decided first, and their attempts start and end as they do.
+    run together are all decided first, and their attempts start and end as they do. What came of them (`attempt`, a
+    late `decision`, `result`) is told in the order of the ledger: of a call as soon as the calls before it are over.
     """
     for line in lines:
         if line["type"] == "step":

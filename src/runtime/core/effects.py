@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from ...fail.catalog import Ending, FailureMode, Rule
-from ...fail.errors import Cancelled
 from ...light_dataclasses import dataclass, field
 from ..formats.canonical_json import Fragment, digest, encode
 from .lines import CallEntry, FaultEntry, InputEntry, StepLine
@@ -131,8 +130,7 @@ class Outcome:
 
     `returned_bytes` is the size of a result that a record did not keep; `result_lost` says that the effect took
     place but its result was lost; `cancelled` that the call was cancelled on its own. `checks` are the facts that the
-    I/O met and asked the rules about, `reads` and `writes` are (mount path, SHA-256) in order. `members` is what came
-    of the effects of a `Group`, by position.
+    I/O met and asked the rules about, `reads` and `writes` are (mount path, SHA-256) in order.
     """
 
     reply: Reply | None = None
@@ -146,7 +144,6 @@ class Outcome:
     checks: tuple[dict[str, Any], ...] = ()
     reads: tuple[tuple[str, str], ...] = ()
     writes: tuple[tuple[str, str], ...] = ()
-    members: Mapping[str, Outcome | Cancelled] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +268,9 @@ Effect = AskModel | Invoke | Wait | AskHuman | AskHook
 class Group:
     """Perform several calls of one reply, at the same time or one after another: it makes no difference.
 
-    `branches` holds, by a call's place in the reply, what is to be performed for it, one effect after another. Once
-    every branch is over, the loop is sent an `Outcome` with `members`.
+    `branches` holds, by a call's place in the reply, what is to be performed for it, one effect after another. The loop
+    goes on at once: it yields the same effects again, in the order of the calls, and is sent what came of each when
+    that is there. Whatever else it asks for is performed when all branches are over.
     """
 
     step: int

@@ -4,7 +4,7 @@
 like a placeholder already is escaped: `<secret:` becomes `<secret::`, which no placeholder begins with.
 
 While a group of calls is performed, a secret that a call is the first to meet gets a number for the time being, from
-`PROVISIONAL` on. Once the group is over, `settle` gives it its number in the record, in the order of the calls.
+`PROVISIONAL` on. `settle` gives it its number in the record, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class Redactor:
     def settle(self, branch: Branch, outcome: Outcome) -> Outcome:
         """Return an outcome of a call of a group with the numbers that its placeholders have in the record.
 
-        To be asked once the group is over, in the order of the calls, and within one in the order of its outcomes.
+        To be asked in the order of the calls, and within one in the order of its outcomes.
         """
         met = self._in_branch(branch)
         while met.counts:

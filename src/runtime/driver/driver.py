@@ -43,8 +43,8 @@ def drive(
     """Run a loop to its ending.
 
     `on_step` gets each step's line with its stamps, in order; `on_event` every decision and every effect with
-    its outcome as soon as it has one; those of a group once all its calls are over. `settle` says what an outcome of
-    such a call is in the record.
+    its outcome as soon as it has one; those of a call of a group once the calls before it are over too. `settle` says
+    what an outcome of such a call is in the record.
     """
     stepper = Stepper(
         loop, clock, on_step, on_event, on_outcome=on_outcome, stop=stop, settle=settle, on_notice=on_notice

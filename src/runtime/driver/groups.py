@@ -1,8 +1,8 @@
 """Perform a group of calls: each branch from its first effect to its last.
 
 `perform_group` is the plain way, one branch after another. On the virtual clock it gives the record that any other
-order gives: each branch has a time of its own, and what counts in order is put together at the end, in the order of
-the calls.
+order gives: each branch has a time of its own, and what counts in order is handed to the loop in the order of the
+calls.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...fail.errors import Cancelled
 from ..core.branches import BRANCH, Branch
 from ..core.clock import Clock
 from ..core.effects import Attempted, Effect, Invoke, Outcome, Wait
-from .ports import OnEvent, OnNotice, OnOutcome, Settle, Stamps, Stop
+from .ports import OnNotice, OnOutcome, Stamps, Stop
 
 Perform = Callable[[Effect, Stamps], Outcome | Cancelled]
 
@@ -26,7 +26,7 @@ class BranchRun:
         branch: The step, and the call's place in the reply.
         effect: What is to be performed next; None once the call is over.
         stamps: The stamps of the call so far.
-        performed: Its effects with their outcomes, in order.
+        performed: What came of its effects, by position.
     """
 
     def __init__(
@@ -37,15 +37,17 @@ class BranchRun:
         on_outcome: OnOutcome | None,
         stop: Stop | None,
         on_notice: OnNotice | None = None,
+        on_performed: Callable[[], None] | None = None,
     ) -> None:
         self.branch = branch
         self.stamps: Stamps = {}
-        self.performed: list[tuple[Invoke | Wait, Outcome | Cancelled]] = []
+        self.performed: dict[str, Outcome | Cancelled] = {}
         self._effects = effects
         self._clock = clock
         self._on_outcome = on_outcome
         self._stop = stop
         self._on_notice = on_notice
+        self._on_performed = on_performed
         self._begun = 0
         self.effect: Invoke | Wait | None = next(effects, None)
 
@@ -74,21 +76,28 @@ class BranchRun:
         effect = self.effect
         assert effect is not None
         self.stamps[effect.position] = [self._begun, self._clock.stamp()]
-        self.performed.append((effect, outcome))
         if self._on_outcome is not None:
             self._on_outcome(effect, outcome, self.stamps)
 
     def go_on(self, outcome: Outcome | Cancelled) -> None:
         """Go on to the next effect, after one whose outcome was kept."""
+        assert self.effect is not None
         self._tell(is_over=True)
+        self.performed[self.effect.position] = outcome
         if isinstance(outcome, Cancelled):
             self._effects.close()
             self.effect = None
-            return
+        else:
+            self.effect = self._sent(outcome)
+        if self._on_performed is not None:
+            with _outside():
+                self._on_performed()
+
+    def _sent(self, outcome: Outcome) -> Invoke | Wait | None:
         try:
-            self.effect = self._effects.send(outcome)
+            return self._effects.send(outcome)
         except StopIteration:
-            self.effect = None
+            return None
 
     def _tell(self, *, is_over: bool) -> None:
         """Tell that an attempt begins or is over, as it happens."""
@@ -107,21 +116,11 @@ def perform_group(runs: Iterable[BranchRun], perform: Perform) -> None:
                 run.end(run.begin() or perform(run.effect, run.stamps))
 
 
-def join(
-    runs: Iterable[BranchRun], clock: Clock, on_event: OnEvent, settle: Settle | None, stamps: Stamps
-) -> Outcome:
-    """Put together what came of the calls of a group, in their order.
-
-    Adds their stamps to those of the step, and tells of each effect with its outcome as the record will have it.
-    """
-    members: dict[str, Outcome | Cancelled] = {}
-    runs = sorted(runs, key=lambda run: run.branch)
-    clock.join([run.branch for run in runs])
-    for run in runs:
-        stamps.update(run.stamps)
-        for effect, outcome in run.performed:
-            if isinstance(outcome, Outcome):
-                outcome = outcome if settle is None else settle(run.branch, outcome)
-                on_event(effect, outcome)
-            members[effect.position] = outcome
-    return Outcome(members=members)
+@contextmanager
+def _outside() -> Iterator[None]:
+    """Say that what is done inside is done for no single call."""
+    token = BRANCH.set(None)
+    try:
+        yield
+    finally:
+        BRANCH.reset(token)

@@ -80,7 +80,7 @@ Stop = Callable[[int], Cancelled | None]
 
 
 # gets what came of an effect of a branch; returns it with the placeholders that the record has. Asked in the order of
-# the calls, and within a call in the order of its effects, once all branches of a group are over
+# the calls, and within a call in the order of its effects, as soon as the calls before it are over
 Settle = Callable[[Branch, Outcome], Outcome]
 
 

@@ -18,10 +18,11 @@ from ..core.effects import (
     Outcome,
     RunEnded,
     StepEnded,
+    Wait,
 )
 from ..core.lines import StepLine
 from ..loop.state import RunGenerator
-from .groups import BranchRun, join
+from .groups import BranchRun
 from .ports import OnEvent, OnNotice, OnOutcome, Settle, Stamps, Stop
 
 
@@ -71,6 +72,11 @@ class Stepper:
         self.stamps: Stamps = {}
         self.effect: Effect | None = None
         self.group: list[BranchRun] | None = None
+        self._runs: list[BranchRun] = []  # the calls of the group that was begun last
+        self._held: Effect | Group | StepEnded | None = (
+            None  # what the loop has come to while a group is open
+        )
+        self._undated: list[Decided] = []  # decisions of a group that is open, which have no stamps yet
         self._ended: RunEnded | None = None
         self._advance(None)
 
@@ -113,29 +119,50 @@ class Stepper:
             self._on_notice(Attempted(effect, is_over))
 
     def join(self) -> None:
-        """Put together what came of the calls of the group, and go on to the next effect."""
+        """Put together the times of the calls of the group, all of which are over, and go on to the next effect."""
         assert self.group is not None
         runs, self.group = self.group, None
-        self._advance(join(runs, self._clock, self._on_event, self._settle, self.stamps))
+        undated, self._undated = self._undated, []
+        self._clock.join([run.branch for run in runs])
+        for run in runs:
+            self.stamps.update(run.stamps)
+            run.performed = {at: self._settled(run, outcome) for at, outcome in run.performed.items()}
+        for decided in undated:
+            self._date(decided)
+        item, self._held = self._held, None
+        self._handle(item)
+
+    def _on_performed(self) -> None:
+        """Let the loop have what was performed for a call of the group, if that is what it waits for."""
+        item, self._held = self._held, None
+        self._handle(item)
 
     def _advance(self, outcome: Outcome | Cancelled | None) -> None:
         """Let the loop go on to its next effect, or to its end; decisions and steps are handed on on the way."""
-        item = self._sent(outcome)
+        self._handle(self._sent(outcome))
+
+    def _handle(self, item: Effect | Group | Event | None) -> None:
+        """Go on from what the loop yielded; while a group is open, as far as its calls have brought what it asks."""
+        self.effect = None
         while item is not None:
-            if isinstance(item, StepEnded):
-                item.line["stamps"] = self.stamps
-                self._on_step(item.line)
-                self.stamps = {}
-            elif isinstance(item, Decided):
-                begun = self._clock.stamp()
-                self._clock.spend("decision")
-                self.stamps[item.position] = [begun, self._clock.stamp()]
-                self._on_event(item, None)
-            elif isinstance(item, Noted):
+            outcome: Outcome | Cancelled | None = None
+            if isinstance(item, Noted):
                 if self._on_notice is not None:
                     self._on_notice(item)
+            elif isinstance(item, Decided):
+                if self.group is None:
+                    self._date(item)
+                else:
+                    self._undated.append(item)
+                self._on_event(item, None)
+            elif isinstance(item, Invoke | Wait) and (outcome := self._brought(item)) is not None:
+                if isinstance(outcome, Outcome):
+                    self._on_event(item, outcome)
+            elif self.group is not None:
+                self._held = item
+                return
             elif isinstance(item, Group):
-                self.group = [
+                self.group = self._runs = [
                     BranchRun(
                         (item.step, index),
                         effects,
@@ -143,15 +170,38 @@ class Stepper:
                         self._on_outcome,
                         self._stop,
                         self._on_notice,
+                        self._on_performed,
                     )
                     for index, effects in item.branches.items()
                 ]
-                item = None
-                break
+            elif isinstance(item, StepEnded):
+                item.line["stamps"] = self.stamps
+                self._on_step(item.line)
+                self.stamps, self._runs = {}, []
             else:
-                break
-            item = self._sent(None)
-        self.effect = item
+                self.effect = item
+                return
+            item = self._sent(outcome)
+
+    def _brought(self, effect: Invoke | Wait) -> Outcome | Cancelled | None:
+        """Return what came of an effect that was performed for a call of a group, None if it was not."""
+        for run in self._runs:
+            if effect.position in run.performed:
+                outcome = run.performed.pop(effect.position)
+                return outcome if self.group is None else self._settled(run, outcome)
+        return None
+
+    def _settled(self, run: BranchRun, outcome: Outcome | Cancelled) -> Outcome | Cancelled:
+        """Return what came of an effect as the record has it; once a group is joined all of its outcomes are so."""
+        if self._settle is None or isinstance(outcome, Cancelled):
+            return outcome
+        return self._settle(run.branch, outcome)
+
+    def _date(self, decided: Decided) -> None:
+        """Stamp a decision."""
+        begun = self._clock.stamp()
+        self._clock.spend("decision")
+        self.stamps[decided.position] = [begun, self._clock.stamp()]
 
     def _sent(self, outcome: Outcome | Cancelled | None) -> Effect | Group | Event | None:
         """Send the loop an outcome and return what it yields next, None where it is over."""

@@ -4,18 +4,18 @@
       _process_group
         decide_call         each call, in order, before any of them is performed
         Group               what the allowed calls do, one branch a call, with no regard to each other
-        execute_call        each call, in order, answered from what its branch brought (tool_calls.py); hooks that are
-                            asked about results are asked here, and so in the order of the calls
+        execute_call        each call, in order, sent what its branch brought once that is there (tool_calls.py); hooks
+                            that are asked about results are asked when all branches are over
 
 A branch repeats the attempts of its call as `execute_call` would, and records nothing. What is recorded, counted and
-told the model comes of `execute_call` alone, after all branches are over and in the order of the calls. So nothing
-depends on which call was ready first.
+told the model comes of `execute_call` alone, in the order of the calls: of a call when it and those before it are over.
+So nothing depends on which call was ready first.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 
 from ...fail.catalog import CONTINUE, Happening
 from ...fail.errors import Cancelled
@@ -114,19 +114,16 @@ def _process_group(step: StepBuilder, first: int, calls: tuple[Call, ...]) -> St
     became of the others. Raises Cancelled after that where the run was stopped during one of them.
     """
     members = yield from _decide(step, first, calls)
-    outcomes: Mapping[str, Outcome | Cancelled] = {}
     allowed = [member for member in members if member.refusal is None]
     if len(allowed) > 1:
         branches = {member.index: branch_of(step, member.index, member.request.call) for member in allowed}
-        performed = yield Group(step.index, branches)
-        assert performed.members is not None
-        outcomes = performed.members
+        yield Group(step.index, branches)
         step.add_group([member.request.call for member in allowed])
     result = CONTINUE
     stopped: Cancelled | None = None
     for member in members:
         try:
-            classification = yield from _conclude(step, member, outcomes)
+            classification = yield from _conclude(step, member)
         except Cancelled as cancelled:
             stopped = stopped or cancelled
             continue
@@ -156,40 +153,16 @@ def _decide(
     return members
 
 
-def _conclude(
-    step: StepBuilder, member: _Member, outcomes: Mapping[str, Outcome | Cancelled]
-) -> StepGenerator:
+def _conclude(step: StepBuilder, member: _Member) -> StepGenerator:
     """Record what came of a call, and let the model read it."""
     step.begin_call(member.request.call)
     if member.refusal is not None:
         classification = conclude_call(step, member.request, member.refusal, member.decision)
     else:
-        happening = yield from _answered(execute_call(step, member.index, member.request), outcomes)
+        happening = yield from execute_call(step, member.index, member.request)
         classification = conclude_call(step, member.request, happening, step.last_decision, executed=True)
     yield step.conclude()
     return classification
-
-
-def _answered(
-    execution: Generator[Effect | Event, Outcome, Happening], outcomes: Mapping[str, Outcome | Cancelled]
-) -> Generator[Effect | Event, Outcome, Happening]:
-    """Run an execution on outcomes that are there already; it yields whatever else it asks for."""
-    try:
-        item = next(execution)
-        while True:
-            outcome: Outcome | Cancelled
-            known = outcomes.get(item.position) if isinstance(item, Invoke | Wait) else None
-            if known is not None:
-                outcome = known
-            else:
-                try:
-                    outcome = yield item
-                except Cancelled as cancelled:
-                    outcome = cancelled
-            item = execution.throw(outcome) if isinstance(outcome, Cancelled) else execution.send(outcome)
-    except StopIteration as done:
-        happening: Happening = done.value
-        return happening
 
 
 def branch_of(step: StepBuilder, index: int, call: Call) -> Branching:

@@ -15,7 +15,7 @@ from tachograph.runtime.core.branches import BRANCH
 from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.core.effects import Call, Effect, Invoke, Outcome, Wait
 from tachograph.runtime.driver.async_groups import Slots, perform_group_async
-from tachograph.runtime.driver.groups import BranchRun, join
+from tachograph.runtime.driver.groups import BranchRun
 from tachograph.runtime.formats.canonical_json import freeze
 
 
@@ -59,9 +59,9 @@ class _World:
 
 
 def _joined(runs: list[BranchRun], clock: VirtualClock) -> tuple[Any, Any, int]:
-    stamps: dict[str, list[int]] = {}
-    outcome = join(runs, clock, lambda effect, outcome: None, None, stamps)
-    return outcome, stamps, clock.stamp()
+    clock.join([run.branch for run in runs])
+    stamps = {at: stamp for run in runs for at, stamp in run.stamps.items()}
+    return [run.performed for run in runs], stamps, clock.stamp()
 
 
 @pytest.mark.parametrize("bound", [1, 2, 4, 64])
@@ -187,8 +187,9 @@ def test_a_caller_that_is_cancelled_stops_every_call(turns: int, bound: int) -> 
         return runs if turns else []
 
     for run in asyncio.run(main()):
-        assert run.effect is None and isinstance(run.performed[-1][1], Cancelled)
-        assert all(not isinstance(outcome, Cancelled) for _, outcome in run.performed[:-1])
+        *before, last = run.performed.values()
+        assert run.effect is None and isinstance(last, Cancelled)
+        assert all(not isinstance(outcome, Cancelled) for outcome in before)
 
     async def all_are_free() -> None:
         for _ in range(bound):

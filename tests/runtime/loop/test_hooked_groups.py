@@ -134,3 +134,26 @@ def test_a_recorded_group_with_hooks_holds_in_itself(tmp_path: Path) -> None:
     with overlapped(3):
         record(_agent(_World(), 5), "What?", tmp_path / "run", clock=VirtualClock())
     assert verify(tmp_path / "run", tmp_path) == []
+
+
+def test_secrets_of_calls_are_numbered_before_those_of_the_hooks_that_are_asked_about_them() -> None:
+    def secret(letter: str) -> dict[str, Any]:
+        return {"said": f"ghp_{letter * 36}"}
+
+    def after_call(data: dict[str, Any]) -> Any:
+        return {"result": secret("z")} if data["call"]["arguments"]["n"] == 0 else None
+
+    def texts() -> list[str]:
+        look = tool("look", effect="read", run=lambda arguments, _io: secret("ab"[arguments["n"]]))
+        replies = [ask(*(probe("look", n=n) for n in range(2))), answer()]
+        policy = _policy(redact={"kinds": ["github_token"]})
+        return _texts(Agent(Script(replies), [look], policy, hooks=Hooks(after_call=after_call)))
+
+    whole = texts()
+    first, second = _step(whole)["tool_results"]
+    assert first["attempts"][0]["returned"]["said"] == "<secret:github_token:1>"
+    assert first["result"]["said"] == "<secret:github_token:3>"
+    assert second["result"]["said"] == "<secret:github_token:2>"
+    for order in range(4):
+        with shuffled(order):
+            assert texts() == whole
