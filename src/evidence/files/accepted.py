@@ -123,7 +123,8 @@ def history(root: Path) -> History:
     except FileNotFoundError:
         return accepted
     except OSError as error:
-        accepted.wrong.append(f"{ACCEPTED}: cannot be read ({why_unread(error)}); check its permission")
+        remedy = "check its permission" if isinstance(error, PermissionError) else "restore it"
+        accepted.wrong.append(f"{ACCEPTED}: cannot be read ({why_unread(error)}); {remedy}")
         return accepted
     *lines, rest = text.split(b"\n")
     for number, line in enumerate(lines, start=1):

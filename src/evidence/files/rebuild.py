@@ -41,11 +41,11 @@ def run_files(folder: Path, name: str) -> dict[str, bytes]:
         try:
             out[file] = read_unlinked(folder / file)
         except OSError as error:
-            is_missing = isinstance(error, FileNotFoundError)
+            is_shut = isinstance(error, PermissionError)
             raise RecordError(
                 f"cannot be read ({why_unread(error)})",
                 file=f"{name}/{file}",
-                remedy="record the run again" if is_missing else "check its permission",
+                remedy="check its permission" if is_shut else "restore it or record the run again",
             ) from None
     check_owned(folder, out[MANIFEST], name)
     return out

@@ -43,11 +43,11 @@ def show(folder: Path, *, as_json: bool, paint: Paint, root: Path | None = None)
     try:
         data = read_unlinked(folder / STATE)
     except OSError as error:
-        raise RecordError(
-            f"cannot be read ({system_reason(error)})",
-            file=name,
-            remedy="check its permission" if folder.is_dir() else "name the folder of a recorded run",
-        ) from None
+        remedy = "name the folder of a recorded run"
+        if folder.is_dir():
+            is_shut = isinstance(error, PermissionError)
+            remedy = "check its permission" if is_shut else "restore it or record the run again"
+        raise RecordError(f"cannot be read ({system_reason(error)})", file=name, remedy=remedy) from None
     lines = list(ledger.read(data, name))
     if as_json:
         return json.dumps(lines, sort_keys=True)

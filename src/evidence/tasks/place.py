@@ -6,9 +6,10 @@ statements, so they never choose how a record is checked: they are compared with
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,16 +95,21 @@ def place_of(folder: Path, root: Path) -> Place | None:
 
     Both the folder's name as it stands and its name without links are looked at, so that a link leads nowhere else.
     """
-    if not (root / "policy").is_dir():
-        return None
-    for path, base in ((os.path.abspath(folder), os.path.abspath(root)), (folder.resolve(), root.resolve())):
-        try:
-            parts = Path(path).relative_to(base).parts
-        except ValueError:
-            continue
-        if len(parts) >= 3 and parts[0] == "runs":
+    for parts in _ways_below_runs(folder, root):
+        if len(parts) >= 3:
             return Place(root, "/".join(parts[:3]), parts[3:])
     return None
+
+
+def _ways_below_runs(folder: Path, root: Path) -> Iterator[tuple[str, ...]]:
+    """Yield the parts of a folder's name relative to a project, `runs` first, as it stands and without links."""
+    if not (root / "policy").is_dir():
+        return
+    for path, base in ((os.path.abspath(folder), os.path.abspath(root)), (folder.resolve(), root.resolve())):
+        with contextlib.suppress(ValueError):  # it is elsewhere
+            parts = Path(path).relative_to(base).parts
+            if parts[:1] == ("runs",):
+                yield parts
 
 
 def owner_of(folder: Path, root: Path) -> Path:
@@ -162,9 +168,15 @@ def refuse_foreign(
         variables: Values are given that stand in place of the task's.
     """
     place = place_of(out, project)
-    if place is None:
-        return
     elsewhere = "give --out with a folder outside runs/"
+    if place is None:
+        for parts in _ways_below_runs(out, project):
+            raise InputError(
+                f"{'/'.join(parts)} is the place of no run, which is runs/KIND/NAME",
+                file=task.file,
+                remedy=elsewhere,
+            )
+        return
     problem: str | None = None
     if place.task_file != task.file or place.inner:
         problem = f"{place.name} is the place of a run of {place.task_file}"
@@ -188,8 +200,10 @@ def _of_task(run: Line, task: Task) -> str | None:
     stated = run["task"]
     if stated is None:
         return f"states no task, but here belongs a run of {task.file}"
-    if stated["path"] != task.file or stated["id"] != task.id:
+    if stated["path"] != task.file:
         return f"is a run of {str(stated['path'])[:200]}, but here belongs one of {task.file}"
+    if stated["id"] != task.id:
+        return f"states that {task.file} has the id {str(stated['id'])[:200]}, which is {task.id}"
     return None
 
 

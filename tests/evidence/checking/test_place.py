@@ -122,6 +122,22 @@ FORGED: dict[str, tuple[Callable[[Path], object], str, str, str]] = {
         f"{CANONICAL}: states no task, but here belongs a run of {TASK}; ",
         "",
     ),
+    "another id of its task": (
+        lambda project: forge(
+            project / CANONICAL, lambda lines: lines[0]["task"].update(id="x"), root=project
+        ),
+        CANONICAL,
+        f"{CANONICAL}: states that {TASK} has the id x, which is canonical-v1; ",
+        "",
+    ),
+    "another script": (
+        lambda project: forge(
+            project / CANONICAL, lambda lines: lines[0]["model"].update(script_digest="0" * 64), root=project
+        ),
+        CANONICAL,
+        f"{CANONICAL}: its script is not the one in {TASK}; ",
+        "/model/script_digest: ",
+    ),
     "two runs swapped": (
         _swapped,
         CANONICAL,
@@ -196,6 +212,26 @@ def test_a_live_run_is_of_a_model_that_its_task_names(project: Path, models: str
     for lines in _both(run, project):
         said = f"openai:some answered, but tasks/live/v1.yaml allows {models} in live.models; "
         assert (lines == []) == holds and (holds or said in lines[0]), lines
+
+
+def test_a_task_with_a_script_may_name_live_models_too(project: Path) -> None:
+    with (project / TASK).open("a") as file:
+        file.write('live:\n  models: ["openai:*"]\n')
+    task = load_task(project / TASK, root=project)
+    assert expected_of(task, live=True, people=False) == task.expected  # it states nothing else
+    with (project / TASK).open("a") as file:
+        file.write("  expected: {ending: final_answer}\npeople: {expected: {ending: approval_refused}}\n")
+    task = load_task(project / TASK, root=project)
+    assert expected_of(task, live=False, people=False) == task.expected
+    assert expected_of(task, live=True, people=False) == {"ending": "final_answer"}
+    assert expected_of(task, live=False, people=True) == {"ending": "approval_refused"}
+    agent, setting = build(
+        load_task(project / TASK, root=project), model=Live(LLMOutput(final_answer="done"))
+    )
+    shutil.rmtree(project / CANONICAL)
+    record_run(agent, setting, project / CANONICAL)
+    index.update(project)
+    assert _both(project / CANONICAL, project) == [[], []]
 
 
 def test_a_live_run_must_meet_what_the_task_states_for_it(project: Path) -> None:
@@ -325,6 +361,9 @@ def _refused(
         ((TASK, "--out", "runs/canonical/other"), "runs/canonical/other is the place of a run of tasks/"),
         ((TASK, "--out", DENIED), f"{DENIED} is the place of a run of tasks/policy_gates/"),
         ((TASK, "--out", f"{CANONICAL}/children/1"), f"{CANONICAL} is the place of a run of {TASK}"),
+        ((TASK, "--out", "runs/other"), "runs/other is the place of no run, which is runs/KIND/NAME"),
+        ((TASK, "--out", "linked/other"), "runs/other is the place of no run, which is runs/KIND/NAME"),
+        ((TASK, "--out", "runs"), "runs is the place of no run, which is runs/KIND/NAME"),
     ],
 )
 def test_a_run_that_may_not_stand_in_a_place_needs_another(
@@ -334,6 +373,7 @@ def test_a_run_that_may_not_stand_in_a_place_needs_another(
     words: tuple[str, ...],
     said: str,
 ) -> None:
+    (project / "linked").symlink_to("runs")
     err = _refused(project, capsys, monkeypatch, *words)
     assert f"{words[0]}: {said}" in err and "give --out with a folder outside runs/" in err
 
