@@ -197,3 +197,12 @@ def system_reason(error: BaseException) -> str:
     For messages to people only: the words depend on the platform, so no record holds them.
     """
     return getattr(error, "strerror", None) or type(error).__name__
+
+
+def asks_to_end(error: BaseException) -> bool:
+    """Return whether an exception comes from a signal or from the runtime itself, and not from code of the project.
+
+    Code of the project may raise any BaseException, one of its own included, and has failed then.
+    """
+    own = type(error).__module__.startswith(__name__.partition(".")[0] + ".")
+    return isinstance(error, KeyboardInterrupt) or (own and not isinstance(error, Exception))

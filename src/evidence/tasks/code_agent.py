@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Final
 
-from ...fail.errors import InputError
+from ...fail.errors import InputError, asks_to_end
 from ...light_dataclasses import dataclass, replace
 from ...runtime.agent import Agent
 from ...runtime.formats import canonical_json
@@ -262,7 +262,9 @@ def _module(name: str, root: Path, error: MakeError) -> ModuleType:
                 f"make {lacking.replace('.', '/')}.py, or correct the name",
             ) from None
         raise _raised(missing, name, root, error) from missing
-    except (Exception, SystemExit, GeneratorExit) as raised:
+    except BaseException as raised:
+        if asks_to_end(raised):
+            raise
         raise _raised(raised, name, root, error) from raised
     file = getattr(module, "__file__", None)
     if file is None or not is_of_project(Path(file), root):
@@ -278,7 +280,9 @@ def _called(function: Callable[[], Any], name: str, root: Path, error: MakeError
     """Return what a function that makes an agent returns."""
     try:
         return function()
-    except (Exception, SystemExit, GeneratorExit) as raised:
+    except BaseException as raised:
+        if asks_to_end(raised):
+            raise
         raise _raised(raised, name, root, error, "when it was called") from raised
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from ...fail.errors import InputError, system_reason
+from ...fail.errors import InputError, asks_to_end, system_reason
 from ...light_dataclasses import dataclass
 from ..formats import canonical_json
 from . import source_scan
@@ -132,7 +132,9 @@ def load_hooks(path: Path, file: str) -> Hooks:
     try:
         # compiled from the very bytes that are digested: no cached bytecode, none written
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - code of the project
-    except (Exception, SystemExit, GeneratorExit) as error:
+    except BaseException as error:
+        if asks_to_end(error):
+            raise
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise InputError(
             f"importing it raised {type(error).__name__}", file=file, line=line, remedy="fix the module"

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from ...fail.errors import ToolError, system_reason
+from ...fail.errors import ToolError, asks_to_end, system_reason
 from ..formats import canonical_json
 from ..formats.shipped_files import shipped
 from ..schema.schema_errors import did_you_mean
@@ -42,7 +42,9 @@ def load_module(path: str | Path, *, file: str | None = None) -> Tool:
     try:
         # compiled from the very bytes that are digested: no cached bytecode, none written
         exec(_compiled(text, label), module.__dict__)  # noqa: S102 - a trusted tool module
-    except (Exception, SystemExit, GeneratorExit) as error:
+    except BaseException as error:
+        if asks_to_end(error):
+            raise
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise ToolError(
             f"importing it raised {type(error).__name__}", file=label, line=line, remedy="fix the module"

@@ -178,6 +178,7 @@ RAISING = {
     "import not_there\n": "agents/bad.py:1: agents.bad raised ModuleNotFoundError while it was imported: No module",
     "def f(:\n": "agents/bad.py:1: agents.bad raised SyntaxError while it was imported",
     "raise GeneratorExit\n": "agents/bad.py:1: agents.bad raised GeneratorExit while it was imported",
+    "class Odd(BaseException): pass\nraise Odd\n": "agents/bad.py:2: agents.bad raised Odd while it was imported",
     "raise SystemExit(3)\n": "agents/bad.py:1: agents.bad raised SystemExit while it was imported: 3",
     "from tachograph import Policy\nPolicy.load('policy/none.yaml')\n": "policy/none.yaml: no such policy file",
     "from tachograph import Agent\nAgent(3, [], None)\n": "agents/bad.py:2: agents.bad raised InputError while",

@@ -74,6 +74,7 @@ def test_a_replay_names_the_file_that_moved_and_answers_hooks_from_the_record(pr
         (b"\xff\xfe\x00", ".py: is not Python source; fix the module"),
         (b"raise ZeroDivisionError", ".py: importing it raised ZeroDivisionError; fix the module"),
         (b"raise GeneratorExit", ".py: importing it raised GeneratorExit; fix the module"),
+        (b"class Odd(BaseException): pass\nraise Odd", ".py: importing it raised Odd; fix the module"),
         (b"import sys\nsys.exit(3)", ".py: importing it raised SystemExit; fix the module"),
         (b"import socket\ndef on_stop(data): pass", ".py:1"),
         (b"x = 1", ".py: these hooks have no function; give one of before_model"),

@@ -99,6 +99,7 @@ def test_tools_with_equal_schemas_share_their_validators(tmp_path: Path) -> None
         ('"properties": {}}', '"properties": {"a": {"$ref": "#/$defs/none"}}}'),
         ("def run", "raise RuntimeError('secret')\ndef run"),
         ("def run", "raise GeneratorExit\ndef run"),
+        ("def run", "class Odd(BaseException): pass\nraise Odd\ndef run"),
         ("def run", "def run("),
         ("def run", "import nothing_of_this_name\ndef run"),
     ],
@@ -111,6 +112,11 @@ def test_what_the_contract_lacks_is_named(tmp_path: Path, old: str, new: str) ->
     assert text.startswith("tools/say.py") and "\n" not in text
     assert "secret" not in text and str(tmp_path) not in text
     assert refused.value.remedy
+
+
+def test_ctrl_c_while_a_tool_is_imported_is_not_the_tools(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        load_module(module(tmp_path, f"raise KeyboardInterrupt\n{SOURCE}"))
 
 
 def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:
