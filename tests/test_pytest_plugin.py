@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `tachograph` makes recorded runs again in tests of agents."""
+"""The pytest plugin: the fixture `tachograph` makes recorded runs again in tests of crew."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support import cli, environment, tree
 TASK = "tasks/code/notes.yaml"
 RUN = "runs/code/notes"
 TESTS = f"""\
-from agents.notes import agent
+from crew.notes import agent
 
 def test_record(tachograph):
     result = tachograph.record(agent, {QUESTION!r}, task="{TASK}")
@@ -93,10 +93,10 @@ def test_a_task_without_a_run(project: Path) -> None:
 
 
 def test_what_is_wrong_is_said_on_one_line(project: Path) -> None:
-    replaced(project / "agents/notes.py", '"read"]', '"raed"]')
+    replaced(project / "crew/notes.py", '"read"]', '"raed"]')
     (project / "checks/test_notes.py").write_text(
         "def test_name(tachograph):\n"
-        f"    tachograph.record('agents.notes:agnt', {QUESTION!r}, task={TASK!r})\n\n"
+        f"    tachograph.record('crew.notes:agnt', {QUESTION!r}, task={TASK!r})\n\n"
         "def test_place(tachograph):\n    tachograph.check('first')\n"
     )
     before = tree(project)
@@ -133,7 +133,7 @@ class Rest:
 typed = Agent(Stub([{"answer": '{"place": "depot"}'}]), instructions="You know {depot}.", output_type=Rest)
 """
 TYPED_TEST = f"""\
-from agents.notes import Rest, typed
+from crew.notes import Rest, typed
 
 def test_typed(tachograph):
     earlier = [{{"role": "user", "content": "Hello"}}, {{"role": "assistant", "content": "Yes?"}}]
@@ -145,7 +145,7 @@ def test_typed(tachograph):
 
 
 def test_variables_history_and_the_type_of_the_answer(project: Path) -> None:
-    with (project / "agents/notes.py").open("a") as file:
+    with (project / "crew/notes.py").open("a") as file:
         file.write(TYPED)
     (project / "checks/test_notes.py").write_text(TYPED_TEST)
     for words in (["--tachograph-update"], []):

@@ -48,7 +48,7 @@ def test_a_document_that_is_gone_is_gone(project: Path) -> None:
 
 
 def test_a_document_that_is_there_was_not_read(project: Path) -> None:
-    replaced(project / "agents/notes.py", '"path": "notes/first.md"', '"path": "notes/other.md"')
+    replaced(project / "crew/notes.py", '"path": "notes/first.md"', '"path": "notes/other.md"')
     found = examine(project / RUN, root=project)
     assert f"input not read this time: {NOTE}" in found.lines
     assert NOTE not in found.moved and not any("is gone" in line for line in found.lines)

@@ -20,7 +20,7 @@ from tests.support import cli, environment, tree
 
 TASK = "tasks/code/notes.yaml"
 RUN = "runs/code/notes"
-NAMED = "agents.notes:agent"
+NAMED = "crew.notes:agent"
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def _agent(project: Path, name: str = NAMED) -> Agent:
         return InputError(message, remedy=remedy)
 
     load_code_agent(name, project, error)
-    agent = getattr(sys.modules["agents.notes"], name.partition(":")[2])
+    agent = getattr(sys.modules["crew.notes"], name.partition(":")[2])
     assert isinstance(agent, Agent)
     return agent
 
@@ -49,7 +49,7 @@ def test_the_task_is_written_and_the_run_made_again(project: Path) -> None:
         "id: code-notes",
         f'title: "{QUESTION}"',
         f'question: "{QUESTION}"',
-        "agent: agents.notes:agent",
+        "agent: crew.notes:agent",
         "seed: 4",
         "",
     ]
@@ -61,13 +61,13 @@ def test_the_task_is_written_and_the_run_made_again(project: Path) -> None:
 
 
 def test_by_name_and_from_a_function(project: Path) -> None:
-    record("agents.notes:make", QUESTION, project / RUN, task=project / TASK)
-    assert "agent: agents.notes:make\n" in (project / TASK).read_text()
+    record("crew.notes:make", QUESTION, project / RUN, task=project / TASK)
+    assert "agent: crew.notes:make\n" in (project / TASK).read_text()
     assert examine(project / RUN, root=project).ok
 
 
 def test_a_live_model_is_named_in_the_task(project: Path) -> None:
-    result = record(_agent(project, "agents.notes:live"), QUESTION, task=project / TASK)
+    result = record(_agent(project, "crew.notes:live"), QUESTION, task=project / TASK)
     assert result.answer == "a note"
     assert 'live: {models: ["callable:model"]}\n' in (project / TASK).read_text()
     assert examine(project / RUN, root=project).ok
@@ -76,39 +76,39 @@ def test_a_live_model_is_named_in_the_task(project: Path) -> None:
     assert "`tachograph check` makes this run again" in head
     assert f"`tachograph run {TASK} --replace` records a new one" in head
     with pytest.raises(OutputError, match="already holds the record of run "):
-        record("agents.notes:live", QUESTION, task=project / TASK)
+        record("crew.notes:live", QUESTION, task=project / TASK)
     done = cli("run", TASK, cwd=project)
     assert done.returncode == 2
     assert "give --replace to record a new run in its place, or name another folder" in done.stderr
     assert tree(project) == before
     assert cli("check", RUN, cwd=project).returncode == 0
     assert tree(project) == before
-    assert record("agents.notes:live", QUESTION, task=project / TASK, replace=True).ok
+    assert record("crew.notes:live", QUESTION, task=project / TASK, replace=True).ok
 
 
 def test_a_program_that_is_a_module_itself(project: Path) -> None:
-    replaced(project / "agents/notes.py", "from .words", "from agents.words")
-    with (project / "agents/notes.py").open("a") as file:
+    replaced(project / "crew/notes.py", "from .words", "from crew.words")
+    with (project / "crew/notes.py").open("a") as file:
         file.write(
             'if __name__ == "__main__":\n    from tachograph import record\n\n'
             f'    print(record(agent, "{QUESTION}", task="{TASK}").answer)\n'
         )
-    command = [sys.executable, "-m", "agents.notes"]
+    command = [sys.executable, "-m", "crew.notes"]
     done = subprocess.run(
         command, cwd=project, env=environment(), capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "a note\n"), done.stderr
-    assert "agent: agents.notes:agent\n" in (project / TASK).read_text()
+    assert "agent: crew.notes:agent\n" in (project / TASK).read_text()
     assert cli("check", cwd=project).returncode == 0
 
 
 def test_a_module_that_records_while_it_is_imported(project: Path) -> None:
-    with (project / "agents/notes.py").open("a") as file:
+    with (project / "crew/notes.py").open("a") as file:
         file.write(f'from tachograph import record\nrecord(agent, "{QUESTION}", "mine")\n')
     with pytest.raises(InputError) as caught:
         record(NAMED, QUESTION, task=project / TASK)
     said = str(caught.value)
-    assert said.startswith("agents/notes.py:") and '`if __name__ == "__main__":`' in said
+    assert said.startswith("crew/notes.py:") and '`if __name__ == "__main__":`' in said
     assert not (project / "tasks").exists() and not (project / "mine").exists()
 
 
@@ -119,7 +119,7 @@ def test_another_task_is_not_overwritten(project: Path) -> None:
     for given, said in {
         (QUESTION + "?", 0, NAMED): "its question is not the given one",
         (QUESTION, 1, NAMED): "its seed is not the given one",
-        (QUESTION, 0, "agents.notes:make"): "its agent is not the given one",
+        (QUESTION, 0, "crew.notes:make"): "its agent is not the given one",
     }.items():
         question, seed, name = given
         with pytest.raises(InputError, match=said):
@@ -142,13 +142,13 @@ def test_bad_input_writes_nothing(project: Path) -> None:
     nameless = Agent(Stub([{"answer": "so"}]), [], agent.policy)
     cases = [
         (nameless, TASK, {}, "not the value of a name at the top of a module of the project"),
-        ("agents.notes:agnt", TASK, {}, "did you mean 'agent'"),
+        ("crew.notes:agnt", TASK, {}, "did you mean 'agent'"),
         (agent, "tasks/notes.yaml", {}, "is no place of a task"),
         (agent, "tasks/code/notes.yml", {}, "is no place of a task"),
         (agent, "tasks/Code/notes.yaml", {}, "id must be KIND-NAME"),
         (agent, TASK, {"run_id": "a"}, "run_id is given beside task"),
         (agent, TASK, {"approve": lambda _asked: True}, "approve is given beside task"),
-        ("agents.notes:broken", TASK, {}, "raised ValueError when it was called: no key"),
+        ("crew.notes:broken", TASK, {}, "raised ValueError when it was called: no key"),
     ]
     for given, place, more, said in cases:
         with pytest.raises(InputError, match=said):
@@ -159,7 +159,7 @@ def test_bad_input_writes_nothing(project: Path) -> None:
 
 
 def test_a_run_that_is_refused_its_input_leaves_no_task(project: Path) -> None:
-    replaced(project / "agents/notes.py", '    {"answer": ANSWER},\n', "")  # the script runs out
+    replaced(project / "crew/notes.py", '    {"answer": ANSWER},\n', "")  # the script runs out
     with pytest.raises(InputError, match="the script has 1 turn "):
         record(NAMED, QUESTION, task=project / TASK)
     assert not (project / "tasks").exists() and not (project / "runs").exists()
@@ -174,15 +174,15 @@ def test_a_question_with_a_secret_is_not_written(project: Path) -> None:
 
 
 def test_who_only_imports_an_agent_does_not_name_it(project: Path) -> None:
-    (project / "agents/a_user.py").write_text("from agents.notes import agent, live as other\n")
+    (project / "crew/a_user.py").write_text("from crew.notes import agent, live as other\n")
 
     def error(message: str, remedy: str) -> InputError:
         return InputError(message, remedy=remedy)
 
-    load_code_agent("agents.a_user:agent", project, error)
-    module = sys.modules["agents.notes"]
+    load_code_agent("crew.a_user:agent", project, error)
+    module = sys.modules["crew.notes"]
     assert name_of(module.agent, project) == NAMED
-    assert name_of(module.live, project) == "agents.notes:live"
+    assert name_of(module.live, project) == "crew.notes:live"
 
 
 SECRET = "ghp_" + "a" * 36
@@ -193,7 +193,7 @@ EARLIER = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content"
 @pytest.fixture
 def templated(project: Path) -> Path:
     """A project whose agent has instructions with a variable."""
-    with (project / "agents/notes.py").open("a") as file:
+    with (project / "crew/notes.py").open("a") as file:
         file.write("\nfrom tachograph import Agent, Stub\n")
         file.write(f"asked = Agent(Stub([{{'answer': 'Yes.'}}]), instructions={TEMPLATE!r})\n")
     return project
@@ -201,19 +201,19 @@ def templated(project: Path) -> Path:
 
 def test_variables_and_history_stand_in_the_task(templated: Path) -> None:
     given: dict[str, Any] = {"variables": {"depot": "Oslo"}, "history": EARLIER}
-    result = record("agents.notes:asked", QUESTION, task=templated / TASK, **given)
+    result = record("crew.notes:asked", QUESTION, task=templated / TASK, **given)
     assert [message["content"] for message in result.history] == ["Hello", "Good morning", QUESTION, "Yes."]
     text = (templated / TASK).read_text()
     assert 'variables: {"depot": "Oslo"}\n' in text and '{"content": "Hello", "role": "user"}' in text
     assert examine(templated / RUN, root=templated).ok
     before = tree(templated)
-    assert record("agents.notes:asked", QUESTION, task=templated / TASK, **given).ok
-    assert record("agents.notes:asked", QUESTION, task=templated / TASK).ok, "the file may say more"
+    assert record("crew.notes:asked", QUESTION, task=templated / TASK, **given).ok
+    assert record("crew.notes:asked", QUESTION, task=templated / TASK).ok, "the file may say more"
     assert cli("run", TASK, cwd=templated).returncode == 0
     assert tree(templated) == before
     for key, other in (("variables", {"depot": "Bergen"}), ("history", EARLIER[:1])):
         with pytest.raises(InputError, match=f"is the task of another run: its {key} is not the given one"):
-            record("agents.notes:asked", QUESTION, task=templated / TASK, **{**given, key: other})
+            record("crew.notes:asked", QUESTION, task=templated / TASK, **{**given, key: other})
     assert tree(templated) == before
 
 
@@ -234,5 +234,5 @@ def test_variables_and_history_stand_in_the_task(templated: Path) -> None:
 def test_what_does_not_fit_writes_no_task(templated: Path, given: dict[str, Any], said: str) -> None:
     before = tree(templated)
     with pytest.raises(InputError) as caught:
-        record("agents.notes:asked", QUESTION, task=templated / TASK, **given)
+        record("crew.notes:asked", QUESTION, task=templated / TASK, **given)
     assert said in str(caught.value) and SECRET not in str(caught.value) and tree(templated) == before

@@ -48,14 +48,14 @@ QUESTION: Final = "What is in the note?"
 
 
 def code_project(root: Path) -> Path:
-    """Lay out a project with the module `agents.notes`, which needs `agents.words`; return its folder."""
+    """Lay out a project with the module `crew.notes`, which needs `crew.words`; return its folder."""
     files = {
         "policy/v1.yaml": POLICY,
         "data/notes/first.md": "a note\n",
-        "agents/__init__.py": "",
-        "agents/notes.py": AGENT,
-        "agents/words.py": 'ANSWER = "a note"\n',
-        "agents/unneeded.py": "",
+        "crew/__init__.py": "",
+        "crew/notes.py": AGENT,
+        "crew/words.py": 'ANSWER = "a note"\n',
+        "crew/unneeded.py": "",
     }
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def code_project(root: Path) -> Path:
 
 
 def write_task(
-    root: Path, agent: str = "agents.notes:agent", more: str = "", name: str = "code/notes"
+    root: Path, agent: str = "crew.notes:agent", more: str = "", name: str = "code/notes"
 ) -> Path:
     """Write a task that names an agent in code; return its file."""
     path = root / f"tasks/{name}.yaml"

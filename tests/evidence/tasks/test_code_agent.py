@@ -29,7 +29,7 @@ def project(tmp_path: Path) -> Path:
     return code_project(tmp_path / "project")
 
 
-def _recorded(project: Path, agent: str = "agents.notes:agent", more: str = "") -> Path:
+def _recorded(project: Path, agent: str = "crew.notes:agent", more: str = "") -> Path:
     task = load_task(write_task(project, agent, more))
     record_run(*build(task), project / RUN)
     return project / RUN
@@ -42,7 +42,7 @@ def _manifest(run: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", ["agent", "make"])
 def test_a_scripted_run_is_made_again_in_full(project: Path, name: str) -> None:
-    run = _recorded(project, f"agents.notes:{name}")
+    run = _recorded(project, f"crew.notes:{name}")
     assert examine(run, root=project).lines == [] == verify(run, project)
     assert replayed(run, root=project).lines == []
     replaced(project / "data/notes/first.md", "a note", "another note")
@@ -55,9 +55,9 @@ def test_modules_of_the_project_are_inputs(project: Path) -> None:
     inputs = _manifest(run)["inputs"]
     assert isinstance(inputs, list)
     assert [item["path"] for item in inputs] == [
-        "agents/__init__.py",
-        "agents/notes.py",
-        "agents/words.py",
+        "crew/__init__.py",
+        "crew/notes.py",
+        "crew/words.py",
         "data/notes/first.md",
         "policy/v1.yaml",
         "tasks/code/notes.yaml",
@@ -67,17 +67,17 @@ def test_modules_of_the_project_are_inputs(project: Path) -> None:
 
 def test_a_changed_module_is_named_as_the_cause(project: Path) -> None:
     run = _recorded(project)
-    replaced(project / "agents/words.py", "a note", "a tote")  # of the same size, in the same second
+    replaced(project / "crew/words.py", "a note", "a tote")  # of the same size, in the same second
     found = examine(run, root=project)
-    assert found.kind == "ANSWER" and list(found.moved) == ["agents/words.py"]
+    assert found.kind == "ANSWER" and list(found.moved) == ["crew/words.py"]
     done = cli("check", RUN, cwd=project)
-    assert done.returncode == 1 and "agents/words.py moved" in done.stdout
-    replaced(project / "agents/words.py", "a tote", "a note")
+    assert done.returncode == 1 and "crew/words.py moved" in done.stdout
+    replaced(project / "crew/words.py", "a tote", "a note")
     assert examine(run, root=project).ok
 
 
 def test_cached_bytecode_is_not_used(project: Path) -> None:
-    words = project / "agents/words.py"
+    words = project / "crew/words.py"
     py_compile.compile(str(words))
     made = words.stat().st_mtime_ns
     replaced(words, "a note", "a tote")
@@ -103,7 +103,7 @@ def test_the_same_bytes_from_any_folder(
 def test_the_project_that_was_imported_last_is_not_taken_for_another(project: Path, tmp_path: Path) -> None:
     _recorded(project)
     other = code_project(tmp_path / "other")
-    replaced(other / "agents/words.py", "a note", "b note")
+    replaced(other / "crew/words.py", "a note", "b note")
     _recorded(other)
     assert b"b note" in (other / RUN / "state.jsonl").read_bytes()
     assert examine(project / RUN, root=project).ok and examine(other / RUN, root=other).ok
@@ -111,10 +111,10 @@ def test_the_project_that_was_imported_last_is_not_taken_for_another(project: Pa
 
 
 def test_a_live_run_is_answered_from_its_record(project: Path) -> None:
-    run = _recorded(project, "agents.notes:live", 'live: {models: ["callable:model"]}\n')
+    run = _recorded(project, "crew.notes:live", 'live: {models: ["callable:model"]}\n')
     assert examine(run, root=project).lines == [] == verify(run, project)
     assert replayed(run, root=project).lines == []
-    replaced(project / "agents/words.py", "a note", "a tote")
+    replaced(project / "crew/words.py", "a note", "a tote")
     found = examine(run, root=project)
     assert found.kind == "DIGEST-ONLY"  # the recorded model answered
     replaced(project / "data/notes/first.md", "a note", "another note")
@@ -134,25 +134,25 @@ def test_the_command_says_what_it_executes(project: Path) -> None:
     write_task(project)
     done = cli("run", "tasks/code/notes.yaml", cwd=project)
     assert done.returncode == 0, done.stderr
-    assert "agents.notes:agent, code of the project, which is executed" in done.stderr
+    assert "crew.notes:agent, code of the project, which is executed" in done.stderr
     for words in (["check"], ["verify"], ["replay"], ["explain", "code/notes"], ["ls"]):
         assert cli(*words, cwd=project).returncode == 0, words
-    replaced(project / "agents/words.py", "a note", "my note")
+    replaced(project / "crew/words.py", "a note", "my note")
     accepted = cli("accept", "code/notes", "--reason", "another answer", cwd=project)
     assert accepted.returncode == 0, accepted.stdout + accepted.stderr
     assert cli("check", cwd=project).returncode == 0
-    assert not list(project.glob("agents/__pycache__"))  # nothing is left beside the sources
+    assert not list(project.glob("crew/__pycache__"))  # nothing is left beside the sources
 
 
 WRONG = {
-    "agents.none:agent": ":5:1: there is no module 'agents.none' in the project; make agents/none.py",
+    "crew.none:agent": ":5:1: there is no module 'crew.none' in the project; make crew/none.py",
     "none:agent": ":5:1: there is no module 'none' in the project; make none.py",
-    "agents.notes:agnt": ":5:1: the module agents.notes has no 'agnt'; did you mean 'agent'?",
-    "agents.notes:number": ":5:1: agents.notes:number is of type int, and not an Agent; name an Agent",
+    "crew.notes:agnt": ":5:1: the module crew.notes has no 'agnt'; did you mean 'agent'?",
+    "crew.notes:number": ":5:1: crew.notes:number is of type int, and not an Agent; name an Agent",
     "json:loads": ":5:1: the module json is not one of the project's, but __init__.py of an installed package",
-    "agents.notes:live": ":5:1: the model of the agent is callable:model, but the task does not say `live:",
-    "agents.notes": ":5:8: ",
-    "agents/notes.py:agent": ":5:8: ",
+    "crew.notes:live": ":5:1: the model of the agent is callable:model, but the task does not say `live:",
+    "crew.notes": ":5:8: ",
+    "crew/notes.py:agent": ":5:8: ",
 }
 
 
@@ -174,25 +174,25 @@ def test_a_folder_that_an_installed_package_hides_is_named(project: Path) -> Non
 
 
 RAISING = {
-    "x = 1\nraise ValueError('no\\nkey')\n": "agents/bad.py:2: agents.bad raised ValueError while it was imported: no",
-    "import not_there\n": "agents/bad.py:1: agents.bad raised ModuleNotFoundError while it was imported: No module",
-    "def f(:\n": "agents/bad.py:1: agents.bad raised SyntaxError while it was imported",
-    "raise GeneratorExit\n": "agents/bad.py:1: agents.bad raised GeneratorExit while it was imported",
-    "class Odd(BaseException): pass\nraise Odd\n": "agents/bad.py:2: agents.bad raised Odd while it was imported",
-    "raise SystemExit(3)\n": "agents/bad.py:1: agents.bad raised SystemExit while it was imported: 3",
+    "x = 1\nraise ValueError('no\\nkey')\n": "crew/bad.py:2: crew.bad raised ValueError while it was imported: no",
+    "import not_there\n": "crew/bad.py:1: crew.bad raised ModuleNotFoundError while it was imported: No module",
+    "def f(:\n": "crew/bad.py:1: crew.bad raised SyntaxError while it was imported",
+    "raise GeneratorExit\n": "crew/bad.py:1: crew.bad raised GeneratorExit while it was imported",
+    "class Odd(BaseException): pass\nraise Odd\n": "crew/bad.py:2: crew.bad raised Odd while it was imported",
+    "raise SystemExit(3)\n": "crew/bad.py:1: crew.bad raised SystemExit while it was imported: 3",
     "from tachograph import Policy\nPolicy.load('policy/none.yaml')\n": "policy/none.yaml: no such policy file",
-    "from tachograph import Agent\nAgent(3, [], None)\n": "agents/bad.py:2: agents.bad raised InputError while",
-    "def agent():\n    raise ValueError('no key')\n": "agents/bad.py:2: agents.bad:agent raised ValueError when it",
-    "def agent(given):\n    return given\n": "tasks/code/notes.yaml:5:1: agents.bad:agent raised TypeError when it",
+    "from tachograph import Agent\nAgent(3, [], None)\n": "crew/bad.py:2: crew.bad raised InputError while",
+    "def agent():\n    raise ValueError('no key')\n": "crew/bad.py:2: crew.bad:agent raised ValueError when it",
+    "def agent(given):\n    return given\n": "tasks/code/notes.yaml:5:1: crew.bad:agent raised TypeError when it",
 }
 
 
 @pytest.mark.parametrize("text", RAISING)
 def test_a_module_that_raises(project: Path, text: str) -> None:
-    (project / "agents/bad.py").write_text(text)
+    (project / "crew/bad.py").write_text(text)
     here = os.getcwd()
     with pytest.raises(InputError) as caught:
-        build(load_task(write_task(project, "agents.bad:agent")))
+        build(load_task(write_task(project, "crew.bad:agent")))
     said = str(caught.value)
     assert said.startswith(RAISING[text]) and "\n" not in said and "; " in said, said
     assert os.getcwd() == here
@@ -210,7 +210,7 @@ def test_an_agent_has_its_own_parts(project: Path) -> None:
         with pytest.raises(InputError, match=f"'{key}' stands beside an agent in code"):
             load_task(write_task(project, more=f"{key}: {text}\n"))
     path = write_task(project)
-    replaced(path, "agent: agents.notes:agent\n", "tools: []\n")
+    replaced(path, "agent: crew.notes:agent\n", "tools: []\n")
     with pytest.raises(InputError, match="lacks 'policy'; add it, or name an agent in code"):
         load_task(path)
 
@@ -243,20 +243,20 @@ def test_sources_are_found_by_the_imports_in_them(tmp_path: Path) -> None:
 
 def test_a_run_that_stopped_goes_on_with_its_own_model(project: Path) -> None:
     replaced(
-        project / "agents/notes.py",
+        project / "crew/notes.py",
         "    return LLMOutput(final_answer=ANSWER)",
         "    if not Path('key').exists():\n        raise InputError('the key is missing')\n"
         "    return LLMOutput(final_answer=ANSWER)",
     )
-    replaced(project / "agents/notes.py", "import Agent,", "import Agent, InputError,")
-    write_task(project, "agents.notes:live", 'live: {models: ["callable:*"]}\n')
+    replaced(project / "crew/notes.py", "import Agent,", "import Agent, InputError,")
+    write_task(project, "crew.notes:live", 'live: {models: ["callable:*"]}\n')
     done = cli("run", "tasks/code/notes.yaml", cwd=project)
     assert done.returncode == 2 and "the key is missing" in done.stderr
     (project / "key").write_text("")
-    changed = project / "agents/words.py"
+    changed = project / "crew/words.py"
     replaced(changed, "a note", "a tote")
     done = cli("resume", RUN, cwd=project)
-    assert done.returncode == 2 and "under other inputs: agents/words.py changed" in done.stderr
+    assert done.returncode == 2 and "under other inputs: crew/words.py changed" in done.stderr
     replaced(changed, "a tote", "a note")
     done = cli("resume", RUN, cwd=project)
     assert done.returncode == 0 and "a note" in done.stdout, done.stderr

@@ -44,7 +44,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "policy/tests/v1.yaml": TESTS,
         "tools/read.py": shipped("tools/read.py").read_text(encoding="utf-8"),
         "data/first.md": "a note\n",
-        "agents/__init__.py": "",
+        "crew/__init__.py": "",
         "crew/depots.py": AGENT,
         "tasks/depots/ob.yaml": "schema: task/v1\nid: depots-ob\ntitle: t\n"
         f"question: {QUESTION}\nagent: crew.depots:agent\n",
