@@ -63,9 +63,7 @@ def code_project(root: Path) -> Path:
     return root
 
 
-def write_task(
-    root: Path, agent: str = "crew.notes:agent", more: str = "", name: str = "code/notes"
-) -> Path:
+def write_task(root: Path, agent: str = "crew.notes:agent", more: str = "", name: str = "code/notes") -> Path:
     """Write a task that names an agent in code; return its file."""
     path = root / f"tasks/{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,8 @@ import importlib.util
 import shutil
 import socket
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.tools.contract import Tool
+from tests.evidence.project import copy_inputs
 from tests.support import FILES, ROOT
 
 
@@ -122,6 +125,31 @@ def test_a_database_that_another_program_writes_is_an_error_that_changes_nothing
     other.rollback()
     other.close()
     assert rows(tmp_path)["ink ribbon"] == 4
+
+
+def test_performed_again_the_scenario_finds_the_database_as_it_was_at_first(tmp_path: Path) -> None:
+    project = copy_inputs(tmp_path, keep=["examples/database"])
+    ledger = project / "runs/examples/database/state.jsonl"
+    committed = ledger.read_bytes()
+    command = ["-m", "tachograph", "run", "tasks/examples/database.yaml", "--perform-effects"]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, *command], cwd=project, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert ledger.read_bytes() == committed
+    with sqlite3.connect(project / ".tachograph/examples/stock.sqlite") as database:
+        assert dict(database.execute("SELECT item, count FROM stock"))["tachograph roll"] == 9
+
+
+def test_only_the_first_call_of_a_run_starts_over(tmp_path: Path) -> None:
+    file = tmp_path / "stock.sqlite"
+    look_up, change = stock.tools_of(file, starts_over=True)
+    first, later = (SimpleNamespace(idempotency_key=f"run/{place}") for place in ("1/0", "2/0"))
+    assert change.run({"item": "tachograph roll", "expected": 12, "count": 9}, later) == {"changed": True}
+    assert look_up.run({"item": "tachograph roll"}, later) == {"count": 9}
+    assert look_up.run({"item": "tachograph roll"}, first) == {"count": 12}
 
 
 # ---- mail --------------------------------------------------------------------------------------------------
