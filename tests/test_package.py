@@ -109,7 +109,7 @@ def test_a_new_project_s_checks_run_from_the_wheel(site: Path, tmp_path: Path) -
 
     assert "recorded  runs/first/welcome" in tachograph("init", "my desk", cwd=tmp_path)
     project = tmp_path / "my desk"
-    assert "2 runs re-derived, all files identical" in tachograph("check", cwd=project)
+    assert "3 runs re-derived, all files identical" in tachograph("check", cwd=project)
     assert "3 ok, 0 failed" in tachograph("policy", "test", cwd=project)
     for words in (("verify",), ("policy", "check"), ("explain", "runs/first/outside")):
         tachograph(*words, cwd=project)

@@ -48,6 +48,12 @@ ITEMS: Final = (
         "tasks/first/welcome.yaml", "tasks/first/welcome.yaml", "a scenario: a question and a scripted model"
     ),
     Item("tasks/first/outside.yaml", "tasks/first/outside.yaml", "a scenario that the policy must refuse"),
+    Item("tasks/first/rewritten.yaml", "tasks/first/rewritten.yaml", "a scenario that a hook must refuse"),
+    Item(
+        "tasks/first/rewritten.py",
+        "tasks/first/rewritten.py",
+        "the hook: it may refuse what the policy allows",
+    ),
     Item(
         "gitattributes",
         ".gitattributes",

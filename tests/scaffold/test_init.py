@@ -372,4 +372,4 @@ def test_json_is_one_document(
     assert cli.main(["init", "a", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert set(said["created"]) == FIRST and said["kept"] == []
-    assert said["runs"] == ["runs/first/outside", "runs/first/welcome"]
+    assert said["runs"] == ["runs/first/outside", "runs/first/rewritten", "runs/first/welcome"]
