@@ -7,10 +7,11 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from tachograph.cli import main as command_line
 from tachograph.evidence.checking.asked import moved_parts
 from tachograph.evidence.checking.cause import causes, in_words
 from tachograph.evidence.checking.check import examine
@@ -18,12 +19,14 @@ from tachograph.evidence.checking.drift import compare
 from tachograph.evidence.checking.replay import replayed
 from tachograph.evidence.queries.counterfactual import under
 from tachograph.evidence.recording import index
+from tachograph.evidence.recording.record import record_run
+from tachograph.evidence.tasks.task import build, load_task
 from tachograph.fail.errors import ReplayError
 from tachograph.runtime.core.effects import AskModel
 from tachograph.runtime.journal.cassette import Cassette
-from tachograph.runtime.models.types import History, LLMInput
+from tachograph.runtime.models.types import History, LLMInput, LLMOutput
 from tachograph.runtime.policy.policy import Policy
-from tests.evidence.project import copy_inputs, replaced, tachograph
+from tests.evidence.project import copy_inputs, live_task, replaced, tachograph
 from tests.support import ROOT
 
 LIVE, SCRIPTED = "runs/live/smollm", "runs/canonical/v1"
@@ -83,6 +86,51 @@ def test_a_live_model_that_would_be_asked_otherwise_is_not_accepted_without_it(
     assert code == 1 and f"asked with something else ({words}); record it with `tachograph run" in out
     after = state_of(project)
     assert {name for name in before if LIVE in name and before[name] != after[name]} == set()
+
+
+class _Live:
+    identity: ClassVar = {
+        "execution_path": "live", "provider": "openai", "name": "some", "script_digest": None,
+    }  # fmt: skip
+
+    def __call__(self, asked: LLMInput) -> LLMOutput:
+        return LLMOutput(final_answer="done")
+
+
+def test_a_live_model_with_other_instructions_is_not_accepted_without_it(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    task, run = project / live_task(project, "told"), "runs/live/told"
+    with task.open("a") as file:
+        file.write("instructions: Be short.\n")
+    record_run(*build(load_task(task, root=project), model=_Live()), project / run)
+    index.update(project)
+    assert examine(project / run, root=project).ok
+    replaced(task, "Be short.", "Be kind.")
+    found = examine(project / run, root=project)
+    assert found.kind == "ASKED" and f"{MOVED}instructions: the text" in found.lines
+    before = state_of(project)
+    assert command_line.main(["accept", run, "--reason", "so", "--root", str(project)]) == 2
+    assert "asked with something else (instructions: the text)" in capsys.readouterr().err
+    assert state_of(project) == before
+
+
+@pytest.mark.parametrize("place", ["run", "step"])
+@pytest.mark.parametrize("kind", ["tools", "instructions", "options"])
+def test_every_part_of_a_request_is_asked_of_a_live_model_and_a_digest_of_a_script(
+    kind: str, place: str
+) -> None:
+    for run, expected in ((LIVE, "ASKED"), (SCRIPTED, "DIGEST-ONLY")):
+        before = lines_of(ROOT / run)
+        after = copy.deepcopy(before)
+        if place == "run":
+            key = "text" if kind == "instructions" else kind
+            after[0]["request_parts"][kind] = [{"digest": "1" * 64, key: "other"}]
+        else:
+            after[1]["llm_input"][kind] = "1" * 64
+        drift = compare(before, after)
+        assert drift.kind == expected, drift.first
 
 
 def test_a_scripted_run_is_made_again_as_before(

@@ -7,7 +7,8 @@ import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -134,6 +135,9 @@ def test_gravity_orders_and_words_agree() -> None:
         "a",
         "b",
     ]
+    kinds = ["ENDING", "ASKED", "ANSWER", "DIGEST-ONLY", "EFFECT", "VERDICT"]
+    found = by_gravity([cast("Findings", SimpleNamespace(run="a", kind=kind)) for kind in kinds])
+    assert [item.kind for item in found] == ["VERDICT", "EFFECT", "ANSWER", "ASKED", "ENDING", "DIGEST-ONLY"]
     assert counted(1, "run") == "1 run" and counted(0, "run") == "0 runs"
     assert str(Divergence(4, None, "/a", "x", 1, "SHAPE")) == "line 4 /a: x -> 1"
 
