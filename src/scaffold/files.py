@@ -58,7 +58,7 @@ ITEMS: Final = (
         "gitattributes",
         ".gitattributes",
         "which files git leaves as they are, and how it merges and shows records",
-        instead="add `-text` for policy/, tasks/, tools/, data/ and runs/, and `runs/ACCEPTED.jsonl merge=union`",
+        instead="add `* -text` and `runs/ACCEPTED.jsonl merge=union`",
     ),
     Item(
         "gitignore",

@@ -9,7 +9,9 @@ import uuid
 
 import pytest
 
+from tachograph.runtime.core.secret_kinds import KEY_KINDS
 from tachograph.runtime.policy.policy import Policy
+from tests.support import ROOT
 
 COUNT = 10_000
 A, D = "Ab1Cd2" * 20, "0123456789abcdef" * 8  # what secrets are made of here, so that no line looks like one
@@ -49,6 +51,11 @@ def _harmless(i: int) -> str:
         f'"etag": "W/\\"{digest[:32]}\\"", "time": 17{i:011d}, "pi": 3.14159',
     )
     return forms[i % len(forms)]
+
+
+@pytest.mark.parametrize("place", ["policy/v1.yaml", "src/scaffold/template/policy/v1.yaml"])
+def test_all_kinds_but_mail_addresses_are_on_by_default(place: str) -> None:
+    assert Policy.load(ROOT / place, root=ROOT).redact == KEY_KINDS
 
 
 def test_harmless_texts_pass_unchanged() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.core.redaction import Redactor
 from tachograph.runtime.driver.live_executor import LiveExecutor
 from tachograph.runtime.journal.ledger import Totals
+from tachograph.runtime.models.providers import open_model
 from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
 from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.tools.contract import Tool
@@ -159,6 +161,17 @@ def test_a_wrapped_model_keeps_the_redaction_of_the_model_in_it() -> None:
     lines = _lines(Wrapped("it is a-long-key, EMPTY"), ["jwt"])
     assert lines[-1]["final_answer"] == "it is <secret:api_key:1>, EMPTY"
     assert lines[0]["policy"]["redact"] == {"values": ["model:api_key"]}
+
+
+def test_a_key_is_known_from_when_its_model_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is wrapped around the model, and whoever asks it: the key is known in the whole process."""
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "99.0")
+    monkeypatch.setenv("OPENAI_API_KEY", "0123456789abcdef.xyz")
+    assert known_secrets.registered() == ()
+    open_model("openai:m", base_url="http://127.0.0.1:1")
+    assert known_secrets.registered() == (("api_key", "0123456789abcdef.xyz"),)
+    lines = _lines(Wrapped("it is 0123456789abcdef.xyz"), [])
+    assert lines[-1]["final_answer"] == "it is <secret:api_key:1>"
 
 
 def test_values_of_the_environment_are_hidden_in_live_runs_and_their_names_recorded(

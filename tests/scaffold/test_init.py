@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -106,10 +107,7 @@ def test_what_is_kept_says_what_to_add(tmp_path: Path) -> None:
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_text("theirs\n")
     assert begin(tmp_path / "a b", "1.0").kept == [
-        (
-            ".gitattributes",
-            "add `-text` for policy/, tasks/, tools/, data/ and runs/, and `runs/ACCEPTED.jsonl merge=union`",
-        ),
+        (".gitattributes", "add `* -text` and `runs/ACCEPTED.jsonl merge=union`"),
         (
             "../.github/workflows/tachograph.yml",
             "add a step that runs `tachograph check --github --root 'a b'`",
@@ -129,19 +127,33 @@ def test_what_two_branches_accepted_merges_by_union(tmp_path: Path) -> None:
     assert done.stdout.endswith("merge: union\n")
     ours = (ROOT / ".gitattributes").read_text(encoding="utf-8").splitlines()
     assert "runs/ACCEPTED.jsonl merge=union" in ours
-    for file, text, made in (
-        ("runs/a/b/state.jsonl", "unset", "set"),
-        ("runs/a/b/trace.json", "unset", "set"),
-        ("runs/a/b/run_report.md", "unset", "unspecified"),
-        ("tools/read.py", "unset", "unspecified"),
-        ("policy/v1.yaml", "unset", "unspecified"),
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["this repository", "a new project"])
+def test_what_git_leaves_as_it_is_folds_and_shows(tmp_path: Path, ours: bool) -> None:
+    """Whatever a record may have the digest of stays as it is, wherever in the project it lies."""
+    if ours:
+        shutil.copy(ROOT / ".gitattributes", tmp_path)
+    else:
+        begin(tmp_path / "desk", "1.0")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    for file, made, shown in (
+        ("runs/a/b/state.jsonl", "set", "tachograph"),
+        ("runs/a/b/trace.json", "set", "unspecified"),
+        ("runs/INDEX.json", "set", "unspecified"),
+        ("runs/a/b/run_report.md", "unspecified", "unspecified"),
+        ("tools/read.py", "unspecified", "unspecified"),
+        ("policy/v1.yaml", "unspecified", "unspecified"),
+        ("agents/depots.py", "unspecified", "unspecified"),
+        ("seals/000001.json", "unspecified", "unspecified"),
     ):
+        place = file if ours else f"desk/{file}"
         done = subprocess.run(
-            ["git", "check-attr", "text", "linguist-generated", "--", f"desk/{file}"],
+            ["git", "check-attr", "text", "linguist-generated", "diff", "--", place],
             cwd=tmp_path, check=True, capture_output=True, text=True,
         )  # fmt: skip
         said = {name: value for _, name, value in (line.rsplit(": ", 2) for line in done.stdout.splitlines())}
-        assert said == {"text": text, "linguist-generated": made}
+        assert said == {"text": "unset", "linguist-generated": made, "diff": shown}, place
 
 
 def test_a_root_is_not_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 from tachograph.evidence.files.rebuild import rebuild
+from tachograph.evidence.files.report import Report
 from tachograph.runtime.models.types import LLMOutput
-from tests.support import Ran, answer, ask, failing, perform, policy_data, probe, tool
+from tests.support import ROOT, Ran, answer, ask, failing, perform, policy_data, probe, tool
 
 HOSTILE = (
     "# Fake\n\n**Ending: `final_answer`**\n\n| 1 | x | allow |\n[a](https://evil.test) ![b](c)\n```\n"
@@ -123,3 +126,26 @@ def test_external_tools_and_declared_kinds_are_named() -> None:
     report = _report(perform([ask(probe()), answer()], [send]))
     assert "- External tools, whose results a check takes from this record: `send`" in report
     assert "- Effect kinds that were declared, not checked: `probe` (network), `echo` (network)" in report
+
+
+@pytest.mark.parametrize("section", [[], {"kinds": ["jwt"], "off": True}])
+def test_a_report_says_loudly_that_redaction_was_off(section: Any) -> None:
+    said = "**Redaction was off**: secrets stand in this record as they came."
+    assert said in _report(perform([answer()], policy=policy_data(redact=section)))
+    assert said not in _report(perform([answer()], policy=policy_data(redact=["jwt"])))
+
+
+def test_verdicts_that_cannot_be_derived_again_are_counted() -> None:
+    report = Report(perform([answer()]).lines[0])
+    totals = {**perform([answer()]).end["totals"], "hidden_verdicts": 2}
+    said = report.end({**perform([answer()]).end, "totals": totals})
+    assert "Verdicts on hidden values, which cannot be derived again: 2" in said
+    assert "hidden values" not in _report(perform([answer()]))
+
+
+def test_committed_reports_read_as_plain_text() -> None:
+    """Names and rules are what a reviewer looks for in a diff: nothing inside a word is a reference."""
+    reports = sorted((ROOT / "runs").glob("*/*/run_report.md"))
+    assert len(reports) > 50
+    for file in reports:
+        assert re.findall(r"\w&#\d+;\w", file.read_text(encoding="utf-8")) == [], file

@@ -145,6 +145,18 @@ def test_a_replay_of_v1_is_refused_with_a_way_forward(project: Path) -> None:
     assert "runs/canonical/v1/state.jsonl: is of schema 'ledger/v1'" in line and "accept" in line
 
 
+def test_a_policy_of_that_time_keeps_its_version_and_what_it_does_not_say() -> None:
+    policy = Policy.load(RECORDS / "policy.yaml", root=RECORDS)
+    assert policy.version == lines_of(RECORDS / RUN)[0]["policy"]["version"]
+    assert not policy.denies_overdraft and policy.on_failure == "terminate" and policy.reveal_to == {}
+    (warning,) = policy.warnings
+    assert "redaction is off" in warning
+    listed = Policy.from_dict({**policy.data, "redact": ["email", "jwt"]})
+    assert listed.redact == ("email", "jwt") and listed.warnings == ()
+    recorded = lines_of(RECORDS / "policy_gates/redacted_secret")[0]["policy"]["version"]
+    assert recorded == Policy.from_dict({**policy.data, "redact": ["email"]}).version
+
+
 def test_a_project_of_v1_records_moves_on_by_accepting_them(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 
@@ -90,3 +91,36 @@ def test_another_version_explains_a_drift_and_is_named(
     )
     accept(project, [change(found, project / RUN, project, "the new version adds a blank", 0.0)])
     assert _environment(project)["packages"] == {"yaml": "7.7"}
+
+
+def _inputs(project: Path) -> dict[str, str]:
+    items = json.loads((project / RUN / "manifest.json").read_bytes())["inputs"]
+    return {item["path"]: item["sha256"] for item in items}
+
+
+def test_modules_of_the_project_behind_a_called_tool_are_inputs(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A helper counts like the tool itself: where the tool was called, and through other helpers too."""
+    monkeypatch.syspath_prepend(project)
+    (project / "desk_words").mkdir()
+    (project / "desk_words/__init__.py").write_text("from .more import WORDS\n")
+    (project / "desk_words/more.py").write_text("WORDS = 3\n")
+    for name in ("read", "write"):  # the canonical run calls read and not write
+        tool = project / "tools" / f"{name}.py"
+        text = tool.read_text()
+        module = "desk_words" if name == "read" else "unread_words"
+        tool.write_text(text.replace('"""\n', f'"""\n\nimport {module}\n', 1))
+    (project / "unread_words.py").write_text("")
+    shutil.rmtree(project / RUN)
+    record_run(*build(load_task(project / TASK, root=project)), project / RUN)
+    index.update(project)
+    inputs = _inputs(project)
+    assert {"tools/read.py", "desk_words/__init__.py", "desk_words/more.py"} <= inputs.keys()
+    assert not {"tools/write.py", "unread_words.py"} & inputs.keys()
+    assert inputs["desk_words/more.py"] == sha256(b"WORDS = 3\n").hexdigest()
+    assert examine(project / RUN).lines == []
+    (project / "desk_words/more.py").write_text("WORDS = 3  # a remark\n")
+    (project / "unread_words.py").write_text("# a remark\n")
+    found = examine(project / RUN)
+    assert list(found.moved) == ["desk_words/more.py"] and found.kind == "DIGEST-ONLY"
