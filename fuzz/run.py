@@ -165,11 +165,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = 0
     for target in chosen:
         begun = time.monotonic()
-        if engine == "atheris":
+        if engine == "atheris" and target.said is None:
             result = guided(target, options.seed, options.seconds)
         else:
             result = unguided(target, options.seed, options.seconds, options.inputs)
         report(target.name, result, time.monotonic() - begun)
+        if target.said is not None:
+            print(f"  {target.said()}", flush=True)
         found += result.failed is not None
     print(f"{found} of {len(chosen)} targets with a finding, seed {options.seed}, engine {engine}")
     return 1 if found else 0

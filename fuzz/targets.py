@@ -50,13 +50,23 @@ URL_TOKENS = (
 
 @dataclass(frozen=True)
 class Target:
-    """One thing to fuzz. `tokens` are texts that mean something to it."""
+    """One thing to fuzz.
+
+    Attributes:
+        name: What the command line calls it.
+        one: Takes one input, and raises where something is wrong.
+        seeds: Inputs to begin with.
+        tokens: Texts that mean something to it.
+        longest: Bytes of an input.
+        said: What to report at the end. A target with one makes its inputs from a number: coverage cannot guide it.
+    """
 
     name: str
     one: Callable[[bytes], object]
     seeds: Callable[[], Iterable[bytes]]
     tokens: tuple[str, ...] = ()
     longest: int = 2048
+    said: Callable[[], str] | None = None
 
 
 # ---- gate: a tool's name, counters, the text of the arguments, a line each ---------------------------
@@ -319,7 +329,7 @@ def _texts(texts: Iterable[str]) -> Callable[[], Iterable[bytes]]:
 
 def targets() -> dict[str, Target]:
     """Every target by name."""
-    from fuzz import records
+    from fuzz import costs, records
 
     several = (
         Target("gate", ask_gate, _gate_seeds, (*JSON_TOKENS, *URL_TOKENS, *SHIPPED, '"rule":', '"found":')),
@@ -328,6 +338,7 @@ def targets() -> dict[str, Target]:
         Target("policy", load_policy, _policy_seeds, POLICY_TOKENS),
         Target("json", read_json, lambda: JSON_SEEDS, JSON_TOKENS, 1024),
         Target("ledger", records.change_ledger, records.ledger_seeds, records.TOKENS, 512),
+        Target("cost", costs.measure, costs.seeds, longest=16, said=costs.said),
         Target("record", records.change_files, records.file_seeds, records.TOKENS, 512),
     )
     return {each.name: each for each in several}

@@ -123,7 +123,7 @@ class Agent:
         self.instructions = instructions
         self.llm: Model = NamedModel(llm) if isinstance(llm, str) else llm
         self.policy = policy
-        self.gate = Gate(policy, collected)
+        self.gate = Gate(policy, collected).prepared()
         policy.check_tools({*self.gate.tools, *SHIPPED, *known_tools})
         check_pointers(policy, self.gate.tools.values())
         self.mounts = mounts_of(policy, mounts or {})

@@ -7,6 +7,8 @@
 - `tool_rule_checks`: the same for the rules of single tools and for named lists
 - `argument_rules`: what the conditions on arguments say of a call
 - `argument_schema`: those conditions as a JSON Schema
+- `requests`: a proposed call as the gate sees it
+- `call_cost`: the ceiling on the work of one decision
 - `gate`: decide one call: allow, deny or escalate, with rule and reason
 - `credentials`: which hosts get a credential, and a tool that sets the same header
 - `placeholder_rule`: writes that hold placeholders, and verdicts on hidden values

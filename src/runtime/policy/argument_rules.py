@@ -14,6 +14,7 @@ is not obvious, the stricter one holds:
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ...fail.catalog import Rule
@@ -56,21 +57,31 @@ class ArgumentRules:
         self.policy = policy
         self._compiled: dict[str, SchemaValidator] = {}
 
+    def conditions_of(self, tool: Tool) -> Mapping[str, Any]:
+        """Return the conditions on a tool's arguments by pointer, empty for none."""
+        return self.policy.tool_rules.get(tool.name, {}).get("arguments") or {}
+
+    def validator_of(self, tool: Tool) -> SchemaValidator | None:
+        """Return what holds arguments against the conditions, None for a tool without."""
+        if not self.conditions_of(tool):
+            return None
+        validator = self._compiled.get(tool.name)
+        if validator is None:
+            validator = self._compiled[tool.name] = SchemaValidator(conditions_of(self.policy, tool))
+        return validator
+
     def decide(self, request: Proposed) -> Decision | None:
         """Return the denial of arguments that break a condition, else None."""
         tool, call, arguments = request.tool, request.call, request.arguments
         assert tool is not None
-        conditions = self.policy.tool_rules.get(tool.name, {}).get("arguments")
-        if not conditions:
+        conditions, validator = self.conditions_of(tool), self.validator_of(tool)
+        if validator is None:
             return None
         if tool.name in self.policy.reveal_to and call.arguments is not None and MARK in call.arguments.text:
             hidden = next((pointer for pointer in conditions if _holds_mark(arguments, parse(pointer))), None)
             if hidden is not None:
                 what = "is a placeholder, and what the tool gets in its place cannot be judged"
                 return self._denial(tool, hidden, hidden, what, {"keyword": "redact", "limit": ""})
-        validator = self._compiled.get(tool.name)
-        if validator is None:
-            validator = self._compiled[tool.name] = SchemaValidator(conditions_of(self.policy, tool))
         wrong = validator.first_mismatch(arguments)
         if wrong is None:
             return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ...fail.catalog import Rule
 from ...light_dataclasses import dataclass, field
 from ..core.effects import Call
 from .gate import ALLOW, ESCALATE, Counters, Decision, Gate, GateRequest
@@ -123,6 +124,8 @@ def explain(gate: Gate, call: Call, counters: Counters, *, every: bool = False) 
     over = None
     request = gate.request_for(call, counters)
     for name, rule in gate.rules:
+        if request.is_costly:
+            every = False  # what is too costly to decide is too costly to explain
         place = gate.policy.at(_PLACES.get(name, ""))
         if over is not None and not every:
             rules.append(RuleVerdict(name, NOT_ASKED, f"{over} decided first", place))
@@ -144,6 +147,8 @@ def explain(gate: Gate, call: Call, counters: Counters, *, every: bool = False) 
         place = gate.policy.shown(answer.at)
         rules.append(RuleVerdict(name, verdict, answer.reason, place, answer.facts))
         over = None if answer.decision == ALLOW else name
+        if name == Rule.TOOL_REGISTRY and over is None and gate.ceiling.decide(request) is not None:
+            over = Rule.GATE_ERROR
     return Explanation(
         decision, gate.policy.shown(decision.at), tuple(rules), budgets_of(gate, counters, call)
     )

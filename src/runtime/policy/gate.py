@@ -16,8 +16,9 @@ A call that no rule objects to is allowed by the last entry that grants somethin
 to its tool, else the entry for its last path, else its last URL, else its tool. What comes after the rules only
 tightens their answer (`decide_call` in loop/tool_calls.py): a call that was refused earlier in the run is refused
 again, then hooks are asked, then a person about what was escalated.
-Rules judge resources (what a string *is*, by the tool's schema), not argument names. A failure inside the gate is
-a denial, `gate_error`. Step budgets, result sizes and facts met while a tool runs are decided by the same policy.
+Rules judge resources (what a string *is*, by the tool's schema), not argument names. A failure inside the gate is a
+denial, `gate_error`, and so is a call that would cost too much to judge (call_cost.py). Step budgets, result sizes and
+facts met while a tool runs are decided by the same policy.
 
 A `Decision` names the rule, a one-line reason, the place in the policy and the facts it rests on. Each is recorded in
 the step's line (`policy_decisions`); `tachograph explain RUN` prints every rule's verdict, the report the denials.
@@ -36,12 +37,13 @@ from ..resources.mount_path import MountPath, parse_path
 from ..resources.url import Malformed, Target, parse_url
 from ..tools.contract import Tool
 from .argument_rules import ArgumentRules, rule_of_schema
+from .call_cost import Ceiling
 from .credentials import with_credential
 from .placeholder_rule import decide_placeholders, hidden_verdict, lost_secret
 from .policy import Policy
+from .requests import GateRequest as GateRequest
 from .usage import Counters as Counters
 from .usage import call_key as call_key
-from .usage import key_with_urls
 
 ALLOW: Final = DecisionKind.ALLOW
 DENY: Final = DecisionKind.DENY
@@ -52,38 +54,6 @@ UNBOUND: Final = "unbound mount"  # reported while a tool runs: the policy's mou
 def decide(call: Call, policy: Policy, counters: Counters, tools: Mapping[str, Tool]) -> Decision:
     """One decision without a kept gate; a run builds its `Gate` once and asks that."""
     return Gate(policy, tools).decide(call, counters)
-
-
-class GateRequest:
-    """One call as the gate and the loop see it, read once.
-
-    `tool` is None for a call of a tool that is not part of the run. Arguments and key are worked out when they are
-    first asked for, which is inside a decision: what breaks there denies.
-    """
-
-    __slots__ = ("_arguments", "_key", "call", "counters", "tool")
-
-    def __init__(self, call: Call, counters: Counters, tool: Tool | None) -> None:
-        self.call = call
-        self.counters = counters
-        self.tool = tool
-        self._arguments: Any = None
-        self._key: bytes | None = None
-
-    @property
-    def arguments(self) -> Any:
-        """The decoded arguments, None for a call without; not to be changed."""
-        if self._arguments is None and self.call.arguments is not None:
-            self._arguments = self.call.arguments.value()
-        return self._arguments
-
-    @property
-    def key(self) -> bytes:
-        """The call's identity: its tool and canonical arguments, in which each URL is as it was read."""
-        if self._key is None:
-            urls = () if self.tool is None else tuple(r for r in self.tool.resources if r.kind == "url")
-            self._key = key_with_urls(self.call, urls)
-        return self._key
 
 
 RuleCheck = Callable[[GateRequest], Decision | None]
@@ -100,12 +70,14 @@ class Gate:
     def __init__(self, policy: Policy, tools: Mapping[str, Tool]) -> None:
         self.policy = policy
         self.tools = dict(tools)
+        argument_rules = ArgumentRules(policy)
+        self.ceiling = Ceiling(policy, argument_rules)
         self.rules: tuple[tuple[Rule, RuleCheck], ...] = (
             (Rule.TOOL_REGISTRY, self._tool_registry),
             (Rule.URL_ALLOWLIST, self._url_allowlist),
             (Rule.SANDBOX_PATH, self._sandbox_path),
             (Rule.ARG_SCHEMA, self._arg_schema),
-            *(((Rule.ARGUMENTS, ArgumentRules(policy).decide),) if policy.tool_rules else ()),
+            *(((Rule.ARGUMENTS, argument_rules.decide),) if policy.tool_rules else ()),
             (Rule.REDACT, self._redact),
             (Rule.CYCLE_DETECTION, self._cycle),
             (Rule.LOOP_BUDGET, self._call_budget),
@@ -118,6 +90,11 @@ class Gate:
             return self._decide(self.request_for(call, counters))
         except Exception as error:  # noqa: BLE001 - whatever breaks in here denies
             return self._broken(error)
+
+    def prepared(self) -> Gate:
+        """Return this gate with everything compiled that calls of its tools are judged by, before the first of them."""
+        self.ceiling.prepare(self.tools.values())
+        return self
 
     def request_for(self, call: Call, counters: Counters) -> GateRequest:
         """Return a call as the rules see it."""
@@ -180,8 +157,10 @@ class Gate:
 
     def _decide(self, request: GateRequest) -> Decision:
         grant = None
-        for _, rule in self.rules:
+        for name, rule in self.rules:
             decision = rule(request)
+            if name == Rule.TOOL_REGISTRY and decision is not None and decision.decision == ALLOW:
+                decision = self.ceiling.decide(request) or decision
             if decision is not None:
                 if decision.decision != ALLOW:
                     return decision

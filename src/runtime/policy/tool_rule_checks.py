@@ -15,6 +15,7 @@ from ..schema.ecma_patterns import BadPattern, linear_pattern
 from ..schema.schema_errors import did_you_mean
 from ..schema.subschemas import located
 from ..schema.validator import SchemaValidator, place_of_schema_error
+from ..schema.work import MAX_WORK, work_of
 from ..tools.contract import Tool
 from .argument_schema import IN, KEYWORDS, condition_schema, leads_nowhere
 from .consistency import Checked
@@ -84,9 +85,15 @@ def _check_condition(policy: Checked, place: str, pointer: str, condition: Any) 
                     f"the pattern is not usable: {error.reason}",
                     "look-around and references to groups are not supported",
                 ) from None
-    SchemaValidator(
-        {"allOf": [condition_schema(condition, policy.lists)]}
-    )  # whatever the checks above let pass
+    judged = {"properties": {"": condition_schema(condition, policy.lists)}}
+    SchemaValidator(judged)  # raises for whatever the checks above let pass
+    steps = work_of(judged).least()
+    if steps > MAX_WORK:
+        raise policy.error(
+            place,
+            f"judging one value may take {steps:,} steps, more than a decision may take ({MAX_WORK:,})",
+            "shorten its lists or patterns",
+        )
 
 
 def check_pointers(policy: Checked, tools: Iterable[Tool]) -> None:

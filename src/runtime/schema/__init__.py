@@ -7,6 +7,7 @@
 - `validator`: judge data by a schema and name the first mismatch
 - `ecma_patterns`: rewrite `pattern` keywords for the linear-time regex engine
 - `reference_bounds`: bound how often the parts of a schema are held against one value
+- `work`: bound the work of judging data, from the sizes of schema and data
 - `subschemas`: find the schemas inside a schema
 - `number_limits`: limits beyond the numbers of canonical JSON
 - `schema_errors`: explain why a document does not match its schema, with a suggestion

@@ -16,6 +16,7 @@ from .reference_bounds import check_bounds
 from .resource_places import RESOURCES, Resource, find_resources
 from .schema_errors import did_you_mean
 from .subschemas import JsonSchema, located, mapped, parts, target
+from .work import MAX_WORK, work_of
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _LIMITS: Final = frozenset(
@@ -59,7 +60,15 @@ def check_input(schema: JsonSchema, label: str) -> tuple[Resource, ...]:
             where = f"at {pointer or '/'}"
             _check_keywords(part, schema, where, label)
             _check_common(part, schema, where, label)
-        return find_resources(schema, label)
+        resources = find_resources(schema, label)
+        steps = work_of(schema).least()
+        if steps > MAX_WORK:
+            raise ToolError(
+                f"judging one value may take {steps:,} steps, more than a decision may take ({MAX_WORK:,})",
+                file=label,
+                remedy="shorten its enum, const or patterns",
+            )
+        return resources
     except RecursionError:
         raise _too_deep(label) from None
 

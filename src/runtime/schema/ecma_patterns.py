@@ -15,7 +15,7 @@ from ..formats.lazy_pattern import lazy_pattern
 
 # Compiled size in bytes: the time a text takes grows with it. `^.{1,2000}$` needs 3 MiB.
 MAX_COMPILED: Final = 4 << 20
-MIN_COMPILED: Final = 4 << 10  # sizes below are not told apart
+MIN_COMPILED: Final = 512  # sizes below are not told apart
 
 _ESCAPE = (
     r"\\(?:(?P<kind>[dDwWsS]|[pP]\{[A-Za-z0-9_=]{1,80}\})|(?P<control>[fnrtv])|c(?P<letter>[A-Za-z])|(?P<nul>0(?![0-9]))"

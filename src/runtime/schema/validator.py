@@ -8,16 +8,20 @@ from typing import Any, Final
 from ...light_dataclasses import dataclass
 from ..formats.canonical_json import encode
 from ..formats.json_pointer import join
-from .ecma_patterns import MAX_COMPILED, MIN_COMPILED, compiled_bytes, linear_pattern
+from .ecma_patterns import MAX_COMPILED, compiled_bytes, linear_pattern
 from .subschemas import JsonSchema, mapped, parts
+from .work import SchemaWork, Work, sizes_by_name, sizes_of, work_of
 
 # Values, each 256 characters of text counted as one more. The library makes all errors at once, each with a copy of
 # what it is about: 2,048 wrong values under `anyOf` cost about 8 MB, 50,000 cost 250 MB and two seconds.
 MAX_EXPLAINED: Final = 2_048
 _TEXT_PER_VALUE: Final = 256
+# Each takes up to 12 us, so these take 50 ms at most.
+MAX_ERRORS: Final = 4_096
 # Compiled bytes of patterns times characters judged by them. The engine needs up to 140 ps for each where a pattern
-# has too many states to keep, so this is at most about 2.4 s; patterns of up to MIN_COMPILED judge any text.
-MAX_PATTERN_WORK: Final = MIN_COMPILED << 22
+# has too many states to keep, so this is at most about 2.4 s; patterns of up to _SMALL_PATTERN judge any text.
+MAX_PATTERN_WORK: Final = 1 << 34
+_SMALL_PATTERN: Final = 4 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +52,13 @@ class SchemaValidator:
         ValueError: The schema is invalid.
     """
 
-    __slots__ = ("_library", "_pattern_bytes", "_schema")
+    __slots__ = ("_library", "_pattern_bytes", "_schema", "_work")
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         from jsonschema_rs import Draft202012Validator, RegexOptions
 
         self._schema = schema
+        self._work: SchemaWork | None = None
         self._pattern_bytes = _pattern_bytes(dict(schema))
         root = with_linear_patterns(dict(schema))
         self._library = Draft202012Validator(
@@ -64,6 +69,13 @@ class SchemaValidator:
             mask="value",  # its messages are not used, and each would contain the data
         )
 
+    @property
+    def work(self) -> SchemaWork:
+        """The work of judging data by this schema."""
+        if self._work is None:
+            self._work = work_of(self._schema)
+        return self._work
+
     def accepts(self, data: Any) -> bool:
         """Return whether JSON data fits."""
         return self._library.is_valid(data) if self._beyond_patterns(data) is None else False
@@ -71,7 +83,8 @@ class SchemaValidator:
     def first_mismatch(self, data: Any) -> Mismatch | None:
         """Return the first mismatch by (pointer, keyword), whatever order the library finds them in.
 
-        Of data larger than MAX_EXPLAINED it is the mismatch that the library finds first.
+        Of data larger than MAX_EXPLAINED, or with more than MAX_ERRORS possible errors, it is the mismatch that the
+        library finds first; where even that one could hold as many, it names no place.
         """
         too_long = self._beyond_patterns(data)
         if too_long is not None:
@@ -95,8 +108,11 @@ class SchemaValidator:
 
     def _errors(self, data: Any) -> Iterable[Any]:
         """Return the errors of refused data; of large data only one, as all of them could fill the memory."""
-        if _size(data, MAX_EXPLAINED) <= MAX_EXPLAINED:
+        errors, in_one = self._possible_errors(data)
+        if errors <= MAX_ERRORS and _size(data, MAX_EXPLAINED) <= MAX_EXPLAINED:
             return self._library.iter_errors(data)
+        if in_one > MAX_ERRORS:
+            return ()
         from jsonschema_rs import ValidationError
 
         try:
@@ -104,6 +120,20 @@ class SchemaValidator:
         except ValidationError as error:
             return (error,)
         return ()
+
+    def _possible_errors(self, data: Any) -> tuple[int, int]:
+        """Return how many errors the library may find at most, and how many may be part of a single one."""
+        work, errors, in_one = self.work, self.work.own.parts, self.work.own.parts
+        if isinstance(data, dict):
+            sizes = sizes_by_name(data)
+        else:
+            sizes = {"": sizes_of(data)}
+            work = SchemaWork(work.own, {}, _larger(work))
+        for name, size in sizes.items():
+            below = work.properties.get(name, work.others)
+            errors += below.parts * (size.values + size.names)
+            in_one = max(in_one, below.parts, below.choices * size.values)
+        return errors, in_one
 
     def _beyond_patterns(self, data: Any) -> Mismatch | None:
         """Return a mismatch for text that would keep costly patterns busy for more than a second or so."""
@@ -147,7 +177,7 @@ def _pattern_bytes(schema: JsonSchema) -> dict[str | None, int]:
     properties = {} if recursive else schema.get("properties", {})
     elsewhere = {key: value for key, value in schema.items() if recursive or key != "properties"}
     sizes = {None: _bytes_of(elsewhere), **{name: _bytes_of(part) for name, part in properties.items()}}
-    return {name: size for name, size in sizes.items() if size > MIN_COMPILED}
+    return {name: size for name, size in sizes.items() if size > _SMALL_PATTERN}
 
 
 def _bytes_of(schema: Any) -> int:
@@ -156,6 +186,11 @@ def _bytes_of(schema: Any) -> int:
         for part in parts(schema)
         for pattern in (*([part["pattern"]] if "pattern" in part else ()), *part.get("patternProperties", ()))
     )
+
+
+def _larger(work: SchemaWork) -> Work:
+    """Return the work of a value that is no object."""
+    return Work(*map(max, zip(work.own, work.others, *work.properties.values(), strict=True)))
 
 
 def _characters(value: Any) -> int:
