@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from tachograph.evidence.sealing import snapshots as files
+from tachograph.evidence.sealing.keys import private_signer
 from tachograph.evidence.sealing.seal_all import seal_all
-from tachograph.evidence.sealing.statement import tree_of
+from tachograph.evidence.sealing.statement import statement, tree_of
 from tachograph.fail.errors import RecordError
 from tests.evidence.forger import forge
 from tests.evidence.keys import key_pair, needs_library
@@ -58,3 +61,37 @@ def test_a_project_with_strays_is_not_sealed(project: Path, tmp_path: Path, stra
     with pytest.raises(RecordError, match=f"does not hold, so nothing was sealed: {stray}: "):
         seal_all(project, [tmp_path / "ann"])
     assert not (project / "seals").exists()
+
+
+# what is done to the envelope of a snapshot, whose statement stays as it is
+ENVELOPES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "another type of payload": lambda data: data.update(payloadType="application/json"),
+    "one key more": lambda data: data.update(note="x"),
+    "signatures that are none": lambda data: data.update(signatures={}),
+    "a signature of a number": lambda data: data["signatures"][0].update(sig=1),
+}
+
+
+@needs_library
+@pytest.mark.parametrize("change", ENVELOPES)
+def test_an_envelope_of_another_form_is_no_snapshot(project: Path, tmp_path: Path, change: str) -> None:
+    key_pair(tmp_path, "ann")
+    seal_all(project, [tmp_path / "ann"])
+    path = project / "seals/000001.json"
+    envelope = json.loads(path.read_bytes())
+    assert set(envelope) == {"payload", "payloadType", "signatures"}
+    assert envelope["payloadType"] == "application/vnd.in-toto+json"
+    ENVELOPES[change](envelope)
+    path.write_text(json.dumps(envelope), encoding="utf-8")
+    assert files.read_snapshots(project) == ([], ["seals/000001.json: is no snapshot; restore it"])
+
+
+@needs_library
+def test_the_first_snapshot_goes_on_from_none(project: Path, tmp_path: Path) -> None:
+    key_pair(tmp_path, "ann")
+    signer = private_signer(tmp_path / "ann")
+    files.write(project, 1, files.sign(statement(tree_of(project), 1, "0" * 64), [signer]))
+    assert files.read_snapshots(project) == (
+        [],
+        ["seals/000001.json: does not begin a chain; restore both"],
+    )
