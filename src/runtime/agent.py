@@ -39,8 +39,8 @@ from .opening import Opening, check_template, opening_of
 from .output_types import OUTPUT_RETRIES, output_of
 from .policy.built_in import built_in_policy
 from .policy.gate import Gate
+from .policy.per_tool.tool_rule_checks import check_pointers
 from .policy.policy import Policy
-from .policy.tool_rule_checks import check_pointers
 from .run_config import RunConfig, RunResult
 from .run_inputs import inputs_of
 from .run_line import run_line_of

@@ -54,7 +54,7 @@ def policy_check(options: argparse.Namespace) -> int:
     from ...evidence.checking.drift import counted
     from ...evidence.tasks.code_tools import REMEDY, with_tools_in_code
     from ...runtime.policy.consistency import check_addresses, check_uses
-    from ...runtime.policy.tool_rule_checks import check_pointers
+    from ...runtime.policy.per_tool.tool_rule_checks import check_pointers
     from ...runtime.tools.loader import load_named, names_in
 
     loaded = load_policies(options, options.files)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from ...fail.catalog import Rule
 from ...runtime.core.effects import Call
 from ...runtime.formats.canonical_json import freeze
-from ...runtime.policy.argument_rules import conditions_of
 from ...runtime.policy.gate import Counters, Gate
+from ...runtime.policy.per_tool.argument_rules import conditions_of
 from ..queries.witness import Arguments, Event
 from .reachability import Grants, Reachable, ToolReach, with_texts
 from .schema_algebra import canonical, is_empty, less

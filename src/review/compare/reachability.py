@@ -14,8 +14,8 @@ from jsonschema_rs import canonical as forms
 from ...runtime.core.effects import Call
 from ...runtime.formats.canonical_json import Fragment, freeze
 from ...runtime.formats.json_pointer import put
-from ...runtime.policy.argument_rules import conditions_of
 from ...runtime.policy.gate import DENY, Gate
+from ...runtime.policy.per_tool.argument_rules import conditions_of
 from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
 from ...runtime.resources.http_methods import METHODS, url_text

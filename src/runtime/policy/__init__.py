@@ -1,12 +1,11 @@
 """The policy and the gate that decides by it. Pure, apart from reading policy files.
 
+The room `per_tool` holds the rules of single tools.
+
 - `policy`: the policy as validated data
 - `loading`: read and merge policy files
 - `built_in`: the policy of an agent that is given none
 - `consistency`: contradictions and dead entries that a JSON Schema cannot see
-- `tool_rule_checks`: the same for the rules of single tools and for named lists
-- `argument_rules`: what the conditions on arguments say of a call
-- `argument_schema`: those conditions as a JSON Schema
 - `requests`: a proposed call as the gate sees it
 - `call_cost`: the ceiling on the work of one decision
 - `gate`: decide one call: allow, deny or escalate, with rule and reason

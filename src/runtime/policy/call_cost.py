@@ -15,7 +15,7 @@ from ..schema.resource_places import Resource
 from ..schema.validator import SchemaValidator
 from ..schema.work import MAX_WORK, SchemaWork, sizes_by_name
 from ..tools.contract import Tool
-from .argument_rules import ArgumentRules
+from .per_tool.argument_rules import ArgumentRules
 from .policy import Policy
 from .requests import GateRequest
 

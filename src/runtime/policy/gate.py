@@ -6,7 +6,7 @@ A call passes the rules in this order; the first that objects gives the answer:
     url_allowlist    every URL among the arguments matches an entry
     sandbox_path     every path lies in a mount whose mode allows the access
     arg_schema       the arguments fit the tool's input schema
-    arguments        they meet the policy's conditions on this tool's arguments, where it has any (argument_rules.py)
+    arguments        they meet the conditions on this tool's arguments, where it has any (per_tool/argument_rules.py)
     redact           a placeholder among the arguments may be resolved for this tool (placeholder_rule.py)
     cycle_detection  the same call has not given the same result `max_repeats` times
     loop_budget      calls, result bytes and tokens are left
@@ -36,9 +36,9 @@ from ..formats.escape import quote_untrusted
 from ..resources.mount_path import MountPath, parse_path
 from ..resources.url import Malformed, Target, parse_url
 from ..tools.contract import Tool
-from .argument_rules import ArgumentRules, rule_of_schema
 from .call_cost import Ceiling
 from .credentials import with_credential
+from .per_tool.argument_rules import ArgumentRules, rule_of_schema
 from .placeholder_rule import decide_placeholders, hidden_verdict, lost_secret
 from .policy import Policy
 from .requests import GateRequest as GateRequest

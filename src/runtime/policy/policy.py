@@ -24,7 +24,7 @@ from ..resources.url import Allowlist
 from ..schema.schema_errors import DocumentValidator, did_you_mean, first_problem
 from .consistency import check_names, check_networks, check_redaction, check_urls
 from .credentials import Credentials, check_credentials, read_credentials
-from .tool_rule_checks import check_tool_rules
+from .per_tool.tool_rule_checks import check_tool_rules
 
 SCHEMA_FILE: Final = "policy/v1.schema.json"
 _IN_CODE: Final = "<policy>"

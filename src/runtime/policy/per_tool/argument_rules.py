@@ -17,15 +17,15 @@ import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ...fail.catalog import Rule
-from ..core.effects import Call, Decision, DecisionKind
-from ..core.redaction import MARK
-from ..formats.escape import quote_untrusted
-from ..formats.json_pointer import escape_pointer, parse
-from ..schema.validator import SchemaValidator
-from ..tools.contract import Tool
+from ....fail.catalog import Rule
+from ...core.effects import Call, Decision, DecisionKind
+from ...core.redaction import MARK
+from ...formats.escape import quote_untrusted
+from ...formats.json_pointer import escape_pointer, parse
+from ...schema.validator import SchemaValidator
+from ...tools.contract import Tool
+from ..policy import Policy
 from .argument_schema import EVERY, IN, arguments_schema
-from .policy import Policy
 
 
 class Proposed(Protocol):

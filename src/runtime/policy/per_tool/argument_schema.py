@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ..formats.json_pointer import parse
-from ..schema.subschemas import mapped, target
-from ..schema.validator import SchemaValidator
+from ...formats.json_pointer import parse
+from ...schema.subschemas import mapped, target
+from ...schema.validator import SchemaValidator
 
 EVERY: Final = "*"  # the token of a pointer that stands for every item
 IN: Final = "in"

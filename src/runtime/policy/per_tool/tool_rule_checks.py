@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..formats.escape import quote_literal
-from ..formats.json_pointer import escape_pointer, parse
-from ..schema.ecma_patterns import BadPattern, linear_pattern
-from ..schema.schema_errors import did_you_mean
-from ..schema.subschemas import located
-from ..schema.validator import SchemaValidator, place_of_schema_error
-from ..schema.work import MAX_WORK, work_of
-from ..tools.contract import Tool
+from ...formats.escape import quote_literal
+from ...formats.json_pointer import escape_pointer, parse
+from ...schema.ecma_patterns import BadPattern, linear_pattern
+from ...schema.schema_errors import did_you_mean
+from ...schema.subschemas import located
+from ...schema.validator import SchemaValidator, place_of_schema_error
+from ...schema.work import MAX_WORK, work_of
+from ...tools.contract import Tool
+from ..consistency import Checked
 from .argument_schema import IN, KEYWORDS, condition_schema, leads_nowhere
-from .consistency import Checked
 
 
 def check_tool_rules(policy: Checked) -> None:

@@ -1,0 +1,6 @@
+"""The rules of a policy on single tools, `tools: {NAME: ...}`, which narrow what the other sections allow.
+
+- `tool_rule_checks`: entries that cannot be read or decide nothing, and the same for named lists
+- `argument_rules`: what the conditions on arguments say of a call
+- `argument_schema`: those conditions as a JSON Schema
+"""
