@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from types import SimpleNamespace
@@ -11,9 +12,18 @@ from typing import Any
 
 import pytest
 
-from tachograph.fail.errors import InvalidModelOutput, ModelError, TransientModelError
+from tachograph import Agent, Policy, Scope
+from tachograph.fail.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InvalidModelOutput,
+    ModelError,
+    TransientModelError,
+)
+from tachograph.runtime.core.stopping import STOPPING
 from tachograph.runtime.models.providers.wire import MAX_BYTES, Call, Options
 from tachograph.runtime.models.types import LLMOutput
+from tests.support import policy_data, tool
 
 OUTPUT = LLMOutput(final_answer="done")
 
@@ -113,6 +123,71 @@ def test_an_interrupt_is_not_kept_waiting() -> None:
     finally:
         timer.cancel()
         released.set()
+
+
+@pytest.mark.parametrize("by", ["cancel", "event", "deadline"])
+def test_what_stops_the_run_ends_the_call(by: str) -> None:
+    """The deadline of the call is a minute, so that only what stops the run can end it."""
+    event = threading.Event()
+    scope = Scope(event if by == "event" else None)
+    asked, released, connection = threading.Event(), threading.Event(), socket.socketpair()
+    under_way = call(total_s=60)
+    finished = []
+
+    def work() -> LLMOutput:
+        under_way._connection = connection[0]
+        if by == "deadline":
+            scope.limit(0.1)
+        asked.set()
+        released.wait(10)
+        finished.append(True)
+        return OUTPUT
+
+    def stop() -> None:
+        asked.wait(30)
+        time.sleep(0.1)  # until the caller waits for the reply
+        {"cancel": scope.cancel, "event": event.set, "deadline": lambda: None}[by]()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    token = STOPPING.set(scope)
+    try:
+        with pytest.raises(DeadlineExceeded if by == "deadline" else Cancelled) as caught:
+            under_way.run(work)
+    finally:
+        STOPPING.reset(token)
+        stopping.join()
+    assert not finished and caught.value.__context__ is None and scope.open_below == 0
+    connection[1].settimeout(30)
+    assert connection[1].recv(1) == b""  # the worker's connection is shut, so that it can end
+    released.set()
+    for end in connection:
+        end.close()
+
+
+def test_a_cancelled_run_does_not_wait_for_its_model() -> None:
+    asked, released = threading.Event(), threading.Event()
+    scope = Scope()
+
+    def work() -> LLMOutput:
+        asked.set()
+        released.wait(10)
+        return OUTPUT
+
+    def stop() -> None:
+        asked.wait(30)
+        time.sleep(0.1)
+        scope.cancel()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    agent = Agent(
+        lambda _asked: call(total_s=60).run(work), [tool(), tool("echo")], Policy.from_dict(policy_data())
+    )
+    result = agent.run("What now?", cancel=scope)
+    assert result.ending == "cancelled" and not released.is_set()
+    released.set()
+    stopping.join()
 
 
 def test_an_interrupt_raised_while_text_is_shown_passes_through() -> None:

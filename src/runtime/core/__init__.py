@@ -7,6 +7,7 @@
 - `secret_kinds`: kinds of secrets with a fixed prefix or context
 - `known_secrets`: secrets known by their text: keys of opened models, environment variables
 - `branches`: which call of a group is being performed
+- `stopping`: what ends a call that the run waits for
 - `clock`: the virtual and the system clock; the only place that reads the time
 - `run_ids`: random run ids; the only place that uses randomness
 """

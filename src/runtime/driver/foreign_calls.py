@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ...fail.errors import Cancelled
 from ..core.clock import Clock, SystemClock
+from ..core.stopping import STOPPING
 from ..tools.coroutines import WATCHED, run_coroutine
 from .stopping.interrupts import Interrupts
 from .stopping.scopes import Scope
@@ -122,14 +123,18 @@ class DirectCalls:
         attempt: Attempt,
         _timeout_s: float | None = None,
     ) -> Came:
-        """Return what came of `foreign`; a coroutine that it runs to its end is ended where the run is to stop."""
+        """Return what came of `foreign`.
+
+        A coroutine that it runs to its end, and a request to a live model, are ended where the run is to stop.
+        """
         if attempt.scope is None:
             return caught(foreign)
-        token = WATCHED.set(partial(_watched, attempt.scope))
+        token, stopping = WATCHED.set(partial(_watched, attempt.scope)), STOPPING.set(attempt.scope)
         try:
             return caught(foreign)
         finally:
             WATCHED.reset(token)
+            STOPPING.reset(stopping)
 
     async def sleep(self, clock: Clock, ms: int, scope: Scope | None) -> None:
         """Let time pass; the run may be stopped meanwhile."""

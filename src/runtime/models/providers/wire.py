@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from ....fail.errors import InvalidModelOutput, ModelError
+from ...core.stopping import STOPPING
 from ..types import LLMOutput
 from .failures import Answered, Cut, Refused, failure_of, retry_after_ms
 
 MAX_BYTES: Final = 32 * 2**20
 _KEPT_HEADERS: Final = ("retry-after", "retry-after-ms", "date", "x-should-retry")
-_TEXT, _DONE, _FAILED = "text", "done", "failed"
+_TEXT, _DONE, _FAILED, _STOPPED = "text", "done", "failed", "stopped"
 _UNREAD: Final = (ValueError, InvalidModelOutput)
 _PARTING_S: Final = 0.2  # a worker that is not stuck needs far less to end
 
@@ -84,24 +85,35 @@ class Call:
         self.streams = False
 
     def run(self, work: Callable[[], LLMOutput]) -> LLMOutput:
-        """Run `work` in a thread and return its outcome by the deadline, or raise an error of ours."""
+        """Run `work` in a thread and return its outcome by the deadline, or raise an error of ours.
+
+        Raises Cancelled where the run that waits for it is stopped first.
+        """
         deadline = time.monotonic() + self._options.total_s
         worker = threading.Thread(target=self._work, args=(work,), name="tachograph-model", daemon=True)
         worker.start()
+        stopping = STOPPING.get()
+        forget = None if stopping is None else stopping.on_cancel(lambda: self._events.put((_STOPPED, None)))
         try:
             while (left := deadline - time.monotonic()) > 0:
+                if stopping is not None and (stopped := stopping.stopped()) is not None:
+                    raise stopped
+                again = None if stopping is None else stopping.wait_s()
                 try:
-                    kind, value = self._events.get(timeout=left)
+                    kind, value = self._events.get(timeout=left if again is None else min(left, again))
                 except queue.Empty:
-                    break
+                    continue
                 if kind == _DONE:
                     return value  # type: ignore[no-any-return]
                 if kind == _FAILED:
                     raise value
-                self._show(value)
+                if kind == _TEXT:
+                    self._show(value)
         finally:
             self._abandon()
             worker.join(_PARTING_S)
+            if forget is not None:
+                forget()
         raise self._out_of_time()
 
     def _out_of_time(self) -> Exception:
