@@ -70,7 +70,7 @@ def test_it_asks_calls_records_and_prints(provider: str, tmp_path: Path) -> None
 
 def test_the_example_with_pieces_of_text_writes_them_at_a_terminal(provider: str, tmp_path: Path) -> None:
     page = (ROOT / "docs/async.md").read_text(encoding="utf-8")
-    (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "text_delta" in block]
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "asyncio.run" in block]
     assert sum(bool(line.strip()) for line in code.splitlines()) <= 10
     code = code.replace("anthropic:MODEL", f"{provider}:some-model")
     said = "In the cab, if the lorry stands still."

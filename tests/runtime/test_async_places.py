@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import re
 import textwrap
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tachograph import Agent, AgentEvent, Policy, Stub, record_stream
-from tests.support import answer, ask, policy_data, probe
+from tests.support import ROOT, answer, ask, policy_data, probe
 from tests.support import tool as made_tool
 
 # ---- FastAPI -------------------------------------------------------------------------------------------------
@@ -73,27 +73,18 @@ class _Together:
         return answer(f"You asked: {asked.messages[0]['content']}")
 
 
+def _example(name: str) -> str:
+    """Return an example of the page on event loops."""
+    page = (ROOT / "docs/async.md").read_text(encoding="utf-8")
+    (code,) = re.findall(rf"<!-- {name} -->\n```python\n(.*?)```", page, re.S)
+    return str(code)
+
+
 def _service(agent: Agent) -> Any:
-    from fastapi import FastAPI
-    from fastapi.responses import StreamingResponse
-
-    app = FastAPI()
-
-    @app.get("/ask")
-    async def ask_agent(question: str) -> dict[str, Any]:
-        result = await agent.arun(question)
-        return {"answer": result.answer, "ending": result.ending}
-
-    @app.get("/write")
-    async def write(question: str) -> StreamingResponse:
-        async def texts() -> AsyncIterator[str]:
-            async for event in agent.stream(question):
-                if event.what == "text_delta":
-                    yield event.data["text"]
-
-        return StreamingResponse(texts(), media_type="text/plain")
-
-    return app
+    """The app of the page's example."""
+    names: dict[str, Any] = {"agent": agent, "__name__": "service"}
+    exec(compile(_example("a service"), "<a service>", "exec", dont_inherit=True), names)
+    return names["app"]
 
 
 def _agent(model: Any, run: Any = None) -> Agent:
@@ -138,20 +129,12 @@ async def _notebook(*cells: str) -> dict[str, Any]:
     return names
 
 
-def test_cells_of_a_notebook_await_runs_and_stream_them() -> None:
-    names = asyncio.run(
-        _notebook(
-            "result = await agent.arun('Where?')",
-            """
-            texts = []
-            async for event in agent.stream('When?'):
-                if event.what == 'text_delta':
-                    texts.append(event.data['text'])
-            """,
-        )
-    )
-    assert names["result"].answer == "You asked: Where?"
-    assert names["texts"] == ["You asked: ", "When?"]
+def test_cells_of_a_notebook_await_runs_and_stream_them(capsys: pytest.CaptureFixture[str]) -> None:
+    names = asyncio.run(_notebook(_example("a cell")))
+    assert names["result"].answer == "You asked: Where may a driver sleep?"
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "run_started None None" and shown[-1] == "ended None None"
+    assert {"text_delta 2 None", "result 1 tc_1_0"} <= set(shown)
 
 
 def test_a_cell_may_use_the_sync_way_with_coroutine_functions() -> None:
