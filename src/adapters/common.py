@@ -112,6 +112,8 @@ def govern(foreign: Foreign, options: ToolOptions) -> Tool:
         except others as error:
             raise _as_connection_error(error) from error
 
+    run.__wrapped__ = foreign.source  # type: ignore[attr-defined]  # whose file is guarded like that of any tool
+
     async def run_async(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
         assert foreign.call_async is not None
         try:

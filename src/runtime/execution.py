@@ -39,6 +39,7 @@ from .run_line import check_run_line
 from .schema.output_type import OutputType
 from .tools.hooks import Hooks
 from .workspace.credentials import open_credentials
+from .workspace.guarded import guarded_of
 from .workspace.mounts import Host, Mount
 from .workspace.workspace import Workspace
 
@@ -227,7 +228,7 @@ class Execution:
             return
         durable_run = config.durable_run
         private = None if durable_run is None else durable_run.private
-        guarded = agent.policy.sources
+        guarded = guarded_of(agent.policy.sources, self._code(), config.approve, agent.mounts.values())
         with Workspace(
             agent.mounts,
             agent.hosts,
@@ -264,6 +265,17 @@ class Execution:
             if at_ms is not None and isinstance(clock, VirtualClock | RecordedClock):
                 live = ScriptedStop(live, clock, at_ms)
             yield live
+
+    def _code(self) -> dict[str, object]:
+        """Return the functions that are called as tools and hooks, by what messages call them."""
+        hooks = {
+            f"the code of hooks {hook.name!r}": getattr(hook, event)
+            for hook in self._agent.hooks
+            for event in hook.events[:1]
+        }
+        return {
+            f"the code of tool {name!r}": tool.run for name, tool in self._agent.gate.tools.items()
+        } | hooks
 
     def _ended(self, run_line: RunLine, ended: RunEnded) -> RunResult:
         """Write the last line and return how the run ended."""

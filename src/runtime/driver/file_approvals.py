@@ -43,6 +43,11 @@ class ByFile:
         self._poll_s = poll_s
         self._tell = tell
 
+    @property
+    def guarded(self) -> dict[str, Path]:
+        """What no folder that a run writes may hold, by what messages call it: what is written there would answer."""
+        return {"the answers of a person": self._folder / "answer.json"}
+
     def __call__(self, asked: AskHuman) -> Answer | None:
         """Put the question into a file and wait for the answer in it; None if it does not come in time."""
         path = self._folder / f"{asked.run_id}.{asked.step}.{asked.index}.{asked.digest[:12]}.json"

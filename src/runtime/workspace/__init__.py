@@ -10,6 +10,7 @@
 - `decoding`: read the bytes of files and pages as text
 - `safe_open`: open a file below a folder without following links
 - `mount_isolation`: check that writable mounts overlap nothing else
+- `guarded`: what no folder that a run writes may hold
 - `http`: one HTTPS request to an address that was checked
 - `http_answer`: the request as it is sent, and its answer as it is read
 """

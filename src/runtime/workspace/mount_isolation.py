@@ -98,7 +98,7 @@ def _governed(fd: int) -> list[str]:
     problems = []
     below: _Id | None = None
     for folder in _up(fd):
-        for name in GOVERNING if below is not None and _holds_policy(folder) else ():
+        for name in GOVERNING if below is not None and holds_policy(folder) else ():
             with contextlib.suppress(OSError):
                 info = os.stat(name, dir_fd=folder)
                 if (info.st_dev, info.st_ino) == below:
@@ -107,7 +107,7 @@ def _governed(fd: int) -> list[str]:
     return problems
 
 
-def _holds_policy(folder: int) -> bool:
+def holds_policy(folder: int) -> bool:
     """Return whether a folder is a project's: whether a file in its `policy/` is a policy of ours."""
     try:
         fd = os.open("policy", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
