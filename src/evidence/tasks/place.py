@@ -55,7 +55,14 @@ class Place:
                 file=self.name,
                 remedy="restore it, or move the run out of runs/",
             )
-        return load_task(self.root / self.task_file, root=self.root)
+        task = load_task(self.root / self.task_file, root=self.root)
+        if task.file != self.task_file:
+            raise RecordError(
+                f"is a link to {task.file}, and so no task of its own",
+                file=self.task_file,
+                remedy="put the file itself in its place",
+            )
+        return task
 
     def problems(self, run: Line, task: Task) -> list[str]:
         """Return one line for each statement of a `run` line that the task does not allow; none if all hold.

@@ -402,6 +402,16 @@ def test_a_task_of_another_suffix_is_refused(
     assert f"{other}: the name of a task ends in .yaml, not {suffix}; rename it to other.yaml" in err
 
 
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_a_task_that_is_a_link_is_named_as_one(project: Path, linked: str) -> None:
+    path = (project / TASK) if linked == "file" else (project / TASK).parent
+    path.rename(project / "aside")
+    path.symlink_to(project / "aside")
+    for lines in _both(project / CANONICAL, project):
+        assert len(lines) == 1 and lines[0].startswith(f"{TASK}: is a link to aside"), lines
+        assert "; put the file itself in its place" in lines[0]
+
+
 def test_what_lies_in_a_run_belongs_to_it(project: Path) -> None:
     run = project / CANONICAL
     assert owner_of(run, project) == run
