@@ -196,6 +196,7 @@ class Report:
             ("tokens", tokens, limits["max_tokens"]),
             ("tool calls", totals["tool_calls"], limits["max_tool_calls"]),
             ("result bytes", totals["result_bytes"], limits["max_result_bytes"]),
+            *([("attempts", totals["attempts"], limits["max_attempts"])] if "max_attempts" in limits else []),
         ]
         return [
             "## Budgets",

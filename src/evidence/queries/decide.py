@@ -35,7 +35,7 @@ Paint = Callable[[str, str], str]
 _EXAMPLE: Final = '{"tool": "fetch", "arguments": {"url": "https://corpus.test/op-a1.md"}}'
 _JSON_FILE: Final = "give a JSON file, or -"
 _MOST: Final = 16 << 20
-USED: Final = ("iterations", "tokens", "tool_calls", "result_bytes", "repeats")
+USED: Final = ("iterations", "tokens", "tool_calls", "result_bytes", "attempts", "repeats")
 
 
 def read_file(place: str, policy: Policy, root: Path) -> tuple[Gate, Call, Counters]:

@@ -41,6 +41,17 @@ def changed_settings(old: Policy, new: Policy, *, asks: bool) -> tuple[Setting, 
         note = f"the last step is offered {'without' if new.wrap_up else 'with'} tools"
         place = new.at("/loop_budget/wrap_up")
         changed.append(Setting("loop_budget.wrap_up", old.wrap_up, new.wrap_up, place, note))
+    before, after = (policy.limits.get("max_attempts") for policy in (old, new))
+    if before != after:
+        changed.append(
+            Setting(
+                "loop_budget.max_attempts",
+                before,
+                after,
+                new.at("/loop_budget/max_attempts"),
+                "executions of tools in a run, retries among them",
+            )
+        )
     if asks and old.approval_timeout_s != new.approval_timeout_s:
         place = new.at("/approval/timeout_s")
         changed.append(

@@ -13,6 +13,7 @@ from ...runtime.resources.mount_path import parse_path
 from ...runtime.resources.url import Malformed, Target, parse_url
 from ..queries.address_ranges import AddressSet, is_address
 from ..queries.witness import RANK, Arguments, Event, Witness, witnessed
+from .attempt_limits import more_attempts
 from .reachability import (
     Grants,
     Reachable,
@@ -315,20 +316,23 @@ class Widenings:
 
     def _limits(self) -> Iterator[Widening]:
         mine, others = self.looser.policy.limits, self.stricter.policy.limits
-        raised = [name for name in mine if mine[name] > others[name]]
+        raised = [name for name in mine if name != "max_attempts" and mine[name] > others[name]]
         for name in (name for name in raised if name in _STEP_LIMITS):
-            event = Event(used={name.removeprefix("max_"): others[name]})
-            yield self._limit(name, event)
+            yield self._limit(name, Event(used={name.removeprefix("max_"): others[name]}))
         repeats, fewer = self.looser.policy.max_repeats, self.stricter.policy.max_repeats
         raised = [name for name in raised if name not in _STEP_LIMITS]
         # each repeat was a call, and its result was an object: two bytes
         repeatable = repeats > fewer < mine["max_tool_calls"] and mine["max_result_bytes"] > 2 * fewer
         overdraws = self.stricter.policy.denies_overdraft and not self.looser.policy.denies_overdraft
-        if not raised and not repeatable and not overdraws:
-            return
-        shown = self._any_tool("loop_budget" if raised or overdraws else "cycle_detection")
+        attempts = more_attempts(self.looser.policy, self.stricter.policy)
+        about = "loop_budget" if raised or overdraws or attempts else "cycle_detection"
+        shown = self._any_tool(about) if repeatable or about == "loop_budget" else None
         if shown is None:
             return
+        if attempts:
+            event = Event(shown.name, shown.arguments, used=attempts.used)
+            what = self._value_change("max_attempts", *attempts.limits)
+            yield self._widening("loop_budget", what, "/loop_budget/max_attempts", event)
         if overdraws:
             event = Event(shown.name, shown.arguments, used={"tokens": others["max_tokens"] + 1})
             now, before = ("allow", "deny") if self.widening else ("deny", "allow")
@@ -351,7 +355,7 @@ class Widenings:
         limits = (gate.policy.limits[name] for gate in (self.looser, self.stricter))
         return self._widening("loop_budget", self._value_change(name, *limits), f"/loop_budget/{name}", event)
 
-    def _value_change(self, name: str, higher: int, lower: int) -> str:
+    def _value_change(self, name: str, higher: int | str, lower: int | str) -> str:
         after, before = (higher, lower) if self.widening else (lower, higher)
         return f"{name} is {after}, was {before}"
 

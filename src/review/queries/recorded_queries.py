@@ -129,6 +129,7 @@ def questions_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[R
                         place = item.entry["position"]
                         yield RecordedQuestion(index, place, question, call, item.entry, not item.is_last)
                 used.tool_calls += bool(line["tool_results"][number]["attempts"])
+                used.attempts += len(line["tool_results"][number]["attempts"])
             calls = decided_calls(line)
             for number in together:
                 yield from _of_execution(line, number, call_from_dict(calls[number]), entries, used, gate)
@@ -197,7 +198,8 @@ _NOTHING: Final = Policy.from_dict({"schema": "policy/v1"})
 def _now(used: Counters, key: bytes | None = None) -> Counters:
     """Return a copy of the counters with the repeats of one call only: all of them would take quadratic space."""
     repeats = {} if key is None else {key: used.repeats.get(key, 0)}
-    return Counters(used.iterations, used.tokens, used.tool_calls, used.result_bytes, repeats)
+    counts = (used.iterations, used.tokens, used.tool_calls, used.result_bytes)
+    return Counters(*counts, repeats, attempts=used.attempts)
 
 
 def _size(result: Any) -> int:

@@ -18,7 +18,7 @@ from ...runtime.policy.gate import ALLOW, DENY, ESCALATE, Counters, Decision, Ga
 
 Arguments = dict[str, Any]
 RANK: Final = {ALLOW: 0, ESCALATE: 1, DENY: 2}
-_COUNTS: Final = ("iterations", "tokens", "tool_calls", "result_bytes")
+_COUNTS: Final = ("iterations", "tokens", "tool_calls", "result_bytes", "attempts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ def call_of(event: Event) -> Call:
 
 def decide_event(gate: Gate, event: Event, call: Call | None = None) -> Decision:
     """Return the strictest decision of a gate about an event; if all allow, the last one."""
-    iterations, tokens, calls, size = (event.used.get(name, 0) for name in _COUNTS)
-    counters = Counters(iterations, tokens, calls, size)
+    iterations, tokens, calls, size, attempts = (event.used.get(name, 0) for name in _COUNTS)
+    counters = Counters(iterations, tokens, calls, size, attempts=attempts)
     # the tokens of a call's event include those of the reply that proposes it, which a step does not know yet
     step = gate.decide_step(counters if event.tool is None else replace(counters, tokens=0))
     if step is not None:

@@ -112,7 +112,7 @@ def explain_denial(
     if not minimal.edits or minimal.edited is None:
         return DenialExplanation(minimal)
     compared = compare_policies(policy, minimal.edited, tools)
-    event = _event(question, call)
+    event = _event(question, call, "max_attempts" in policy.limits)
     gates = (Gate(policy, tools), Gate(minimal.edited, tools))
     opens = tuple(
         OpenedAccess(change.rule, change.description, change.at, _other_witness(change, event, gates, tools))
@@ -143,13 +143,14 @@ def explain_decided_call(gate: Gate, call: Call, counters: Counters, root: Path)
 # ---- other calls that an edit allows ---------------------------------------------------------------------------
 
 
-def _event(question: GateQuestion, call: Call | None) -> Event:
+def _event(question: GateQuestion, call: Call | None, counts_attempts: bool) -> Event:
     """Return what was refused as an event."""
     call = question.call or call
     used = question.counters
     counts = {} if used is None else {
         "iterations": used.iterations, "tokens": used.tokens,
         "tool_calls": used.tool_calls, "result_bytes": used.result_bytes,
+        **({"attempts": used.attempts} if counts_attempts else {}),
     }  # fmt: skip
     if used is not None and used.repeats:
         counts["repeats"] = max(used.repeats.values())

@@ -41,7 +41,7 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # kind of question: what `used` may hold
 USED: Final[Mapping[str, tuple[str, ...]]] = {
-    "call": ("iterations", "tokens", "tool_calls", "result_bytes", "repeats"),
+    "call": ("iterations", "tokens", "tool_calls", "result_bytes", "attempts", "repeats"),
     "result_bytes": ("result_bytes",),
     "step": ("iterations", "tokens"),
     "failure": ("failures",),

@@ -246,6 +246,12 @@ class _Changes:
                 for value in sorted({current - 1, current + 1, current * 2, 0} - {current, -1}):
                     keys = ("loop_budget", name)
                     yield self._put(keys, value, f"{name} {value} instead of {current}", probes)
+        attempts = self._at("loop_budget", "max_attempts")
+        if attempts is not None:
+            for value in (*sorted({attempts - 1, attempts + 1, 0} - {attempts, -1}), None):
+                what = "dropped" if value is None else f"{value} instead of {attempts}"
+                probes = self._probes.of_limit("max_attempts", attempts)
+                yield self._put(("loop_budget", "max_attempts"), value, f"max_attempts {what}", probes)
         if self._may("loop_budget", "wrap_up"):
             current = bool(self._at("loop_budget", "wrap_up"))
             description = f"wrap_up {str(not current).lower()} instead of {str(current).lower()}"

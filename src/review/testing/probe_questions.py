@@ -139,7 +139,8 @@ class Probes:
             return [{"step": True, "used": {used: number}} for number in places]
         if name == "max_result_bytes":
             return [{"result_bytes": size} for size in (limit, limit + 1)]
-        return [{**call, "used": {"tool_calls": number}} for call in self._some_calls() for number in places]
+        used = name.removeprefix("max_")
+        return [{**call, "used": {used: number}} for call in self._some_calls() for number in places]
 
     def of_overdraft(self) -> list[Question]:
         """Return calls of a reply that has overdrawn the tokens."""

@@ -39,6 +39,8 @@ def with_retries(
     """
     for attempt in itertools.count(1):
         performed = effect(attempt)
+        if index is not None:
+            step.state.counters.attempts += 1
         try:
             outcome = yield performed
         except Cancelled:
@@ -55,6 +57,12 @@ def with_retries(
             return outcome, judged
         step.add_error(performed.position, **judged.to_dict())
         wait = wait_after(step, index, attempt, judged, idempotent)
+        spent = (
+            None if wait is None or index is None else step.state.run.gate.decide_retry(step.state.counters)
+        )
+        if spent is not None:
+            step.add_error(performed.position, problem=spent.reason)
+            wait = None
         if wait is None:
             given_up = GaveUp(_mode(judged, attempt))
             step.add_attempt(index, attempt, _status(given_up), outcome)

@@ -62,10 +62,12 @@ def group_size(state: RunState, calls: tuple[Call, ...]) -> int:
     """Return how many of the first calls form a group: 1 where the first has to run alone.
 
     Two identical calls never share a group, since the second is decided by what the first brought. Where a hook is
-    asked before a call every call runs alone, since it may make one like another or want a person.
+    asked before a call every call runs alone, since it may make one like another or want a person; so does every call
+    where attempts are limited, since calls that run together would share what is left in no certain order.
     """
     changes_calls = any("before_call" in spec.events for spec in state.run.hooks)
-    most = 1 if changes_calls else state.run.max_parallel
+    counts_attempts = "max_attempts" in state.run.gate.policy.limits
+    most = 1 if changes_calls or counts_attempts else state.run.max_parallel
     if most < 2 or len(calls) < 2 or not _may_share(state, calls[0]):
         return 1
     keys: set[bytes] = set()

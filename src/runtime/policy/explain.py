@@ -162,6 +162,7 @@ def budgets_of(gate: Gate, counters: Counters, call: Call | None = None) -> tupl
         "max_tokens": counters.tokens,
         "max_tool_calls": counters.tool_calls,
         "max_result_bytes": counters.result_bytes,
+        "max_attempts": counters.attempts,
     }
     budgets = [
         Budget(name, used[name], limit, policy.at(f"/loop_budget/{name}"))

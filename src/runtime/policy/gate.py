@@ -123,6 +123,13 @@ class Gate:
         except Exception as error:  # noqa: BLE001 - denies
             return self._broken(error)
 
+    def decide_retry(self, counters: Counters) -> Decision | None:
+        """Return a denial if the budget leaves no room for another attempt of a call, else None."""
+        try:
+            return self._attempt_budget(counters)
+        except Exception as error:  # noqa: BLE001 - denies
+            return self._broken(error)
+
     def decide_late(self, check: Mapping[str, Any]) -> Decision:
         """Decide again on facts that were met while a tool ran.
 
@@ -318,7 +325,13 @@ class Gate:
             return self._over_budget("max_tool_calls", counters.tool_calls, limits["max_tool_calls"])
         if counters.result_bytes >= limits["max_result_bytes"]:
             return self._over_budget("max_result_bytes", counters.result_bytes, limits["max_result_bytes"])
-        return None
+        return self._attempt_budget(counters)
+
+    def _attempt_budget(self, counters: Counters) -> Decision | None:
+        limit = self.policy.limits.get("max_attempts")
+        if limit is None or counters.attempts < limit:
+            return None
+        return self._over_budget("max_attempts", counters.attempts, limit)
 
     def _approval(self, request: GateRequest) -> Decision | None:
         policy, name = self.policy, request.call.name

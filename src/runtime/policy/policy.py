@@ -221,10 +221,11 @@ class Policy:
 
     @cached_property
     def limits(self) -> dict[str, int]:
-        """The four budgets; an absent one is 0 and allows nothing."""
+        """The budgets; an absent one of the four is 0 and allows nothing, `max_attempts` is there if it is given."""
         budget = self.section("loop_budget")
         names = ("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes")
-        return {name: int(budget.get(name, 0)) for name in names}
+        own = {"max_attempts": int(budget["max_attempts"])} if "max_attempts" in budget else {}
+        return {**{name: int(budget.get(name, 0)) for name in names}, **own}
 
     @property
     def wrap_up(self) -> bool:

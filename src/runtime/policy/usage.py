@@ -18,10 +18,11 @@ class Counters:
     Attributes:
         iterations: Steps begun.
         tokens: Tokens of all model calls, both ways.
-        tool_calls: Attempts to execute a tool.
+        tool_calls: Calls of tools that were executed.
         result_bytes: Bytes of all results.
         repeats: Identity of a call -> how often it gave the same result at most.
         results: Digest of a call with its result -> how often it came.
+        attempts: Executions of tools, each retry counted.
     """
 
     iterations: int = 0
@@ -30,6 +31,7 @@ class Counters:
     result_bytes: int = 0
     repeats: dict[bytes, int] = field(default_factory=dict)
     results: dict[bytes, int] = field(default_factory=dict)
+    attempts: int = 0
 
     def count_result(self, call: Call, result: str, key: bytes | None = None) -> None:
         """Note that `call` brought `result` (canonical text); `key` is its identity, if `Gate.key_of` says another."""
