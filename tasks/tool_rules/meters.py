@@ -51,10 +51,6 @@ attempts_used_up = Agent(
             _calls("I read the meter at the gate.", "gate"),
             _calls("Now the one in the yard.", "yard"),
             _calls("I try the one in the yard again.", "yard"),
-            {
-                "answer": "The meter at the gate reads 240 litres; that in the yard could not be read.",
-                "usage": {"input_tokens": 260, "output_tokens": 25},
-            },
         ]
     ),
     [read_meter],
