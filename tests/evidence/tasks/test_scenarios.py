@@ -212,6 +212,16 @@ PLAN: dict[str, Row] = {
         at=(f"{RULES_OF_TOOLS}/payments.yaml", "/recipient: {in: payees}"),
         facts={"pointer": "/recipient", "keyword": "in", "limit": "payees"},
     ),
+    "tool_rules/attempts_used_up": Row(
+        BUDGET,
+        (TOOL, TOOL, deny("loop_budget")),
+        (1, 3, 3, 3, 2, 3),
+        modes=(None, "retry_exhaustion", None),
+        attempts=(OK, ("transient_failure", "exhausted")),
+        at=(f"{RULES_OF_TOOLS}/attempts.yaml", "max_attempts: 3"),
+        facts={"budget": "max_attempts", "used": 3, "limit": 3},
+        exception="ConnectionError",
+    ),
     # ---- failure modes ---------------------------------------------------------------------------------
     "failure_modes/tool_call_failure": Row(
         ANSWER,
