@@ -24,6 +24,7 @@ class Usage:
     tokens: int = 1
     tool_calls: int = 0
     result_bytes: int = 0
+    attempts: int = 0
     repeats: int = 1
     refused: list[RecordedQuestion] = field(default_factory=list)
 
@@ -50,6 +51,7 @@ class Usage:
             self.result_bytes = max(self.result_bytes, used.result_bytes + question.size)
         elif question.call is not None:
             self.tool_calls = max(self.tool_calls, used.tool_calls + extra_calls + 1)
+            self.attempts = max(self.attempts, used.attempts + extra_calls + 1)
             self.result_bytes = max(self.result_bytes, used.result_bytes + 1)
             self.repeats = max(self.repeats, max(used.repeats.values(), default=0) + 1)
         else:
@@ -78,6 +80,8 @@ def required_budget(
         "max_tokens": max(used.tokens, min(_tokens_for_replies(steps), limits["max_tokens"])),
         "max_tool_calls": used.tool_calls,
         "max_result_bytes": used.result_bytes,
+        # a call that was executed may have been tried again
+        **({"max_attempts": max(used.attempts, _tries(steps))} if "max_attempts" in limits else {}),
     }
     for name, value in budget.items():
         if value != limits[name]:
@@ -88,6 +92,10 @@ def required_budget(
     if wrap_up:
         budget["wrap_up"] = True
     return budget
+
+
+def _tries(steps: Sequence[Line]) -> int:
+    return sum(len(result["attempts"]) for step in steps for result in step["tool_results"])
 
 
 def limit_pointer(item: RecordedQuestion) -> str:

@@ -171,6 +171,7 @@ EFFECTS: dict[str, tuple[Any, Callable[[dict[str, Any]], Any]]] = {
     "/loop_budget/max_tokens": (9, lambda d: _step(d, tokens=9)),
     "/loop_budget/max_tool_calls": (9, lambda d: _search(d, tool_calls=9)),
     "/loop_budget/max_result_bytes": (9, lambda d: _search(d, result_bytes=9)),
+    "/loop_budget/max_attempts": (9, lambda d: _search(d, attempts=9)),
     "/loop_budget/wrap_up": (True, _offered),
     "/loop_budget/overdraft": ("deny", lambda d: _search(d, tokens=10**9)),
     "/cycle_detection/max_repeats": (1, _search),
