@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,16 @@ def test_the_folder_of_a_run_is_no_task(monkeypatch: pytest.MonkeyPatch, capsys:
     assert cli.main(["run", "runs/canonical/v1"]) == 2
     said = "runs/canonical/v1: is not a regular file; did you mean 'tasks/canonical/v1.yaml'?"
     assert capsys.readouterr().err == f"tachograph: {said}\n"
+
+
+def test_a_pipe_in_the_place_of_a_task_is_not_called_its_own_name(tmp_path: Path) -> None:
+    for folder in ("policy", "tasks/mine"):
+        (tmp_path / folder).mkdir(parents=True)
+    os.mkfifo(tmp_path / "tasks/mine/first.yaml")
+    with pytest.raises(TaskError) as caught:
+        load_task(tmp_path / "tasks/mine/first.yaml")
+    said = "is not a regular file; name a file such as tasks/canonical/v1.yaml"
+    assert str(caught.value) == f"{tmp_path}/tasks/mine/first.yaml: {said}"
 
 
 def test_a_task_that_is_shut_is_not_called_another_name() -> None:

@@ -33,7 +33,7 @@ def _other(path: Path, problem: str) -> TaskError:
 
 
 def _tasks(path: Path) -> list[str]:
-    """Return the tasks of the project around a path, named as the path is."""
+    """Return the other tasks of the project around a path, named as the path is."""
     folder = path.parent
     while not folder.is_dir():
         folder = folder.parent
@@ -42,4 +42,5 @@ def _tasks(path: Path) -> list[str]:
         return []
     found = [file.relative_to(root).as_posix() for file in (root / "tasks").glob("*/*.yaml")]
     start = path.as_posix().find("tasks/")
-    return [f"{path.as_posix()[: max(start, 0)]}{name}" for name in sorted(found)]
+    named = (f"{path.as_posix()[: max(start, 0)]}{name}" for name in sorted(found))
+    return [name for name in named if name != path.as_posix()]

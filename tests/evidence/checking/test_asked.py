@@ -15,6 +15,7 @@ from tachograph.cli import main as command_line
 from tachograph.evidence.checking.asked import moved_parts
 from tachograph.evidence.checking.cause import causes, in_words
 from tachograph.evidence.checking.check import examine
+from tachograph.evidence.checking.compare import Findings
 from tachograph.evidence.checking.drift import compare
 from tachograph.evidence.checking.replay import replayed
 from tachograph.evidence.queries.counterfactual import under
@@ -131,6 +132,15 @@ def test_every_part_of_a_request_is_asked_of_a_live_model_and_a_digest_of_a_scri
             after[1]["llm_input"][kind] = "1" * 64
         drift = compare(before, after)
         assert drift.kind == expected, drift.first
+
+
+def test_a_graver_difference_beside_it_does_not_hide_what_is_asked() -> None:
+    before = lines_of(ROOT / LIVE)
+    after = copy.deepcopy(before)
+    after[0]["request_parts"]["tools"][0]["tools"].pop()
+    after[1]["policy_decisions"][0]["decision"] = "deny"
+    found = Findings(LIVE, ["x"], drift=compare(before, after))
+    assert found.kind == "VERDICT" and found.asked_otherwise
 
 
 def test_a_scripted_run_is_made_again_as_before(
