@@ -14,6 +14,7 @@ from tachograph.evidence.checking.check import examine
 from tachograph.evidence.checking.replay import replayed
 from tachograph.evidence.checking.verify import verify
 from tachograph.evidence.recording.record import record_run
+from tachograph.evidence.tasks.code_agent import is_of_project
 from tachograph.evidence.tasks.project_modules import source_files
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.fail.errors import InputError
@@ -261,3 +262,18 @@ def test_a_run_that_stopped_goes_on_with_its_own_model(project: Path) -> None:
     done = cli("resume", RUN, cwd=project)
     assert done.returncode == 0 and "a note" in done.stdout, done.stderr
     assert cli("check", cwd=project).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "is_part"),
+    [
+        ("crew/notes.py", True),
+        (".venv/lib/crew.py", False),
+        ("venv/lib/site-packages/crew.py", False),
+        ("pages/node_modules/crew.py", False),
+        ("../crew.py", False),
+    ],
+)
+def test_an_environment_in_the_project_is_no_part_of_it(tmp_path: Path, file: str, is_part: bool) -> None:
+    """Packages that are installed there are no inputs of a run, and no agents of the project."""
+    assert is_of_project(tmp_path / "project" / file, tmp_path / "project") == is_part
