@@ -239,7 +239,12 @@ def replay_of(agent: Agent, lines: list[dict[str, Any]]) -> list[str]:
     )
     texts: list[str] = []
     agent.execute(
-        replace(config, executor=ReplayExecutor(cassette, clock), as_recorded=True),
+        replace(
+            config,
+            executor=ReplayExecutor(cassette, clock),
+            as_recorded=True,
+            nonce=lines[0].get("nonce", ""),
+        ),
         on_line=lambda _line, text: texts.append(text),
     )
     assert cassette.unused() is None

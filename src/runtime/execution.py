@@ -213,6 +213,7 @@ class Execution:
                     config.opening.history,
                     agent.output,
                     HookSpec.of(run_line),
+                    run_line.get("nonce"),
                 )
                 yield run_line, run_loop(run), executor
         finally:

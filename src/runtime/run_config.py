@@ -165,6 +165,8 @@ class RunConfig:
         rebased: The inputs that the run started with, if it is resumed under changed ones.
         as_recorded: Whether the question comes from a record, and was redacted before.
         approvals: How a person outside the task is asked: `terminal` or `file`.
+        nonce: Part of each question to a person, as recorded; empty for a record without one. None draws it where
+            answers come from outside.
         redacted: Names of the secrets known by their text that are kept out of the record; None asks the process.
         on_signal: What a signal does to a run that is kept in a journal: `suspend` or `cancel`; it ends any other.
         modules: Sources of an agent that the task names in code, with their digests.
@@ -191,6 +193,7 @@ class RunConfig:
     rebased: tuple[dict[str, Any], ...] = ()
     as_recorded: bool = False
     approvals: str | None = None
+    nonce: str | None = None
     redacted: tuple[str, ...] | None = None
     on_signal: str = "suspend"
     modules: tuple[dict[str, str], ...] = ()
@@ -202,6 +205,12 @@ class RunConfig:
         """The files beside policy, task and tools that the run is made from, with their digests."""
         named = (self.opening.file, self.output_file)
         return [*self.modules, *(file for file in named if file is not None)]
+
+    @property
+    def is_asked_outside(self) -> bool:
+        """Whether answers come from outside: from a person, or from code, and not from the task."""
+        scripted = self.approve is None or getattr(self.approve, "is_scripted", False)
+        return self.approvals is not None or not scripted
 
     def without_secrets(self, redact: Redactor) -> RunConfig:
         """Return this with each secret in question and opening replaced, unless it comes from a record."""

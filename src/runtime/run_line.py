@@ -9,6 +9,7 @@ from typing import Any
 from ..fail.errors import InputError
 from .core.lines import RequestPartsEntry, RunHookEntry, RunLine
 from .core.redaction import Redactor
+from .core.run_ids import new_nonce
 from .formats import canonical_json
 from .formats.canonical_json import NotJson
 from .journal.ledger import SCHEMA
@@ -116,6 +117,10 @@ def run_line_of(
         line["deadline_ms"] = int(config.deadline_s * 1000)
     if config.approvals is not None:
         line["approvals"] = config.approvals
+    if config.nonce:
+        line["nonce"] = config.nonce
+    elif config.nonce is None and config.is_asked_outside:
+        line["nonce"] = new_nonce()
     if config.rebased:
         line["rebased"] = list(config.rebased)
     return line

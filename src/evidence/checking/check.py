@@ -216,7 +216,8 @@ def _as_recorded(config: RunConfig, state: bytes, *, is_placed: bool) -> RunConf
     if not is_placed and config.deadline_s is None and type(deadline) is int:
         config = replace(config, deadline_s=deadline / 1000)
     if isinstance(approvals, str):
-        config = replace(config, approvals=approvals, approve=_recorded_answers(_lines(state)[1:-1]))
+        answers = _recorded_answers(_lines(state)[1:-1])
+        config = replace(config, approvals=approvals, approve=answers, nonce=run.get("nonce", ""))
     return config
 
 

@@ -65,6 +65,7 @@ UNPROVEN: Final = (
     Unproven("run", "/deadline_ms", "live", "the time limit"),
     Unproven("run", "/rebased/**", "live", "inputs that the run began under"),
     Unproven("run", "/approvals", "person", "how a person was asked"),
+    Unproven("run", "/nonce", "person", "what makes the questions to a person those of this run"),
     Unproven("step", "/llm_attempts/**", "live", "how often the model was asked, and what failed"),
     Unproven("step", "/llm_output/**", "live", "what the model said"),
     Unproven("step", "/intended_tool_calls/**", "live", "the calls that the model proposed"),
@@ -188,7 +189,7 @@ def _applies(when: str, run: Line, line: Line, pointer: str) -> bool:
     if when == "live":
         return live
     if when == "person":
-        return "approvals" in run
+        return "approvals" in run or "nonce" in run
     if when == "outside":
         return _is_outside(run, line["tool_results"][int(pointer.split("/")[2])], live)
     return True

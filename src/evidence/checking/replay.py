@@ -73,6 +73,7 @@ def replay(agent: Agent, folder: str | Path) -> RunResult:
         executor=executor,
         as_recorded=True,
         opening=Opening.of_line(run),
+        nonce=run.get("nonce", ""),
     )
     result = agent.execute(config)
     _all_used(cassette)

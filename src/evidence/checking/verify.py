@@ -158,6 +158,9 @@ def _approvals(state: bytes, name: str) -> list[str]:
     out = []
     try:
         run = lines[0]
+        nonce = run.get("nonce")
+        if nonce is not None and re.fullmatch("[0-9a-f]{32}", nonce) is None:
+            out.append(f"{name}:1: its nonce is not 32 hexadecimal digits")
         versions = [run["policy"]["version"], *(item["policy"]["version"] for item in run.get("rebased", ()))]
         for number, line in enumerate(lines[1:-1], start=2):
             calls = {call["id"]: call_from_dict(call) for call in decided_calls(line)}
@@ -165,8 +168,11 @@ def _approvals(state: bytes, name: str) -> list[str]:
                 if "approval" not in entry:
                     continue
                 call, place = calls[entry["id"]], f"{name}:{number}"
-                if entry["approval"]["digest"] not in [question_digest(call, item) for item in versions]:
-                    out.append(f"{place}: the approval of {call.id} was given for another call or policy")
+                asked = [question_digest(call, item, nonce) for item in versions]
+                if entry["approval"]["digest"] not in asked:
+                    out.append(
+                        f"{place}: the approval of {call.id} was given for another call, policy or run"
+                    )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(name, error) from error
     return out

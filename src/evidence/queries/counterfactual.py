@@ -179,6 +179,7 @@ def _followed(
             opening.history,
             recorded_output(run),
             HookSpec.of(run),
+            run.get("nonce"),
         )
     )
     try:

@@ -113,7 +113,8 @@ def revive(recorded: Recorded, policy: Policy | None = None) -> tuple[Agent, Run
     deadline = run.get("deadline_ms")
     seconds = None if deadline is None else deadline / 1000
     rebased = tuple(run.get("rebased", ()))
-    config = replace(config, deadline_s=seconds, rebased=rebased, approvals=run.get("approvals"))
+    config = replace(config, deadline_s=seconds, rebased=rebased)
+    config = replace(config, approvals=run.get("approvals"), nonce=run.get("nonce", ""))
     config = replace(config, redacted=tuple(run["policy"].get("redact", {}).get("values", ())))
     return agent, replace(config, as_recorded=True)
 

@@ -232,6 +232,8 @@ def _of_model(run: Line, task: Task) -> str | None:
 def _of_people(run: Line, task: Task) -> str | None:
     if "approvals" in run and task.people is None:
         return f"states that a person was asked, but {task.file} does not say `people:`"
+    if "nonce" in run and "approvals" not in run:
+        return "has a nonce, but does not state that a person was asked"
     return None
 
 

@@ -228,7 +228,7 @@ def build(
             **opening,
             seed=task.seed,
             run_id=new_run_id(task.id, task.seed),
-            approve=_approvals(data["approvals"]) if "approvals" in data else None,
+            approve=_ScriptedAnswers(data["approvals"]) if "approvals" in data else None,
             task=task_entry,
             prepare=lambda workspace: _prepare(task, workspace),
         )
@@ -241,7 +241,7 @@ def build(
         seed=task.seed,
         run_id=task.run_id,
         clock=clock,
-        approve=_approvals(data.get("approvals", ())),
+        approve=_ScriptedAnswers(data.get("approvals", ())),
         task=task_entry,
         prepare=lambda workspace: _prepare(task, workspace),
         inject=fault_injector(task.data.get("faults", ()), task.error, clock),
@@ -354,16 +354,20 @@ def _stub(task: Task) -> Stub:
     )
 
 
-def _approvals(answers: Sequence[Mapping[str, Any]]) -> Any:
-    by_place = {(item["step"], item["call"]): item for item in answers}
+class _ScriptedAnswers:
+    """Answers escalated calls as a task says, by step and call."""
 
-    def approve(question: AskHuman) -> Answer | None:
-        item = by_place.get((question.step, question.index))
+    is_scripted = True  # the same in every run, which therefore needs no nonce
+
+    def __init__(self, answers: Sequence[Mapping[str, Any]]) -> None:
+        self._by_place = {(item["step"], item["call"]): item for item in answers}
+
+    def __call__(self, question: AskHuman) -> Answer | None:
+        """Return the task's answer; None for silence."""
+        item = self._by_place.get((question.step, question.index))
         if item is None or item["answer"] == "silence":
             return None
         return Answer(item["answer"], item.get("by"), item.get("why"))
-
-    return approve
 
 
 def _prepare(task: Task, workspace: Workspace) -> None:

@@ -206,9 +206,13 @@ class Wait:
         return f"w{'m' if self.index is None else self.index}.{self.attempt}"
 
 
-def question_digest(call: Call, policy: str) -> str:
-    """SHA-256 of what a person is asked: tool and canonical arguments, under a version of the policy."""
-    return digest(encode({"tool": call.name, "arguments": call.arguments, "policy": policy}))
+def question_digest(call: Call, policy: str, nonce: str | None = None) -> str:
+    """SHA-256 of what a person is asked: tool and canonical arguments, under a version of the policy.
+
+    The `nonce` of a run, where it has one, makes its questions other ones than those of any other run.
+    """
+    asked = {"tool": call.name, "arguments": call.arguments, "policy": policy}
+    return digest(encode(asked if nonce is None else {**asked, "nonce": nonce}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +220,7 @@ class AskHuman:
     """Ask a person about an escalated call, for at most `timeout_s` seconds.
 
     `reason` and `at` are the gate's: why the call needs a person, and by which line of the policy. `policy`
-    is the policy's version, `run_id` the run that waits.
+    is the policy's version, `run_id` the run that waits, `nonce` the number of that run, None for scripted answers.
     """
 
     step: int
@@ -227,6 +231,7 @@ class AskHuman:
     timeout_s: int
     policy: str
     run_id: str
+    nonce: str | None = None
 
     @property
     def position(self) -> str:
@@ -236,7 +241,7 @@ class AskHuman:
     @property
     def digest(self) -> str:
         """What is asked, as `question_digest` has it."""
-        return question_digest(self.call, self.policy)
+        return question_digest(self.call, self.policy, self.nonce)
 
 
 @dataclass(frozen=True, slots=True)

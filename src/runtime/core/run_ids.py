@@ -10,6 +10,13 @@ def new_run_id(prefix: str, seed: int) -> str:
     return f"{prefix}-s{seed}-{secrets.token_hex(4)}"
 
 
+def new_nonce() -> str:
+    """32 hex digits that make the questions of a run to a person its own; they stand in its record."""
+    import secrets
+
+    return secrets.token_hex(16)
+
+
 def new_marker() -> str:
     """16 hex digits, different for every run that is begun; they stand in its journal, never in its record."""
     import secrets

@@ -78,6 +78,7 @@ def question(asked: AskHuman) -> dict[str, Any]:
         "at": asked.at,
         "policy": asked.policy,
         "timeout_s": asked.timeout_s,
+        **({} if asked.nonce is None else {"nonce": asked.nonce}),
         "answer": None,
         "by": None,
         "why": None,

@@ -44,6 +44,7 @@ class RunSpec:
     kind (`options`, `instructions`), which stay the same all run long. `max_parallel` is how many calls may be
     performed together. `instructions` is the system message, `history` what was said before the question.
     `output` is what the final answer must be, None for any text. The `hooks` are asked in this order.
+    `nonce` is part of each question to a person, None where the answers are scripted.
     """
 
     run_id: str
@@ -58,6 +59,7 @@ class RunSpec:
     history: tuple[Message, ...] = ()
     output: OutputType | None = None
     hooks: tuple[HookSpec, ...] = ()
+    nonce: str | None = None
 
 
 class RunState:

@@ -233,6 +233,7 @@ def _ask_human(
         escalation.facts["timeout_s"],
         run.gate.policy.version,
         run.run_id,
+        run.nonce,
     )
     try:
         outcome = yield question

@@ -74,6 +74,7 @@ def seen() -> Seen:
     found = seen_in(runs_below(ROOT))
     run = lines_of(ROOT / CANONICAL)[0]
     found["run", "/approvals"] = ["file"]
+    found["run", "/nonce"] = ["0" * 32, "f" * 32]
     found["run", "/rebased"] = [[{key: run[key] for key in ("policy", "tools", "task")}]]
     return found
 

@@ -90,7 +90,7 @@ def test_a_forged_question_is_found_by_verify_and_by_replay(project: Path, diges
         lines[1]["policy_decisions"][0]["approval"]["digest"] = digest
 
     edit_lines(project / RUN, forge, chain=True)
-    assert any("was given for another call or policy" in line for line in verify(project / RUN, project))
+    assert any("was given for another call, policy or run" in line for line in verify(project / RUN, project))
     found = replayed(project / RUN, root=project)
     # a record that names no question at all is told of, one of another question allows nothing
     assert found.lines != [] and (digest is None or found.kind == "VERDICT")

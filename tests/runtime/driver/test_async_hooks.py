@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tachograph import Agent, AgentEvent, Hooks, Policy, Scope, Stub, VirtualClock
+from tachograph import Agent, AgentEvent, AskHuman, Hooks, Policy, Scope, Stub, VirtualClock
 from tests.support import policy_data, tool
 
 SCRIPT = [
@@ -51,17 +51,29 @@ def _agent(hooks: Hooks) -> Agent:
     return Agent(Stub(SCRIPT), [tool()], Policy.from_dict(policy), hooks=hooks)
 
 
+class _Yes:
+    """An answer that is the same in every run, so that their bytes can be compared."""
+
+    is_scripted = True
+
+    def __call__(self, question: AskHuman) -> bool:
+        return True
+
+
+_yes = _Yes()
+
+
 def _run(agent: Agent, file: Path) -> None:
-    agent.run("What now?", run_id="same", clock=VirtualClock(), approve=lambda question: True, ledger=file)
+    agent.run("What now?", run_id="same", clock=VirtualClock(), approve=_yes, ledger=file)
 
 
 def _arun(agent: Agent, file: Path) -> None:
-    given: dict[str, Any] = {"run_id": "same", "clock": VirtualClock(), "approve": lambda question: True}
+    given: dict[str, Any] = {"run_id": "same", "clock": VirtualClock(), "approve": _yes}
     asyncio.run(agent.arun("What now?", ledger=file, **given))
 
 
 def _stream(agent: Agent, file: Path) -> None:
-    given: dict[str, Any] = {"run_id": "same", "clock": VirtualClock(), "approve": lambda question: True}
+    given: dict[str, Any] = {"run_id": "same", "clock": VirtualClock(), "approve": _yes}
 
     async def heard() -> list[AgentEvent]:
         return [event async for event in agent.stream("What now?", ledger=file, **given)]

@@ -66,7 +66,7 @@ def test_every_committed_line_fits(state: Path) -> None:
 
 
 RESERVED = {
-    "RunLine": {"follows", "parent", "principal", "nonce", "blobs"},
+    "RunLine": {"follows", "parent", "principal", "blobs"},
     "StepLine": {"blobs"},
     "EndLine": {"cost"},
     "OutputEntry": {"usage_parts"},
