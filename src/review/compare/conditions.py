@@ -1,4 +1,4 @@
-"""Arguments that one policy's conditions deny and another policy lets pass."""
+"""Arguments that one policy's conditions deny, or ask a person about, and another policy lets pass."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from ...fail.catalog import Rule
 from ...runtime.core.effects import Call
 from ...runtime.formats.canonical_json import freeze
-from ...runtime.policy.gate import Counters, Gate
-from ...runtime.policy.per_tool.argument_rules import conditions_of
+from ...runtime.policy.gate import ALLOW, ESCALATE, Counters, Gate
+from ...runtime.policy.per_tool.argument_rules import asks_about, conditions_of, unasked_of
 from ..queries.witness import Arguments, Event
 from .reachability import Grants, Reachable, ToolReach, with_texts
-from .schema_algebra import canonical, is_empty, less
+from .schema_algebra import both, canonical, is_empty, less
 from .widenings import Widening, Widenings
 
 
@@ -22,7 +22,48 @@ class AllWidenings(Widenings):
         """Yield every widening, by rule and in the order of the looser policy."""
         yield from super().all()
         if self.looser.decide_step(Counters()) is None:  # else no step is ever taken there
+            yield from self._approvals()
             yield from self._conditions()
+
+    def _approvals(self) -> Iterator[Widening]:
+        """Yield the tools of which the stricter policy asks a person about arguments that the looser one allows."""
+        loose, strict = self.looser.policy, self.stricter.policy
+        for name in (tool.name for tool in self.tools):
+            if name in loose.approval_for or not asks_about(strict, name) or name not in strict.allowed:
+                continue
+            reach = self._approval_reach(name)
+            answer, arguments = reach.unasked(asking=[self.stricter], silent=[self.looser])
+            if answer == Reachable.UNKNOWN:
+                self._note_undecided(name, "approval")
+            if arguments is None:
+                continue
+            some = "" if name in strict.approval_for else " with some arguments"
+            pointer = "/approval/required_for"
+            if self.widening:
+                description = f"{name} is called{some} without a person's approval"
+            else:
+                description = f"{name} needs a person's approval{some}"
+                listed = name in strict.approval_for
+                pointer = f"{pointer}/{strict.approval_for[name]}" if listed else f"/tools/{name}/ask_if"
+            yield self._widening("approval", description, pointer, Event(name, arguments), self.new)
+
+    def asks_under_both(self) -> bool:
+        """Return whether there is, or may be, a call that both policies ask a person about."""
+        gates = (self.stricter, self.looser)
+        if any(gate.decide_step(Counters()) is not None for gate in gates):
+            return False
+        names = [
+            name
+            for name in self.looser.tools
+            if all(asks_about(gate.policy, name) and name in gate.policy.allowed for gate in gates)
+        ]
+        return any(
+            self._approval_reach(name).unasked(asking=list(gates), silent=[])[0] != Reachable.NO
+            for name in names
+        )
+
+    def _approval_reach(self, name: str) -> _ConditionReach:
+        return _ConditionReach(self.looser.tools[name], [self.stricter, self.looser], self._shared_grants)
 
     def _conditions(self) -> Iterator[Widening]:
         grants = Grants([self.looser.policy, self.stricter.policy])
@@ -45,6 +86,35 @@ class AllWidenings(Widenings):
 
 class _ConditionReach(ToolReach):
     """A tool under some policies, against the conditions of another policy."""
+
+    def unasked(self, *, asking: list[Gate], silent: list[Gate]) -> tuple[Reachable, Arguments | None]:
+        """Return whether no gate denies some arguments that some ask a person about and others do not; and such."""
+        if self.callable == Reachable.NO:
+            return Reachable.NO, None
+        name = self.tool.name
+        if not any(unasked_of(gate.policy, self.tool) for gate in (*asking, *silent)):
+            return self.callable, self.arguments
+        schema, texts = self._schemas[-1]
+        wanted = schema
+        for gate in asking:
+            if name not in gate.policy.approval_for:
+                wanted = less(wanted, canonical(unasked_of(gate.policy, self.tool)))
+        for gate in silent:
+            wanted = both(wanted, canonical(unasked_of(gate.policy, self.tool)))
+
+        def is_wanted(arguments: Arguments) -> bool:
+            call = Call("tc_1_0", name, freeze(arguments))
+            return all(
+                gate.decide(call, Counters()).decision == decision
+                for gates, decision in ((asking, ESCALATE), (silent, ALLOW))
+                for gate in gates
+            )
+
+        for part in (wanted, with_texts(wanted, texts)):
+            arguments = self._search(part, texts, is_wanted)
+            if arguments is not None:
+                return Reachable.YES, arguments
+        return Reachable.NO if is_empty(self._limited(wanted)) else Reachable.UNKNOWN, None
 
     def refused_by(self, other: Gate) -> tuple[Reachable, Arguments | None]:
         """Return whether there are arguments that no gate denies and a rule of `other` on arguments does; and such."""

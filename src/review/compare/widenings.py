@@ -64,20 +64,9 @@ class Widenings:
         if self.stricter.policy.data == self.looser.policy.data:
             return
         for part in (
-            self._registry, self._urls, self._networks, self._mounts, self._forms, self._limits, self._approvals,
+            self._registry, self._urls, self._networks, self._mounts, self._forms, self._limits,
         ):  # fmt: skip
             yield from part()
-
-    def asks_under_both(self) -> bool:
-        """Return whether there is, or may be, a call that both policies ask a person about."""
-        if any(gate.decide_step(Counters()) is not None for gate in (self.stricter, self.looser)):
-            return False
-        names = [
-            name
-            for name in self.looser.policy.approval_for
-            if name in self.stricter.policy.approval_for and name in self.looser.tools
-        ]
-        return any(self._under_both(name).callable != Reachable.NO for name in names)
 
     # ---- helpers ---------------------------------------------------------------------------------------
 
@@ -366,27 +355,6 @@ class Widenings:
         if example is None:
             self._callable(known, about)  # notes the tools of which that cannot be told
         return example
-
-    def _approvals(self) -> Iterator[Widening]:
-        mine, others = self.looser.policy.approval_for, self.stricter.policy.approval_for
-        for name in (tool.name for tool in self.tools):
-            if name not in others or name in mine:
-                continue
-            both = self._under_both(name)
-            if both.callable == Reachable.UNKNOWN:
-                self._note_undecided(name, "approval")
-            if both.callable != Reachable.YES:
-                continue
-            pointer = "/approval/required_for"
-            if self.widening:
-                description = f"{name} is called without a person's approval"
-            else:
-                description, pointer = f"{name} needs a person's approval", f"{pointer}/{others[name]}"
-            yield self._widening("approval", description, pointer, Event(name, both.arguments), self.new)
-
-    def _under_both(self, name: str) -> ToolReach:
-        """Return a tool with the arguments that neither policy denies."""
-        return ToolReach(self.looser.tools[name], [self.stricter, self.looser], self._shared_grants)
 
     @cached_property
     def _shared_grants(self) -> Grants:

@@ -180,9 +180,13 @@ def _plan_for(
         more = 0 if question.size is not None else 1
         _plan_limit(f"/loop_budget/{facts['budget']}", facts["used"] + more, plan)
     elif decision.rule_id == "approval" and question.call is not None:
+        if question.call.name not in policy.approval_for:
+            where = f"tools.{question.call.name}.ask_if"
+            raise _NoEditHelps(f"{where} asks a person: whether it still does is for a person")
         plan.tools_to_unapprove.append(question.call.name)
     elif decision.rule_id == "arguments":
-        where = f"tools.{question.call.name if question.call is not None else ''}.arguments"
+        name = question.call.name if question.call is not None else ""
+        where = f"tools.{name}.{'ask_if' if f'/tools/{name}/ask_if/' in decision.at else 'arguments'}"
         raise _NoEditHelps(
             f"{where} refuses it: whether the condition or its list is changed is for a person"
         )

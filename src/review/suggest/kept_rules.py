@@ -6,16 +6,19 @@ from collections.abc import Collection
 from typing import Any
 
 from ...runtime.policy.policy import Policy
+from ...runtime.schema.subschemas import located
 
 
 def rules_of(policy: Policy, tools: Collection[str]) -> dict[str, Any]:
     """Return the rules of a policy on some tools, and the lists that they name, as sections of a policy."""
     rules = {name: rule for name, rule in policy.tool_rules.items() if name in tools}
     named = {
-        condition["in"]
+        part["in"]
         for rule in rules.values()
-        for condition in rule.get("arguments", {}).values()
-        if isinstance(condition, dict) and "in" in condition
+        for section in ("arguments", "ask_if")
+        for condition in rule.get(section, {}).values()
+        for _, part in located(condition)
+        if "in" in part
     }
     lists = {name: values for name, values in policy.lists.items() if name in named}
     return {key: value for key, value in (("tools", rules), ("lists", lists)) if value}

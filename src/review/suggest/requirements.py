@@ -304,6 +304,9 @@ class RequirementCollector:
     def _collect_approval(self) -> None:
         """Require approval for tools that were asked about, or would have been had the call got so far."""
         allowed = self.required.data.get("tool_registry", {}).get("allowed", ())
+        conditional = {
+            name for name, rules in self.required.data.get("tools", {}).items() if "ask_if" in rules
+        }
         asked_about, timeout = [], 1
         for item in self.questions:
             entry = item.entry
@@ -313,8 +316,8 @@ class RequirementCollector:
         if self.policy is not None:
             asked_about += self.policy.approval_for
             timeout = self.policy.approval_timeout_s or timeout
-        required = [name for name in allowed if name in asked_about]
-        if required:
+        required = [name for name in allowed if name in asked_about and name not in conditional]
+        if required or conditional:
             self.required.data["approval"] = {"required_for": required, "timeout_s": timeout}
 
 

@@ -31,6 +31,7 @@ from ..core.effects import (
     Wait,
 )
 from ..policy.gate import GateRequest
+from ..policy.per_tool.argument_rules import asks_about
 from .attempts import fault_of, wait_after
 from .state import RunState, StepGenerator
 from .step_builder import StepBuilder
@@ -95,7 +96,7 @@ def _may_share(state: RunState, call: Call) -> bool:
         tool is not None
         and tool.is_parallel
         and call.arguments is not None
-        and call.name not in gate.policy.approval_for
+        and not asks_about(gate.policy, call.name)
     )
 
 

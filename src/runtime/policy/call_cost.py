@@ -132,7 +132,6 @@ class Ceiling:
         known = self._costs.get(tool.name)
         if known is None:
             judge = tool.input_validator if self._policy.strict_arguments else tool.shape_validator
-            conditions = self._rules.validator_of(tool)
-            judges = (judge,) if conditions is None else (judge, conditions)
-            known = self._costs[tool.name] = CallCost(tool, judges, len(self._rules.conditions_of(tool)))
+            judges = (judge, *(one for one in self._rules.validators_of(tool) if one is not None))
+            known = self._costs[tool.name] = CallCost(tool, judges, self._rules.count_of(tool))
         return known

@@ -187,7 +187,7 @@ def _silent(rule: str, request: GateRequest, gate: Gate) -> str:
     if rule == "arg_schema":
         return f"the arguments fit the tool's schema ({'strict' if policy.strict_arguments else 'shape'})"
     if rule == "arguments":
-        has_rules = "arguments" in policy.tool_rules.get(request.call.name, {})
+        has_rules = {"arguments", "ask_if"} & policy.tool_rules.get(request.call.name, {}).keys()
         return "the arguments meet the tool's conditions" if has_rules else "the tool has no conditions"
     if rule == "cycle_detection":
         used = request.counters.repeats.get(request.key, 0)
@@ -195,5 +195,6 @@ def _silent(rule: str, request: GateRequest, gate: Gate) -> str:
     if rule == "loop_budget":
         return f"{request.counters.tool_calls} of {policy.limits['max_tool_calls']} calls are used"
     if rule == "approval":
-        return "the tool needs no approval"
+        asks = "ask_if" in policy.tool_rules.get(request.call.name, {})
+        return "no condition of ask_if is met" if asks else "the tool needs no approval"
     return "no objection"

@@ -10,7 +10,7 @@ A call passes the rules in this order; the first that objects gives the answer:
     redact           a placeholder among the arguments may be resolved for this tool (placeholder_rule.py)
     cycle_detection  the same call has not given the same result `max_repeats` times
     loop_budget      calls, result bytes and tokens are left
-    approval         a tool that needs a person escalates
+    approval         a tool or arguments (`ask_if`) that need a person escalate
 
 A call that no rule objects to is allowed by the last entry that grants something it uses: the one that reveals a secret
 to its tool, else the entry for its last path, else its last URL, else its tool. What comes after the rules only
@@ -70,7 +70,7 @@ class Gate:
     def __init__(self, policy: Policy, tools: Mapping[str, Tool]) -> None:
         self.policy = policy
         self.tools = dict(tools)
-        argument_rules = ArgumentRules(policy)
+        self._argument_rules = argument_rules = ArgumentRules(policy)
         self.ceiling = Ceiling(policy, argument_rules)
         self.rules: tuple[tuple[Rule, RuleCheck], ...] = (
             (Rule.TOOL_REGISTRY, self._tool_registry),
@@ -336,7 +336,7 @@ class Gate:
     def _approval(self, request: GateRequest) -> Decision | None:
         policy, name = self.policy, request.call.name
         if name not in policy.approval_for:
-            return None
+            return self._argument_rules.ask(request) if policy.tool_rules else None
         place = policy.rule(f"/approval/required_for/{policy.approval_for[name]}")
         reason = f"tool {quote_untrusted(name)} needs a person's approval"
         return Decision(ESCALATE, Rule.APPROVAL, reason, place, {"timeout_s": policy.approval_timeout_s})

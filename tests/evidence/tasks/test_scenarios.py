@@ -222,6 +222,15 @@ PLAN: dict[str, Row] = {
         facts={"budget": "max_attempts", "used": 3, "limit": 3},
         exception="ConnectionError",
     ),
+    "tool_rules/approval_on_a_condition": Row(
+        ANSWER,
+        (TOOL, ("allow", "approval"), deny("approval")),
+        (1, 4, 4, 3, 2, 2),
+        modes=(None,) * 4,
+        attempts=(OK, OK),
+        at=(f"{RULES_OF_TOOLS}/approval.yaml", "/amount: {exclusiveMinimum: 20}"),
+        facts={"timeout_s": 300, "pointer": "/amount"},
+    ),
     # ---- failure modes ---------------------------------------------------------------------------------
     "failure_modes/tool_call_failure": Row(
         ANSWER,

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from tachograph.review.compare.policy_compare import TIGHTENING, WIDENING, Comparison, compare_policies
+from tachograph.review.compare.policy_compare import (
+    NEEDS_APPROVAL,
+    TIGHTENING,
+    WIDENING,
+    Comparison,
+    compare_policies,
+)
 from tachograph.runtime.core.effects import Call
 from tachograph.runtime.formats.canonical_json import freeze
 from tachograph.runtime.policy.gate import Counters, Gate
@@ -35,7 +41,9 @@ SEND = Tool(
 TOOLS = {"send": SEND}
 
 
-def policy(conditions: dict[str, Any] | None, **sections: Any) -> Policy:
+def policy(
+    conditions: dict[str, Any] | None, ask_if: dict[str, Any] | None = None, **sections: Any
+) -> Policy:
     data: dict[str, Any] = {
         "schema": "policy/v1",
         "tool_registry": {"allowed": ["send"]},
@@ -44,9 +52,10 @@ def policy(conditions: dict[str, Any] | None, **sections: Any) -> Policy:
             "max_iterations": 2, "max_tokens": 9, "max_tool_calls": 4, "max_result_bytes": 50,
         },
         "cycle_detection": {"max_repeats": 3},
-        **sections,
     }  # fmt: skip
-    return Policy.from_dict({**data, "tools": {"send": {"arguments": conditions}}} if conditions else data)
+    rules = {key: item for key, item in (("arguments", conditions), ("ask_if", ask_if)) if item}
+    waits = {"approval": {"required_for": [], "timeout_s": 60}} if ask_if else {}
+    return Policy.from_dict({**data, **({"tools": {"send": rules}} if rules else {}), **waits, **sections})
 
 
 def compare(old: Policy, new: Policy) -> Comparison:
@@ -136,6 +145,49 @@ def test_the_difference_is_what_trying_all_arguments_finds(pairs: int) -> None:
         assert comparison.undecided == () and found == wanted, (old.data, new.data)
         seen.add(frozenset(wanted))
     assert len(seen) == 4
+
+
+def test_the_difference_between_conditions_that_ask_is_what_trying_all_arguments_finds(pairs: int) -> None:
+    """Of each call one of three things is said: the looser one is a widening, or takes a person's approval away."""
+    chance = random.Random(18)
+    rank = {"allow": 0, "escalate": 1, "deny": 2}
+    seen = set()
+    for _ in range(pairs):
+        made = []
+        for _ in range(2):
+            asked = random_conditions(chance) or {}
+            asked.pop("", None)
+            always = (
+                {"approval": {"required_for": ["send"], "timeout_s": 60}} if chance.random() < 0.2 else {}
+            )
+            made.append(policy(random_conditions(chance), None if always else asked, **always))
+        gates = [Gate(one, TOOLS) for one in made]
+        decided = [
+            [
+                rank[gate.decide(Call("c", "send", freeze(arguments)), Counters()).decision]
+                for arguments in ARGUMENTS
+            ]
+            for gate in gates
+        ]
+        comparison = compare(*made)
+        found = {change.kind for change in comparison.changes}
+        pairs_of_ranks = set(zip(*decided, strict=True))
+        wanted = {WIDENING} if any(new < old for old, new in pairs_of_ranks) else set()
+        wanted |= {NEEDS_APPROVAL} if (0, 1) in pairs_of_ranks else set()
+        wanted |= {TIGHTENING} if pairs_of_ranks & {(0, 2), (1, 2)} else set()
+        assert comparison.undecided == () and found == wanted, (made[0].data, made[1].data)
+        seen.add(frozenset(wanted))
+    assert len(seen) > 4
+
+
+def test_a_condition_that_asks_about_less_is_a_widening_with_arguments_to_try() -> None:
+    strict, loose = policy(None, {"/amount": {"minimum": 5}}), policy(None, {"/amount": {"minimum": 7}})
+    (change,) = compare(strict, loose).changes
+    assert (change.kind, change.rule) == (WIDENING, "approval")
+    assert change.witness.arguments is not None and change.witness.arguments["amount"] in (5, 6)
+    (change,) = compare(loose, strict).changes
+    assert (change.kind, change.at) == (NEEDS_APPROVAL, "<policy>#/tools/send/ask_if")
+    assert compare(strict, policy(None, {"/amount": {"exclusiveMinimum": 4}})).equal
 
 
 def allowed_under(made: Policy) -> set[int]:

@@ -86,11 +86,21 @@ def test_the_draft_is_a_policy_under_which_the_run_passes(folder: Path, tmp_path
         assert behind.why is not None or (behind.flip is not None and behind.flip.kind == "widening")
 
 
-@pytest.mark.parametrize("name", ["amount_over_the_limit", "recipient_not_on_the_list"])
-def test_the_draft_keeps_the_conditions_on_arguments_and_their_lists(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("amount_over_the_limit", "payments"),
+        ("recipient_not_on_the_list", "payments"),
+        ("approval_on_a_condition", "approval"),
+    ],
+)
+def test_the_draft_keeps_the_rules_of_tools_and_their_lists(name: str, file: str) -> None:
+    """What a person is asked about on a condition stays conditional."""
     draft = suggest(ROOT / "runs/tool_rules" / name, root=ROOT).policy
-    recorded = Policy.load(ROOT / "policy/rules/payments.yaml", root=ROOT)
-    assert (draft.tool_rules, draft.lists) == (recorded.tool_rules, recorded.lists) and draft.lists["payees"]
+    recorded = Policy.load(ROOT / f"policy/rules/{file}.yaml", root=ROOT)
+    assert recorded.tool_rules
+    assert (draft.tool_rules, draft.lists) == (recorded.tool_rules, recorded.lists)
+    assert draft.section("approval") == recorded.section("approval")
 
 
 def narrowed(data: Data) -> Iterator[tuple[str, Data]]:

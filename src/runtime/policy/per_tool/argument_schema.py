@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ...formats.json_pointer import parse
@@ -18,6 +18,7 @@ _TYPE_OF: Final = {
     **dict.fromkeys("items minItems maxItems uniqueItems".split(), "array"),
     **dict.fromkeys("properties required additionalProperties minProperties maxProperties".split(), "object"),
 }
+_INNER: Final = ("items", "properties", "additionalProperties")
 KEYWORDS: Final = frozenset({*_TYPE_OF, "type", "enum", "const", "anyOf", "oneOf", IN})
 
 
@@ -34,17 +35,43 @@ def condition_schema(condition: Any, lists: Mapping[str, Sequence[Any]]) -> Any:
     return {**schema, "allOf": demands} if demands else schema
 
 
-def arguments_schema(
-    conditions: Mapping[str, Any], lists: Mapping[str, Sequence[Any]], input_schema: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return one JSON Schema for the conditions on a tool's arguments, the condition of each pointer in `allOf`."""
+def type_schema(condition: Any, lists: Mapping[str, Sequence[Any]]) -> Any:
+    """Return a schema of the values that have a type which a condition names, whether or not they meet it."""
+    if not isinstance(condition, dict):
+        return True
+    demands: list[dict[str, Any]] = [
+        {"type": kind} for kind in sorted({_TYPE_OF[key] for key in condition if key in _TYPE_OF})
+    ]
+    if "type" in condition:
+        demands.append({"type": condition["type"]})
+    for values in (
+        [condition["const"]] if "const" in condition else [],
+        condition.get("enum", []),
+        lists[condition[IN]] if IN in condition else [],
+    ):
+        if values:
+            demands.append({"type": sorted({_type_name(value) for value in values})})
+    demands += [
+        {"anyOf": [type_schema(part, lists) for part in condition[key]]}
+        for key in ("anyOf", "oneOf")
+        if key in condition
+    ]
+    inner = {key: condition[key] for key in _INNER if key in condition}
+    return {**mapped(inner, lambda part: type_schema(part, lists)), "allOf": demands} if demands else inner
+
+
+def _type_name(value: Any) -> str:
+    """Return the type of a JSON value as schemas name it."""
+    if isinstance(value, bool):
+        return "boolean"
+    names = {str: "string", list: "array", dict: "object", int: "number", float: "number"}
+    return names.get(type(value), "null")
+
+
+def arguments_schema(placed: Iterable[tuple[str, Any]], input_schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one JSON Schema of arguments with values of some schemas at some pointers, each in `allOf`."""
     root = dict(input_schema)
-    return {
-        "allOf": [
-            _along(parse(pointer), condition_schema(condition, lists), [root], root)
-            for pointer, condition in conditions.items()
-        ]
-    }
+    return {"allOf": [_along(parse(pointer), schema, [root], root) for pointer, schema in placed]}
 
 
 def _along(path: list[str], schema: Any, declared: list[Any], root: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ guards something.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from ...formats.escape import quote_literal
 from ...formats.json_pointer import escape_pointer, parse
@@ -19,6 +19,8 @@ from ...schema.work import MAX_WORK, work_of
 from ...tools.contract import Tool
 from ..consistency import Checked
 from .argument_schema import IN, KEYWORDS, condition_schema, leads_nowhere
+
+_CONDITIONS: Final = ("arguments", "ask_if")
 
 
 def check_tool_rules(policy: Checked) -> None:
@@ -38,8 +40,21 @@ def check_tool_rules(policy: Checked) -> None:
                 f"these rules never apply, since {tool!r} is not allowed",
                 did_you_mean(tool, policy.allowed) or "allow the tool or remove the rules",
             )
-        for pointer, condition in entry.get("arguments", {}).items():
-            _check_condition(policy, f"{place}/arguments/{escape_pointer(pointer)}", pointer, condition)
+        for section in _CONDITIONS:
+            for pointer, condition in entry.get(section, {}).items():
+                _check_condition(policy, f"{place}/{section}/{escape_pointer(pointer)}", pointer, condition)
+        if "ask_if" in entry and tool in policy.approval_for:
+            raise policy.error(
+                f"{place}/ask_if",
+                f"these conditions never decide, since approval.required_for names {tool!r} in any case",
+                "remove one of the two",
+            )
+        if "ask_if" in entry and "approval" not in policy.data:
+            raise policy.error(
+                f"{place}/ask_if",
+                "nothing says how long a person is waited for",
+                "add approval: {required_for: [], timeout_s: 300}",
+            )
 
 
 def _check_condition(policy: Checked, place: str, pointer: str, condition: Any) -> None:
@@ -99,11 +114,12 @@ def _check_condition(policy: Checked, place: str, pointer: str, condition: Any) 
 def check_pointers(policy: Checked, tools: Iterable[Tool]) -> None:
     """Pointers of rules that lead to nothing in a tool's input schema. Raises PolicyError."""
     for tool in tools:
-        for pointer in policy.tool_rules.get(tool.name, {}).get("arguments", {}):
+        rules = policy.tool_rules.get(tool.name, {})
+        for section, pointer in [(key, one) for key in _CONDITIONS for one in rules.get(key, {})]:
             if leads_nowhere(pointer, tool.input_schema):
                 names = [f"/{escape_pointer(name)}" for name in tool.input_schema.get("properties", {})]
                 raise policy.error(
-                    f"/tools/{escape_pointer(tool.name)}/arguments/{escape_pointer(pointer)}",
+                    f"/tools/{escape_pointer(tool.name)}/{section}/{escape_pointer(pointer)}",
                     f"{tool.name!r} takes no argument at {quote_literal(pointer)}",
                     did_you_mean(pointer, names) or f"it takes {', '.join(names) or 'none'}",
                 )
