@@ -102,7 +102,8 @@ class RequirementCollector:
         policy = _policy_with_highest_limits(tuple(self.tools))
         rules = {} if self.policy is None else rules_of(self.policy, self.tools)
         if rules:
-            policy = Policy.from_dict({**policy.data, **rules})
+            approval = {"approval": {"required_for": [], "timeout_s": 1}}  # for conditions that ask
+            policy = Policy.from_dict({**policy.data, **approval, **rules})
         plan, allowed, extra_calls = EditPlan(), dict[str, None](), 0
         for item in self.questions:
             self.required.extra_calls.append(extra_calls)
@@ -110,7 +111,7 @@ class RequirementCollector:
                 continue
             if item.call is not None and item.call.name in self.tools:
                 allowed[item.call.name] = None
-            minimal = find_minimal_edit(policy, self.tools, item.question)
+            minimal = find_minimal_edit(policy, self.tools, item.question, allow_escalation=True)
             # what stays refused is refused by the same rule again: the run goes on, or ends, by that
             plan.merge(minimal.plan or EditPlan())
             if minimal.why_not is not None:

@@ -57,6 +57,7 @@ STUCK = {
     "policy_gates/pg5_arg_schema": "the tool's schema decides",
     "policy_gates/redacted_write": "the call holds a placeholder",
     "tool_rules/amount_over_the_limit": "tools.send_money.arguments refuses it",
+    "tool_rules/approval_on_a_condition": "a person refused it",
     "tool_rules/recipient_not_on_the_list": "tools.send_money.arguments refuses it",
 }
 
