@@ -78,6 +78,13 @@ def test_what_a_hook_does_to_its_data_changes_nothing() -> None:
     assert ran.model is not None and ran.model.heard[0][0]["content"] == "What now?"
     assert len(ran.model.heard[1][1]["tool_calls"]) == 1
 
+    shown: list[Any] = []
+    policy = Policy.from_dict(policy_data(tool_registry={"allowed": ["probe"], "denied": []}))
+    agent = Agent(Stub([{"answer": "done"}]), [tool()], policy, hooks=Hooks(before_model=vandal))
+    agent.run("What now?", listeners=[lambda notice: shown.append(notice.item)])
+    (question,) = [item for item in shown if isinstance(item, AskHook)]
+    assert question.data["messages"] == [{"role": "user", "content": "What now?"}]
+
 
 def test_a_denial_keeps_the_call_from_running_and_names_the_hook() -> None:
     ran = _run(hooks=Hooks(before_call=lambda data: {"deny": "not today"}, name="guard"))
@@ -117,6 +124,24 @@ def test_an_answer_that_cannot_be_used_denies(said: object) -> None:
     ran = _run(hooks=Hooks(before_call=lambda data: said))
     assert _decided(ran)[-1] == ("d0.2", "deny", "hook")
     assert ran.results[0]["attempts"] == []
+
+
+_MAY_SAY = {
+    "before_model": {"stop"},
+    "before_call": {"deny", "escalate", "arguments"},
+    "after_call": {"deny", "result"},
+    "on_stop": {"send_back"},
+}
+
+
+@pytest.mark.parametrize("event", tool_hooks.EVENTS)
+def test_what_another_event_may_be_answered_denies(event: str) -> None:
+    values = {"arguments": {"n": 2}, "result": {"said": "other"}}
+    for key in set().union(*_MAY_SAY.values()) - _MAY_SAY[event]:
+        ran = _run(hooks=Hooks(**{event: lambda data, key=key: {key: values.get(key, "why")}}))
+        assert ran.decisions[-1]["decision"] == "deny", key
+        assert ran.decisions[-1]["reason"] == "hook hooks gave no answer that can be used", key
+        assert ran.result.ending == "policy_denial_terminal", key
 
 
 @pytest.mark.parametrize("event", tool_hooks.EVENTS)
