@@ -90,8 +90,11 @@ class BranchRun:
         else:
             self.effect = self._sent(outcome)
         if self._on_performed is not None:
-            with _outside():
+            token = BRANCH.set(None)  # what the loop does next is done for no single call
+            try:
                 self._on_performed()
+            finally:
+                BRANCH.reset(token)
 
     def _sent(self, outcome: Outcome) -> Invoke | Wait | None:
         try:
@@ -114,13 +117,3 @@ def perform_group(runs: Iterable[BranchRun], perform: Perform) -> None:
         with run.here():
             while run.effect is not None:
                 run.end(run.begin() or perform(run.effect, run.stamps))
-
-
-@contextmanager
-def _outside() -> Iterator[None]:
-    """Say that what is done inside is done for no single call."""
-    token = BRANCH.set(None)
-    try:
-        yield
-    finally:
-        BRANCH.reset(token)

@@ -155,7 +155,7 @@ class Stepper:
                 else:
                     self._undated.append(item)
                 self._on_event(item, None)
-            elif isinstance(item, Invoke | Wait) and (outcome := self._brought(item)) is not None:
+            elif self._runs and isinstance(item, Invoke | Wait) and (outcome := self._brought(item)):
                 if isinstance(outcome, Outcome):
                     self._on_event(item, outcome)
             elif self.group is not None:
@@ -185,9 +185,10 @@ class Stepper:
 
     def _brought(self, effect: Invoke | Wait) -> Outcome | Cancelled | None:
         """Return what came of an effect that was performed for a call of a group, None if it was not."""
+        position = effect.position
         for run in self._runs:
-            if effect.position in run.performed:
-                outcome = run.performed.pop(effect.position)
+            if position in run.performed:
+                outcome = run.performed.pop(position)
                 return outcome if self.group is None else self._settled(run, outcome)
         return None
 
