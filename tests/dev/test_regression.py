@@ -96,7 +96,7 @@ def test_unchanged_code_is_clean_and_nothing_is_written(project: Path) -> None:
 
 @NO_GIT
 def test_a_changed_gate_is_a_verdict(project: Path, tmp_path: Path) -> None:
-    gate = "grant = None\n        for _, rule in self.rules:"
+    gate = "grant = None\n        for name, rule in self.rules:"
     code_place = code_with(
         tmp_path,
         "runtime/policy/gate.py",
