@@ -224,7 +224,7 @@ PLAN: dict[str, Row] = {
     ),
     "tool_rules/approval_on_a_condition": Row(
         ANSWER,
-        (TOOL, ("allow", "approval"), deny("approval")),
+        (TOOL, ("proposal", "allow", "approval"), deny("approval")),
         (1, 4, 4, 3, 2, 2),
         modes=(None,) * 4,
         attempts=(OK, OK),
