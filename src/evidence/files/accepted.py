@@ -211,17 +211,24 @@ def complete(root: Path) -> list[Line]:
         path = root / ACCEPTED
         before = read_unlinked(path) if path.exists() else b""
         added = []
+        last = _last_lines(before)
         for number, line in enumerate(announced.splitlines(), start=1):
             entry = _entry(line)
             if isinstance(entry, str):
                 raise RecordError(entry, file=PENDING, line=number, remedy="restore the line or take it out")
-            if line not in before.split(b"\n") and _stands_as(root, entry):
+            if last.get(entry["run"]) != line and _stands_as(root, entry):
                 added.append(entry)
         if added:
             _replace(path, before + "".join(map(line_of, added)).encode("utf-8"))
         (root / PENDING).unlink()
         sync_folder(path.parent)
     return added
+
+
+def _last_lines(text: bytes) -> dict[str, bytes]:
+    """Return the last line of each run, by run; an earlier one may be the same, where a change was taken back."""
+    entries = ((_entry(line), line) for line in text.split(b"\n"))
+    return {str(entry["run"]): line for entry, line in entries if not isinstance(entry, str)}
 
 
 def _stands_as(root: Path, entry: Line) -> bool:

@@ -101,6 +101,7 @@ _PLACES: Final = {
     "sandbox_path": "/sandbox/mounts",
     "arg_schema": "/arg_schema_enforcement",
     "arguments": "/tools",
+    "redact": "/redact",
     "cycle_detection": "/cycle_detection/max_repeats",
     "loop_budget": "/loop_budget",
     "approval": "/approval/required_for",

@@ -97,6 +97,18 @@ def test_a_changed_document_touches_no_run_that_did_not_read_it(project: Path) -
     assert moved == runs_that(project, "read", LATE) and 0 < len(moved) < len(runs_below(project))
 
 
+def test_no_ledger_holds_the_digest_of_a_file_that_was_read(project: Path) -> None:
+    """Digests of files stand in the manifest alone, so that a remark in one moves no ledger, trace or report."""
+    counted = 0
+    for run in runs_below(project):
+        inputs = json.loads((run / "manifest.json").read_bytes())["inputs"]
+        counted += len(inputs)
+        texts = [(run / name).read_text() for name in ("state.jsonl", "trace.json", "run_report.md")]
+        found = [item["path"] for item in inputs for text in texts if item["sha256"] in text]
+        assert found == [], run
+    assert counted > 100
+
+
 # ---- what git does -----------------------------------------------------------------------------------------
 
 
@@ -127,6 +139,8 @@ def test_a_clone_that_converts_line_ends_checks_green(
 
 
 def test_a_ledger_in_a_diff_is_shown_as_what_happened(project: Path) -> None:
+    documented = (ROOT / "docs/review.md").read_text()
+    assert 'git config diff.tachograph.textconv "tachograph show"' in documented
     committed(project)
     run = "runs/policy_gates/pg5_arg_schema"
     show = f"PYTHONPATH={shlex.quote(str(ROOT))} {shlex.quote(sys.executable)} -m tachograph show"

@@ -33,7 +33,7 @@ def test_a_rule_is_shown_with_its_line_of_today_and_a_moved_policy_is_said(
     place = RulePlaces(project).find(RULE)
     assert place is not None and place.text.startswith("url_allowlist")
     first = said()
-    assert f"policy/v1.yaml:{place.line} " in first and MOVED not in first
+    assert f"policy/v1.yaml:{place.line} " in first and RULE not in first and MOVED not in first
     policy.write_text("# a remark\n" + policy.read_text())
     remarked = said()
     assert f"policy/v1.yaml:{place.line + 1} " in remarked and MOVED not in remarked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 from hashlib import sha256
 from importlib import metadata
@@ -49,6 +50,10 @@ def _environment(project: Path) -> dict[str, object]:
 def test_the_version_of_a_package_that_a_tool_imports_stands_in_the_manifest(project: Path) -> None:
     assert _environment(project)["packages"] == {"yaml": metadata.version("PyYAML")}
     assert examine(project / RUN).lines == []
+
+
+def test_the_python_that_made_a_run_stands_in_the_manifest(project: Path) -> None:
+    assert _environment(project)["python"] == platform.python_version()
 
 
 def test_no_package_leaves_no_key() -> None:

@@ -60,6 +60,38 @@ def test_a_run_is_removed_without_breaking_what_is_left(
     assert texts and not any(text in left for text in texts), "a snapshot holds digests and names alone"
 
 
+REDACTED = "runs/policy_gates/redacted_secret"
+
+
+def test_a_value_is_taken_out_of_a_run_and_of_what_was_accepted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    project = copy_inputs(tmp_path / "project", [REDACTED.removeprefix("runs/")])
+    address, overlay = "cards@ollerbeck.example", project / "policy/overlays/redact_email.yaml"
+
+    def says(*words: str) -> None:
+        code, out = tachograph(project, capsys, monkeypatch, *words)
+        assert code == 0, out
+
+    def holding() -> list[str]:
+        files = (path for path in (project / "runs").rglob("*") if path.is_file())
+        return sorted(path.name for path in files if address in path.read_text())
+
+    assert holding() == []
+    replaced(overlay, "    - email\n", "")
+    says("accept", "--all", "--reason", "the address is wanted")
+    assert "state.jsonl" in holding()
+    replaced(overlay, "    - github_token\n", "    - email\n    - github_token\n")
+    says("accept", "--all", "--reason", "the address is hidden")
+    assert holding() == ["ACCEPTED.jsonl"], "the difference is written down with both sides"
+    lines = (project / ACCEPTED).read_text().splitlines(keepends=True)
+    (project / ACCEPTED).write_text("".join(line for line in lines if address not in line))
+    assert holding() == []
+    says("check")
+    says("verify")
+
+
 def test_the_page_names_each_step() -> None:
     text = (ROOT / "docs/limits.md").read_text(encoding="utf-8")
     steps = text[text.index("To remove the run") : text.index("To keep a run without one value")]

@@ -66,6 +66,16 @@ def test_recording_all_again_breaks_nothing(project: Path, say: Say) -> None:
     assert len(entries(project)) == 2 and index.problems(project) == []
 
 
+def test_a_change_that_comes_a_second_time_gets_a_line_of_its_own(project: Path, say: Say) -> None:
+    """There and back and there again, each time for the same reason: the last line is what stands."""
+    there, back = (PAGE, "20 minutes", "21 minutes"), (PAGE, "21 minutes", "20 minutes")
+    for number, (change, reason) in enumerate([(there, "so"), (back, "not so"), (there, "so")], start=1):
+        edit(project, change)
+        assert say("accept", RETRIED, "--reason", reason)[0] == 0
+        assert len(entries(project)) == number and index.problems(project) == []
+    assert entries(project)[0] == entries(project)[2]
+
+
 def _line(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
     def changed(text: str) -> str:
         entry = json.loads(text)

@@ -149,3 +149,19 @@ def test_rules_that_need_a_tool_and_arguments_are_not_asked_without(asked: Call,
     found = explain(gate(), asked, counters(), every=True)
     assert {rule.reason for rule in found.rules if rule.verdict == NOT_ASKED} == {why}
     assert found.rules[-1].verdict == NOT_ASKED
+
+
+def test_every_rule_names_the_line_of_its_own_section() -> None:
+    policy = Policy.shipped()
+    sections = {
+        "tool_registry": "/tool_registry/allowed",
+        "sandbox_path": "/sandbox/mounts",
+        "arg_schema": "/arg_schema_enforcement",
+        "cycle_detection": "/cycle_detection/max_repeats",
+        "approval": "/approval/required_for",
+    }
+    found = explain(Gate(policy, {"search": tool("search")}), call("nope"), counters())
+    assert tuple(rule.rule_id for rule in found.rules) == RULES
+    for rule in found.rules[1:]:
+        assert rule.at == policy.at(sections.get(rule.rule_id, f"/{rule.rule_id}")), rule
+    assert len({rule.at for rule in found.rules}) == len(RULES), "no two sections stand in one line"
