@@ -265,7 +265,9 @@ def test_every_python_at_hand_gives_the_same_bytes(
     name = f"python{version[0]}.{version[1]}"
     python = sys.executable if version == sys.version_info[:2] else shutil.which(name)
     packages = os.pathsep + sysconfig.get_path("purelib")
-    prepared = ROOT / ".pythons" / f"{version[0]}.{version[1]}"  # `make pythons` makes it, with its own packages
+    prepared = (
+        ROOT / ".pythons" / f"{version[0]}.{version[1]}"
+    )  # `make pythons` makes it, with its own packages
     if (prepared / ".ready").exists() and version != sys.version_info[:2]:
         python, packages = str(prepared / "bin/python"), ""
     if python is None:
