@@ -6,21 +6,19 @@ An entry that is present and inert is refused: whoever reads it believes that it
 from __future__ import annotations
 
 import ipaddress
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from ..core.secret_kinds import ENV_KIND, PATTERNS
+from ..core.secret_kinds import ENV_KIND
 from ..formats.escape import quote_literal
 from ..resources.http_methods import methods_of, url_text
 from ..resources.networks import Networks, holds_shut
 from ..resources.url import Entry, Malformed, parse_entry
 from ..schema.schema_errors import did_you_mean
 from ..tools.contract import Tool
+from .own_patterns import MODEL_KINDS, pattern_problem
 
-# kinds of the keys of models, which no policy needs to name
-MODEL_KINDS: Final = ("api_key",)
 _SHORTEST: Final = {4: 8, 6: 7}  # a wider network names no place any more
 # IPv6 forms that carry an IPv4 address: what is judged is the address inside
 _CARRIERS: Final = tuple(ipaddress.IPv6Network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96"))
@@ -94,7 +92,7 @@ def check_redaction(policy: Checked) -> None:
         return
     patterns = section.get("patterns", {})
     for kind, text in patterns.items():
-        problem = _pattern_problem(kind, text)
+        problem = pattern_problem(kind, text)
         if problem is not None:
             raise policy.error(f"/redact/patterns/{kind}", *problem)
     hidden = {
@@ -111,21 +109,6 @@ def check_redaction(policy: Checked) -> None:
                     f"{kind!r} is not a kind that this policy redacts",
                     did_you_mean(kind, hidden) or "name it in kinds or patterns, or remove it here",
                 )
-
-
-def _pattern_problem(kind: str, text: str) -> tuple[str, str] | None:
-    """Return what is wrong with a pattern, and a remedy; None if it is fine."""
-    if kind in PATTERNS or kind in (*MODEL_KINDS, ENV_KIND):
-        return f"{kind!r} is the name of a kind that exists", "give the pattern another name"
-    try:
-        pattern = re.compile(f"(?P<{kind}>{text})")
-    except (re.error, RecursionError, OverflowError):
-        return "the pattern is not a regular expression", "write one in the syntax of Python's re"
-    if pattern.groups > 1:
-        return "the pattern has a group", "write (?:...) in place of (...)"
-    if pattern.search("") is not None:
-        return "the pattern matches an empty text", "let it match at least one character"
-    return None
 
 
 def check_urls(policy: Checked) -> None:
