@@ -121,7 +121,8 @@ class AttemptIO:
 
         self._folders.late_calls += 1
         words = "tachograph: io.%s was called after the end of its attempt and did nothing (%d such calls in this run)"
-        logging.getLogger("tachograph").warning(words, method, self._folders.late_calls)
+        called = method.partition(":")[0]  # without the method of HTTP
+        logging.getLogger("tachograph").warning(words, called, self._folders.late_calls)
 
     # ---- decisions -------------------------------------------------------------------------------------
 
