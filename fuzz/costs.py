@@ -154,7 +154,8 @@ class Maker:
             "sandbox": {"mounts": {"m": "write"}},
             "cycle_detection": {"max_repeats": 9},
             "loop_budget": {"max_iterations": 9, "max_tokens": 9, "max_tool_calls": 9, "max_result_bytes": 9},
-            **({"tools": {"t": {"arguments": chosen}}} if chosen else {}),
+            **({"tools": {"t": {self.pick.choice(("arguments", "ask_if")): chosen}}} if chosen else {}),
+            "approval": {"required_for": [], "timeout_s": 9},
         }
 
 

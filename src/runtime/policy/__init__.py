@@ -6,6 +6,7 @@ The room `per_tool` holds the rules of single tools.
 - `loading`: read and merge policy files
 - `built_in`: the policy of an agent that is given none
 - `consistency`: contradictions and dead entries that a JSON Schema cannot see
+- `own_patterns`: which patterns of secrets a policy may describe
 - `requests`: a proposed call as the gate sees it
 - `call_cost`: the ceiling on the work of one decision
 - `gate`: decide one call: allow, deny or escalate, with rule and reason
