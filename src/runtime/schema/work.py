@@ -22,6 +22,9 @@ _LISTED: Final = (
 _LISTED_BELOW: Final = 40  # beginning to compare two arrays or objects
 _LISTED_NAME: Final = 170  # finding a name of one object in another
 _LISTED_NUMBER: Final = 1_200  # comparing fractions, which the library does exactly
+_LISTED_FRACTION: Final = 200  # what a fraction adds to that
+_TINY: Final = 1e-9  # numbers below are much longer as exact fractions
+_TINY_FRACTION: Final = 150
 _REQUIRED: Final = 40
 _LIMIT: Final = 700  # of a limit that is an integer, for a value that is not
 _FRACTION_LIMIT: Final = 1_300
@@ -49,7 +52,7 @@ class Work(NamedTuple):
     Attributes:
         value: For each value.
         name: For each name.
-        fraction: For each number that is no integer, beside that of a value.
+        fraction: For each number that is no integer, beside that of a value; a tiny one counts for several.
         character: For each character of texts and names.
         parts: How many errors there may be about one value.
         choices: How many of them belong to a choice that looks below its value.
@@ -123,7 +126,7 @@ def sizes_of(data: Any) -> Sizes:
         elif type(value) is list:
             left += value
         elif type(value) is float:
-            fractions += 1
+            fractions += _exactly(value)
     return Sizes(values, names, fractions, characters)
 
 
@@ -212,8 +215,7 @@ def _own(schema: JsonSchema) -> Work:
     listed = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if listed is not None and not _is_hashed(listed):
         value += sum(map(_compared, listed))
-        # comparing an integer with a number that is none is as costly as comparing two such numbers
-        fraction += _LISTED_NUMBER * sum(map(_integers, listed))
+        fraction += sum(map(_compared_with_fraction, listed))
     texts, names = ([schema["pattern"]] if "pattern" in schema else []), schema.get("patternProperties", ())
     of_texts = sum(compiled_bytes(pattern) // _BYTES_PER_STEP for pattern in texts)
     of_names = sum(compiled_bytes(pattern) // _BYTES_PER_STEP for pattern in names)
@@ -249,15 +251,20 @@ def _compared(item: Any) -> int:
     if isinstance(item, list):
         return _LISTED_BELOW + sum(map(_compared, item))
     if type(item) is float:
-        return _LISTED_NUMBER
+        return _LISTED_NUMBER * _exactly(item)
     return _LISTED + (len(item) // _CHARACTERS_PER_STEP if isinstance(item, str) else 0)
 
 
-def _integers(item: Any) -> int:
-    """Return how many integers stand in an item of a list."""
+def _exactly(number: float) -> int:
+    """Return for how many ordinary fractions one counts: the library compares it exactly, and tiny ones are long."""
+    return 1 if abs(number) >= _TINY else _TINY_FRACTION
+
+
+def _compared_with_fraction(item: Any) -> int:
+    """Return the further steps of comparing a number that is no integer with the numbers in an item of a list."""
     if isinstance(item, dict | list):
-        return sum(map(_integers, item.values() if isinstance(item, dict) else item))
-    return int(type(item) is int)
+        return sum(map(_compared_with_fraction, item.values() if isinstance(item, dict) else item))
+    return {int: _LISTED_NUMBER, float: _LISTED_FRACTION}.get(type(item), 0)
 
 
 def _sum(works: Iterable[Work]) -> Work:

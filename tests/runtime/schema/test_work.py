@@ -28,6 +28,7 @@ def steps(schema: dict[str, Any], data: dict[str, Any]) -> int:
     [
         (1, (1, 0, 0, 0)),
         (0.5, (1, 0, 1, 0)),
+        (5e-324, (1, 0, 150, 0)),
         ("abc", (1, 0, 0, 3)),
         ([1, "a", 0.5, [True]], (6, 0, 1, 1)),
         ({"ab": {"c": None}}, (3, 2, 0, 3)),
@@ -42,6 +43,9 @@ def test_sizes_count_values_names_fractions_and_characters(
 COSTLY = [
     ({"items": {"enum": OBJECTS}}, [OBJECTS[-1]] * 20_000),
     ({"items": {"enum": [i / 2 for i in range(2000)]}}, [0.5] * 20_000),
+    ({"enum": [i / 2 for i in range(2000)]}, 5e-324),
+    ({"enum": [i * 1e-300 for i in range(2000)]}, 1),
+    ({"enum": [i / 2 for i in range(2000)]}, 0.5, False),
     ({"items": {"enum": [*range(2000)]}}, [1] * 20_000, False),
     ({"items": {"enum": [*map(str, range(2000))]}}, ["1"] * 20_000, False),
     ({"items": {"enum": ["a", *range(20_000)]}}, [1] * 20_000),
