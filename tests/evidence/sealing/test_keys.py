@@ -90,3 +90,14 @@ def test_what_cannot_be_a_key_is_refused(tmp_path: Path, kind: str) -> None:
         file = tmp_path / "key.pub"
     with pytest.raises(InputError, match="openssl genpkey -algorithm ed25519"):
         trusted_keys(file)
+
+
+def test_only_an_ed25519_key_signs(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    key_pair(tmp_path, "ann")
+    key_pair(tmp_path, "rsa", rsa.generate_private_key(65537, 2048))
+    assert private_signer(tmp_path / "ann").public_key.keytype == "ed25519"
+    for name in ("rsa", "ann.pub"):
+        with pytest.raises(InputError, match="openssl genpkey -algorithm ed25519"):
+            private_signer(tmp_path / name)
