@@ -35,14 +35,14 @@ Paint = Callable[[str, str], str]
 _EXAMPLE: Final = '{"tool": "fetch", "arguments": {"url": "https://corpus.test/op-a1.md"}}'
 _JSON_FILE: Final = "give a JSON file, or -"
 _MOST: Final = 16 << 20
-USED: Final = ("iterations", "tokens", "tool_calls", "result_bytes", "attempts", "repeats")
+USED: Final = ("iterations", "tokens", "tool_calls", "result_bytes", "attempts", "calls_of_tool", "repeats")
 
 
 def read_file(place: str, policy: Policy, root: Path) -> tuple[Gate, Call, Counters]:
     """Read `{"tool": NAME, "arguments": ..., "used": ...}` from a file, or from standard input for `-`.
 
     `arguments` is an object, or text as a model writes it. `used` is optional: what the run has used before
-    (`iterations`, `tokens`, `tool_calls`, `result_bytes`, and `repeats` of this very call).
+    (`iterations`, `tokens`, `tool_calls`, `calls_of_tool`, `result_bytes`, and `repeats` of this very call).
 
     Args:
         place: The file, or `-`.
@@ -68,7 +68,7 @@ def read_file(place: str, policy: Policy, root: Path) -> tuple[Gate, Call, Count
         raise InputError("tool must be a string", file=name, remedy=f"write {_EXAMPLE}")
     gate = Gate(policy, tools_of(policy.allowed, root))
     call = call_of(data["tool"], data["arguments"], policy)
-    return gate, call, counters_of(_used(data.get("used", {}), name), gate.key_of(call))
+    return gate, call, counters_of(_used(data.get("used", {}), name), gate.key_of(call), call.name)
 
 
 def tools_of(names: Iterable[str], root: Path) -> dict[str, Tool]:
@@ -99,11 +99,12 @@ def call_of(tool: str, arguments: object, policy: Policy) -> Call:
     return read_call("tc_1_0", tool, arguments, policy.redactor())
 
 
-def counters_of(used: Mapping[str, int], key: bytes) -> Counters:
-    """Return the counters of a run that has used so much; `repeats` belong to the call with this key."""
-    before: dict[str, Any] = {name: used[name] for name in USED[:-1] if name in used}
+def counters_of(used: Mapping[str, int], key: bytes, tool: str = "") -> Counters:
+    """Return the counters of a run that has used so much; `repeats` and `calls_of_tool` are those of one call."""
+    before: dict[str, Any] = {name: used[name] for name in USED[:-2] if name in used}
     counts = Counters(**before)
     counts.repeats[key] = used.get("repeats", 0)
+    counts.calls_of[tool] = used.get("calls_of_tool", 0)
     return counts
 
 

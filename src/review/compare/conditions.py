@@ -9,6 +9,7 @@ from ...runtime.core.effects import Call
 from ...runtime.formats.canonical_json import freeze
 from ...runtime.policy.gate import ALLOW, ESCALATE, Counters, Gate
 from ...runtime.policy.per_tool.argument_rules import asks_about, conditions_of, unasked_of
+from ...runtime.policy.per_tool.tool_limits import call_limit
 from ..queries.witness import Arguments, Event
 from .reachability import Grants, Reachable, ToolReach, with_texts
 from .schema_algebra import both, canonical, is_empty, less
@@ -24,6 +25,7 @@ class AllWidenings(Widenings):
         if self.looser.decide_step(Counters()) is None:  # else no step is ever taken there
             yield from self._approvals()
             yield from self._conditions()
+            yield from self._call_limits()
 
     def _approvals(self) -> Iterator[Widening]:
         """Yield the tools of which the stricter policy asks a person about arguments that the looser one allows."""
@@ -64,6 +66,25 @@ class AllWidenings(Widenings):
 
     def _approval_reach(self, name: str) -> _ConditionReach:
         return _ConditionReach(self.looser.tools[name], [self.stricter, self.looser], self._shared_grants)
+
+    def _call_limits(self) -> Iterator[Widening]:
+        """Yield the tools that may be called more often in a run."""
+        for reach in self._callable(
+            (tool for tool in self.tools if call_limit(self.stricter.policy, tool.name)), "tools"
+        ):
+            name = reach.name
+            strict, loose = (call_limit(gate.policy, name) for gate in (self.stricter, self.looser))
+            budgets = [gate.policy.limits["max_tool_calls"] for gate in (self.stricter, self.looser)]
+            if strict is None or name not in self.stricter.policy.allowed or strict >= min(budgets):
+                continue  # the budget of all calls is used up before
+            if loose is not None and loose <= strict:
+                continue
+            used = {"tool_calls": strict, "calls_of_tool": strict}
+            event = Event(name, reach.arguments, used=used)
+            higher = "any number" if loose is None else loose
+            what = self._value_change(f"the number of calls of {name}", higher, strict)
+            place, gate = f"/tools/{name}/limits/calls", self.stricter if loose is None else self.looser
+            yield self._widening("tool_limits", what, place, event, gate)
 
     def _conditions(self) -> Iterator[Widening]:
         grants = Grants([self.looser.policy, self.stricter.policy])

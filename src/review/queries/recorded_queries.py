@@ -125,10 +125,11 @@ def questions_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[R
                 for item in proposals_of(line, number):
                     if not item.by_hook:
                         call = call_from_dict(item.call)
-                        question = GateQuestion(call, _now(used, gate.key_of(call)))
+                        question = GateQuestion(call, _now(used, gate.key_of(call), call.name))
                         place = item.entry["position"]
                         yield RecordedQuestion(index, place, question, call, item.entry, not item.is_last)
-                used.tool_calls += bool(line["tool_results"][number]["attempts"])
+                if line["tool_results"][number]["attempts"]:
+                    used.count_call(line["tool_results"][number]["name"])
                 used.attempts += len(line["tool_results"][number]["attempts"])
             calls = decided_calls(line)
             for number in together:
@@ -195,11 +196,11 @@ def _sizes(line: Line, number: int) -> list[int]:
 _NOTHING: Final = Policy.from_dict({"schema": "policy/v1"})
 
 
-def _now(used: Counters, key: bytes | None = None) -> Counters:
-    """Return a copy of the counters with the repeats of one call only: all of them would take quadratic space."""
+def _now(used: Counters, key: bytes | None = None, name: str = "") -> Counters:
+    """Return a copy of the counters with what one call needs of the rest: all of it would take quadratic space."""
     repeats = {} if key is None else {key: used.repeats.get(key, 0)}
     counts = (used.iterations, used.tokens, used.tool_calls, used.result_bytes)
-    return Counters(*counts, repeats, attempts=used.attempts)
+    return Counters(*counts, repeats, attempts=used.attempts, calls_of={name: used.calls_of.get(name, 0)})
 
 
 def _size(result: Any) -> int:

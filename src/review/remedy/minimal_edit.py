@@ -190,6 +190,9 @@ def _plan_for(
         raise _NoEditHelps(
             f"{where} refuses it: whether the condition or its list is changed is for a person"
         )
+    elif decision.rule_id == "tool_limits":
+        where = f"tools.{question.call.name if question.call is not None else ''}.limits"
+        raise _NoEditHelps(f"{where} refuses it: how often the tool may be called is for a person")
     elif decision.rule_id == "redact":
         raise _NoEditHelps("the call holds a placeholder: whether redact.reveal_to names it is for a person")
     else:

@@ -41,7 +41,7 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # kind of question: what `used` may hold
 USED: Final[Mapping[str, tuple[str, ...]]] = {
-    "call": ("iterations", "tokens", "tool_calls", "result_bytes", "attempts", "repeats"),
+    "call": ("iterations", "tokens", "tool_calls", "result_bytes", "attempts", "calls_of_tool", "repeats"),
     "result_bytes": ("result_bytes",),
     "step": ("iterations", "tokens"),
     "failure": ("failures",),
@@ -104,7 +104,7 @@ def answer(question: Question, gate: Gate) -> Answer:
         return _of_failure(question["failure"].get("tool"), used.get("failures", 0), gate)
     if kind == "call":
         call = call_of(question["call"]["tool"], question["call"]["arguments"], policy)
-        return _of_decision(gate.decide(call, counters_of(used, gate.key_of(call))), gate)
+        return _of_decision(gate.decide(call, counters_of(used, gate.key_of(call), call.name)), gate)
     if kind == "late":
         rule = "url_allowlist" if "target" in question["late"] else "sandbox_path"
         return _of_decision(gate.decide_late({"rule": rule, **question["late"]}), gate)

@@ -150,7 +150,7 @@ def _decide(
         yield step.noted()
         members.append(_Member(index, request, step.last_decision, refusal))
         if refusal is None:
-            state.counters.tool_calls += 1
+            state.counters.count_call(request.call.name)
         elif state.classify(refusal).ending is not None:
             break
     return members

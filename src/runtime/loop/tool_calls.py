@@ -94,7 +94,7 @@ def process_tool_call(step: StepBuilder, index: int, call: Call) -> StepGenerato
     if refusal is not None:
         classification = conclude_call(step, request, refusal, step.last_decision)
     else:
-        state.counters.tool_calls += 1
+        state.counters.count_call(request.call.name)
         happening = yield from execute_call(step, index, request)
         classification = conclude_call(step, request, happening, step.last_decision, executed=True)
     yield step.conclude()

@@ -11,6 +11,7 @@ from ...fail.catalog import Rule
 from ...light_dataclasses import dataclass, field
 from ..core.effects import Call
 from .gate import ALLOW, ESCALATE, Counters, Decision, Gate, GateRequest
+from .per_tool.tool_limits import call_limit
 
 PASSED: Final = "pass"
 FAILED: Final = "fail"
@@ -102,6 +103,7 @@ _PLACES: Final = {
     "arg_schema": "/arg_schema_enforcement",
     "arguments": "/tools",
     "redact": "/redact",
+    "tool_limits": "/tools",
     "cycle_detection": "/cycle_detection/max_repeats",
     "loop_budget": "/loop_budget",
     "approval": "/approval/required_for",
@@ -193,6 +195,10 @@ def _silent(rule: str, request: GateRequest, gate: Gate) -> str:
     if rule == "cycle_detection":
         used = request.counters.repeats.get(request.key, 0)
         return f"gave the same result {used} times; max_repeats is {policy.max_repeats}"
+    if rule == "tool_limits":
+        limit = call_limit(policy, request.call.name)
+        used = request.counters.calls_of.get(request.call.name, 0)
+        return "the tool has no limits" if limit is None else f"{used} of {limit} calls of the tool are used"
     if rule == "loop_budget":
         return f"{request.counters.tool_calls} of {policy.limits['max_tool_calls']} calls are used"
     if rule == "approval":

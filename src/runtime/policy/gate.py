@@ -9,6 +9,7 @@ A call passes the rules in this order; the first that objects gives the answer:
     arguments        they meet the conditions on this tool's arguments, where it has any (per_tool/argument_rules.py)
     redact           a placeholder among the arguments may be resolved for this tool (placeholder_rule.py)
     cycle_detection  the same call has not given the same result `max_repeats` times
+    tool_limits      this tool was not called as often as it may be (per_tool/tool_limits.py)
     loop_budget      calls, result bytes and tokens are left
     approval         a tool or arguments (`ask_if`) that need a person escalate
 
@@ -39,6 +40,7 @@ from ..tools.contract import Tool
 from .call_cost import Ceiling
 from .credentials import with_credential
 from .per_tool.argument_rules import ArgumentRules, rule_of_schema
+from .per_tool.tool_limits import ToolLimits
 from .placeholder_rule import decide_placeholders, hidden_verdict, lost_secret
 from .policy import Policy
 from .requests import GateRequest as GateRequest
@@ -80,6 +82,7 @@ class Gate:
             *(((Rule.ARGUMENTS, argument_rules.decide),) if policy.tool_rules else ()),
             (Rule.REDACT, self._redact),
             (Rule.CYCLE_DETECTION, self._cycle),
+            *(((Rule.TOOL_LIMITS, ToolLimits(policy).decide),) if policy.limits_calls_of_tools else ()),
             (Rule.LOOP_BUDGET, self._call_budget),
             (Rule.APPROVAL, self._approval),
         )

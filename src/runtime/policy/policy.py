@@ -204,6 +204,11 @@ class Policy:
         """The rules of single tools, by tool."""
         return self.section("tools")
 
+    @property
+    def limits_calls_of_tools(self) -> bool:
+        """Whether the calls of any single tool are limited."""
+        return any("limits" in rules for rules in self.tool_rules.values())
+
     @cached_property
     def lists(self) -> dict[str, list[Any]]:
         """The named lists of values that rules refer to."""

@@ -23,6 +23,7 @@ class Counters:
         repeats: Identity of a call -> how often it gave the same result at most.
         results: Digest of a call with its result -> how often it came.
         attempts: Executions of tools, each retry counted.
+        calls_of: Tool -> how many of its calls were executed.
     """
 
     iterations: int = 0
@@ -32,6 +33,12 @@ class Counters:
     repeats: dict[bytes, int] = field(default_factory=dict)
     results: dict[bytes, int] = field(default_factory=dict)
     attempts: int = 0
+    calls_of: dict[str, int] = field(default_factory=dict)
+
+    def count_call(self, name: str) -> None:
+        """Note that a call of a tool is executed."""
+        self.tool_calls += 1
+        self.calls_of[name] = self.calls_of.get(name, 0) + 1
 
     def count_result(self, call: Call, result: str, key: bytes | None = None) -> None:
         """Note that `call` brought `result` (canonical text); `key` is its identity, if `Gate.key_of` says another."""

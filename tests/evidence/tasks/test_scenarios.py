@@ -231,6 +231,15 @@ PLAN: dict[str, Row] = {
         at=(f"{RULES_OF_TOOLS}/approval.yaml", "/amount: {exclusiveMinimum: 20}"),
         facts={"timeout_s": 300, "pointer": "/amount"},
     ),
+    "tool_rules/calls_of_a_tool_used_up": Row(
+        ANSWER,
+        (TOOL, TOOL, deny("tool_limits")),
+        (1, 3, 3, 3, 2, 2),
+        modes=(None,) * 3,
+        attempts=(OK, OK),
+        at=(f"{RULES_OF_TOOLS}/limits.yaml", "limits: {calls: 2}"),
+        facts={"used": 2, "limit": 2},
+    ),
     # ---- failure modes ---------------------------------------------------------------------------------
     "failure_modes/tool_call_failure": Row(
         ANSWER,

@@ -81,6 +81,7 @@ ORDER = (
     "arguments",
     "redact",
     "cycle_detection",
+    "tool_limits",
     "loop_budget",
     "approval",
 )
@@ -102,10 +103,11 @@ def test_the_first_rule_that_objects_answers(objecting: set[str]) -> None:
         m=6 if "arguments" in objecting else 5,
     )
     counters = Counters(tool_calls=4 if "loop_budget" in objecting else 3)
+    counters.calls_of["probe"] = 2 if "tool_limits" in objecting else 1
     for _ in range(3 if "cycle_detection" in objecting else 2):
         counters.count_result(wanted, "{}")
     required = ["probe"] if "approval" in objecting else []
-    conditions = {"probe": {"arguments": {"/m": {"maximum": 5}}}}
+    conditions = {"probe": {"arguments": {"/m": {"maximum": 5}}, "limits": {"calls": 2}}}
     made = gate(approval={"required_for": required, "timeout_s": 9}, tools=conditions)
     assert tuple(rule for rule, _ in made.rules) == ORDER
     found = made.decide(wanted, counters)

@@ -3,4 +3,5 @@
 - `tool_rule_checks`: entries that cannot be read or decide nothing, and the same for named lists
 - `argument_rules`: what the conditions on arguments say of a call
 - `argument_schema`: those conditions as a JSON Schema
+- `tool_limits`: how often a tool may be called in a run
 """
