@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -177,10 +178,10 @@ def run(options: argparse.Namespace) -> int:
         progress.place_of = agent.policy.shown
     if live and not options.replace:
         check_replaceable(out, setting.run_id, "--replace")
-    if not live and not options.perform_effects:
-        setting = _answered(agent, setting, out)
-    expected = expected_of(task, live=live, people=options.approve is not None)
     rejected = Path(near(home / ".tachograph" / "rejected" / f"{kind}-{name}"))
+    if not live and not options.perform_effects:
+        setting = _answered(agent, setting, out, rejected)
+    expected = expected_of(task, live=live, people=options.approve is not None)
 
     def say(result: Any) -> int:
         good = ending_ok(result, expected)
@@ -218,13 +219,13 @@ def _in_own_process(options: argparse.Namespace, out: Path, root: Path | None, p
     return in_own_process(options, out, root, perform, say)
 
 
-def _answered(agent: Any, setting: Any, out: Path) -> Any:
-    """Return the configuration of a scripted run, with external calls answered by the record in its place."""
+def _answered(agent: Any, setting: Any, out: Path, rejected: Path) -> Any:
+    """Return the configuration of a scripted run, with external calls answered by the record of an earlier one."""
     from ...evidence.recording.external import answered_from
 
-    answered = answered_from(agent, setting, out, str(out))
+    answered = answered_from(agent, setting, out, str(out), rejected)
     if answered.answers is not None:
-        shown = escape_terminal(str(out), 400)
+        shown = escape_terminal(os.path.dirname(answered.answers.place), 400)
         words = f"external tools are not called: the record in {shown} answers for them"
         print(f"tachograph: {words}; {_PERFORM} calls them", file=sys.stderr)
     return answered

@@ -94,7 +94,7 @@ async def record_task(
     config = dataclasses.replace(config, cancel=cancel, on_signal=task.data.get("on_signal", on_signal))
     if not replace:
         record.check_replaceable(folder, config.run_id, "replace=True")
-        config = answered_from(made, config, folder, str(folder))
+        config = answered_from(made, config, folder, str(folder), task.rejected)
     with _written(path, text):
         result = await _recorded(way, made, config, folder, task, otlp, listeners, durability)
     await way.wait_for(lambda: index.update_for(task.root, folder))
@@ -123,7 +123,7 @@ async def _recorded(
                 folder,
                 listeners=(*listeners, *extra),
                 expected=expected_of(task, live=live, people=False),
-                rejected=task.root / ".tachograph" / "rejected" / "-".join(task.kind_and_name),
+                rejected=task.rejected,
                 durability=durability,
             )
         except StoppedBySignal as stopped:
@@ -139,7 +139,7 @@ def record_anew(task: Task) -> RunResult:
     """
     agent, config = build(task)
     folder = task.root / run_of(task)
-    config = answered_from(agent, config, folder, run_of(task))
+    config = answered_from(agent, config, folder, run_of(task), task.rejected)
     result: RunResult = run_now(_recorded(BLOCKING, agent, config, folder, task, None, (), None))
     index.update_for(task.root, folder)
     if result.mode == "interrupted" and not result.ok:

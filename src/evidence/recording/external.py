@@ -19,22 +19,30 @@ PERFORM = "--perform-effects"
 ANSWERED = "answered"  # what a journal notes of a run whose external calls a record answers
 
 
-def answered_from(agent: Agent, config: RunConfig, folder: Path, name: str) -> RunConfig:
+def answered_from(
+    agent: Agent, config: RunConfig, folder: Path, name: str, rejected: Path | None = None
+) -> RunConfig:
     """Return `config` with external calls answered from the record in `folder`.
 
-    It is returned unchanged for an agent without external tools, and where no record stands.
+    Where none stands, a run that missed what its task expects is the record of what was done. The configuration is
+    returned unchanged for an agent without external tools, and where no record stands at all.
 
     Args:
         agent: The agent that makes the run.
         config: The run's configuration.
         folder: The folder of the record.
         name: What messages call that folder.
+        rejected: Where a run of the task is kept that missed what it expects.
 
     Raises:
         RecordError: There is a record that cannot be read, so that nobody knows which effects took place.
     """
-    if not any(tool.is_external for tool in agent.gate.tools.values()) or not _stands(folder):
+    if not any(tool.is_external for tool in agent.gate.tools.values()):
         return config
+    if not _stands(folder):
+        if rejected is None or not _stands(rejected):
+            return config
+        folder, name = rejected, str(rejected)
     place, task = f"{name}/{STATE}", config.task
     again = "make the run again in code"
     if task is not None:

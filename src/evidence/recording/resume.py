@@ -214,7 +214,7 @@ def _expectation(out: Path, run: Line, root: Path | None) -> Expectation:
     base = base_of(out, run, root)
     task = load_task(base / run["task"]["path"], root=base)
     expected = expected_of_run(task, run)
-    return expected, base / ".tachograph" / "rejected" / "-".join(task.kind_and_name) if expected else None
+    return expected, task.rejected if expected else None
 
 
 def base_of(out: Path, run: Line, root: Path | None) -> Path:
@@ -265,8 +265,15 @@ class Resumption:
                 )
             self._check_resolutions(journaled, name)
             agent, config = configure(self._latest(journaled)["run"])
+            expected, rejected = expectation_of(journaled.begin["run"])
             if journaled.begin["package"].get(ANSWERED):
-                config = answered_from(agent, config, self._out, self._out.as_posix())
+                config = answered_from(agent, config, self._out, self._out.as_posix(), rejected)
+                if config.answers is None:
+                    raise RecordError(
+                        "was answered by a record that is gone, and performs no external call",
+                        file=name,
+                        remedy="restore the record, or begin anew: `tachograph run TASK --discard`",
+                    )
             config, changed = self._apply_recorded_inputs(journaled, agent, config, name)
             durable = str(journaled.begin["package"].get("durability", "effect"))
             with contextlib.closing(
@@ -283,7 +290,6 @@ class Resumption:
                     suspends=suspends(config.on_signal),
                     concludes=self._concludes,
                 )
-                expected, rejected = expectation_of(journaled.begin["run"])
                 recorder = Recorder(BLOCKING, listeners, expected, rejected, durable)
                 try:
                     with marking(durable_run.marker):

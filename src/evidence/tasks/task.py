@@ -78,6 +78,11 @@ class Task:
         return kind, name
 
     @property
+    def rejected(self) -> Path:
+        """Where a run is kept that misses what the task expects."""
+        return self.root / ".tachograph" / "rejected" / "-".join(self.kind_and_name)
+
+    @property
     def seed(self) -> int:
         """The seed of the jitter of waits."""
         return int(self.data.get("seed", 0))

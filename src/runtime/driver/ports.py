@@ -48,7 +48,9 @@ class AsyncExecutor(Protocol):
 
 
 class Answers(Protocol):
-    """Answers attempts to execute tools from a record, in place of performing them."""
+    """Answers attempts to execute tools from a record, which messages call `place`, in place of performing them."""
+
+    place: str
 
     def holds(self, effect: Invoke) -> bool:
         """Return whether the record has the outcome of this very attempt."""

@@ -39,7 +39,7 @@ class RecordedEffects:
     ) -> None:
         self._documents = documents
         self._run_id = run_id
-        self._place = place
+        self.place = place
         self._remedy = remedy
         self._calls: dict[tuple[int, int], tuple[str, str | None]] = {}
         self._outcomes: dict[Place, Outcome | Cancelled] = {}
@@ -76,7 +76,7 @@ class RecordedEffects:
         return EffectNotRecorded(
             f"step {effect.step}, call {effect.index}: {_words(_asked(effect))} was denied while it ran and now "
             "is not, so the record has no result for it",
-            file=self._place,
+            file=self.place,
             remedy=self._remedy,
         )
 
@@ -93,7 +93,7 @@ class RecordedEffects:
         return EffectNotRecorded(
             f"step {effect.step}, call {effect.index}: {_words(asked)} has no recorded result, since {there}; "
             "nothing was performed",
-            file=self._place,
+            file=self.place,
             remedy=self._remedy,
         )
 

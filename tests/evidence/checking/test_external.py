@@ -176,6 +176,33 @@ def test_run_performs_again_when_it_is_told_to(project: Path, capsys: pytest.Cap
     assert len(sent(project)) == 4
 
 
+def test_effects_of_a_run_that_missed_its_expectations_are_not_repeated(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / TASK).write_text(SCENARIO + "expected: {ending: refused}\n")
+    assert command(capsys, "run", TASK)[0] == 1 and not (project / RUN).exists()
+    replaced(project / TASK, "ending: refused", "ending: final_answer")
+    code, _, said = command(capsys, "run", TASK)
+    assert code == 0 and "the record in .tachograph/rejected/mail-one answers for them" in said
+    assert sent(project) == ["first", "second"] and results(project) == [{"sent": 1}, {"sent": 2}]
+    assert command(capsys, "check")[0] == 0 and len(sent(project)) == 2
+
+
+def test_a_run_that_a_rejected_one_answers_is_resumed_without_an_effect(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / TASK).write_text(SCENARIO + "expected: {ending: refused}\n")
+    assert command(capsys, "run", TASK)[0] == 1
+    replaced(project / TASK, "{text: second}", "{text: other}")
+    assert command(capsys, "run", TASK, "--durability", "effect")[0] == 1
+    code, _, err = command(capsys, "resume", RUN)
+    assert code == 1 and 'send {"text":"other"}' in err
+    shutil.rmtree(project / ".tachograph/rejected")
+    code, _, err = command(capsys, "resume", RUN)
+    assert code == 2 and "was answered by a record that is gone" in err
+    assert sent(project) == ["first", "second"]
+
+
 MOVED = {
     "another argument": ("{text: second}", "{text: other}", 'send {"text":"other"}'),
     "another order": (
