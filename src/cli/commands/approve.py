@@ -45,7 +45,7 @@ def approve(options: argparse.Namespace) -> int:
         print(json.dumps(data, sort_keys=True))
         return 0
     paint = painter(sys.stdout, options.no_color)
-    for key in ("run_id", "step", "call", "reason", "at", "policy", "digest", "tool"):
+    for key in ("run_id", "step", "call", "reason", "at", "policy", "digest", "until", "tool"):
         print(f"{key:<10}{escape_terminal(str(data.get(key)), 400)}")
     print("arguments")
     for line in json.dumps(data.get("arguments"), indent=2, ensure_ascii=True, sort_keys=True).split("\n"):

@@ -161,6 +161,11 @@ def wall_now() -> str:
     return iso_of(time.time_ns())[:19] + "Z"
 
 
+def time_ns() -> int:
+    """Nanoseconds since 1970 on the system clock, for how long a question to a person stands."""
+    return time.time_ns()
+
+
 def stopwatch() -> float:
     """Seconds of a monotonic clock, for the volatile part of a manifest and for how long a person is waited on."""
     return time.monotonic()

@@ -12,4 +12,5 @@ The room `events` holds those who watch a run, `stopping` what ends one before i
 - `hook_calls`: asks a hook for real
 - `ports`: protocols and callables shared by driver, journal and evidence
 - `file_approvals`: questions to a person, asked and answered by files
+- `answer_folder`: the folder of these files: a lock, and marks of questions that are closed
 """

@@ -3,21 +3,27 @@
 A file is JSON in the shape of `QUESTION`. Whoever answers writes `allow` or `deny` into `answer`, and may say
 in `by` and `why` who and why. The file's name holds the run, the place of the call and the digest of the
 question, so that an answer to another call, or under another policy, is another file.
+
+A question waits until `until`, on the system clock. Its answer is taken once: from then on it is closed
+(`answer_folder`). A run that is resumed waits on for a question that is open, and else asks anew, in `NAME.2.json`:
+also where it ended after the answer was taken and before that was in its journal, so that no answer serves twice.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 from ...fail.errors import InputError, OutputError
-from ..core.clock import nap, stopwatch
+from ..core.clock import epoch_ns, iso_of, nap, stopwatch, time_ns, wall_now
 from ..core.effects import Answer, ApprovalAnswer, AskHuman
 from ..formats.canonical_json import NotJson, parse
 from ..formats.read_file import NotPlain, read_plain
+from .answer_folder import alone_in, close, closed_as, write_whole
 
 SCHEMA: Final = "approval/v1"
 _MAX_BYTES: Final = 16 << 20
@@ -50,18 +56,43 @@ class ByFile:
 
     def __call__(self, asked: AskHuman) -> Answer | None:
         """Put the question into a file and wait for the answer in it; None if it does not come in time."""
-        path = self._folder / f"{asked.run_id}.{asked.step}.{asked.index}.{asked.digest[:12]}.json"
         begun = stopwatch()
-        if not path.exists():
-            _write(path, question(asked), new=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise OutputError(
+                f"{self._folder}: the question cannot be written ({why}); name a folder that can be"
+            ) from error
+        path, put = self._put(asked)
         if self._tell is not None:
             self._tell(path, asked)
         while True:
-            said = _answer_in(path, asked)
             left = asked.timeout_s - (stopwatch() - begun)
-            if said is not None or left <= 0:
+            said, is_over = _take(path, put, asked, is_late=left <= 0)
+            if is_over:
                 return said
             nap(min(self._poll_s, left))
+
+    def _put(self, asked: AskHuman) -> tuple[Path, dict[str, Any]]:
+        """Put the question, or find it where it is still open, as where the run was resumed; return file and data."""
+        name = f"{asked.run_id}.{asked.step}.{asked.index}.{asked.digest[:12]}"
+        with alone_in(self._folder):
+            for number in count(1):
+                path = self._folder / (f"{name}.json" if number == 1 else f"{name}.{number}.json")
+                if closed_as(path) is not None:
+                    continue
+                if not os.path.lexists(path):
+                    until = iso_of(time_ns() + asked.timeout_s * 1_000_000_000)
+                    put = {**question(asked), "until": until}
+                    write_whole(path, put)
+                    return path, put
+                with contextlib.suppress(InputError):
+                    waits = read_question(path).get("until")
+                    if not _is_past(waits) and not _is_beyond(waits, asked.timeout_s):
+                        return path, {**question(asked), "until": waits}
+                close(path, "expired", wall_now())
+        raise AssertionError("there is always a further number")
 
 
 def question(asked: AskHuman) -> dict[str, Any]:
@@ -112,46 +143,65 @@ _REMEDY: Final = "name a file that `tachograph run --approve FOLDER` wrote"
 
 
 def answer_file(path: Path, answer: str, by: str | None, why: str | None) -> dict[str, Any]:
-    """Write an answer into a question's file, whole or not at all. Raises InputError where it has one."""
-    data = read_question(path)
-    if data.get("answer") is not None:
-        raise InputError(
-            f"is answered already: {str(data['answer'])[:20]!r}",
-            file=str(path),
-            remedy="a question is answered once",
-        )
-    _write(path, {**data, "answer": answer, "by": by, "why": why})
+    """Write an answer into a question's file, whole or not at all; return the question.
+
+    Raises:
+        InputError: It has an answer, or it is closed, or its time is over.
+    """
+    read_question(path)
+    with alone_in(path.parent):
+        data = read_question(path)
+        if data.get("answer") is not None:
+            raise InputError(
+                f"is answered already: {str(data['answer'])[:20]!r}",
+                file=str(path),
+                remedy="a question is answered once",
+            )
+        closed = closed_as(path)
+        if closed is not None or ("until" in data and _is_past(data["until"])):
+            raise InputError(
+                f"is no longer open ({closed or 'expired'})",
+                file=str(path),
+                remedy="answer the question that the run asks anew, if it goes on",
+            )
+        write_whole(path, {**data, "answer": answer, "by": by, "why": why})
     return data
 
 
-def _answer_in(path: Path, asked: AskHuman) -> Answer | None:
-    """Return the answer in a file; None if there is none yet, as while somebody edits it."""
-    try:
-        data = read_question(path)
-    except InputError:
-        return None
-    if data.get("answer") not in _SAID:
-        return None
-    given = {key: value for key, value in data.items() if key not in _OPEN}
-    if given != {key: value for key, value in question(asked).items() if key not in _OPEN}:
-        return Answer("deny", why="the question in the file was changed", digest=asked.digest)
+def _take(path: Path, put: dict[str, Any], asked: AskHuman, *, is_late: bool) -> tuple[Answer | None, bool]:
+    """Take the answer in a file, once; return it, None if there is none, and whether the question is closed now.
+
+    A file that is no question is waited on: somebody may be editing it.
+    """
+    with alone_in(path.parent):
+        if closed_as(path) is not None:
+            return Answer("deny", why="the answer in the file was taken already", digest=asked.digest), True
+        if is_late or _is_past(put["until"]):
+            close(path, "expired", wall_now())
+            return None, True
+        try:
+            data = read_question(path)
+        except InputError:
+            return None, False
+        if data.get("answer") not in _SAID:
+            return None, False
+        given = {key: value for key, value in data.items() if key not in _OPEN}
+        if given != {key: value for key, value in put.items() if key not in _OPEN}:
+            close(path, "refused", wall_now())
+            return Answer("deny", why="the question in the file was changed", digest=asked.digest), True
+        close(path, "taken", wall_now())
     by, why = (data.get(key) if isinstance(data.get(key), str) else None for key in ("by", "why"))
-    return Answer(ApprovalAnswer(data["answer"]), by, why, asked.digest)
+    return Answer(ApprovalAnswer(data["answer"]), by, why, asked.digest), True
 
 
-def _write(path: Path, data: dict[str, Any], *, new: bool = False) -> None:
-    """Write a file that only its owner can read, as a whole or not at all."""
-    text = json.dumps(data, indent=2, ensure_ascii=True) + "\n"
-    made = path.with_name(f".{path.name}.tmp")
+def _is_past(until: object) -> bool:
+    """Return whether a time is over, by the system clock; one that is none is."""
     try:
-        if new:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with open(fd, "w", encoding="ascii") as file:
-            file.write(text)
-        os.replace(made, path)
-    except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise OutputError(
-            f"{path}: the question cannot be written ({why}); name a folder that can be"
-        ) from error
+        return time_ns() >= epoch_ns(str(until))
+    except ValueError:
+        return True
+
+
+def _is_beyond(until: object, seconds: int) -> bool:
+    """Return whether a time, which is one, is further away than a question waits."""
+    return epoch_ns(str(until)) > time_ns() + seconds * 1_000_000_000
