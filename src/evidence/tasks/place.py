@@ -15,6 +15,7 @@ from typing import Any
 
 from ...fail.errors import InputError, RecordError
 from ...light_dataclasses import dataclass
+from ...runtime.core.effects import ANOTHER_QUESTION
 from ...runtime.core.lines import Line
 from ...runtime.journal.ledger import unknown_shape
 from .task import Task, load_task
@@ -247,6 +248,8 @@ def _other_answers(line: Line, task: Task) -> list[str]:
             continue
         call, recorded = indexes[entry["id"]], entry["approval"]
         item = given.get((line["step_index"], call), {"answer": "silence"})
+        if "given_to" in item:
+            item = {"answer": "deny", "why": ANOTHER_QUESTION}
         spoken = item["answer"] != "silence"
         for key, value in (
             ("answer", item["answer"]),

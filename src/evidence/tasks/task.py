@@ -372,7 +372,8 @@ class _ScriptedAnswers:
         item = self._by_place.get((question.step, question.index))
         if item is None or item["answer"] == "silence":
             return None
-        return Answer(item["answer"], item.get("by"), item.get("why"))
+        digest = "" if "given_to" in item else question.digest  # an answer serves one question only
+        return Answer(item["answer"], item.get("by"), item.get("why"), digest)
 
 
 def _prepare(task: Task, workspace: Workspace) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ...fail.catalog import Ending, FailureMode, Rule
 from ...light_dataclasses import dataclass, field
@@ -204,6 +204,9 @@ class Wait:
     def position(self) -> str:
         """The position within the step."""
         return f"w{'m' if self.index is None else self.index}.{self.attempt}"
+
+
+ANOTHER_QUESTION: Final = "the answer was given to another call or policy"
 
 
 def question_digest(call: Call, policy: str, nonce: str | None = None) -> str:

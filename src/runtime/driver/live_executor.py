@@ -10,6 +10,7 @@ from ...light_dataclasses import replace
 from ..core.branches import BRANCH
 from ..core.clock import Clock, time_left
 from ..core.effects import (
+    ANOTHER_QUESTION,
     Answer,
     AskHook,
     AskHuman,
@@ -389,7 +390,7 @@ class LiveExecutor:
         if not isinstance(said, Answer) or said.answer not in ("allow", "deny", "silence"):
             return Answer("deny", why="the answer was none")
         if said.digest is not None and said.digest != digest:
-            return Answer("deny", why="the answer was given to another call or policy")
+            return Answer("deny", why=ANOTHER_QUESTION)
         return Answer(said.answer, self._read_text(said.by), self._read_text(said.why))
 
     def _read_text(self, text: object) -> str | None:

@@ -182,6 +182,15 @@ PLAN: dict[str, Row] = {
         at=(f"{OVERLAYS}/approve_write.yaml", "required_for: [write]"),
         facts={"timeout_s": 60},
     ),
+    "policy_gates/approval_offered_twice": Row(
+        REFUSED,
+        (("proposal", "allow", "approval"), deny("approval")),
+        (1, 2, 2, 2, 1, 1),
+        modes=(None, None),
+        attempts=(OK,),
+        at=(f"{OVERLAYS}/approve_write.yaml", "required_for: [write]"),
+        facts={"timeout_s": 60},
+    ),
     "policy_gates/redacted_secret": Row(
         ANSWER, (PATH,), (1, 2, 2, 1, 1, 1), modes=(None, None), attempts=(OK,)
     ),
@@ -770,6 +779,16 @@ def test_what_was_written_after_an_approval_is_recorded_and_nothing_after_a_refu
     sha = hashlib.sha256(b"The dispatch room is at Ollerbeck.").hexdigest()
     assert attempt["writes"] == [["sandbox/note.md", sha]]
     assert recorded("policy_gates/approval_refused").steps[0]["tool_results"][0]["attempts"] == []
+
+
+def test_an_answer_that_is_offered_to_a_second_call_is_refused() -> None:
+    first, second = (
+        step["policy_decisions"][0]["approval"]
+        for step in recorded("policy_gates/approval_offered_twice").steps
+    )
+    assert (first["answer"], first["by"]) == ("allow", "shift lead") and first["digest"] != second["digest"]
+    assert (second["answer"], second["by"]) == ("deny", None)
+    assert second["why"] == "the answer was given to another call or policy"
 
 
 def _digests(run: Recorded) -> list[str]:
