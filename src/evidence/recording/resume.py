@@ -378,28 +378,22 @@ def run_begun(out: Path) -> Line | None:
     except FileNotFoundError:
         if not is_unfinished(out):
             return None
-        run: Line = json.loads(
-            read_unlinked(partial / STATE).split(b"\n", 1)[0]
-        )  # it only has to be put in place
+        first = read_unlinked(partial / STATE).split(b"\n", 1)[0]  # it only has to be put in place
+        run: Line = json.loads(first)
         return run
 
 
 def _moved(before: Iterable[Line], after: Iterable[Line]) -> list[str]:
     """Return the paths of inputs whose digests differ, sorted."""
     then, now = ({str(item["path"]): item["sha256"] for item in items} for items in (before, after))
-    return sorted(
-        escape_terminal(path) for path in then.keys() | now.keys() if then.get(path) != now.get(path)
-    )
+    moved = [path for path in then.keys() | now.keys() if then.get(path) != now.get(path)]
+    return sorted(map(escape_terminal, moved))
 
 
 def _clock(clock: Clock, journaled: Journaled) -> RecordedClock:
     """Return a clock that repeats the journal's stamps and continues from the last."""
     start, stamps = journaled.begin["run"]["clock"]["start"], journaled.stamps
-    next_clock: VirtualClock | SystemClock
-    if isinstance(clock, VirtualClock):
-        next_clock = clock
-        if stamps:  # what a group has taken is added when it is joined
-            clock.continue_after(max(stamps))
-    else:
-        next_clock = SystemClock(start, journaled.last)
+    if isinstance(clock, VirtualClock) and stamps:  # what a group has taken is added when it is joined
+        clock.continue_after(max(stamps))
+    next_clock = clock if isinstance(clock, VirtualClock) else SystemClock(start, journaled.last)
     return RecordedClock(clock.kind, start, stamps, next_clock, journaled.branches)
