@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.effects import Call
 from ..tools.contract import Tool
-from .usage import Counters, key_with_urls
+from .usage import Counters, call_key, key_of_reading
 
 
 class GateRequest:
@@ -40,9 +40,10 @@ class GateRequest:
 
     @property
     def key(self) -> bytes:
-        """The call's identity: its tool and canonical arguments, in which each URL is as it was read."""
+        """The call's identity: its tool and canonical arguments as they are read, with URLs and defaults alike."""
         if self._key is None:
-            places = () if self.tool is None or self.is_costly else self.tool.resources
-            urls = tuple(place for place in places if place.kind == "url")
-            self._key = key_with_urls(self.call, urls)
+            if self.tool is None or self.is_costly:
+                self._key = call_key(self.call)
+            else:
+                self._key = key_of_reading(self.call, self.tool)
         return self._key

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+from typing import Any
 
 from ...light_dataclasses import dataclass, field
 from ..core.effects import Call
 from ..formats import canonical_json, json_pointer
 from ..resources.url import Malformed, parse_url
-from ..schema.resource_places import Resource
+from ..tools.contract import Tool
 
 
 @dataclass(slots=True)
@@ -59,13 +61,14 @@ def _key_of(name: str, arguments: str) -> bytes:
     return hashlib.sha256(f"{name}\0{arguments}".encode("utf-8", "backslashreplace")).digest()
 
 
-def key_with_urls(call: Call, places: tuple[Resource, ...]) -> bytes:
-    """Return a call's key, the same however its URLs are spelled."""
-    if not places or call.arguments is None:
+def key_of_reading(call: Call, tool: Tool) -> bytes:
+    """Return a call's key, the same however its URLs are spelled, and whether or not a default is written out."""
+    urls = tuple(place for place in tool.resources if place.kind == "url")
+    if call.arguments is None or not (urls or tool.has_defaults):
         return call_key(call)
     arguments = call.arguments.value()
-    changed = False
-    for place in places:
+    changed = tool.has_defaults and _fill_in(arguments, tool.input_schema)
+    for place in urls:
         for pointer, text in place.find(arguments):
             try:
                 url = parse_url(text).url
@@ -75,3 +78,16 @@ def key_with_urls(call: Call, places: tuple[Resource, ...]) -> bytes:
                 json_pointer.put(arguments, pointer, url)
                 changed = True
     return _key_of(call.name, canonical_json.encode(arguments)) if changed else call_key(call)
+
+
+def _fill_in(value: Any, schema: Any) -> bool:
+    """Put the defaults of declared properties where they are absent; return whether any was put."""
+    changed = False
+    for name, part in schema.get("properties", {}).items() if isinstance(value, dict) else ():
+        if not isinstance(part, dict):
+            continue
+        if name not in value and "default" in part:
+            value[name] = copy.deepcopy(part["default"])
+            changed = True
+        changed = _fill_in(value.get(name), part) or changed
+    return changed

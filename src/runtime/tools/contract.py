@@ -173,6 +173,11 @@ class Tool:
         return USES[self.effect]
 
     @cached_property
+    def has_defaults(self) -> bool:
+        """Whether its input schema may give a property a default."""
+        return '"default":' in self.schema_texts[0]
+
+    @cached_property
     def schema_digest(self) -> str:
         """SHA-256 of description, input and output schema in canonical JSON: what model and gate rely on."""
         return canonical_json.digest(

@@ -67,9 +67,9 @@ TOOLS = collect(["search", "fetch", "read", "write", "summarize"])
 
 def _decision(data: dict[str, Any], tool: str, arguments: dict[str, Any], **used: int) -> Any:
     call = Call("tc_1_0", tool, freeze(arguments))
-    counters = Counters(**used)
-    counters.count_result(call, "{}")
-    found = Gate(Policy.from_dict(data), TOOLS).decide(call, counters)
+    counters, gate = Counters(**used), Gate(Policy.from_dict(data), TOOLS)
+    counters.count_result(call, "{}", gate.key_of(call))
+    found = gate.decide(call, counters)
     return found.decision, found.rule_id, found.facts
 
 
