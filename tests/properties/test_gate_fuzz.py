@@ -22,7 +22,7 @@ from fuzz.oracle import Finding, gate, judged, judged_late, read, sound
 from tachograph.fail.errors import PolicyError
 from tachograph.runtime.core.effects import Call
 from tachograph.runtime.formats.canonical_json import Fragment
-from tachograph.runtime.policy.gate import ALLOW, DENY, ESCALATE, Counters, Gate, call_key
+from tachograph.runtime.policy.gate import ALLOW, DENY, ESCALATE, Counters, Gate
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.tools.contract import SHIPPED
 
@@ -103,7 +103,7 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
 def used(counts: tuple[int, int, int, int], repeats: int, call: Call) -> Counters:
     counters = Counters(*counts)
     if repeats:
-        counters.repeats = {call_key(call): repeats, b"another": 5}
+        counters.repeats = {GATES["shipped"].key_of(call): repeats, b"another": 5}
     return counters
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from tachograph.runtime.formats.canonical_json import encode
+from tachograph.runtime.policy.call_cost import MAX_TEXT
 from tests.support import ROOT
 
 TOOLS = ("search", "fetch", "read", "write", "summarize")
@@ -124,6 +126,8 @@ class Label:
 
 def label(case: Case, enforcement: str) -> Label:
     arguments = json.loads(case.text)
+    if len(encode(arguments)) > MAX_TEXT:
+        return Label("deny", "gate_error")
     grant = "tool_registry"
     for rule, kinds in (("url_allowlist", ("url",)), ("sandbox_path", ("path:read", "path:write"))):
         for name, sub in SCHEMAS[case.tool]["properties"].items():

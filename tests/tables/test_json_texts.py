@@ -10,6 +10,7 @@ from tachograph.runtime.core.effects import Call
 from tachograph.runtime.core.redaction import Redactor
 from tachograph.runtime.formats import canonical_json
 from tachograph.runtime.models.types import read_call
+from tachograph.runtime.policy.call_cost import MAX_TEXT
 from tachograph.runtime.policy.gate import DENY, Counters, Gate
 from tachograph.runtime.policy.policy import Policy
 from tests.support import policy_data, tool
@@ -25,7 +26,8 @@ def read(text: str) -> Call:
     call = read_call("tc_1_0", "probe", text, Redactor([]))
     canonical_json.encode(call.to_dict())
     decision = GATE.decide(call, Counters())
-    assert decision.rule_id != "gate_error"
+    is_long = call.arguments is not None and len(call.arguments.text) > MAX_TEXT
+    assert (decision.rule_id == "gate_error") == is_long
     refused = (decision.decision, decision.rule_id, decision.facts.get("keyword")) == (
         DENY,
         "arg_schema",

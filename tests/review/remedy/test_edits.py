@@ -99,8 +99,9 @@ def test_each_refusal_has_its_edit(question: GateQuestion, wanted: list[str]) ->
 def test_a_repeat_is_allowed_just_once_more() -> None:
     question = asks("search", query="x")
     assert question.call is not None and question.counters is not None
+    key = Gate(SHIPPED_POLICY, TOOLS).key_of(question.call)
     for _ in range(5):
-        question.counters.count_result(question.call, "{}")
+        question.counters.count_result(question.call, "{}", key)
     assert texts(question) == ["policy/v1.yaml:21: cycle_detection.max_repeats: 6"]
 
 
