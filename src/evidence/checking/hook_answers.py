@@ -33,6 +33,7 @@ from ...runtime.loop.state import HookSpec, RunSpec, RunState
 from ...runtime.loop.step_builder import StepBuilder
 from ...runtime.loop.tool_calls import REPEATED, decide_call
 from ...runtime.policy.gate import Counters, Gate, GateRequest
+from ...runtime.policy.per_tool.tool_limits import RETRY_AFTER
 from ...runtime.policy.policy import Policy
 from .drift import shorten
 
@@ -232,7 +233,7 @@ class _Step:
             "rule": entry["rule_id"],
             "reason": entry["reason"],
             "executed": executed,
-            "retryable": False,
+            "retryable": entry["rule_id"] == "tool_limits" and RETRY_AFTER in entry["facts"],
         }
         if result["told"] != told:
             raise _Underivable(f"{result['id']}: the model was told of another denial than was decided")

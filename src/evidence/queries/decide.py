@@ -35,7 +35,16 @@ Paint = Callable[[str, str], str]
 _EXAMPLE: Final = '{"tool": "fetch", "arguments": {"url": "https://corpus.test/op-a1.md"}}'
 _JSON_FILE: Final = "give a JSON file, or -"
 _MOST: Final = 16 << 20
-USED: Final = ("iterations", "tokens", "tool_calls", "result_bytes", "attempts", "calls_of_tool", "repeats")
+USED: Final = (
+    "iterations",
+    "tokens",
+    "tool_calls",
+    "result_bytes",
+    "attempts",
+    "calls_of_tool",
+    "calls_in_minute",
+    "repeats",
+)
 
 
 def read_file(place: str, policy: Policy, root: Path) -> tuple[Gate, Call, Counters]:
@@ -101,10 +110,11 @@ def call_of(tool: str, arguments: object, policy: Policy) -> Call:
 
 def counters_of(used: Mapping[str, int], key: bytes, tool: str = "") -> Counters:
     """Return the counters of a run that has used so much; `repeats` and `calls_of_tool` are those of one call."""
-    before: dict[str, Any] = {name: used[name] for name in USED[:-2] if name in used}
+    before: dict[str, Any] = {name: used[name] for name in USED[:-3] if name in used}
     counts = Counters(**before)
     counts.repeats[key] = used.get("repeats", 0)
     counts.calls_of[tool] = used.get("calls_of_tool", 0)
+    counts.times_of[tool] = (0,) * used.get("calls_in_minute", 0)
     return counts
 
 

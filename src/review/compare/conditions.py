@@ -9,7 +9,7 @@ from ...runtime.core.effects import Call
 from ...runtime.formats.canonical_json import freeze
 from ...runtime.policy.gate import ALLOW, ESCALATE, Counters, Gate
 from ...runtime.policy.per_tool.argument_rules import asks_about, conditions_of, unasked_of
-from ...runtime.policy.per_tool.tool_limits import call_limit
+from ...runtime.policy.per_tool.tool_limits import call_limit, rate_limit
 from ..queries.witness import Arguments, Event
 from .reachability import Grants, Reachable, ToolReach, with_texts
 from .schema_algebra import both, canonical, is_empty, less
@@ -26,6 +26,7 @@ class AllWidenings(Widenings):
             yield from self._approvals()
             yield from self._conditions()
             yield from self._call_limits()
+            yield from self._rates()
 
     def _approvals(self) -> Iterator[Widening]:
         """Yield the tools of which the stricter policy asks a person about arguments that the looser one allows."""
@@ -85,6 +86,24 @@ class AllWidenings(Widenings):
             what = self._value_change(f"the number of calls of {name}", higher, strict)
             place, gate = f"/tools/{name}/limits/calls", self.stricter if loose is None else self.looser
             yield self._widening("tool_limits", what, place, event, gate)
+
+    def _rates(self) -> Iterator[Widening]:
+        """Yield the tools that may be called more often within a minute."""
+        limited = (tool for tool in self.tools if rate_limit(self.stricter.policy, tool.name))
+        for reach in self._callable(limited, "tools"):
+            name, policies = reach.name, (self.stricter.policy, self.looser.policy)
+            strict, loose = (rate_limit(policy, name) for policy in policies)
+            most = [policy.limits["max_tool_calls"] for policy in policies]
+            most += [limit for policy in policies if (limit := call_limit(policy, name)) is not None]
+            if strict is None or name not in policies[0].allowed or strict >= min(most):
+                continue  # never so many calls
+            if loose is not None and loose <= strict:
+                continue
+            used = dict.fromkeys(("tool_calls", "calls_of_tool", "calls_in_minute"), strict)
+            higher = "any number" if loose is None else loose
+            what = self._value_change(f"the number of calls of {name} within a minute", higher, strict)
+            place, gate = f"/tools/{name}/limits/per_minute", self.stricter if loose is None else self.looser
+            yield self._widening("tool_limits", what, place, Event(name, reach.arguments, used=used), gate)
 
     def _conditions(self) -> Iterator[Widening]:
         grants = Grants([self.looser.policy, self.stricter.policy])

@@ -125,11 +125,12 @@ def questions_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[R
                 for item in proposals_of(line, number):
                     if not item.by_hook:
                         call = call_from_dict(item.call)
+                        used.now = _time_of(line, item.entry["position"])
                         question = GateQuestion(call, _now(used, gate.key_of(call), call.name))
                         place = item.entry["position"]
                         yield RecordedQuestion(index, place, question, call, item.entry, not item.is_last)
                 if line["tool_results"][number]["attempts"]:
-                    used.count_call(line["tool_results"][number]["name"])
+                    used.count_call(line["tool_results"][number]["name"], timed=True)
                 used.attempts += len(line["tool_results"][number]["attempts"])
             calls = decided_calls(line)
             for number in together:
@@ -200,7 +201,20 @@ def _now(used: Counters, key: bytes | None = None, name: str = "") -> Counters:
     """Return a copy of the counters with what one call needs of the rest: all of it would take quadratic space."""
     repeats = {} if key is None else {key: used.repeats.get(key, 0)}
     counts = (used.iterations, used.tokens, used.tool_calls, used.result_bytes)
-    return Counters(*counts, repeats, attempts=used.attempts, calls_of={name: used.calls_of.get(name, 0)})
+    return Counters(
+        *counts,
+        repeats,
+        attempts=used.attempts,
+        calls_of={name: used.calls_of.get(name, 0)},
+        now=used.now,
+        times_of={name: used.lately(name)},
+    )
+
+
+def _time_of(line: Line, position: str) -> int:
+    """Return the time at which a call was decided: as it was read, else as the decision was stamped."""
+    stamps = line["stamps"]
+    return int(stamps.get(f"t{position[1:]}", stamps[position])[0])
 
 
 def _size(result: Any) -> int:

@@ -23,7 +23,7 @@ _COUNTS: Final = ("iterations", "tokens", "tool_calls", "result_bytes", "attempt
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a gate is asked. `tool` None is a step; `used` may also have `repeats` and `calls_of_tool`."""
+    """What a gate is asked. `tool` None is a step; `used` has more than the counters: see `decide`."""
 
     tool: str | None = None
     arguments: Arguments | None = None
@@ -72,6 +72,7 @@ def decide_event(gate: Gate, event: Event, call: Call | None = None) -> Decision
         return Decision(ALLOW, Rule.LOOP_BUDGET, "the budgets leave room for a step", place)
     call = call or call_of(event)
     counters.calls_of[event.tool] = event.used.get("calls_of_tool", 0)
+    counters.times_of[event.tool] = (0,) * event.used.get("calls_in_minute", 0)
     if event.used.get("repeats"):
         counters.repeats[gate.key_of(call)] = event.used["repeats"]
     decision = gate.decide(call, counters)

@@ -41,7 +41,16 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # kind of question: what `used` may hold
 USED: Final[Mapping[str, tuple[str, ...]]] = {
-    "call": ("iterations", "tokens", "tool_calls", "result_bytes", "attempts", "calls_of_tool", "repeats"),
+    "call": (
+        "iterations",
+        "tokens",
+        "tool_calls",
+        "result_bytes",
+        "attempts",
+        "calls_of_tool",
+        "calls_in_minute",
+        "repeats",
+    ),
     "result_bytes": ("result_bytes",),
     "step": ("iterations", "tokens"),
     "failure": ("failures",),

@@ -129,8 +129,9 @@ class Outcome:
     """What came of an effect. At most one of `reply`, `result`, `answer`, `fault`, `invalid` is set.
 
     `returned_bytes` is the size of a result that a record did not keep; `result_lost` says that the effect took
-    place but its result was lost; `cancelled` that the call was cancelled on its own. `checks` are the facts that the
-    I/O met and asked the rules about, `reads` and `writes` are (mount path, SHA-256) in order.
+    place but its result was lost; `cancelled` that the call was cancelled on its own. `now` is the time that was asked
+    for. `checks` are the facts that the I/O met and asked the rules about, `reads` and `writes` are (mount path,
+    SHA-256) in order.
     """
 
     reply: Reply | None = None
@@ -141,6 +142,7 @@ class Outcome:
     returned_bytes: int | None = None
     result_lost: bool = False
     cancelled: bool = False
+    now: int = 0
     checks: tuple[dict[str, Any], ...] = ()
     reads: tuple[tuple[str, str], ...] = ()
     writes: tuple[tuple[str, str], ...] = ()
@@ -336,6 +338,23 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadClock:
+    """Event: the time at which a call is decided is wanted; it is sent back as an outcome's `now`.
+
+    `number` is that of the decision on the proposed call. The time stands in the record as a stamp.
+    """
+
+    step: int
+    index: int
+    number: int = 1
+
+    @property
+    def position(self) -> str:
+        """The position within the step."""
+        return f"t{self.index}" if self.number == 1 else f"t{self.index}.{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
 class StepEnded:
     """Event: the step is whole. `line` is its ledger line without stamps."""
 
@@ -364,7 +383,7 @@ class Attempted:
     is_over: bool
 
 
-Event = Decided | StepEnded | Noted
+Event = Decided | ReadClock | StepEnded | Noted
 
 
 @dataclass(frozen=True, slots=True)

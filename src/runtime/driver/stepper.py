@@ -16,6 +16,7 @@ from ..core.effects import (
     Invoke,
     Noted,
     Outcome,
+    ReadClock,
     RunEnded,
     StepEnded,
     Wait,
@@ -73,7 +74,7 @@ class Stepper:
         self.effect: Effect | None = None
         self.group: list[BranchRun] | None = None
         self._runs: list[BranchRun] = []  # the calls of the group that was begun last
-        self._held: Effect | Group | StepEnded | None = (
+        self._held: Effect | Group | ReadClock | StepEnded | None = (
             None  # what the loop has come to while a group is open
         )
         self._undated: list[Decided] = []  # decisions of a group that is open, which have no stamps yet
@@ -161,6 +162,9 @@ class Stepper:
             elif self.group is not None:
                 self._held = item
                 return
+            elif isinstance(item, ReadClock):
+                self.stamps[item.position] = [self._clock.stamp(), self._clock.stamp()]
+                outcome = Outcome(now=self.stamps[item.position][0])
             elif isinstance(item, Group):
                 self.group = self._runs = [
                     BranchRun(

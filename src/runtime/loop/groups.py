@@ -35,7 +35,7 @@ from ..policy.per_tool.argument_rules import asks_about
 from .attempts import fault_of, wait_after
 from .state import RunState, StepGenerator
 from .step_builder import StepBuilder
-from .tool_calls import conclude_call, decide_call, execute_call, key_of, process_tool_call
+from .tool_calls import conclude_call, count_call, decide_call, execute_call, key_of, process_tool_call
 
 Branching = Generator[Invoke | Wait, Outcome, None]
 
@@ -150,7 +150,7 @@ def _decide(
         yield step.noted()
         members.append(_Member(index, request, step.last_decision, refusal))
         if refusal is None:
-            state.counters.count_call(request.call.name)
+            count_call(state, request.call.name)
         elif state.classify(refusal).ending is not None:
             break
     return members

@@ -61,16 +61,18 @@ from ..core.effects import (
     Fault,
     Invoke,
     Outcome,
+    ReadClock,
 )
 from ..core.lines import Phase
 from ..formats import canonical_json
 from ..formats.escape import escape_terminal
 from ..models.told import of_cancelled, of_tool
 from ..policy.gate import GateRequest
+from ..policy.per_tool.tool_limits import passes_with_time, rate_limit
 from .attempts import with_retries
 from .hooks import after_call, before_call, size_of
 from .retry import may_repeat
-from .state import StepGenerator
+from .state import RunState, StepGenerator
 from .step_builder import StepBuilder
 
 _LOST = {"done": True, "result": None, "reason": "the result was lost when the process ended"}
@@ -94,11 +96,17 @@ def process_tool_call(step: StepBuilder, index: int, call: Call) -> StepGenerato
     if refusal is not None:
         classification = conclude_call(step, request, refusal, step.last_decision)
     else:
-        state.counters.count_call(request.call.name)
+        count_call(state, request.call.name)
         happening = yield from execute_call(step, index, request)
         classification = conclude_call(step, request, happening, step.last_decision, executed=True)
     yield step.conclude()
     return classification
+
+
+def count_call(state: RunState, name: str) -> None:
+    """Count a call that is executed, with the time of its decision where the policy limits how often a minute."""
+    timed = rate_limit(state.run.gate.policy, name) is not None
+    state.counters.count_call(name, timed=timed)
 
 
 def conclude_call(
@@ -128,7 +136,7 @@ def conclude_call(
     if isinstance(happening, Denied | ApprovalRefused) and decision is not None:
         # without arguments or text, two calls of a tool cannot be distinguished
         has_identity = call.arguments is not None or call.raw is not None
-        if has_identity:
+        if has_identity and not passes_with_time(decision):
             state.refused[request.key] = decision
         if classification.ending is None:
             _tell_refusal(step, call, decision, executed)
@@ -141,7 +149,7 @@ def _tell_refusal(step: StepBuilder, call: Call, decision: Decision, executed: b
         "rule": str(decision.rule_id),
         "reason": decision.reason,
         "executed": executed,
-        "retryable": False,
+        "retryable": passes_with_time(decision),
     }
     step.add_told(told)
     step.state.tell_model(call, canonical_json.encode(told))
@@ -169,6 +177,9 @@ def decide_call(
     last.
     """
     while True:
+        if rate_limit(step.state.run.gate.policy, request.call.name) is not None:
+            clock = ReadClock(step.index, index, step.next_decision(index))
+            step.state.counters.now = (yield clock).now
         decision, repeated = _by_rules(step, request)
         yield from _say(step, index, request.call, decision)
         if decision.decision == DecisionKind.DENY:

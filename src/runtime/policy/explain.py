@@ -11,7 +11,7 @@ from ...fail.catalog import Rule
 from ...light_dataclasses import dataclass, field
 from ..core.effects import Call
 from .gate import ALLOW, ESCALATE, Counters, Decision, Gate, GateRequest
-from .per_tool.tool_limits import call_limit
+from .per_tool.tool_limits import call_limit, rate_limit
 
 PASSED: Final = "pass"
 FAILED: Final = "fail"
@@ -198,7 +198,10 @@ def _silent(rule: str, request: GateRequest, gate: Gate) -> str:
     if rule == "tool_limits":
         limit = call_limit(policy, request.call.name)
         used = request.counters.calls_of.get(request.call.name, 0)
-        return "the tool has no limits" if limit is None else f"{used} of {limit} calls of the tool are used"
+        rate, lately = rate_limit(policy, request.call.name), len(request.counters.lately(request.call.name))
+        said = [] if limit is None else [f"{used} of {limit} calls of the tool are used"]
+        said += [] if rate is None else [f"{lately} of {rate} calls within a minute are used"]
+        return "; ".join(said) or "the tool has no limits"
     if rule == "loop_budget":
         return f"{request.counters.tool_calls} of {policy.limits['max_tool_calls']} calls are used"
     if rule == "approval":

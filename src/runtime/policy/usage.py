@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from typing import Any
+from typing import Any, Final
 
 from ...light_dataclasses import dataclass, field
 from ..core.effects import Call
 from ..formats import canonical_json, json_pointer
 from ..resources.url import Malformed, parse_url
 from ..tools.contract import Tool
+
+MINUTE: Final = 60_000_000_000
 
 
 @dataclass(slots=True)
@@ -26,6 +28,8 @@ class Counters:
         results: Digest of a call with its result -> how often it came.
         attempts: Executions of tools, each retry counted.
         calls_of: Tool -> how many of its calls were executed.
+        now: The time of the call that is decided, in nanoseconds since the run's start.
+        times_of: Tool -> when those of its calls that are less than a minute old were decided.
     """
 
     iterations: int = 0
@@ -36,11 +40,19 @@ class Counters:
     results: dict[bytes, int] = field(default_factory=dict)
     attempts: int = 0
     calls_of: dict[str, int] = field(default_factory=dict)
+    now: int = 0
+    times_of: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def count_call(self, name: str) -> None:
-        """Note that a call of a tool is executed."""
+    def count_call(self, name: str, *, timed: bool = False) -> None:
+        """Note that a call of a tool is executed, and when it was decided if it is `timed`."""
+        if timed:
+            self.times_of[name] = (*self.lately(name), self.now)
         self.tool_calls += 1
         self.calls_of[name] = self.calls_of.get(name, 0) + 1
+
+    def lately(self, name: str) -> tuple[int, ...]:
+        """Return when the calls of a tool were decided that are less than a minute old."""
+        return tuple(time for time in self.times_of.get(name, ()) if time > self.now - MINUTE)
 
     def count_result(self, call: Call, result: str, key: bytes | None = None) -> None:
         """Note that `call` brought `result` (canonical text); `key` is its identity, if `Gate.key_of` says another."""

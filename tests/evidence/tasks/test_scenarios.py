@@ -249,6 +249,14 @@ PLAN: dict[str, Row] = {
         at=(f"{RULES_OF_TOOLS}/limits.yaml", "limits: {calls: 2}"),
         facts={"used": 2, "limit": 2},
     ),
+    "tool_rules/rate_limit": Row(
+        ANSWER,
+        (TOOL, TOOL, deny("tool_limits"), deny("tool_limits")),
+        (1, 4, 4, 4, 2, 2),
+        modes=(None,) * 4,
+        attempts=(OK, OK),
+        at=(f"{RULES_OF_TOOLS}/rate.yaml", "limits: {per_minute: 2}"),
+    ),
     # ---- failure modes ---------------------------------------------------------------------------------
     "failure_modes/tool_call_failure": Row(
         ANSWER,

@@ -192,17 +192,14 @@ def test_a_condition_that_asks_about_less_is_a_widening_with_arguments_to_try() 
 
 def test_more_calls_of_a_tool_are_a_widening_where_the_budget_leaves_room(pairs: int) -> None:
     """Each number of earlier calls, of this tool and of others, is tried under both policies."""
-    used = [(n, own) for n in range(8) for own in range(n + 1)]
+    used = [(n, own, lately) for n in range(8) for own in range(n + 1) for lately in {0, own}]
     chance = random.Random(19)
     call = Call("c", "send", freeze({"amount": 1}))
     seen = set()
     for _ in range(pairs):
         made = [policy(None, **some_limits(chance)) for _ in range(2)]
         gates = [Gate(one, TOOLS) for one in made]
-        decided = [
-            [gate.decide(call, Counters(tool_calls=n, calls_of={"send": own})).decision for n, own in used]
-            for gate in gates
-        ]
+        decided = [[gate.decide(call, used_up(*counts)).decision for counts in used] for gate in gates]
         both = set(zip(*decided, strict=True))
         wanted = {WIDENING} if ("deny", "allow") in both else set()
         wanted |= {TIGHTENING} if ("allow", "deny") in both else set()
@@ -215,8 +212,14 @@ def test_more_calls_of_a_tool_are_a_widening_where_the_budget_leaves_room(pairs:
 def some_limits(chance: random.Random) -> dict[str, Any]:
     calls = chance.choice([None, 1, 2, 3, 5, 6])
     budget = {"max_iterations": 2, "max_tokens": 9, "max_tool_calls": 4, "max_result_bytes": 50}
-    rules = {} if calls is None else {"tools": {"send": {"limits": {"calls": calls}}}}
+    limits = {"calls": calls, "per_minute": chance.choice([None, 1, 2, 3, 5])}
+    limits = {key: value for key, value in limits.items() if value is not None}
+    rules = {"tools": {"send": {"limits": limits}}} if limits else {}
     return {"loop_budget": {**budget, "max_tool_calls": chance.choice([2, 4])}, **rules}
+
+
+def used_up(calls: int, own: int, lately: int) -> Counters:
+    return Counters(tool_calls=calls, calls_of={"send": own}, times_of={"send": (0,) * lately})
 
 
 def allowed_under(made: Policy) -> set[int]:

@@ -59,6 +59,7 @@ STUCK = {
     "tool_rules/amount_over_the_limit": "tools.send_money.arguments refuses it",
     "tool_rules/approval_on_a_condition": "a person refused it",
     "tool_rules/calls_of_a_tool_used_up": "tools.send_money.limits refuses it",
+    "tool_rules/rate_limit": "tools.send_money.limits refuses it",
     "tool_rules/recipient_not_on_the_list": "tools.send_money.arguments refuses it",
 }
 
@@ -95,6 +96,7 @@ def test_the_draft_is_a_policy_under_which_the_run_passes(folder: Path, tmp_path
         ("recipient_not_on_the_list", "payments"),
         ("approval_on_a_condition", "approval"),
         ("calls_of_a_tool_used_up", "limits"),
+        ("rate_limit", "rate"),
     ],
 )
 def test_the_draft_keeps_the_rules_of_tools_and_their_lists(name: str, file: str) -> None:

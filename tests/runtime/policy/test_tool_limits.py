@@ -9,6 +9,7 @@ import pytest
 
 from tachograph import Agent, Policy, PolicyError, Stub
 from tachograph.review.queries.recorded_queries import questions_in
+from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.core.effects import Call
 from tachograph.runtime.formats.canonical_json import freeze
 from tachograph.runtime.policy.explain import explain
@@ -91,6 +92,54 @@ def test_explain_says_how_much_of_the_limit_is_used() -> None:
     said = {str(rule.rule_id): rule.reason for rule in told.rules}
     assert said["tool_limits"] == "1 of 3 calls of the tool are used"
     assert list(said)[-3:] == ["tool_limits", "loop_budget", "approval"]
+
+
+RATE = {"send": {"limits": {"per_minute": 2}}}
+
+
+def test_the_minute_slides() -> None:
+    """A call exactly 60 seconds old counts no more."""
+    gate = Gate(policy(1, tools=RATE), {"send": SEND})
+    call = Call("c", "send", freeze({}))
+    times = {"send": (0, 10_000_000)}
+    found = gate.decide(call, Counters(now=59_999_500_000, times_of=times))
+    assert (found.decision, found.rule_id) == ("deny", "tool_limits")
+    assert found.at == "<policy>#/tools/send/limits/per_minute"
+    assert found.facts == {"used": 2, "limit": 2, "retry_after_ms": 1}
+    assert gate.decide(call, Counters(now=60_000_000_000, times_of=times)).decision == "allow"
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_call_over_the_rate_may_be_proposed_again(parallel: bool) -> None:
+    tool = replace(SEND, parallel=parallel)
+    turns = [turn(1, 2), turn(3), turn(3), turn(3), ANSWER]
+    clock = VirtualClock(costs_ms={"model": 29_950})
+    agent = Agent(Stub(turns), [tool], policy(1, tools=RATE), max_parallel=4)
+    done = agent.run("Send.", seed=0, clock=clock)
+    allowed, refused = ("allow", "tool_registry"), ("deny", "tool_limits")
+    assert rules_of(done.steps) == [allowed, allowed, refused, refused, allowed]
+    assert done.steps[1]["tool_results"][0]["told"]["retryable"] is True
+    assert [sorted(at for at in step["stamps"] if at[0] == "t") for step in done.steps] == [
+        ["t0", "t1"], ["t0"], ["t0"], ["t0"], [],
+    ]  # fmt: skip
+
+
+def test_the_time_is_read_only_where_a_rate_is_limited() -> None:
+    done = Agent(Stub([turn(1), ANSWER]), [SEND], policy(2)).run("Send.", seed=0)
+    assert "t0" not in done.steps[0]["stamps"]
+
+
+def test_a_reader_of_the_ledger_finds_the_same_rates() -> None:
+    agent = Agent(Stub([turn(1), turn(2), turn(3), ANSWER]), [SEND], policy(1, tools=RATE))
+    done = agent.run("Send.", seed=0)
+    asked = [item for item in questions_in(done.steps, agent.gate.tools) if item.question.call is not None]
+    found = [item.question.put(agent.gate) for item in asked]
+    assert [one.to_dict() for one in found if one] == [
+        {key: entry[key] for key in ("decision", "rule_id", "reason", "at", "facts")}
+        for step in done.steps
+        for entry in step["policy_decisions"]
+    ]
+    assert found[-1] is not None and found[-1].rule_id == "tool_limits"
 
 
 @pytest.mark.parametrize(
