@@ -11,7 +11,6 @@ rated = Agent(
         [
             pays("The first two bills.", 15, 60),
             pays("The third bill.", 90),
-            pays("I try once more.", 90),
             answers("I paid the bills of 15 and 60. That of 90 has to wait for a minute."),
         ]
     ),

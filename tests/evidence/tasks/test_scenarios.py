@@ -251,11 +251,12 @@ PLAN: dict[str, Row] = {
     ),
     "tool_rules/rate_limit": Row(
         ANSWER,
-        (TOOL, TOOL, deny("tool_limits"), deny("tool_limits")),
-        (1, 4, 4, 4, 2, 2),
-        modes=(None,) * 4,
+        (TOOL, TOOL, deny("tool_limits")),
+        (1, 3, 3, 3, 2, 2),
+        modes=(None,) * 3,
         attempts=(OK, OK),
         at=(f"{RULES_OF_TOOLS}/rate.yaml", "limits: {per_minute: 2}"),
+        facts={"used": 2, "limit": 2},
     ),
     # ---- failure modes ---------------------------------------------------------------------------------
     "failure_modes/tool_call_failure": Row(
