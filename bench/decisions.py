@@ -1,4 +1,4 @@
-"""One gate decision against the parts that it cannot do without, and against a growing run and policy."""
+"""One gate decision against its necessary parts, and with a growing run, a growing policy, rules of single tools."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tachograph.runtime.schema.validator import SchemaValidator
 RESOURCES = {"url": "url", "path": "path:read", "target": "path:write"}
 # a tool by each set of resources in its arguments
 TOOLS = {"by_url": ("url",), "by_path": ("path",), "by_both": ("url", "path"), "by_target": ("target",)}
+WORDS = {"by_url": "a URL", "by_path": "a path", "by_both": "a URL and a path"}
 CHECKS: dict[str, Callable[[str], object]] = {"url": parse_url, "path": parse_path}
 
 
@@ -42,11 +43,13 @@ def _nothing(_arguments: dict[str, Any], _io: Any) -> dict[str, Any]:
     return {}
 
 
-def policy(urls: list[str]) -> Policy:
+def policy(urls: list[str], per_tool: dict[str, Any] | None = None) -> Policy:
+    names = dict.fromkeys([*TOOLS, *(per_tool or {})])
     return Policy.from_dict(
         {
             "schema": "policy/v1",
-            "tool_registry": {"allowed": [*TOOLS]},
+            **({"tools": per_tool, "approval": {"required_for": [], "timeout_s": 300}} if per_tool else {}),
+            "tool_registry": {"allowed": [*names]},
             "url_allowlist": urls,
             "sandbox": {"mounts": {"corpus": "read", "sandbox": "write"}},
             "loop_budget": {
@@ -65,13 +68,32 @@ TEXT: dict[str, Any] = {"type": "string", "maxLength": 200}
 PATTERNED: dict[str, Any] = {**TEXT, "pattern": "^[a-z0-9 ]*$"}
 
 
-def gate(urls: list[str], *, schema: bool = True, note: dict[str, Any] = TEXT) -> Gate:
+# rules of one tool that the calls of `arguments` pass
+RULES: dict[str, Any] = {
+    "arguments": {"/limit": {"maximum": 100}, "/note": {"maxLength": 100}},
+    "ask_if": {"/limit": {"exclusiveMinimum": 100}},
+    "limits": {"calls": 1_000_000},
+}
+
+
+def rules_of(count: int) -> dict[str, Any]:
+    """Return rules of the tools of the calls and of others, `count` tools in all."""
+    return dict.fromkeys((*TOOLS, *(f"other_{n}" for n in range(count - len(TOOLS)))), RULES)
+
+
+def gate(
+    urls: list[str],
+    *,
+    schema: bool = True,
+    note: dict[str, Any] = TEXT,
+    per_tool: dict[str, Any] | None = None,
+) -> Gate:
     """Return a gate over `TOOLS`, each with a `note` of that schema; without `schema` that rule allows all."""
     tools = {name: tool(name, fields, note) for name, fields in TOOLS.items()}
     if not schema:
         for each in tools.values():
             each.__dict__["input_validator"] = SchemaValidator({})
-    return Gate(policy(urls), tools)
+    return Gate(policy(urls, per_tool), tools)
 
 
 def url(n: int) -> str:
@@ -133,13 +155,14 @@ def validate(which: Gate, name: str) -> Case:
 
 def rows(*, quick: bool) -> list[Row]:
     full, bare = gate(urls(10)), gate(urls(10), schema=False)
-    library = gate(urls(10), note=PATTERNED)
+    library, ruled = gate(urls(10), note=PATTERNED), gate(urls(10), per_tool=rules_of(len(TOOLS)))
     fresh = Counters()
     cases = {
         "steps-10000": decide(full, "by_url", worn(10_000)),
         "entries-1000": decide(gate(urls(1000)), "by_url", fresh),
         "prefixes-10": decide(gate(prefixes(20)), "by_url", fresh),
         "prefixes-1000": decide(gate(prefixes(1000)), "by_url", fresh),
+        "by_path-rules-1000": decide(gate(urls(10), per_tool=rules_of(1000)), "by_path", fresh),
         "library": decide(library, "by_both", fresh),
         "library-schema": validate(library, "by_both"),
     }
@@ -149,6 +172,7 @@ def rows(*, quick: bool) -> list[Row]:
         cases |= {
             name: decide(full, name, fresh),
             f"{name}-bare": decide(bare, name, fresh),
+            f"{name}-rules": decide(ruled, name, fresh),
             f"{name}-schema": validate(full, name),
         }
     turns = take_turns(cases, 5 if quick else 100)
@@ -158,7 +182,6 @@ def rows(*, quick: bool) -> list[Row]:
 def _parts(turns: Turns) -> list[Row]:
     both = ("url-check", "path-check")
     checks = {"by_url": both[:1], "by_path": both[1:], "by_both": both}
-    words = {"by_url": "a URL", "by_path": "a path", "by_both": "a URL and a path"}
 
     def us(name: str) -> str:
         return f"{turns.us(name):.1f} us"
@@ -166,7 +189,7 @@ def _parts(turns: Turns) -> list[Row]:
     return [
         *(
             Row(
-                f"decision on {words[name]} : validation + checks",
+                f"decision on {WORDS[name]} : validation + checks",
                 turns.ratio(name, f"{name}-schema", *checks[name]),
                 1.5,
                 note=f"{us(name)}, validation {us(f'{name}-schema')}",
@@ -181,7 +204,7 @@ def _parts(turns: Turns) -> list[Row]:
         ),
         *(
             Row(
-                f"decision on {words[name]}, no schema rule : checks",
+                f"decision on {WORDS[name]}, no schema rule : checks",
                 turns.ratio(f"{name}-bare", *checks[name]),
                 15,
                 note=f"{us(f'{name}-bare')}, " + ", ".join(f"{check} {us(check)}" for check in checks[name]),
@@ -198,6 +221,20 @@ def _flat(turns: Turns) -> list[Row]:
         Row(
             "decision with 990 prefixes on 10 hosts : with 10",
             turns.ratio("prefixes-1000", "prefixes-10"),
+            1.25,
+        ),
+        *(
+            Row(
+                f"decision on {words} with rules of the tool : without",
+                turns.ratio(f"{name}-rules", name),
+                1.3,
+                note=f"{turns.us(f'{name}-rules'):.1f} us",
+            )
+            for name, words in WORDS.items()
+        ),
+        Row(
+            "decision with rules of 1,000 tools : of 4",
+            turns.ratio("by_path-rules-1000", "by_path-rules"),
             1.25,
         ),
     ]
