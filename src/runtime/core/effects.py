@@ -214,10 +214,11 @@ ANOTHER_QUESTION: Final = "the answer was given to another call or policy"
 def question_digest(call: Call, policy: str, nonce: str | None = None) -> str:
     """SHA-256 of what a person is asked: tool and canonical arguments, under a version of the policy.
 
-    The `nonce` of a run, where it has one, makes its questions other ones than those of any other run.
+    The `nonce` of a run, where it has one, makes its questions other ones than those of any other run, and of each call
+    one of its own, also where two calls are the same.
     """
     asked = {"tool": call.name, "arguments": call.arguments, "policy": policy}
-    return digest(encode(asked if nonce is None else {**asked, "nonce": nonce}))
+    return digest(encode(asked if nonce is None else {**asked, "nonce": nonce, "call": call.id}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,3 +205,27 @@ def test_a_callable_in_code_is_asked_with_a_nonce(tmp_path: Path, is_async: bool
     assert len({question.digest for question in asked}) == 2
     record(Agent(Stub([{"answer": "Done."}]), [tool(), tool("echo")], policy), "?", tmp_path / "unasked")
     assert "nonce" not in lines_of(tmp_path / "unasked")[0]
+
+
+def test_the_same_call_a_second_time_is_another_question() -> None:
+    """Who keeps an answer with its digest cannot give it twice."""
+    kept: list[str] = []
+
+    def approve(asked: AskHuman) -> Answer:
+        kept.append(asked.digest)
+        return Answer("allow", digest=kept[0])
+
+    call = {"calls": [{"tool": "search", "arguments": {"query": "rest"}}]}
+    sections = {"approval": {"required_for": ["search"], "timeout_s": 5}, "on_deny": "inform"}
+    policy = Policy.from_dict({**Policy.shipped().data, **sections})
+    agent = Agent(
+        Stub([call, call, {"answer": "done"}]), ["search"], policy, mounts={"corpus": "data/corpus"}
+    )
+    result = agent.run("q", approve=approve)
+    said = [
+        entry["approval"]["answer"]
+        for step in result.steps
+        for entry in step.decisions
+        if "approval" in entry
+    ]
+    assert said == ["allow", "deny"] and len(set(kept)) == 2

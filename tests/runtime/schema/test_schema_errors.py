@@ -124,7 +124,7 @@ TASK_PLACES: list[tuple[str, str, str, str]] = [
     ("title:", "turns: []\ntitle:", "turns", "it belongs under llm.stub"),
     ("title:", "text: x\ntitle:", "text", "it belongs under setup"),
     ("title:", "folder: x\ntitle:", "folder", "it belongs under hosts"),
-    ("title:", "call: 0\ntitle:", "call", "it belongs under approvals or under faults"),
+    ("title:", "call: 0\ntitle:", "call", "it belongs under approvals or under approvals.given_to or under faults"),
     ("title:", "expected: {spans: {tool_call: -1}}\ntitle:", "-1", "spans.tool_call must be at least 0"),
 ]  # fmt: skip
 
