@@ -15,6 +15,7 @@ from ...runtime.core.lines import Line
 from ...runtime.core.outcome_codec import pairs_from_dict
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import code_span, escape_markdown, truncate
+from .words.failure_words import failure_in_words
 from .words.hook_words import said_by_hook
 
 MAX_ANSWER: Final = 20_000
@@ -84,10 +85,8 @@ class Report:
                 name = code_span(entry["hook"], 64)
                 self._hooks.append(f"- Step {index}, {name}, `{entry['event']}`: {said}.")
         for error in line["errors"]:
-            details = ", ".join(
-                f"{key} {escape_markdown(str(error[key]))}" for key in sorted(error) if key != "position"
-            )
-            self._failures.append(f"- Step {index}, {_place(error['position'], line)}: {details}.")
+            place = _place(error["position"], line)
+            self._failures.append(f"- Step {index}, {place}: {failure_in_words(error)}.")
 
     def _call(self, index: int, call: Line, result: Line, own: list[Line], mode: str, arrows: bool) -> None:
         arguments = call.get("arguments_text") if call["arguments"] is None else _text(call["arguments"])
