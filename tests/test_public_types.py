@@ -20,6 +20,7 @@ NOT_NAMED = {
     "FaultKind",  # a str
     "Messages",  # a sequence of dicts
     "Noted",  # heard as an AgentEvent
+    "ReadClock",  # answered by the driver: nobody hears it
     "RunInput",  # a dict of a manifest
     "OutputType",  # read through `result.output`
 }

@@ -262,7 +262,11 @@ def _step(line: Line, tree: _Tree, used: tuple[int, ...]) -> Step:
         begin=min(times, default=0),
         end=max(times, default=0),
         pieces=sorted(
-            ((LANES[at[0]], start, end) for at, (start, end) in stamps.items() if ".c" not in at),
+            (
+                (LANES[at[0]], start, end)
+                for at, (start, end) in stamps.items()
+                if at[0] in LANES and ".c" not in at
+            ),
             key=lambda piece: piece[1:],
         ),
         rows=tree.rows(line) if stamps else [],

@@ -107,7 +107,9 @@ def test_more_than_can_be_looked_at_is_denied_and_not_waved_through(incident: st
     flood = [*(ToolCall("many", {"n": n}) for n in range(2000)), ToolCall("many", {"paths": ["../a"]})]
     assert denied(*flood) == ["sandbox_path"] or ran_with == []
     ran_with.clear()
-    assert denied(ToolCall("many", {"paths": ["box/a"] * 20_000 + ["../a"]})) == ["sandbox_path"]
+    assert denied(ToolCall("many", {"paths": ["box/a"] * 20_000 + ["../a"]})) == [
+        "gate_error"
+    ]  # too many to judge
     # and what is too long or too deep to be judged is refused for that
     assert denied(ToolCall("many", {"paths": ["box/" + "a/" * 5000]})) == ["sandbox_path"]
     for text in (

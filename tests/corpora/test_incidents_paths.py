@@ -363,6 +363,8 @@ def test_settings_that_a_run_leaves_in_its_sandbox_change_no_later_run(
         r["status"] == "ok" for r in _run(box, *(_write(f"box/{n}", t) for n, t in left.items())).results
     )
     assert (box / "policy" / "v1.yaml").read_text() == loose
-    monkeypatch.chdir(box)
     assert _run(box, *later).state == before.state
+    monkeypatch.chdir(box)  # the settings are those of a project then, which a run may not write
+    with pytest.raises(CorpusError, match="holds the project's policy/"):
+        _run(box, *later)
     assert Policy.shipped().version == Policy.load(ROOT / "policy" / "v1.yaml").version

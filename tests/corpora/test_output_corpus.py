@@ -27,6 +27,7 @@ from tachograph.evidence.checking.drift import compare
 from tachograph.evidence.files import manifest as manifests
 from tachograph.evidence.files.writer import Writer
 from tachograph.evidence.queries.show import show
+from tachograph.runtime.policy.call_cost import MAX_TEXT
 from tachograph.runtime.resources.mount_path import parse_path
 from tachograph.runtime.resources.url import Malformed
 from tachograph.runtime.workspace.mounts import Mount
@@ -91,8 +92,8 @@ USAGE = {"input_tokens": 1, "output_tokens": 1}
 
 
 def _keyed(text: str) -> dict[str, str]:
-    """The text as a key too, where a record can hold it as one."""
-    return {text: text} if all(c <= "\uffff" for c in text) else {}
+    """The text as a key too, where a record can hold it as one and the arguments are short enough to be judged."""
+    return {text: text} if 3 * len(text) < MAX_TEXT and all(c <= "\uffff" for c in text) else {}
 
 
 def _tools(text: str) -> list[Tool]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tachograph.fail.errors import Cancelled, InputError, InvalidModelOutput, TransientModelError
+from tachograph.runtime import run_line
 from tachograph.runtime.core.effects import Answer
 from tachograph.runtime.models.types import LLMOutput, ToolCall
 from tachograph.runtime.workspace.mounts import Host
@@ -164,15 +166,16 @@ def _play(plan: Plan, books: Path, listeners: list[Any]) -> Ran | InputError | B
 
     host = Host(books, "books", {"/away": "https://evil.test/", "/loop": "/loop"})
     try:
-        return perform(
-            model,
-            [tool(run=run, idempotent=plan["idempotent"]), tool("echo", run)],
-            plan["policy"],
-            approve=lambda effect: next_of(asked, None),
-            mounts={"books": books},
-            hosts={"good.test": host, "evil.test": host},
-            listeners=listeners,
-        )
+        with patch.object(run_line, "new_nonce", lambda: "0" * 32):  # what differs by itself between two runs
+            return perform(
+                model,
+                [tool(run=run, idempotent=plan["idempotent"]), tool("echo", run)],
+                plan["policy"],
+                approve=lambda effect: next_of(asked, None),
+                mounts={"books": books},
+                hosts={"good.test": host, "evil.test": host},
+                listeners=listeners,
+            )
     except InputError as error:
         return error
 

@@ -49,6 +49,7 @@ STUCK = {
     "failure_modes/schema_mismatch": "the tool's schema decides",
     "loop/hook_denies": "a hook denied it, and no policy allows what a hook denies",
     "loop/hook_raises": "a hook denied it, and no policy allows what a hook denies",
+    "policy_gates/approval_offered_twice": "a person refused it",
     "policy_gates/approval_refused": "a person refused it",
     "policy_gates/pg2_sandbox_escape": "two programs may read differently",
     "policy_gates/pg2_sandbox_link": "follows no link",
