@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from ...fail.catalog import ENDINGS, Denied, Succeeded, classify, happenings
@@ -21,11 +22,13 @@ from .words.hook_words import said_by_hook
 MAX_ANSWER: Final = 20_000
 MAX_DIAGRAM_STEPS: Final = 40
 _TERMINATE: Final = "terminate"  # modes do not depend on what the policy says of refusals
-_MODES_OF_DENIALS: Final = {
-    str(it.rule): classify(it, _TERMINATE).mode
-    for it in happenings()
-    if isinstance(it, Denied) and not it.repeated
-}
+
+
+@lru_cache(maxsize=1)
+def _modes_of_denials() -> dict[str, str | None]:
+    """Return the failure mode of a denial by each rule."""
+    denials = (it for it in happenings() if isinstance(it, Denied) and not it.repeated)
+    return {str(it.rule): classify(it, _TERMINATE).mode for it in denials}
 
 
 class Report:
@@ -313,7 +316,7 @@ def _modes_of(result: Line, decision: Line, mode: str) -> str:
         recovered = any(attempt["outcome"] == "transient_failure" for attempt in result["attempts"])
         return classify(Succeeded(recovered), _TERMINATE).mode or ""
     if result["status"] == "denied":
-        return mode if mode == _MODES_OF_DENIALS.get(decision["rule_id"]) else ""
+        return mode if mode == _modes_of_denials().get(decision["rule_id"]) else ""
     return mode
 
 
