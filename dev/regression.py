@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from tachograph.evidence.checking.check import by_gravity, examine, runs_below
-from tachograph.evidence.checking.compare import Findings
-from tachograph.evidence.checking.drift import counted
+from tachograph.evidence.checking.differences.compare import Findings
+from tachograph.evidence.checking.differences.drift import counted
 from tachograph.evidence.files.json_diff import CLASSES
 from tachograph.fail.errors import InputError
 from tachograph.runtime.formats.escape import escape_terminal

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from dev import docs
 from tachograph.evidence.checking.check import runs_below
-from tachograph.evidence.checking.drift import counted
+from tachograph.evidence.checking.differences.drift import counted
 from tachograph.evidence.files.manifest import TRACE
 from tachograph.evidence.recording import index
 from tachograph.evidence.tasks.task import build, load_task

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from .evidence.checking.compare import Findings
+    from .evidence.checking.differences.compare import Findings
     from .evidence.tasks.task import Task
     from .runtime.agent import Agent
     from .runtime.run_config import RunResult

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.evidence.project import replaced
-from tests.evidence.tasks.code_project import QUESTION, code_project
+from tests.evidence.tasks.code.code_project import QUESTION, code_project
 from tests.support import cli, environment, tree
 
 TASK = "tasks/code/notes.yaml"

@@ -46,7 +46,7 @@ def make_parser(called: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
     if any(name.startswith("policy") for name in called):
         kinds = _add_policy(commands)
     for module in filter(None, modules):
-        below = kinds if module.startswith("policy_") else commands
+        below = kinds if module.startswith("policy.") else commands
         import_module(f".commands.{module}", __package__).add(below, _add_command)
     if modules.keys() <= {""}:  # help, which takes its lines from the table
         for name, (_, text) in COMMANDS.items():

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..evidence.checking.drift import shorten
+from ..evidence.checking.differences.drift import shorten
 from ..fail.errors import InputError
 from ..runtime.formats.escape import escape_terminal
 from .wording import clip, count, duration, head_and_rest, json_text, percent

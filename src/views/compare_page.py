@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..evidence.checking.drift import Divergence, Drift, class_of, compare
+from ..evidence.checking.differences.drift import Divergence, Drift, class_of, compare
 from ..evidence.files.json_diff import differences
 from ..pages.render import render
 from ..runtime.core.lines import Line

@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..evidence.checking.drift import Drift
+from ..evidence.checking.differences.drift import Drift
 from ..runtime.core.clock import MS
 from ..runtime.formats.escape import escape_terminal
 from .model import Run, limits_of

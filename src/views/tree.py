@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..evidence.checking.drift import Drift, counted
+from ..evidence.checking.differences.drift import Drift, counted
 from ..evidence.files.words.hook_words import said_by_hook
 from ..runtime.core.lines import Line
 from ..runtime.formats import canonical_json

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tachograph.cli.commands import show as show_command
+from tachograph.cli.commands.views import show as show_command
 from tachograph.cli.parser import make_parser
 from tachograph.evidence.recording import index
 from tachograph.fail.errors import InputError

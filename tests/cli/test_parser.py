@@ -21,7 +21,7 @@ def test_the_table_names_what_the_modules_add() -> None:
         if module:
             assert parser_of(alone, name).description == text
             assert parser_of(alone, name).get_default("act").__module__ == f"tachograph.cli.commands.{module}"
-            parent = parser_of(alone, "policy" if module.startswith("policy_") else "")
+            parent = parser_of(alone, "policy" if module.startswith("policy.") else "")
             (choices,) = (action.choices for action in parent._actions if isinstance(action.choices, dict))
             assert {*choices} - {"policy"} == {other.split()[-1] for other in below}
 

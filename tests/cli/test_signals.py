@@ -335,7 +335,7 @@ sys.meta_path.insert(0, Waits)
     [
         "argparse",
         "tachograph.cli.console",
-        "tachograph.cli.commands.show",
+        "tachograph.cli.commands.views.show",
         "tachograph.evidence.queries.show",
     ],
 )

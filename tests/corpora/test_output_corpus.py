@@ -23,7 +23,7 @@ import pytest
 
 from tachograph import Agent, Answer, LLMOutput, Policy, Tool, ToolCall, VirtualClock
 from tachograph.cli.progress import Progress
-from tachograph.evidence.checking.drift import compare
+from tachograph.evidence.checking.differences.drift import compare
 from tachograph.evidence.files import manifest as manifests
 from tachograph.evidence.files.writer import Writer
 from tachograph.evidence.queries.show import show

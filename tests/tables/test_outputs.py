@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from tachograph.cli.progress import Progress
-from tachograph.evidence.checking.drift import compare
+from tachograph.evidence.checking.differences.drift import compare
 from tachograph.evidence.files.rebuild import rebuild
 from tachograph.evidence.queries.show import show
 from tachograph.fail.errors import InputError

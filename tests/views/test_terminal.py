@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tachograph.evidence.checking.drift import compare
+from tachograph.evidence.checking.differences.drift import compare
 from tachograph.views.model import Run, run_of
 from tachograph.views.tree import two_as_text
 from tests.support import ROOT

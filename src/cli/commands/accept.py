@@ -14,7 +14,7 @@ from ...fail.errors import EffectNotRecorded, InputError
 from ...runtime.formats.escape import escape_terminal
 from ..console import painter
 from .common import Verb, in_project, owners, path_given, root_of, run_folders
-from .policy_diff import add_jobs, over_runs
+from .policy.diff import add_jobs, over_runs
 
 
 def add(commands: Any, verb: Verb) -> None:
@@ -85,7 +85,7 @@ def _sorted(
 
 
 def _do(options: argparse.Namespace, root: Path, changes: list[Any], left: dict[str, str]) -> int:
-    from ...evidence.checking.drift import counted
+    from ...evidence.checking.differences.drift import counted
     from ...evidence.files.accepted import ACCEPTED
     from ...review.drift.accept import accept as put_in_place
     from ...review.drift.accept import needs_line, preview, sealed

@@ -16,7 +16,7 @@ from ...fail.errors import InputError, OutputError
 from ...runtime.formats.escape import escape_terminal
 from ..console import painter, width_of
 from .common import Verb, add_files, load_policies, near, owners, path_given, run_folders, why_of, write_file
-from .policy_diff import add_jobs, over_runs
+from .policy.diff import add_jobs, over_runs
 from .sealing import add_to_verify, as_data, chain_problems, sealed_runs, summary, verdict_of
 
 _ALL = "folders of runs; runs/ may be left out (default: all below it)"
@@ -150,7 +150,7 @@ def _tell_forge(report: Any, root: Path) -> None:
 
 def verify(options: argparse.Namespace) -> int:
     """Check records in themselves."""
-    from ...evidence.checking.drift import counted
+    from ...evidence.checking.differences.drift import counted
     from ...evidence.checking.verify import verify as verify_run
     from ...evidence.recording.index import problems
     from ...evidence.sending.seal import check_key, check_seal
@@ -253,7 +253,7 @@ def replay(options: argparse.Namespace) -> int:
 
 def _other_policy(options: argparse.Namespace, root: Path, folders: Sequence[Path]) -> int:
     """Say what another policy would have decided in each run, up to where it parts from the record."""
-    from ...evidence.checking.drift import counted
+    from ...evidence.checking.differences.drift import counted
     from ...evidence.queries.counterfactual import ToolsInCode, under
     from ...evidence.queries.flips import Counterfactual
     from ...review.plan.text import difference_words

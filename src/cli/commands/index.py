@@ -17,7 +17,7 @@ def add(commands: Any, verb: Verb) -> None:
 
 def index(options: argparse.Namespace) -> int:
     """Complete what was cut off in `runs/`, write `runs/INDEX.json` anew, and say what changed."""
-    from ...evidence.checking.drift import counted
+    from ...evidence.checking.differences.drift import counted
     from ...evidence.recording import index as indexes
     from ...review.drift.accept import recover
 

@@ -1,10 +1,8 @@
 """Checking recorded runs.
 
+The room `differences` compares two executions of a run, and finds what a difference comes of.
+
 - `check`: make runs again and compare byte for byte
-- `compare`: compare two makings of a run
-- `asked`: name the parts of model requests that moved
-- `drift`: classify the first difference of two ledgers
-- `cause`: find what made runs drift
 - `verify`: check a record in itself, without running anything
 - `hook_answers`: derive again what followed from the answers of hooks
 - `proof`: which fields a check derives again, and which only the record states

@@ -46,7 +46,14 @@ from ..tasks.expect import differences
 from ..tasks.openings import recorded_variables
 from ..tasks.place import expected_of, expected_of_run, owner_of, place_of
 from ..tasks.task import Task, build, load_task
-from .compare import BROKEN, Findings, change_on_disk, compare_files, hold_against_itself, in_words
+from .differences.compare import (
+    BROKEN,
+    Findings,
+    change_on_disk,
+    compare_files,
+    hold_against_itself,
+    in_words,
+)
 from .verify import verify
 
 

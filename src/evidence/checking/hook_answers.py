@@ -35,7 +35,7 @@ from ...runtime.loop.tool_calls import REPEATED, decide_call
 from ...runtime.policy.gate import Counters, Gate, GateRequest
 from ...runtime.policy.per_tool.tool_limits import RETRY_AFTER
 from ...runtime.policy.policy import Policy
-from .drift import shorten
+from .differences.drift import shorten
 
 _UNFINISHED: Final = ("refusal", "length", "pause")  # ways in which a reply is no final answer
 

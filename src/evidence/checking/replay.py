@@ -33,8 +33,8 @@ from ..files import manifest
 from ..files.manifest import MANIFEST, STATE
 from ..files.writer import Writer
 from ..recording.recorded import Recorded, open_record, relative_name, revive
-from .compare import BROKEN, Findings, change_on_disk, compare_files, note_drift
 from .cut_off import DecisionsUnderWay
+from .differences.compare import BROKEN, Findings, change_on_disk, compare_files, note_drift
 
 
 def replay(agent: Agent, folder: str | Path) -> RunResult:

@@ -34,7 +34,7 @@ from ..recording.index import INDEX, disagreements
 from ..recording.index import read as read_index
 from ..tasks.expect import differences as missed_expectations
 from ..tasks.place import expected_of_run, place_of
-from .drift import shorten
+from .differences.drift import shorten
 from .hook_answers import hook_problems
 
 

@@ -28,7 +28,7 @@ from ...runtime.policy.policy import Policy
 from ...runtime.schema.schema_errors import did_you_mean
 from ...runtime.tools.contract import Tool
 from ...runtime.tools.loader import load_named, names_in
-from ..tasks.code_tools import REMEDY, with_tools_in_code
+from ..tasks.code.tools import REMEDY, with_tools_in_code
 
 Paint = Callable[[str, str], str]
 

@@ -15,7 +15,7 @@ from ...runtime.formats.escape import escape_terminal
 from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal import ledger
 from ...runtime.journal.journal import JOURNAL, read_journal
-from ..checking.drift import counted
+from ..checking.differences.drift import counted
 from ..files.manifest import STATE
 from ..files.words.call_words import arguments_of, ran_together
 from ..files.words.hook_words import said_by_hook

@@ -30,7 +30,7 @@ from ...runtime.journal.requests import opening_messages
 from ...runtime.run_config import RunConfig, RunResult, StepLines
 from ..files import manifest
 from ..files.manifest import MANIFEST, STATE
-from ..tasks.code_agent import is_importing
+from ..tasks.code.agent import is_importing
 from .durability import SUSPEND
 from .recorder import recorded_run
 from .ways import BLOCKING, Way

@@ -272,7 +272,7 @@ def _agent_in_code(
     task: Task, model: Model | None, policy: Policy | None
 ) -> tuple[Agent, tuple[dict[str, str], ...]]:
     """Return the agent that a task names in code, and the modules that it is made by."""
-    from .code_agent import load_code_agent  # for few tasks
+    from .code.agent import load_code_agent  # for few tasks
 
     assert task.agent is not None
     loaded = load_code_agent(

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...evidence.checking.cause import causes_of
 from ...evidence.checking.check import by_gravity
-from ...evidence.checking.compare import Findings
-from ...evidence.checking.drift import counted
+from ...evidence.checking.differences.cause import causes_of
+from ...evidence.checking.differences.compare import Findings
+from ...evidence.checking.differences.drift import counted
 from ...evidence.files import accepted, manifest
 from ...evidence.files.folder import Folder, SignalsBlocked
 from ...evidence.files.manifest import FILES, MANIFEST

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ...evidence.checking.drift import counted
+from ...evidence.checking.differences.drift import counted
 from ...evidence.files.manifest import STATE
 from ...runtime.formats.escape import code_span, escape_markdown, escape_terminal, truncate
 from .report import DifferenceContext, DriftedRun, DriftReport

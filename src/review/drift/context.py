@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ...evidence.checking.compare import Findings
-from ...evidence.checking.drift import Divergence, counted
+from ...evidence.checking.differences.compare import Findings
+from ...evidence.checking.differences.drift import Divergence, counted
 from ...evidence.files.words.call_words import arguments_of
 from ...evidence.files.words.rule_places import RulePlaces
 from ...runtime.core.lines import Line

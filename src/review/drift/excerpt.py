@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from ...evidence.checking.drift import counted
+from ...evidence.checking.differences.drift import counted
 from ...evidence.files.json_diff import ABSENT
 from ...runtime.formats.escape import truncate
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...evidence.checking.drift import counted
+from ...evidence.checking.differences.drift import counted
 from ...pages.render import render
 from .report import DriftReport
 

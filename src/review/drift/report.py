@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ...evidence.checking.cause import Cause, causes, in_words
 from ...evidence.checking.check import by_gravity
-from ...evidence.checking.compare import BROKEN, Findings
-from ...evidence.checking.drift import Divergence, counted
+from ...evidence.checking.differences.cause import Cause, causes, in_words
+from ...evidence.checking.differences.compare import BROKEN, Findings
+from ...evidence.checking.differences.drift import Divergence, counted
 from ...evidence.files import accepted
 from ...evidence.files.json_diff import CLASSES
 from ...evidence.files.manifest import STATE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from ...evidence.checking.drift import counted
+from ...evidence.checking.differences.drift import counted
 from ...evidence.queries.wrap import fold
 from ...runtime.formats.escape import escape_build_log
 from .report import DifferenceContext, DriftedRun, DriftReport

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from ...evidence.checking.drift import counted
+from ...evidence.checking.differences.drift import counted
 from ...evidence.queries.flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING
 from ...runtime.formats.escape import code_span, escape_markdown
 from .plan import CANNOT_TELL, KINDS, NOT_UNDER, SAME, Plan, RunChange

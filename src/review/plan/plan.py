@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ...evidence.checking.drift import counted
+from ...evidence.checking.differences.drift import counted
 from ...evidence.checking.workers import each
 from ...evidence.files import manifest as manifests
 from ...evidence.files.manifest import FILES, MANIFEST
@@ -21,7 +21,7 @@ from ...evidence.queries.counterfactual import against
 from ...evidence.queries.flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WIDENING, Counterfactual
 from ...evidence.recording.index import UNFINISHED, cannot_be_read, folders_in
 from ...evidence.recording.recorded import relative_name, run_line
-from ...evidence.tasks.code_tools import REMEDY, with_tools_in_code
+from ...evidence.tasks.code.tools import REMEDY, with_tools_in_code
 from ...fail.errors import InputError
 from ...runtime.core.lines import Line
 from ...runtime.formats.read_file import read_unlinked

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ...evidence.checking.drift import counted
+from ...evidence.checking.differences.drift import counted
 from ...evidence.queries.decide import tools_of
 from ...evidence.queries.explain import Explained
 from ...fail.errors import InputError

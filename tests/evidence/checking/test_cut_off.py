@@ -15,7 +15,7 @@ from tachograph.runtime.core.effects import Call, Decided
 from tachograph.runtime.driver.ports import RunEvent
 from tachograph.runtime.policy.gate import ALLOW, DENY, ESCALATE, Decision
 from tests.evidence.project import replaced
-from tests.evidence.tasks.code_project import POLICY
+from tests.evidence.tasks.code.code_project import POLICY
 
 AGENT = """\
 from tachograph import Agent, LLMOutput, Policy, ToolCall, tool

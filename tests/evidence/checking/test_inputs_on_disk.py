@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tachograph.evidence.checking.check import examine
-from tachograph.evidence.checking.compare import change_on_disk
+from tachograph.evidence.checking.differences.compare import change_on_disk
 from tachograph.evidence.checking.verify import verify
 from tachograph.evidence.files import manifest as manifests
 from tachograph.evidence.recording.record import record_run
@@ -19,7 +19,7 @@ from tachograph.evidence.tasks.task import build, load_task
 from tachograph.runtime.formats import canonical_json
 from tachograph.runtime.workspace import tool_io
 from tests.evidence.project import replaced
-from tests.evidence.tasks.code_project import code_project, write_task
+from tests.evidence.tasks.code.code_project import code_project, write_task
 from tests.runtime.workspace.test_safe_open import as_nobody
 
 RUN = "runs/code/notes"

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tachograph.evidence.checking.check import examine, runs_below
-from tachograph.evidence.checking.compare import Findings
+from tachograph.evidence.checking.differences.compare import Findings
 from tachograph.evidence.checking.verify import verify
 from tachograph.evidence.files import manifest
 from tachograph.evidence.files.claims.volatile import misshapen_claims

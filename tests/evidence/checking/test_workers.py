@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from tachograph.evidence.checking import drift
 from tachograph.evidence.checking import workers as parallel
-from tachograph.evidence.checking.compare import Findings
+from tachograph.evidence.checking.differences import drift
+from tachograph.evidence.checking.differences.compare import Findings
 from tachograph.evidence.checking.workers import Ticker, WorkerLost, each
 from tachograph.fail.errors import PolicyError, ReplayError
 from tests.evidence.project import FEW, all_runs, copy_inputs, edit_lines, replaced

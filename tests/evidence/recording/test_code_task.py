@@ -13,9 +13,9 @@ from tachograph import Agent, InputError, OutputError, Stub, record
 from tachograph.evidence.checking.check import examine
 from tachograph.evidence.recording import index
 from tachograph.evidence.recording.code_task import name_of
-from tachograph.evidence.tasks.code_agent import load_code_agent
+from tachograph.evidence.tasks.code.agent import load_code_agent
 from tests.evidence.project import replaced
-from tests.evidence.tasks.code_project import QUESTION, code_project, write_task
+from tests.evidence.tasks.code.code_project import QUESTION, code_project, write_task
 from tests.support import cli, environment, tree
 
 TASK = "tasks/code/notes.yaml"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tachograph.cli import main as command_line
-from tachograph.evidence.checking.cause import causes, in_words
 from tachograph.evidence.checking.check import examine
+from tachograph.evidence.checking.differences.cause import causes, in_words
 from tachograph.evidence.checking.replay import replayed
 from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.tasks.task import build, load_task

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tachograph.evidence.checking.compare import Findings, note_drift
+from tachograph.evidence.checking.differences.compare import Findings, note_drift
 from tachograph.pages.render import MARK
 from tachograph.review.drift.annotations import commands, summary
 from tachograph.review.drift.page import drift_page

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tachograph.evidence.checking.cause import HAND, causes_of
 from tachograph.evidence.checking.check import examine
-from tachograph.evidence.checking.compare import BROKEN
-from tachograph.evidence.checking.drift import class_of
+from tachograph.evidence.checking.differences.cause import HAND, causes_of
+from tachograph.evidence.checking.differences.compare import BROKEN
+from tachograph.evidence.checking.differences.drift import class_of
 from tachograph.evidence.files.json_diff import CLASSES
 from tests.evidence.project import DENIED, RETRIED, copy_inputs, edit_lines
 from tests.review.drift_changes import GIVEN, RUNS

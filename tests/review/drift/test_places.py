@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tachograph.evidence.checking.compare import Findings, note_drift
+from tachograph.evidence.checking.differences.compare import Findings, note_drift
 from tachograph.evidence.files.accepted import ACCEPTED, line_of
 from tachograph.review.drift.annotations import commands, summary
 from tachograph.review.drift.page import drift_page

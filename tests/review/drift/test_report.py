@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tachograph.evidence.checking.check import examine
-from tachograph.evidence.checking.compare import Findings
-from tachograph.evidence.checking.drift import compare
+from tachograph.evidence.checking.differences.compare import Findings
+from tachograph.evidence.checking.differences.drift import compare
 from tachograph.evidence.files.accepted import ACCEPTED
 from tachograph.evidence.queries.explain import as_text, explain_run
 from tachograph.review.drift.annotations import commands, summary

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tachograph.evidence.checking.cause import CODE, HAND, causes, causes_of
 from tachograph.evidence.checking.check import examine
+from tachograph.evidence.checking.differences.cause import CODE, HAND, causes, causes_of
 from tachograph.evidence.files import manifest as manifests
 from tachograph.evidence.files.json_diff import CLASSES
 from tachograph.evidence.files.rebuild import rebuild

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...fail.errors import InputError
-from ..console import painter, width_of
-from .common import Verb, add_files, path_given, root_of
+from ....fail.errors import InputError
+from ...console import painter, width_of
+from ..common import Verb, add_files, path_given, root_of
 
 Result = TypeVar("Result")
 
@@ -43,7 +43,7 @@ def over_runs(
     """
     if len(folders) == 1:
         return [work(folders[0])]
-    from ...evidence.checking.workers import Ticker, each
+    from ....evidence.checking.workers import Ticker, each
 
     with Ticker(sys.stderr, word, len(folders), *counted) as tell:
         return each(work, folders, tell=tell, jobs=options.jobs)
@@ -68,11 +68,11 @@ def policy_diff(options: argparse.Namespace) -> int:
     """Say what a change of policy does: 0 if nothing is widened, 1 if something is or that cannot be told."""
     from dataclasses import replace  # here, since commands that make no plan start without it
 
-    from ...evidence.checking.workers import Ticker
-    from ...review.plan.markdown import markdown_of
-    from ...review.plan.plan import ask_runs, compare_sides, runs_in
-    from ...review.plan.sources import Sources
-    from ...review.plan.text import AT_A_TERMINAL, MOST, lines_of
+    from ....evidence.checking.workers import Ticker
+    from ....review.plan.markdown import markdown_of
+    from ....review.plan.plan import ask_runs, compare_sides, runs_in
+    from ....review.plan.sources import Sources
+    from ....review.plan.text import AT_A_TERMINAL, MOST, lines_of
 
     root = root_of(options)
     if options.markdown and options.json:

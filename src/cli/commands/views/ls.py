@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ...fail.errors import InputError, RecordError
-from ...runtime.formats.escape import escape_terminal
-from ...runtime.formats.read_file import read_unlinked
-from ..console import painter
-from .common import Verb, near, path_given, root_of
+from ....fail.errors import InputError, RecordError
+from ....runtime.formats.escape import escape_terminal
+from ....runtime.formats.read_file import read_unlinked
+from ...console import painter
+from ..common import Verb, near, path_given, root_of
 
 _HEADS = ("run", "ending", "mode", "steps", "model", "when")
 
@@ -31,8 +31,8 @@ def add(commands: Any, verb: Verb) -> None:
 
 def ls(options: argparse.Namespace) -> int:
     """List the recorded runs of the project or below a folder; exit code 1 where one cannot be read."""
-    from ...evidence.files.words.way_on import resumed_by
-    from ...views.site import runs_in
+    from ....evidence.files.words.way_on import resumed_by
+    from ....views.site import runs_in
 
     current = Path.cwd()
     if options.runs is not None:
@@ -55,7 +55,7 @@ def ls(options: argparse.Namespace) -> int:
 
 def _row(folder: Path, runs: Path) -> dict[str, Any]:
     """Return what stands in the list of one run; `problem` says why it cannot be read, else None."""
-    from ...runtime.journal.ledger import read
+    from ....runtime.journal.ledger import read
 
     name = folder.name if folder == runs else folder.relative_to(runs).as_posix()
     row: dict[str, Any] = {"run": name, "folder": near(folder), **dict.fromkeys(_HEADS[1:]), "problem": None}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tachograph.cli import main as cli
-from tachograph.evidence.tasks.code_tools import with_tools_in_code
+from tachograph.evidence.tasks.code.tools import with_tools_in_code
 from tachograph.runtime.formats.shipped_files import shipped
-from tests.evidence.tasks.code_project import POLICY, QUESTION
+from tests.evidence.tasks.code.code_project import POLICY, QUESTION
 
 AGENT = """\
 from tachograph import Agent, Policy, Stub, tool

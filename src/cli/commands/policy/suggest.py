@@ -9,12 +9,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...fail.errors import InputError
-from .common import RUN_HELP, Verb, path_given, root_of, run_named, write_new
+from ....fail.errors import InputError
+from ..common import RUN_HELP, Verb, path_given, root_of, run_named, write_new
 
 if TYPE_CHECKING:
-    from ...review.suggest.suggest import Suggestion
-    from ...runtime.policy.policy import Policy
+    from ....review.suggest.suggest import Suggestion
+    from ....runtime.policy.policy import Policy
 
 
 def add(kinds: Any, verb: Verb) -> None:
@@ -31,8 +31,8 @@ def add(kinds: Any, verb: Verb) -> None:
 
 def policy_suggest(options: argparse.Namespace) -> int:
     """Draft a policy from a run, or edits of a policy; both for review."""
-    from ...review.suggest.suggest import suggest, suggest_edits
-    from ...runtime.policy.policy import Policy
+    from ....review.suggest.suggest import suggest, suggest_edits
+    from ....runtime.policy.policy import Policy
 
     root = Path(options.root) if options.root is not None else None
     if options.out is not None and options.policy is not None:
@@ -75,10 +75,10 @@ def _new_file(options: argparse.Namespace) -> Path | None:
 
 def _edits(suggestion: Suggestion, file: Path, policy: Policy) -> str:
     """Return the edits as a diff of the file, explained in lines that patch programs skip."""
-    from ...review.remedy.edits import apply
-    from ...review.suggest.policy_writer import comment_lines
-    from ...review.suggest.text_edits import diff, edited_text
-    from ...runtime.formats.escape import escape_terminal
+    from ....review.remedy.edits import apply
+    from ....review.suggest.policy_writer import comment_lines
+    from ....review.suggest.text_edits import diff, edited_text
+    from ....runtime.formats.escape import escape_terminal
 
     edits = suggestion.edits or ()
     paragraphs = [

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from .code_agent import is_of_project
+from .agent import is_of_project
 
 _OWN: Final = __name__.partition(".")[0]  # this package, whose digest each manifest has
 

@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...fail.errors import InputError
-from ...runtime.formats.escape import escape_terminal
-from ..console import Paint, painter, width_of
-from .common import OVERLAY_HELP, Verb, add_files, path_given, root_of, write_file
-from .policy_diff import add_jobs
+from ....fail.errors import InputError
+from ....runtime.formats.escape import escape_terminal
+from ...console import Paint, painter, width_of
+from ..common import OVERLAY_HELP, Verb, add_files, path_given, root_of, write_file
+from .diff import add_jobs
 
 if TYPE_CHECKING:
-    from ...review.testing.coverage import Coverage
+    from ....review.testing.coverage import Coverage
 
 
 def add(kinds: Any, verb: Verb) -> None:
@@ -60,8 +60,8 @@ def _test_files(options: argparse.Namespace, root: Path) -> list[Path]:
 
 def policy_test(options: argparse.Namespace) -> int:
     """Hold policies against their tests."""
-    from ...review.testing.junit import HEAD, junit
-    from ...review.testing.policy_tests import load_suite, run_suite
+    from ....review.testing.junit import HEAD, junit
+    from ....review.testing.policy_tests import load_suite, run_suite
 
     # tests that name their policy are of a project; with both given there is nothing of a project's to judge
     root = root_of(options, own=not options.files or options.policy is None)
@@ -106,8 +106,8 @@ def policy_test(options: argparse.Namespace) -> int:
 
 def policy_coverage(options: argparse.Namespace) -> int:
     """Say which changes of a policy neither a test nor a recorded run notices."""
-    from ...evidence.recording.index import refuse_unreadable
-    from ...review.testing.coverage import cover
+    from ....evidence.recording.index import refuse_unreadable
+    from ....review.testing.coverage import cover
 
     root = root_of(options, own=True)
     runs = Path(options.runs) if options.runs is not None else root / "runs"
@@ -133,7 +133,7 @@ def policy_coverage(options: argparse.Namespace) -> int:
 
 
 def _tell_coverage(coverage: Coverage, paint: Paint) -> None:
-    from ...review.testing.coverage import EQUIVALENT, INVALID, UNGUARDED, as_yaml
+    from ....review.testing.coverage import EQUIVALENT, INVALID, UNGUARDED, as_yaml
 
     for run, why in coverage.aside:
         print(escape_terminal(f"not counted: {run}: {why}", 400), file=sys.stderr)

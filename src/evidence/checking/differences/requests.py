@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ...runtime.core.lines import Line
-from ...runtime.journal import ledger_v1
+from ....runtime.core.lines import Line
+from ....runtime.journal import ledger_v1
 
 _PARTS: Final = re.compile(
     r"(run|step)/request_parts/(tools|instructions|options)(?!/[0-9]+/digest\Z)"

@@ -12,11 +12,11 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from ...light_dataclasses import dataclass
-from ...runtime.core.lines import Line
-from ...runtime.core.outcome_codec import pairs_from_dict
-from ...runtime.formats.escape import escape_terminal
-from ..files.json_diff import CLASSES
+from ....light_dataclasses import dataclass
+from ....runtime.core.lines import Line
+from ....runtime.core.outcome_codec import pairs_from_dict
+from ....runtime.formats.escape import escape_terminal
+from ...files.json_diff import CLASSES
 from .compare import Findings
 from .drift import Divergence
 

@@ -14,12 +14,12 @@ from tachograph.evidence.checking.check import examine
 from tachograph.evidence.checking.replay import replayed
 from tachograph.evidence.checking.verify import verify
 from tachograph.evidence.recording.record import record_run
-from tachograph.evidence.tasks.code_agent import is_of_project
-from tachograph.evidence.tasks.project_modules import source_files
+from tachograph.evidence.tasks.code.agent import is_of_project
+from tachograph.evidence.tasks.code.project_modules import source_files
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.fail.errors import InputError
 from tests.evidence.project import replaced
-from tests.evidence.tasks.code_project import code_project, write_task
+from tests.evidence.tasks.code.code_project import code_project, write_task
 from tests.support import cli
 
 RUN = "runs/code/notes"

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from itertools import islice, zip_longest
 from typing import Any, Final
 
-from ...light_dataclasses import dataclass, field
-from ...runtime.core.lines import Line
-from ...runtime.formats.escape import escape_terminal, truncate
-from ..files.json_diff import ABSENT, CLASSES, differences
-from .asked import asked_pattern, moved_parts
+from ....light_dataclasses import dataclass, field
+from ....runtime.core.lines import Line
+from ....runtime.formats.escape import escape_terminal, truncate
+from ...files.json_diff import ABSENT, CLASSES, differences
+from .requests import asked_pattern, moved_parts
 
 # the first pattern that matches a pointer (prefixed by its line's type) gives the class
 _TABLE: Final = tuple(

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tachograph.evidence.checking.cause import causes, in_words
 from tachograph.evidence.checking.check import by_gravity, examine
-from tachograph.evidence.checking.compare import BROKEN, Findings
-from tachograph.evidence.checking.drift import Divergence, class_of, compare, counted
+from tachograph.evidence.checking.differences.cause import causes, in_words
+from tachograph.evidence.checking.differences.compare import BROKEN, Findings
+from tachograph.evidence.checking.differences.drift import Divergence, class_of, compare, counted
 from tachograph.evidence.files.json_diff import ABSENT, CLASSES, differences
 from tachograph.runtime.journal import ledger
 from tests.evidence.project import DENIED, all_runs, copy_inputs, edit_lines

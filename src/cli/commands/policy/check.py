@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ...fail.errors import PolicyError
-from ..console import painter
-from .common import (
+from ....fail.errors import PolicyError
+from ...console import painter
+from ..common import (
     OVERLAY_HELP,
     Verb,
     add_files,
@@ -51,11 +51,11 @@ def _files(parser: argparse.ArgumentParser) -> None:
 
 def policy_check(options: argparse.Namespace) -> int:
     """Load policies and say what they hold."""
-    from ...evidence.checking.drift import counted
-    from ...evidence.tasks.code_tools import REMEDY, with_tools_in_code
-    from ...runtime.policy.consistency import check_addresses, check_uses
-    from ...runtime.policy.per_tool.tool_rule_checks import check_pointers
-    from ...runtime.tools.loader import load_named, names_in
+    from ....evidence.checking.differences.drift import counted
+    from ....evidence.tasks.code.tools import REMEDY, with_tools_in_code
+    from ....runtime.policy.consistency import check_addresses, check_uses
+    from ....runtime.policy.per_tool.tool_rule_checks import check_pointers
+    from ....runtime.tools.loader import load_named, names_in
 
     loaded = load_policies(options, options.files)
     folder = root_of(options) / "tools"
@@ -85,7 +85,7 @@ def policy_check(options: argparse.Namespace) -> int:
 
 def _hosts_of_tasks(root: Path) -> set[str]:
     """Return the hosts that folders answer for in the tasks of a project."""
-    from ...evidence.tasks.task import load_task
+    from ....evidence.tasks.task import load_task
 
     return {
         host
@@ -108,8 +108,8 @@ def policy_version(options: argparse.Namespace) -> int:
 
 def policy_decide(options: argparse.Namespace) -> int:
     """Decide one call."""
-    from ...evidence.queries.decide import read_file, text_of
-    from ...runtime.policy.explain import explain
+    from ....evidence.queries.decide import read_file, text_of
+    from ....runtime.policy.explain import explain
 
     ((_, policy),) = load_policies(options, [options.policy] if options.policy is not None else [])
     request = read_file(options.call, policy, root_of(options))
@@ -117,7 +117,7 @@ def policy_decide(options: argparse.Namespace) -> int:
     reasons: list[str] = []
     paint = painter(sys.stdout, options.no_color)
     if explained.decision.decision != "allow":  # what explains a refusal takes long to import
-        from ...review.remedy.explain_denial import explain_decided_call, text_lines
+        from ....review.remedy.explain_denial import explain_decided_call, text_lines
 
         why = explain_decided_call(*request, root_of(options))
         reasons = [] if why is None else ["", *text_lines(why, paint)]

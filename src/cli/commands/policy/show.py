@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .common import OVERLAY_HELP, Verb, add_files, near, path_given, root_of
+from ..common import OVERLAY_HELP, Verb, add_files, near, path_given, root_of
 
 
 def add(kinds: Any, verb: Verb) -> None:
@@ -28,9 +28,9 @@ def add(kinds: Any, verb: Verb) -> None:
 
 def policy_show(options: argparse.Namespace) -> int:
     """Print the effective policy as a policy file, overlays merged, or with `--json` as data."""
-    from ...fail.errors import InputError
-    from ...runtime.formats.shipped_files import project_root
-    from ...runtime.policy.built_in import BUILT_IN, built_in_policy, built_in_text
+    from ....fail.errors import InputError
+    from ....runtime.formats.shipped_files import project_root
+    from ....runtime.policy.built_in import BUILT_IN, built_in_policy, built_in_text
 
     if options.built_in and (options.file is not None or options.overlay):
         raise InputError("--built-in shows a policy that has no files", remedy="leave out FILE and --overlay")
@@ -43,8 +43,8 @@ def policy_show(options: argparse.Namespace) -> int:
         policy = built_in_policy({})
         name, text = BUILT_IN, built_in_text().decode("utf-8")
     else:
-        from ...review.suggest.policy_writer import policy_text
-        from ...runtime.policy.policy import Policy
+        from ....review.suggest.policy_writer import policy_text
+        from ....runtime.policy.policy import Policy
 
         policy = Policy.load(file, options.overlay, root=root)
         names = [near(file), *map(near, map(Path, options.overlay))]

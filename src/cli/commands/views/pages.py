@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...runtime.formats.escape import escape_terminal
-from .common import Verb, escaped_path, path_given, write_file
+from ....runtime.formats.escape import escape_terminal
+from ..common import Verb, escaped_path, path_given, write_file
 
 
 def add(commands: Any, verb: Verb) -> None:
@@ -26,9 +26,9 @@ def add(commands: Any, verb: Verb) -> None:
 
 def site(options: argparse.Namespace) -> int:
     """Write a site over all runs below a folder."""
-    from ...evidence.checking.drift import counted
-    from ...evidence.checking.workers import Ticker
-    from ...views.site import runs_in, write_site
+    from ....evidence.checking.differences.drift import counted
+    from ....evidence.checking.workers import Ticker
+    from ....views.site import runs_in, write_site
 
     runs = Path(options.runs)
     root = Path(options.root) if options.root is not None else None
@@ -47,10 +47,10 @@ def site(options: argparse.Namespace) -> int:
 
 def show_page(options: argparse.Namespace, runs: Sequence[Path]) -> int:
     """`show RUN --html FILE`; of two runs the page that compares them, exit code 1 where they part."""
-    from ...pages.render import MARK
-    from ...views.compare_page import compare_page, compared
-    from ...views.model import run_of
-    from ...views.page import run_page
+    from ....pages.render import MARK
+    from ....views.compare_page import compare_page, compared
+    from ....views.model import run_of
+    from ....views.page import run_page
 
     root = Path(options.root) if options.root is not None else None
     loaded = [run_of(folder, root) for folder in runs]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from ...fail.errors import InputError
-from ...runtime.tools.contract import Tool
+from ....fail.errors import InputError
+from ....runtime.tools.contract import Tool
 
 # what to do about a name that no tool of the project has
 REMEDY: Final = (
@@ -34,8 +34,8 @@ def with_tools_in_code(tools: Mapping[str, Tool], names: Iterable[str], root: Pa
 def _tools_in_code(root: Path) -> dict[str, Tool]:
     """Return the tools of all agents that tasks of a project name in code; of two with one name, the first."""
     # imported here, since few names need it: with the agents come the loop and the driver
-    from .code_agent import load_code_agent
-    from .task import load_task
+    from ..task import load_task
+    from .agent import load_code_agent
 
     found: dict[str, Tool] = {}
     loaded = set()

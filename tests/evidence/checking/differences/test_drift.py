@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tachograph.evidence.checking.cause import causes, in_words
 from tachograph.evidence.checking.check import examine
-from tachograph.evidence.checking.drift import compare
+from tachograph.evidence.checking.differences.cause import causes, in_words
+from tachograph.evidence.checking.differences.drift import compare
 from tachograph.evidence.files.json_diff import CLASSES
 from tests.evidence.project import DENIED, RETRIED, copy_inputs, replaced, tachograph
 from tests.support import CANONICAL

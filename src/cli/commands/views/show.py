@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
-from ...fail.errors import InputError
-from ..console import painter, wants_colour, width_of
-from .common import RUN_HELP, Verb, no_such_run, path_given, run_named
+from ....fail.errors import InputError
+from ...console import painter, wants_colour, width_of
+from ..common import RUN_HELP, Verb, no_such_run, path_given, run_named
 
 
 def add(commands: Any, verb: Verb) -> None:
@@ -45,15 +45,15 @@ def show(options: argparse.Namespace) -> int:
         return show_page(options, runs)
     if len(runs) == 2:
         return _show_two(options, *runs)
-    from ...evidence.queries.show import show
+    from ....evidence.queries.show import show
 
     plain = options.no_color or not wants_colour(sys.stdout)
     if options.json or not sys.stdout.isatty() or not _can_draw(sys.stdout):
         paint = painter(sys.stdout, options.no_color)
         print(show(runs[0], as_json=options.json, paint=paint, root=_root(options)))
         return 0
-    from ...views.model import run_of
-    from ...views.terminal import print_run
+    from ....views.model import run_of
+    from ....views.terminal import print_run
 
     print_run(run_of(runs[0], _root(options)), sys.stdout, no_color=plain)
     return 0
@@ -61,7 +61,7 @@ def show(options: argparse.Namespace) -> int:
 
 def _show_request(options: argparse.Namespace, runs: list[Path]) -> int:
     """Print what the model saw at a step of one run."""
-    from ...evidence.queries.show_request import show_request
+    from ....evidence.queries.show_request import show_request
 
     if len(runs) == 2 or options.html is not None:
         raise InputError("--request is about one run, as text or with --json", remedy="leave the other out")
@@ -80,9 +80,9 @@ def _folder_of(options: argparse.Namespace, name: str) -> Path:
 
 
 def _show_two(options: argparse.Namespace, one: Path, other: Path) -> int:
-    from ...evidence.checking.drift import compare
-    from ...views.model import run_of
-    from ...views.tree import two_as_text
+    from ....evidence.checking.differences.drift import compare
+    from ....views.model import run_of
+    from ....views.tree import two_as_text
 
     left, right = (run_of(folder, _root(options)) for folder in (one, other))
     # what runs were set up with differs more often than not, and is told by what they did
@@ -92,7 +92,7 @@ def _show_two(options: argparse.Namespace, one: Path, other: Path) -> int:
         data = {"runs": [left.name, right.name], "first": first, "classes": dict(drift.counts)}
         print(json.dumps({**data, "same_setup": left.run == right.run}, sort_keys=True))
     elif sys.stdout.isatty() and _can_draw(sys.stdout):
-        from ...views.terminal import print_two
+        from ....views.terminal import print_two
 
         plain = options.no_color or not wants_colour(sys.stdout)
         print_two(left, right, drift, sys.stdout, no_color=plain)
@@ -116,8 +116,8 @@ def _can_draw(stream: TextIO) -> bool:
 
 def explain(options: argparse.Namespace) -> int:
     """Say of a recorded run what every rule made of each call."""
-    from ...evidence.queries.explain import as_data, as_text, explain_run
-    from ...review.remedy.explain_denial import add_explanations
+    from ....evidence.queries.explain import as_data, as_text, explain_run
+    from ....review.remedy.explain_denial import add_explanations
 
     paint = painter(sys.stdout, options.no_color)
     explained = explain_run(run_named(options, options.run), root=_root(options))

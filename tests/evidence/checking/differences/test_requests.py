@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import pytest
 
 from tachograph.cli import main as command_line
-from tachograph.evidence.checking.asked import moved_parts
-from tachograph.evidence.checking.cause import causes, in_words
 from tachograph.evidence.checking.check import examine
-from tachograph.evidence.checking.compare import Findings
-from tachograph.evidence.checking.drift import compare
+from tachograph.evidence.checking.differences.cause import causes, in_words
+from tachograph.evidence.checking.differences.compare import Findings
+from tachograph.evidence.checking.differences.drift import compare
+from tachograph.evidence.checking.differences.requests import moved_parts
 from tachograph.evidence.checking.replay import replayed
 from tachograph.evidence.queries.counterfactual import under
 from tachograph.evidence.recording import index

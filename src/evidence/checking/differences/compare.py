@@ -7,18 +7,18 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...fail.errors import RecordError, system_reason
-from ...light_dataclasses import dataclass, field
-from ...runtime.core.lines import Line
-from ...runtime.formats import canonical_json
-from ...runtime.formats.document_digest import digest_of_document
-from ...runtime.formats.escape import escape_terminal
-from ...runtime.formats.read_file import read_unlinked
-from ...runtime.journal import ledger_v1
-from ..files import manifest as manifests
-from ..files.claims.volatile import misshapen_claims
-from ..files.manifest import MANIFEST, REPORT, STATE, TRACE
-from ..files.rebuild import rebuild
+from ....fail.errors import RecordError, system_reason
+from ....light_dataclasses import dataclass, field
+from ....runtime.core.lines import Line
+from ....runtime.formats import canonical_json
+from ....runtime.formats.document_digest import digest_of_document
+from ....runtime.formats.escape import escape_terminal
+from ....runtime.formats.read_file import read_unlinked
+from ....runtime.journal import ledger_v1
+from ...files import manifest as manifests
+from ...files.claims.volatile import misshapen_claims
+from ...files.manifest import MANIFEST, REPORT, STATE, TRACE
+from ...files.rebuild import rebuild
 from .drift import Drift, compare
 
 _PARTS = 5  # parts of a request that are named in a line

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ...fail.errors import InputError
-from ...runtime.formats.escape import escape_terminal
-from ..console import painter
-from .common import Verb, near, path_given, run_folders, seconds_given
+from ....fail.errors import InputError
+from ....runtime.formats.escape import escape_terminal
+from ...console import painter
+from ..common import Verb, near, path_given, run_folders, seconds_given
 
 
 def add(commands: Any, verb: Verb) -> None:
@@ -47,9 +47,9 @@ def add(commands: Any, verb: Verb) -> None:
 
 def push(options: argparse.Namespace) -> int:
     """Send the traces of recorded runs; all are verified before the first is sent."""
-    from ...evidence.sending.push import check_run, trace_of
-    from ...tracing.export import NotDelivered
-    from ...tracing.push import Sender, now_ns
+    from ....evidence.sending.push import check_run, trace_of
+    from ....tracing.export import NotDelivered
+    from ....tracing.push import Sender, now_ns
 
     headers = [_header(text) for text in options.header]
     sender = Sender(options.endpoint, protocol=options.protocol, headers=headers, timeout_s=options.timeout)

@@ -16,15 +16,15 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Final
 
-from ...fail.errors import InputError, asks_to_end
-from ...light_dataclasses import dataclass, replace
-from ...runtime.agent import Agent
-from ...runtime.formats import canonical_json
-from ...runtime.formats.escape import escape_terminal, quote_literal
-from ...runtime.formats.shipped_files import relative_to_root
-from ...runtime.models.types import Model
-from ...runtime.policy.policy import Policy
-from ...runtime.schema.schema_errors import did_you_mean
+from ....fail.errors import InputError, asks_to_end
+from ....light_dataclasses import dataclass, replace
+from ....runtime.agent import Agent
+from ....runtime.formats import canonical_json
+from ....runtime.formats.escape import escape_terminal, quote_literal
+from ....runtime.formats.shipped_files import relative_to_root
+from ....runtime.models.types import Model
+from ....runtime.policy.policy import Policy
+from ....runtime.schema.schema_errors import did_you_mean
 
 # makes the error of a task from (message, remedy)
 MakeError = Callable[[str, str], InputError]

@@ -1,0 +1,1 @@
+"""The commands below `tachograph policy`, one module each."""
