@@ -56,3 +56,21 @@ def test_a_command_does_not_import_what_it_does_not_need(command: str, tmp_path:
     assert {"yaml", "jsonschema_rs"} <= set(modules)
     unwanted = (*SLOW, *(RUNNING if command == "policy decide" else ()))
     assert [name for name in unwanted if name in modules] == [], "import it inside the function that needs it"
+
+
+def test_garbage_is_collected_once_a_command_has_started() -> None:
+    program = """
+import gc
+import tachograph.cli.main as cli
+from argparse import Namespace
+kept = gc.get_freeze_count()
+def act(options):
+    print(gc.isenabled(), gc.get_freeze_count() > kept)
+    return 0
+cli.parse = lambda argv: Namespace(command=None, act=act)
+cli.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", "True"]

@@ -14,6 +14,7 @@ try:
     import contextlib
     import errno
     import functools
+    import gc
     import os
     import signal
     import threading
@@ -43,15 +44,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Without `argv` this process is the command's own, and a run that is kept in a journal gets a process below it.
     """
+    if argv is not None:
+        return _main(argv, own_process=False)
+    gc.disable()  # nearly all that start-up makes is kept: looking through it takes a tenth of a short command
     try:
-        options = _parsed(sys.argv[1:] if argv is None else argv)
+        return _main(sys.argv[1:], own_process=True)
+    finally:
+        gc.freeze()  # the process ends, and looks through nothing once more
+
+
+def _main(argv: Sequence[str], *, own_process: bool) -> int:
+    try:
+        options = _parsed(argv)
     except KeyboardInterrupt:
         print("tachograph: interrupted", file=sys.stderr)
         return 130
     if isinstance(options, int):
         return options
     options.attended = functools.partial(_attended, options)
-    options.supervised = argv is None
+    options.supervised = own_process
+    if own_process:
+        gc.freeze()
+        gc.enable()
     return _attended(options, lambda: options.act(options))
 
 

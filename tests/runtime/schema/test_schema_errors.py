@@ -19,6 +19,7 @@ from tachograph.fail.errors import InputError, PolicyError
 from tachograph.runtime.formats.strict_yaml import load as load_yaml
 from tachograph.runtime.policy.policy import Policy, meta_schema
 from tachograph.runtime.schema.schema_errors import DocumentValidator, did_you_mean, first_problem
+from tachograph.runtime.schema.validator import SchemaValidator
 from tests.support import ROOT
 
 QUIET = settings(deadline=None, database=None)
@@ -327,3 +328,37 @@ def test_large_tasks_are_refused_soon(tmp_path: Path) -> None:
         started = time.process_time()
         task_refusal(tmp_path, "schema: task/v1\n" + text)
         assert time.process_time() - started < 4
+
+
+# ---- patterns of our own schemas ---------------------------------------------------------------------------
+
+
+def _patterns(schema: Any) -> set[str]:
+    inner = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    found = set().union(*map(_patterns, inner))
+    pattern = schema.get("pattern") if isinstance(schema, dict) else None
+    return found | ({pattern} if isinstance(pattern, str) else set())
+
+
+OWN_PATTERNS = sorted(
+    _patterns(
+        [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "src").rglob("*.schema.json")]
+    )
+    | _patterns(meta_schema())
+)
+
+
+@pytest.mark.parametrize("pattern", OWN_PATTERNS)
+def test_a_pattern_of_a_schema_of_ours_is_read_as_that_of_a_tool(pattern: str) -> None:
+    ours, a_tools = DocumentValidator({"pattern": pattern}), SchemaValidator({"pattern": pattern})
+
+    @QUIET
+    @given(st.data())
+    def reads_alike(data: st.DataObject) -> None:
+        text = data.draw(st.from_regex(pattern))
+        tail = data.draw(st.sampled_from(["", "\n", "-", "_", " ", "é", "٣", "x" * 100]))
+        for each in (text, text + tail, tail + text, text.strip()):
+            assert ours.accepts(each) == a_tools.accepts(each)
+
+    reads_alike()
+    assert not ours.accepts("a\n") or "\\s" in pattern
