@@ -3,7 +3,7 @@
 - `main`: run a command, return its exit code
 - `parser`: find the command that is called, parse its arguments
 - `supervise`: the parent process of a run that is kept in a journal
-- `kept_run`: write the record of such a run if its process vanishes
+- `run_in_child`: write the record of such a run if its process vanishes
 - `console`: colour, width, text that is safe to show
 - `progress`: progress output of a run
 - `run_result`: what is printed of a run that has ended

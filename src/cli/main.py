@@ -76,19 +76,19 @@ def _attended(options: argparse.Namespace, act: Callable[[], int]) -> int:
         code = _told(options, act, came)
     except KeyboardInterrupt:
         with contextlib.suppress(KeyboardInterrupt):  # once more, when all is over
-            if not came or _way_on(options):
-                print(f"tachograph: interrupted{_way_on(options)}", file=sys.stderr)
+            if not came or _how_to_resume(options):
+                print(f"tachograph: interrupted{_how_to_resume(options)}", file=sys.stderr)
         code = 130
     except SystemExit as left:  # SIGTERM once more, while a run was stopped by it
         if left.code != 128 + signal.SIGTERM:
             raise
-        if way_on := _way_on(options):
-            print(f"tachograph: interrupted{way_on}", file=sys.stderr)
+        if remedy := _how_to_resume(options):
+            print(f"tachograph: interrupted{remedy}", file=sys.stderr)
         return 128 + signal.SIGTERM
     return 128 + came[0] if came and code in (0, 130) else code
 
 
-def _way_on(options: argparse.Namespace) -> str:
+def _how_to_resume(options: argparse.Namespace) -> str:
     """Return how a run that was left at once goes on, if it was kept in a journal."""
     recorded = getattr(options, "recorded", None)
     if recorded is None or not os.path.isfile(f"{recorded}.partial/journal.jsonl"):
@@ -139,7 +139,7 @@ def _told(options: argparse.Namespace, act: Callable[[], int], came: list[int]) 
         print(f"tachograph: {_escaped(str(error), 1000)}", file=sys.stderr)
         return 2
     except MemoryError:
-        print(f"tachograph: no memory is left{_way_on(options)}", file=sys.stderr)
+        print(f"tachograph: no memory is left{_how_to_resume(options)}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         _drop_output()  # its reader left: nothing more to say

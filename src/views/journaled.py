@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..evidence.files.words.way_on import way_on
+from ..evidence.files.words.how_to_resume import how_to_resume
 from ..fail.errors import RecordError
 from ..runtime.core.lines import Line
 from ..runtime.core.outcome_codec import outcome_to_dict
@@ -34,7 +34,7 @@ def lines_of_journal(data: bytes, file: str, name: str) -> tuple[list[Line], lis
         for intent in journal.intents.values()
     ]
     run = journal.begin["run"]
-    unfinished.append(f"go on with {way_on(name.removesuffix('.partial'), run)}")
+    unfinished.append(f"go on with {how_to_resume(name.removesuffix('.partial'), run)}")
     lines = [run]
     for index, step in sorted(journal.steps.items()):
         outcomes = {at: _plain(outcome_to_dict(outcome)) for at, outcome in step.outcomes.items()}

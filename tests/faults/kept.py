@@ -19,7 +19,7 @@ from tachograph.evidence.files.manifest import MANIFEST, read, stable
 from tachograph.evidence.recording.record import record_run
 from tachograph.evidence.recording.recorder import recorded_run
 from tachograph.evidence.recording.resume import Resumption
-from tachograph.evidence.recording.ways import InLoop
+from tachograph.evidence.recording.sync_async import InLoop
 from tachograph.light_dataclasses import replace
 from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.driver.stopping.interrupts import ForceQuit

@@ -14,9 +14,9 @@ import yaml
 
 from tachograph.cli import main as cli
 from tachograph.fail.errors import InputError, OutputError
-from tachograph.scaffold import begin as starter
-from tachograph.scaffold.begin import begin
+from tachograph.scaffold import new_project as starter
 from tachograph.scaffold.files import ITEMS
+from tachograph.scaffold.new_project import begin
 from tests.support import ROOT
 
 FIRST = {item.place for item in ITEMS}

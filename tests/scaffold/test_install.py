@@ -15,8 +15,8 @@ import yaml
 
 from tachograph.cli import main as cli
 from tachograph.fail.errors import InputError
-from tachograph.scaffold.begin import begin
 from tachograph.scaffold.install import requirement_of_this
+from tachograph.scaffold.new_project import begin
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

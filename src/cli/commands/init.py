@@ -34,7 +34,7 @@ def add(commands: Any, verb: Verb) -> None:
 def init(options: argparse.Namespace) -> int:
     """Lay out a project and say what each file is for."""
     from ... import __version__
-    from ...scaffold.begin import begin
+    from ...scaffold.new_project import begin
 
     folder = Path(options.folder)
     begun = begin(folder, __version__, options.install)

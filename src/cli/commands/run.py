@@ -211,10 +211,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _in_own_process(options: argparse.Namespace, out: Path, root: Path | None, perform: Any, say: Any) -> int:
-    """Perform a run that is kept in a journal; see `cli.kept_run`."""
+    """Perform a run that is kept in a journal; see `cli.run_in_child`."""
     if not getattr(options, "supervised", False):
         return int(perform())
-    from ..kept_run import in_own_process
+    from ..run_in_child import in_own_process
 
     return in_own_process(options, out, root, perform, say)
 
@@ -332,9 +332,9 @@ def _option(text: str) -> tuple[str, Any]:
 def resume(options: argparse.Namespace) -> int:
     """Go on with a run that died."""
     from ...evidence.recording import index
-    from ...evidence.recording.begun import brings_its_model
     from ...evidence.recording.recorded import project_of
     from ...evidence.recording.resume import resume_folder
+    from ...evidence.recording.unfinished import brings_its_model
     from ...runtime.journal.durable_run import DONE, NOT_DONE
 
     out = run_named(options, options.run)

@@ -20,7 +20,7 @@ from ...runtime.journal.journal import JOURNAL
 from . import manifest as manifests
 from .manifest import MANIFEST
 from .owned import OWNED
-from .words.way_on import resumed_by
+from .words.how_to_resume import resumed_by
 
 MOUNTS: Final = "mounts"  # the private mounts of a run that is kept in a journal
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)

@@ -19,8 +19,8 @@ from ..checking.differences.drift import counted
 from ..files.manifest import STATE
 from ..files.words.call_words import arguments_of, ran_together
 from ..files.words.hook_words import said_by_hook
+from ..files.words.how_to_resume import resumed_by
 from ..files.words.rule_places import RulePlaces, moved_on
-from ..files.words.way_on import resumed_by
 from ..recording.recorded import project_of
 
 Paint = Callable[[str, str], str]

@@ -12,7 +12,7 @@ from ...runtime.driver.events.listeners import listener_list
 from ...runtime.events import AgentEvent
 from ...runtime.run_config import RunResult
 from .record import recorded
-from .ways import InLoop
+from .sync_async import InLoop
 
 
 async def arecord(

@@ -32,7 +32,7 @@ from ..tasks.task import Task, build, parse_task
 from . import index, record
 from .external import answered_from
 from .recorder import recorded_run
-from .ways import BLOCKING, Way
+from .sync_async import BLOCKING, Way
 
 _TITLE: Final = 200
 _MAX_BYTES: Final = 8 << 20

@@ -33,7 +33,7 @@ from ..files.manifest import MANIFEST, STATE
 from ..tasks.code.agent import is_importing
 from .durability import SUSPEND
 from .recorder import recorded_run
-from .ways import BLOCKING, Way
+from .sync_async import BLOCKING, Way
 
 
 def record(

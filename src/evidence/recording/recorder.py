@@ -42,7 +42,7 @@ from ..files.writer import Writer
 from ..tasks.expect import differences
 from .durability import OFF, durability_of, suspends
 from .external import ANSWERED
-from .ways import Way
+from .sync_async import Way
 
 
 async def recorded_run(

@@ -32,7 +32,7 @@ from ...runtime.run_config import RunConfig, RunResult
 from ..files.folder import MOUNTS, Folder, is_unfinished
 from ..files.json_diff import differences
 from ..files.manifest import STATE
-from ..files.words.way_on import made_in_code, way_on
+from ..files.words.how_to_resume import how_to_resume, made_in_code
 from ..tasks.place import expected_of_run
 from ..tasks.task import load_task
 from .durability import SUSPEND, suspends
@@ -40,7 +40,7 @@ from .external import ANSWERED, answered_from
 from .record import result_in, steps_in
 from .recorded import agent_of, project_of, relative_name, same_opening
 from .recorder import Recorder, package
-from .ways import BLOCKING
+from .sync_async import BLOCKING
 
 # what a task expects, and where a run is kept that misses it
 Expectation = tuple[Mapping[str, Any], Path | None]
@@ -202,9 +202,8 @@ def _refuse_made_in_code(run: Line, out: Path, base: Path, *, has_model: bool) -
     if what is None:
         return
     shown = relative_name(out, base).removesuffix(".partial")
-    raise RecordError(
-        f"{what} was made in code and is in no file", file=shown, remedy=f"go on with {way_on(shown, run)}"
-    )
+    call = how_to_resume(shown, run)
+    raise RecordError(f"{what} was made in code and is in no file", file=shown, remedy=f"go on with {call}")
 
 
 def _expectation(out: Path, run: Line, root: Path | None) -> Expectation:

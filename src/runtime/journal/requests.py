@@ -13,7 +13,7 @@ from ...light_dataclasses import dataclass
 from ..core.lines import Line
 from ..formats import canonical_json
 from ..loop.hooks import sent_back_message
-from ..models.told import NO_WORDS, user_message
+from ..models.failure_messages import NO_WORDS, user_message
 from ..models.types import NOTICES, History, Message, Messages
 
 # kind of part -> the key that holds its content in an entry of `request_parts`

@@ -35,7 +35,14 @@ from ..policy.per_tool.argument_rules import asks_about
 from .attempts import fault_of, wait_after
 from .state import RunState, StepGenerator
 from .step_builder import StepBuilder
-from .tool_calls import conclude_call, count_call, decide_call, execute_call, key_of, process_tool_call
+from .tool_calls import (
+    conclude_call,
+    count_call,
+    decide_call,
+    execute_call,
+    idempotency_key,
+    process_tool_call,
+)
 
 Branching = Generator[Invoke | Wait, Outcome, None]
 
@@ -175,7 +182,7 @@ def branch_of(step: StepBuilder, index: int, call: Call) -> Branching:
     """
     run = step.state.run
     for attempt in itertools.count(1):
-        outcome = yield Invoke(step.index, index, attempt, call, key_of(step, index))
+        outcome = yield Invoke(step.index, index, attempt, call, idempotency_key(step, index))
         if outcome.cancelled:
             return
         fault = fault_of(run.gate, outcome)

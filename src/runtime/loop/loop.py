@@ -6,20 +6,21 @@ A run, in the order of the code:
       _step                   again and again, until a step has an ending
         _check_step_budget    is there budget for another step? if not, the run ends
         before_model          hooks may end the run: yield AskHook, where the run has hooks (hooks.py)
-        _ask_model            yield AskModel: the reply holds a final answer, which ends the run, or calls
+        _ask_model            yield AskModel: the reply holds a final answer, which ends the run, calls, or neither: a
+                              piece of an answer, or what the model is told cannot be used; the next step goes on
         on_stop               hooks may send a final answer back: yield AskHook
         process_tool_calls    for each call, in order (tool_calls.py); calls that may run together do (groups.py):
           decide_call           the gate allows or denies it, or a person is asked: yield AskHuman
           execute_call          yield Invoke until it succeeds or may not be repeated; the model reads the result
         StepEnded             the step's line of the ledger is whole
 
-What stands after a part with an ending is left out, except StepEnded. The endings are final_answer,
+Once a part gives an ending, the parts after it are skipped, and StepEnded follows. The endings are final_answer,
 policy_denial_terminal, failure_mode_terminal, loop_budget, approval_refused, refused and cancelled. A *happening* is
 what became of a reply or a call, as a value (`Succeeded`, `Denied`, `GaveUp`, ...); `fail/catalog.py` maps it to a
 failure mode and an ending, and nothing else does. Every failed attempt, of the model or of a tool, is repeated by
 `with_retries` (attempts.py). The gate that decides is in `policy/gate.py`. A *notice* is a sentence of ours that the
-model reads, such as that two steps are left (`models/types.py`); *request parts* are what it is asked with beside the
-messages: tools, options, instructions.
+model reads, such as that two steps are left; *request parts* are what it is asked with beside the messages: tools,
+options, instructions (both chosen in state.py).
 
 Effects are performed, and the outcomes sent back, by `driver/driver.py` and `driver/live_executor.py`; a run that is to
 stop has `Cancelled` thrown in by the driver. The ledger gets its `run` line before the first step,
@@ -61,7 +62,7 @@ from ..core.effects import (
 from ..core.lines import Phase
 from ..core.outcome_codec import stop_reason
 from ..formats import canonical_json
-from ..models.told import NO_WORDS, of_reply, user_message
+from ..models.failure_messages import NO_WORDS, unusable_reply, user_message
 from ..models.types import MAX_CONTINUATIONS, NOTICES, LLMInput, Message
 from .attempts import with_retries
 from .groups import process_tool_calls
@@ -246,7 +247,7 @@ def _message_of(reply: Reply, texts: list[str], *, is_told: bool) -> Message:
 def _tell_of_reply(step: StepBuilder, reply: Reply, failure: GaveUp) -> None:
     """Let the model read why its reply cannot be used; pieces of an answer before it are dropped."""
     state = step.state
-    told = of_reply(failure.mode, step.reply_problem or "no reply", step.reply_place)
+    told = unusable_reply(failure.mode, step.reply_problem or "no reply", step.reply_place)
     step.tell_of_reply(told)
     if reply.calls:
         for call in reply.calls:

@@ -24,6 +24,9 @@
         _tell_failure     no ending, since the policy says `on_failure: inform`: the model reads what failed
         _tell_refusal     no ending, since the policy says `on_deny: inform`: the model reads rule and reason
 
+Calls of one reply that may run together are decided, executed and concluded by the same functions, from groups.py.
+Where the policy limits a tool's calls per minute, `decide_call` reads the clock first.
+
 Every decision, attempt and result is recorded in the step's line (step_builder.py). What happens between Invoke and its
 outcome is in driver/live_executor.py: placeholders are resolved, the tool runs with its `io` under a deadline, in this
 process or one of its own, and what it returned is redacted.
@@ -66,7 +69,7 @@ from ..core.effects import (
 from ..core.lines import Phase
 from ..formats import canonical_json
 from ..formats.escape import escape_terminal
-from ..models.told import of_cancelled, of_tool
+from ..models.failure_messages import Told, cancelled_call, denied_call, tool_failure
 from ..policy.gate import GateRequest
 from ..policy.per_tool.tool_limits import passes_with_time, rate_limit
 from .attempts import with_retries
@@ -144,22 +147,18 @@ def conclude_call(
 
 
 def _tell_refusal(step: StepBuilder, call: Call, decision: Decision, executed: bool) -> None:
-    told = {
-        "error": "policy_denied",
-        "rule": str(decision.rule_id),
-        "reason": decision.reason,
-        "executed": executed,
-        "retryable": passes_with_time(decision),
-    }
-    step.add_told(told)
-    step.state.tell_model(call, canonical_json.encode(told))
+    _tell(step, call, denied_call(decision, executed=executed, retryable=passes_with_time(decision)))
 
 
 def _tell_failure(step: StepBuilder, call: Call, failure: GaveUp) -> None:
     """Let the model read what failed, in the place of the call's result."""
     fault = step.last_fault
     retryable = fault is not None and may_repeat(fault, step.state.run.gate.tools[call.name].idempotent)
-    told = of_tool(failure.mode, fault, retryable=retryable)
+    _tell(step, call, tool_failure(failure.mode, fault, retryable=retryable))
+
+
+def _tell(step: StepBuilder, call: Call, told: Told) -> None:
+    """Let the model read `told` in the place of a call's result, and record it."""
     step.add_told(told)
     step.state.tell_model(call, canonical_json.encode(told))
 
@@ -181,7 +180,7 @@ def decide_call(
             clock = ReadClock(step.index, index, step.next_decision(index))
             step.state.counters.now = (yield clock).now
         decision, repeated = _by_rules(step, request)
-        yield from _say(step, index, request.call, decision)
+        yield from _record_decision(step, index, request.call, decision)
         if decision.decision == DecisionKind.DENY:
             return Denied(decision.rule_id, repeated), request
         # what came of an escalation is the next decision where a hook decides before a person
@@ -195,18 +194,14 @@ def decide_call(
         if not isinstance(said, Call):
             break
         request = step.state.run.gate.request_for(said, step.state.counters)
-    if said is not None and not (escalates and _escalates(said)):
+    if said is not None and not (escalates and said.decision == DecisionKind.ESCALATE):
         decision = said
-        yield from _say(step, index, request.call, decision)
+        yield from _record_decision(step, index, request.call, decision)
     if decision.decision == DecisionKind.DENY:
         return Denied(decision.rule_id), request
     if decision.decision == DecisionKind.ESCALATE:
         return (yield from _ask_human(step, index, request.call, decision)), request
     return None, request
-
-
-def _escalates(said: Call | Decision) -> bool:
-    return isinstance(said, Decision) and said.decision == DecisionKind.ESCALATE
 
 
 def _by_rules(step: StepBuilder, request: GateRequest) -> tuple[Decision, bool]:
@@ -220,7 +215,7 @@ def _by_rules(step: StepBuilder, request: GateRequest) -> tuple[Decision, bool]:
     return decision, earlier is not None and decision.rule_id not in _RUN_LEVEL_RULES
 
 
-def _say(
+def _record_decision(
     step: StepBuilder, index: int, call: Call, decision: Decision
 ) -> Generator[Effect | Event, Outcome, None]:
     """Record a decision on a proposed call. Yields Decided."""
@@ -279,7 +274,7 @@ def execute_call(
     """
     state, call = step.state, request.call
     step.begin_execution()
-    key = key_of(step, index)
+    key = idempotency_key(step, index)
     judge = _OutcomeJudge(step, index, call)
     outcome, happening = yield from with_retries(
         step,
@@ -306,9 +301,7 @@ def execute_call(
     elif isinstance(happening, ResultLost):
         state.tell_model(call, canonical_json.encode(_LOST))
     elif isinstance(happening, CallStopped):
-        stopped = of_cancelled()
-        step.add_told(stopped)
-        state.tell_model(call, canonical_json.encode(stopped))
+        _tell(step, call, cancelled_call())
     step.end_execution(happening, outcome, result=result, told=dict(_LOST), refused_bytes=judge.refused_bytes)
     if late is not None:
         event = Decided(step.index, index, call, late, late=True)
@@ -317,7 +310,7 @@ def execute_call(
     return happening
 
 
-def key_of(step: StepBuilder, index: int) -> str:
+def idempotency_key(step: StepBuilder, index: int) -> str:
     """Return the idempotency key of a call, the same for each of its attempts."""
     return f"{step.state.run.run_id}/{step.index}/{index}"
 

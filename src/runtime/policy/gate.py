@@ -9,7 +9,7 @@ A call passes the rules in this order; the first that objects gives the answer:
     arguments        they meet the conditions on this tool's arguments, where it has any (per_tool/argument_rules.py)
     redact           a placeholder among the arguments may be resolved for this tool (placeholder_rule.py)
     cycle_detection  the same call has not given the same result `max_repeats` times
-    tool_limits      this tool was not called as often as it may be (per_tool/tool_limits.py)
+    tool_limits      this tool has calls left, in the run and in this minute (per_tool/tool_limits.py)
     loop_budget      calls, result bytes and tokens are left
     approval         a tool or arguments (`ask_if`) that need a person escalate
 
@@ -18,8 +18,8 @@ to its tool, else the entry for its last path, else its last URL, else its tool.
 tightens their answer (`decide_call` in loop/tool_calls.py): a call that was refused earlier in the run is refused
 again, then hooks are asked, then a person about what was escalated.
 Rules judge resources (what a string *is*, by the tool's schema), not argument names. A failure inside the gate is a
-denial, `gate_error`, and so is a call that would cost too much to judge (call_cost.py). Step budgets, result sizes and
-facts met while a tool runs are decided by the same policy.
+denial, `gate_error`, and so is a call that would cost too much to judge, which is found out right after tool_registry
+(call_cost.py). Step budgets, result sizes and facts met while a tool runs are decided by the same policy.
 
 A `Decision` names the rule, a one-line reason, the place in the policy and the facts it rests on. Each is recorded in
 the step's line (`policy_decisions`); `tachograph explain RUN` prints every rule's verdict, the report the denials.

@@ -30,7 +30,7 @@ from tachograph.evidence.files import manifest
 from tachograph.evidence.files.manifest import MANIFEST
 from tachograph.evidence.files.writer import Writer
 from tachograph.evidence.recording.recorder import recorded_run
-from tachograph.evidence.recording.ways import InLoop
+from tachograph.evidence.recording.sync_async import InLoop
 from tachograph.evidence.tasks.task import build, load_task
 from tachograph.runtime.tools.loader import load_named
 from tests.evidence.project import acts_outside

@@ -190,7 +190,7 @@ def test_a_reply_that_the_adapter_cannot_read_leaves_no_empty_message() -> None:
 
 def test_the_words_for_a_fault_are_cut() -> None:
     from tachograph.fail.catalog import FailureMode
-    from tachograph.runtime.models.told import of_tool
+    from tachograph.runtime.models.failure_messages import tool_failure
 
-    told = of_tool(FailureMode.CATALOGUED_UNHANDLED, Fault("E" * 900, FaultKind.OTHER), retryable=False)
+    told = tool_failure(FailureMode.CATALOGUED_UNHANDLED, Fault("E" * 900, FaultKind.OTHER), retryable=False)
     assert told["exception"] == "E" * 100

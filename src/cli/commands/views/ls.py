@@ -31,7 +31,7 @@ def add(commands: Any, verb: Verb) -> None:
 
 def ls(options: argparse.Namespace) -> int:
     """List the recorded runs of the project or below a folder; exit code 1 where one cannot be read."""
-    from ....evidence.files.words.way_on import resumed_by
+    from ....evidence.files.words.how_to_resume import resumed_by
     from ....views.site import runs_in
 
     current = Path.cwd()

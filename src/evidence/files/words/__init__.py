@@ -4,5 +4,5 @@
 - `failure_words`: what went wrong in a step, in words
 - `hook_words`: what a hook answered, in words
 - `rule_places`: the lines of rules that a record names, in the files of today
-- `way_on`: how an unfinished run is resumed, by the command or from code
+- `how_to_resume`: how an unfinished run is resumed, by the command or from code
 """

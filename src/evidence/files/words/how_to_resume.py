@@ -23,12 +23,12 @@ def resumed_by(shown: str, partial: Path) -> str:
     """
     try:
         first = read_unlinked(partial / JOURNAL, _FIRST_ENTRY).partition(b"\n")[0]
-        return way_on(shown, json.loads(first)["entry"]["run"])
+        return how_to_resume(shown, json.loads(first)["entry"]["run"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
-        return way_on(shown, None)
+        return how_to_resume(shown, None)
 
 
-def way_on(shown: str, run: Line | None) -> str:
+def how_to_resume(shown: str, run: Line | None) -> str:
     """Return what resumes an unfinished run, of which `run` is the run line.
 
     Without a run line it is the command, which puts in place what is whole and says what else is wrong.

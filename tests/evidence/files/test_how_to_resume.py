@@ -10,7 +10,7 @@ import pytest
 
 from tachograph import Agent, InputError, LLMOutput, Policy, ToolCall, record, resume
 from tachograph.cli import main as cli
-from tachograph.evidence.files.words.way_on import made_in_code, resumed_by
+from tachograph.evidence.files.words.how_to_resume import made_in_code, resumed_by
 from tachograph.fail.errors import OutputError
 
 IN_CODE = "go on with `tachograph.resume(agent, 'my-runs/first')` in code"

@@ -1,4 +1,4 @@
-"""What the model reads of a failure: plain data without the text of any exception, and the messages made of it.
+"""What the model reads of a failure or a denial: plain data without the text of any exception, and messages made of it.
 
 A failed call has it in the place of its result. So has each call of a reply that could not be used; a reply without
 calls is answered by a message in the user's role. `Told` stands in the ledger as it is sent.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ...fail.catalog import FailureMode
-from ..core.effects import Fault
+from ..core.effects import Decision, Fault
 from ..formats import canonical_json
 from .types import Message
 
@@ -32,7 +32,7 @@ _REASONS: Final = {
 }
 
 
-def of_tool(mode: FailureMode, fault: Fault | None, *, retryable: bool) -> Told:
+def tool_failure(mode: FailureMode, fault: Fault | None, *, retryable: bool) -> Told:
     """Return what the model reads of a call that failed for good.
 
     Args:
@@ -48,13 +48,13 @@ def of_tool(mode: FailureMode, fault: Fault | None, *, retryable: bool) -> Told:
     return told
 
 
-def of_cancelled() -> Told:
+def cancelled_call() -> Told:
     """Return what the model reads of a call that was cancelled while the run goes on."""
     reason = "the call was cancelled, and what it did is not known"
     return {"error": "cancelled", "reason": reason, "retryable": False}
 
 
-def of_reply(mode: FailureMode, problem: str, place: Mapping[str, str]) -> Told:
+def unusable_reply(mode: FailureMode, problem: str, place: Mapping[str, str]) -> Told:
     """Return what the model reads of its own reply that could not be used.
 
     Args:
@@ -64,6 +64,23 @@ def of_reply(mode: FailureMode, problem: str, place: Mapping[str, str]) -> Told:
     """
     error = "invalid_output" if mode == FailureMode.OUTPUT_MISMATCH else "invalid_reply"
     return {"error": error, "kind": str(mode), "reason": problem, **place, "retryable": True}
+
+
+def denied_call(decision: Decision, *, executed: bool, retryable: bool) -> Told:
+    """Return what the model reads of a call that the policy, a hook or a person denied.
+
+    Args:
+        decision: The denial.
+        executed: Whether the call was executed before.
+        retryable: Whether time takes the denial away.
+    """
+    return {
+        "error": "policy_denied",
+        "rule": str(decision.rule_id),
+        "reason": decision.reason,
+        "executed": executed,
+        "retryable": retryable,
+    }
 
 
 def user_message(told: Told) -> Message:
