@@ -5,8 +5,9 @@
 - `junit`: test results as JUnit XML
 - `coverage`: mutate a policy and see what notices
 - `mutations`: the single changes of a policy
+- `tool_changes`: rules per tool and named lists with one change each
 - `url_changes`: entries of the URL allowlist that differ a little from one
 - `probe_questions`: questions whose answer a change may alter
 - `merge`: merge policy files in memory
-- `observed`: tools, hosts, mounts and addresses seen in tests and runs
+- `observed`: tools, hosts, mounts, addresses and values seen in tests and runs
 """

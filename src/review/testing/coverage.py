@@ -156,8 +156,12 @@ class _Inputs:
         beside = sorted((first.parent / "overlays").glob("*.yaml"))
         more = [tuple(overlays)] if overlays else [(), *((overlay,) for overlay in beside)]
         self.subjects = [_stack((first, *some)) for some in more]
-        self.policies = {stack: Policy.load(stack[0], stack[1:], root=root) for stack in self.subjects}
         self.suites = [load_suite(path, root, base, overlays) for path in tests]
+        if base is None and not overlays:  # the policies that tests name beside the project's
+            stacks = (_stack(suite.stack) for suite in self.suites)
+            others = [stack for stack in stacks if stack[0] != self.subjects[0][0]]
+            self.subjects = list(dict.fromkeys([*self.subjects, *others]))
+        self.policies = {stack: Policy.load(stack[0], stack[1:], root=root) for stack in self.subjects}
         for suite in self.suites:
             self._load(_stack(suite.stack))
         self.runs: list[_Recorded] = []
@@ -210,14 +214,17 @@ class _Inputs:
 
     def changes_of(self, source: Part) -> Iterator[Change]:
         """Yield every change of a file."""
-        policy = self.policies[self.home(source)]
-        observed = Observed(policy, self.tools)
+        home = self.home(source)
+        policy, tools = self.policies[home], self.tools
+        if home[0] != self.subjects[0][0]:  # there the tools of other policies are names like any other
+            tools = {name: tool for name, tool in tools.items() if name in policy.allowed}
+        observed = Observed(policy, tools)
         for suite in self.suites:
             observed.add_tests(suite.cases)
         for run in self.runs:
             observed.add_run(run.lines)
-        is_policy = source.path == self.subjects[0][0]
-        yield from changes(source.document.data, is_policy, Probes(policy, self.tools), observed.unlisted())
+        is_policy = source.path == home[0]
+        yield from changes(source.document.data, is_policy, Probes(policy, tools), observed.unlisted())
 
     def judge(self, source: Part, change: Change) -> Verdict:
         """Return what notices a change."""

@@ -12,6 +12,7 @@ from ...runtime.formats.read_file import read_plain
 from ...runtime.formats.strict_yaml import Document
 from ...runtime.formats.strict_yaml import load as load_yaml
 from ...runtime.loop.retry import Schedule
+from ...runtime.policy.loading import read_lists
 from ...runtime.policy.policy import Policy
 from ...runtime.resources.http_methods import methods_of, url_text
 from ...runtime.resources.url import parse_entry
@@ -38,7 +39,9 @@ class Part:
 
 def read_part(path: Path, name: str) -> Part:
     """Read a file that a policy was loaded from."""
-    return Part(path, name, load_yaml(read_plain(path, 1 << 20), name))
+    document = load_yaml(read_plain(path, 1 << 20), name)
+    read_lists(document.data, path, name)
+    return Part(path, name, document)
 
 
 def policy_of(parts: Sequence[Mapping[str, Any]]) -> Policy:

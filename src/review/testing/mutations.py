@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...runtime.core.secret_kinds import ENV_KIND
+from ...runtime.formats.json_pointer import escape_pointer
 from ...runtime.policy.credentials import read_credentials
 from ...runtime.resources.http_methods import methods_of, url_text
 from .answers import Question
 from .probe_questions import Probes
+from .tool_changes import questions_about, rules_of_tool, values_of_list
 from .url_changes import covers, other_methods, wider_entries
 
 Data = dict[str, Any]
@@ -31,6 +33,7 @@ class Unlisted:
     origins: tuple[str, ...] = ("https://unlisted.test",)
     mounts: tuple[str, ...] = ("unlisted",)
     networks: tuple[str, ...] = ("10.0.0.1/32",)
+    values: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ def changes(data: Mapping[str, Any], is_policy: bool, probes: Probes, unlisted: 
         builder.tools,
         builder.urls,
         builder.credentials,
+        builder.rules_of_tools,
+        builder.lists,
         builder.networks,
         builder.mounts,
         builder.schema,
@@ -123,7 +128,8 @@ class _Changes:
             del inner[keys[-1]]
         else:
             inner[keys[-1]] = value
-        return Change("/" + "/".join(keys) + at, description, data, tuple(probes), made_up)
+        place = "".join(f"/{escape_pointer(key)}" for key in keys)
+        return Change(place + at, description, data, tuple(probes), made_up)
 
     def _dropped(self, keys: Sequence[str], label: str, probes: Any) -> Iterator[Change]:
         """Yield a change for each entry of a list, dropped; `probes` gives the questions for an entry."""
@@ -206,6 +212,21 @@ class _Changes:
             other = "x-api-key" if credential.header != "x-api-key" else "authorization"
             description = f"header {other!r} instead of {credential.header!r}"
             yield self._put((*place, "header"), other, description, probes)
+
+    def rules_of_tools(self) -> Iterator[Change]:
+        section = self._at("tools") or {}
+        for name, rules in section.items():
+            keys = ("tools", name)
+            probes = [*questions_about(name, rules, self._probes.of_tool)]
+            if len(section) > 1:
+                yield self._put(keys, None, f"rules of {name!r} dropped", probes)
+            for changed, at, words in rules_of_tool(rules):
+                yield self._put(keys, changed, f"rules of {name!r}: {words}", probes, at=at)
+
+    def lists(self) -> Iterator[Change]:
+        for name, values in (self._at("lists") or {}).items():
+            for changed, at, words in values_of_list(values, self._unlisted.values):
+                yield self._put(("lists", name), changed, f"list {name!r}: {words}", (), at=at)
 
     def networks(self) -> Iterator[Change]:
         keys = ("private_networks",)

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ...fail.errors import PolicyError
+from ...runtime.formats.canonical_json import encode
 from ...runtime.policy.policy import Policy
 from ...runtime.resources.mount_path import parse_path
 from ...runtime.resources.url import Malformed, parse_url
 from ...runtime.tools.contract import Tool
 from .mutations import Unlisted
 from .policy_tests import Case
+from .tool_changes import scalars_in
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}\Z")
 _MOST: Final = 50  # of each kind; more would show nothing new
@@ -29,6 +31,7 @@ class Observed:
         self._origins: dict[str, None] = {}
         self._mounts: dict[str, None] = {}
         self._networks: dict[str, None] = {}
+        self._values: dict[str, Any] = {}
 
     def unlisted(self) -> Unlisted:
         """Return what was observed; for a kind without any, an example."""
@@ -38,6 +41,7 @@ class Observed:
             tuple(self._origins)[:_MOST] or plain.origins,
             tuple(self._mounts)[:_MOST] or plain.mounts,
             tuple(self._networks)[:_MOST] or plain.networks,
+            tuple(self._values.values()),
         )
 
     def add_tests(self, cases: Iterable[Case]) -> None:
@@ -59,6 +63,8 @@ class Observed:
                         self._fact(check)
 
     def _call(self, name: str, arguments: object) -> None:
+        if name in self._policy.tool_rules and len(self._values) < _MOST:
+            self._values.update((encode(value), value) for value in scalars_in(arguments))
         tool = self._tools.get(name)
         if tool is None:
             if _NAME.match(name) and name not in self._policy.denied:

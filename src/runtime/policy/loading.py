@@ -36,7 +36,7 @@ def load_policy(
         document = parse_policy(text, name)
         part_marks = named(document.marks, name)
         digest = digest_of_data(document.data, text)  # of what the file says, before lists are read into it
-        _read_lists(document.data, source, name, part_marks, sources)
+        sources.update(read_lists(document.data, source, name, part_marks))
         if files:
             _refuse_empty(document.data, part_marks, name)
         _merge(data, document.data, marks, "")
@@ -48,22 +48,31 @@ def load_policy(
     return kind(data, files=files, sources=sources, marks=marks, values=values)
 
 
-def _read_lists(
-    data: dict[str, Any],
-    source: Path,
-    name: str,
-    marks: Mapping[str, tuple[str, int, int]],
-    sources: dict[str, Path],
-) -> None:
-    """Put the values of each list that stands in a file of its own, beside or below the policy, into `data`."""
-    lists = data.get("lists")
+def read_lists(
+    data: dict[str, Any], source: Path, name: str, marks: Mapping[str, tuple[str, int, int]] | None = None
+) -> dict[str, Path]:
+    """Put the values of each list that stands in a file of its own, beside or below the policy, into `data`.
+
+    Args:
+        data: What a file of a policy says.
+        source: That file.
+        name: What messages call it.
+        marks: The places of its values, for messages.
+
+    Returns:
+        The files that were read, by what they are called.
+
+    Raises:
+        PolicyError: A list cannot be read.
+    """
+    lists, sources = data.get("lists"), dict[str, Path]()
     if not isinstance(lists, dict):
-        return
+        return sources
     for key, entry in lists.items():
         if not isinstance(entry, dict) or not isinstance(entry.get("file"), str) or len(entry) != 1:
             continue
         written = entry["file"]
-        _, line, column = marks.get(f"/lists/{escape_pointer(key)}/file", (name, 1, 1))
+        _, line, column = (marks or {}).get(f"/lists/{escape_pointer(key)}/file", (name, 1, 1))
         if Path(written).is_absolute() or ".." in Path(written).parts:
             raise PolicyError(
                 f"the file of a list stands beside or below the policy, and {quote_literal(written)} does not",
@@ -84,6 +93,7 @@ def _read_lists(
             )
         lists[key] = values
         sources[f"policy list {label}"] = path.absolute()
+    return sources
 
 
 def _read(path: Path, name: str) -> bytes:

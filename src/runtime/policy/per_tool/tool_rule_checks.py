@@ -13,7 +13,7 @@ from ...formats.escape import quote_literal
 from ...formats.json_pointer import escape_pointer, parse
 from ...schema.ecma_patterns import BadPattern, linear_pattern
 from ...schema.schema_errors import did_you_mean
-from ...schema.subschemas import located
+from ...schema.subschemas import located, parts
 from ...schema.validator import SchemaValidator, place_of_schema_error
 from ...schema.work import MAX_WORK, work_of
 from ...tools.contract import Tool
@@ -78,6 +78,12 @@ def _check_condition(policy: Checked, place: str, pointer: str, condition: Any) 
             "see docs/policy.md",
         )
     for at, part in located(condition):
+        if "oneOf" in part and any(IN in inner for inner in parts(part)):
+            raise policy.error(
+                f"{place}{at}/oneOf",
+                "a value that two of its lists share would meet neither, so that a longer list could deny more",
+                "write anyOf",
+            )
         for key in part:
             if key not in KEYWORDS:
                 raise policy.error(
