@@ -48,7 +48,7 @@ class Done:
     code: int
     out: str
     err: str
-    seconds: float
+    unsent: int  # signals that were asked for and not sent
 
     @property
     def said(self) -> str:
@@ -142,7 +142,7 @@ class Lab:
         self._server.stdin.write(json.dumps(asked) + "\n")
         self._server.stdin.flush()
         found = self._read()
-        return Done(found["code"], found["out"], found["err"], found["seconds"])
+        return Done(found["code"], found["out"], found["err"], found["unsent"])
 
     def run(self, *more: str, durability: str = "effect", fault: Fault | None = None, **request: Any) -> Done:
         words = ("run", TASK, "--quiet", "--durability", durability, *more)

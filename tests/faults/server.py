@@ -55,22 +55,24 @@ def _shim() -> Any:
 
 def _serve(request: Request, shim: Any) -> dict[str, Any]:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        begun = time.monotonic()
         pid = os.fork()
         if pid == 0:
             _child(request, shim, out.fileno(), err.fileno())
-        status = _watch(pid, request)
+        status, unsent = _watch(pid, request)
         texts = [os.pread(file.fileno(), 1 << 20, 0).decode("utf-8", "replace") for file in (out, err)]
     return {
         "code": os.waitstatus_to_exitcode(status),
         "out": texts[0],
         "err": texts[1],
-        "seconds": round(time.monotonic() - begun, 3),
+        "unsent": unsent,
     }
 
 
-def _watch(pid: int, request: Request) -> int:
-    """Wait for a fork to end; meanwhile send it the signals that were asked for."""
+def _watch(pid: int, request: Request) -> tuple[int, int]:
+    """Wait for a fork to end; meanwhile send it the signals that were asked for.
+
+    Returns its status, and how many signals were not sent before it ended.
+    """
     until = time.monotonic() + request.get("timeout_s", 60)
     sends = [dict(item) for item in request.get("send", ())]
     while True:
@@ -78,7 +80,7 @@ def _watch(pid: int, request: Request) -> int:
         if found:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)  # what it left running
-            return status
+            return status, len(sends)
         now = time.monotonic()
         for item in sends[:1]:
             item.setdefault("at", now + item.get("after_s", 0) if Path(item["when"]).exists() else None)

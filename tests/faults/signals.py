@@ -32,7 +32,6 @@ def suspended(lab: Lab) -> None:
 
 def quick(done: Done, code: int) -> None:
     assert done.code == code and "Traceback" not in done.err, done
-    assert done.seconds < 60, done
 
 
 @fault("signal.tool", "a signal while a tool runs, kept in a journal or not")
@@ -81,7 +80,7 @@ def signal_wait(lab: Lab) -> Iterator[str]:
         try:
             send = [{"when": str(waiting), "after_s": 0.1, "signal": number}]
             done = lab.do(code=f"{LIVE}\nmain('record')", send=send)
-            assert done.seconds < 60 and done.code == (code if number == signal.SIGTERM else 1), done
+            assert done.code == (code if number == signal.SIGTERM else 1), done
             assert (lab.scene.root / "runs/live.partial/journal.jsonl").exists()
         finally:
             broken.unlink()
@@ -135,7 +134,7 @@ def signal_stop(lab: Lab) -> Iterator[str]:
         {"when": str(lab.scene.held), "after_s": 1, "signal": signal.SIGCONT},
     ]
     done = lab.meanwhile(lambda: None, *KEPT, send=send)
-    assert done.code == 0 and done.seconds > 1, done
+    assert done.code == 0 and done.unsent == 0, done
     assert lab.scene.files() == whole
 
 

@@ -90,7 +90,7 @@ def test_a_signal_suspends_or_ends_a_run(one: Lab) -> None:
         one.scene.clear()
         one.scene.hold.touch()
         done = one.run(send=[{"when": str(one.scene.held), "signal": number}])
-        assert done.code == code and done.seconds < 60, "it hangs"
+        assert done.code == code
         suspended(one)
         one.scene.clear()
         one.scene.hold.touch()
