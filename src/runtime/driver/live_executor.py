@@ -239,7 +239,7 @@ class LiveExecutor:
             invalid = error.reason
         except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends a tool, not the run
             log_failure("tool %s raised", tool.name, error=error)
-            fault = self._fault(error, tool.transient)
+            fault = self._fault(error, tool.transient, has_acted=io.may_have_acted)
         else:
             if isinstance(returned, Outcome):
                 return returned
@@ -314,8 +314,10 @@ class LiveExecutor:
             return self._gate.decide_late(shown), shown
         return decision, check
 
-    def _fault(self, error: BaseException, transient: Sequence[type[BaseException]]) -> Fault:
-        fault = fault_from_error(error, transient)
+    def _fault(
+        self, error: BaseException, transient: Sequence[type[BaseException]], *, has_acted: bool = False
+    ) -> Fault:
+        fault = fault_from_error(error, transient, has_acted=has_acted)
         # cut after redaction, so that no part of a secret is left that is not recognised as one
         text = None if fault.text is None else self._redact(fault.text)[:MAX_SERVICE_TEXT]
         return replace(fault, exception=self._redact(fault.exception), text=text)

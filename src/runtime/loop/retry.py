@@ -43,12 +43,21 @@ class Schedule:
         return min((self.base_ms << (attempt - 1)) * (800 + draw) // 1000, self.cap_ms)
 
 
-def fault_from_error(error: BaseException, transient: Sequence[type[BaseException]] = ()) -> Fault:
+def fault_from_error(
+    error: BaseException, transient: Sequence[type[BaseException]] = (), *, has_acted: bool = False
+) -> Fault:
     """Return an exception as a Fault: its class name and whether it may be repeated. Its own text is dropped.
 
     What a model's service answered is kept: its status, and its message, which is yet to be redacted.
+
+    Args:
+        error: The exception.
+        transient: The kinds of exceptions after which another attempt is worthwhile.
+        has_acted: Whether something may have happened before it, so that a refused connection proves nothing.
     """
     fault = _classified(error, transient)
+    if has_acted:
+        fault = replace(fault, nothing_happened=False)
     if not isinstance(error, ModelError):
         return fault
     status = error.status if type(error.status) is int and 100 <= error.status <= 999 else None

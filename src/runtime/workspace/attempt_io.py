@@ -40,6 +40,7 @@ class AttemptIO:
         self._is_closed = False
         self._calls = threading.Condition()  # guards what follows
         self._under_way = 0
+        self._actions = 0  # requests that may have changed something
         self._is_over = False
         self._connections: list[socket.socket] = []
 
@@ -47,6 +48,11 @@ class AttemptIO:
     def is_serving(self) -> bool:
         """Whether a call is under way."""
         return self._under_way > 0
+
+    @property
+    def may_have_acted(self) -> bool:
+        """Whether something was written, or sent that may have had an effect."""
+        return bool(self.writes) or self._actions > 0
 
     @contextlib.contextmanager
     def served(self, timeout_s: float | None) -> Iterator[None]:
@@ -114,6 +120,18 @@ class AttemptIO:
             with self._calls:
                 self._under_way -= 1
                 self._calls.notify_all()
+
+    @contextlib.contextmanager
+    def _acting(self, *, is_safe: bool) -> Iterator[None]:
+        """Count what may change something, unless it is refused before anything is sent."""
+        with self._calls:
+            self._actions += not is_safe
+        try:
+            yield
+        except ConnectionRefusedError:
+            with self._calls:
+                self._actions -= not is_safe
+            raise
 
     def _tell_late(self, method: str) -> None:
         """Warn of a call after the end of the attempt. It is in no record, since nothing was done."""

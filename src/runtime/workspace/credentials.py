@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
+from urllib.parse import quote
 
 from ...fail.errors import InputError
 from ...light_dataclasses import dataclass, field
@@ -33,8 +35,20 @@ class OpenCredentials:
     @property
     def secrets(self) -> list[tuple[str, str]]:
         """Kind and text of each secret among the values: the whole one, and what stands behind a scheme in it."""
-        texts = [text for value in self.values.values() for text in (value, value.rpartition(" ")[2])]
-        return [(CREDENTIAL_KIND, text) for text in dict.fromkeys(texts) if len(text) >= SHORTEST]
+        texts = [text for value in self.values.values() for text in _parts(value)]
+        return [(CREDENTIAL_KIND, text) for text in dict.fromkeys(texts)]
+
+    def without(self, text: str) -> str:
+        """Return what a service said, for a tool: with a mark in the place of each value, also of an escaped one."""
+        found = {
+            written: f"<credential:{variable}>"
+            for variable, value in self.values.items()
+            for secret in _parts(value)
+            for written in _spellings(secret)
+        }
+        for written in sorted(found, key=len, reverse=True):  # one may be a part of another
+            text = text.replace(written, found[written])
+        return text
 
     def header_for(self, target: Target) -> tuple[tuple[str, str], ...]:
         """Return the header that a request to a target gets, none where the policy has no credential for it.
@@ -49,6 +63,20 @@ class OpenCredentials:
         if value is None:
             raise ConnectionRefusedError("this run has no value for the credential of the host")
         return ((credential.header, value if credential.scheme is None else f"{credential.scheme} {value}"),)
+
+
+def _parts(value: str) -> Iterator[str]:
+    """Yield a value, and what stands behind a scheme in it, unless that is too short to be a secret."""
+    yield value
+    _, blank, behind = value.rpartition(" ")
+    if blank and len(behind) >= SHORTEST:
+        yield behind
+
+
+def _spellings(secret: str) -> set[str]:
+    """Return a secret as it stands, in JSON and in a URL; some programs escape slashes in JSON too."""
+    in_json = json.dumps(secret)[1:-1]
+    return {secret, in_json, in_json.replace("/", "\\/"), quote(secret, safe=""), quote(secret)}
 
 
 def open_credentials(policy: Policy, answered: Collection[str], *, is_needed: bool) -> OpenCredentials:

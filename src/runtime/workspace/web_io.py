@@ -81,13 +81,15 @@ class WebIO(AttemptIO):
             if hop == 0 and asked is not None:
                 fact |= self._doubled_credential(url, asked)
             target = self._allowed_target(url, fact, keep_allow=hop > 0 or asked is not None)
-            if target.host in self._folders.hosts:
-                status, headers, text = self._from_folder(target, parts.method)
-            else:
-                until = until or self._deadline()
-                added = self._folders.credentials.header_for(target) if hop == 0 and asked is not None else ()
-                sent = replace(parts, headers=(*parts.headers, *added))
-                status, headers, text = self._from_network(target, sent, fact, until)
+            with self._acting(is_safe=parts.is_safe):
+                if target.host in self._folders.hosts:
+                    status, headers, text = self._from_folder(target, parts.method)
+                else:
+                    until = until or self._deadline()
+                    is_first = hop == 0 and asked is not None
+                    added = self._folders.credentials.header_for(target) if is_first else ()
+                    sent = replace(parts, headers=(*parts.headers, *added))
+                    status, headers, text = self._from_network(target, sent, fact, until)
             location = headers.get("location")
             if status not in REDIRECTS or location is None or not parts.is_safe:
                 if (status == 429 or status >= 500) and parts.may_be_repeated:
@@ -149,7 +151,11 @@ class WebIO(AttemptIO):
             if not self.denied:  # no plain address, or another peer: refused before a rule was asked
                 self._address_allowed(target, fact, refused.address)
             raise PermissionError("denied by url_allowlist") from None
-        return response.status, response.headers, text_of_body(response.body, response.headers)
+        without = (
+            self._folders.credentials.without
+        )  # before a redirect is followed: it may lead to another host
+        headers = {name: without(value) for name, value in response.headers.items()}
+        return response.status, headers, without(text_of_body(response.body, response.headers))
 
     def _from_folder(self, target: Target, method: str) -> tuple[int, dict[str, str], str]:
         """Answer from a file. That of a method other than GET and HEAD has the method at the end of its name."""

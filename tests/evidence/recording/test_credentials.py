@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -18,6 +21,7 @@ from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.tools.contract import Tool
 from tachograph.runtime.workspace import http
+from tachograph.runtime.workspace.credentials import OpenCredentials
 from tests.runtime.workspace.test_http import LOOPBACK, made_certificate
 from tests.runtime.workspace.test_request import LIMITS, ApiServer, answered
 
@@ -44,6 +48,8 @@ class Api(ApiServer):
         _, path = self.asked[-1]
         if path == "/v1/moved":
             return answered(302, "Location: /v1/there")
+        if path == "/v1/leads_away":
+            return answered(302, f"Location: /v1/there?token={self.sent[-1]}")
         if path == "/v1/broken":
             return b"HTTP/1.1 200 OK\r\n" + self.requests[-1]
         return answered(200, f"X-Echo: {self.sent[-1]}", body=self.requests[-1])
@@ -124,7 +130,9 @@ def use_everything(io: Any, base: str) -> str:
     try:
         io.request("GET", f"{base}/v1/broken")
     except ConnectionError as error:
-        return f"{found.text} {found.headers} {found.url} {error} {vars(io)}"
+        told = f"{found.text} {found.headers} {found.url} {error} {vars(io)}"
+        assert TOKEN not in found.text + str(found.headers) + str(error)
+        return f"{told} {os.environ['EXAMPLE_TOKEN']}"  # a tool is trusted code
     raise AssertionError("the answer was not broken")
 
 
@@ -157,10 +165,47 @@ def test_the_credential_reaches_the_service_and_no_byte_besides(
     for path in files:
         assert TOKEN.encode() not in path.read_bytes(), path
     ledger = (tmp_path / "run" / "state.jsonl").read_text()
-    assert "<secret:credential:1>" in ledger and '"credential":"authorization"' in ledger
+    assert "<credential:EXAMPLE_TOKEN>" in ledger and "<secret:credential:1>" in ledger
+    assert '"credential":"authorization"' in ledger
     assert verify(tmp_path / "run", tmp_path) == []
     monkeypatch.delenv("EXAMPLE_TOKEN")  # a record answers without it
     assert replay(agent, tmp_path / "run").ok and len(api.sent) == 4
+
+
+@pytest.mark.parametrize("path", ["x", "leads_away"])
+def test_what_a_service_says_back_reaches_the_tool_without_the_credential(
+    api: Api, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setenv("EXAMPLE_TOKEN", f"Token {TOKEN}")
+    found: list[str] = []
+
+    def use(io: Any, base: str) -> int:
+        answer = io.request("GET", f"{base}/v1/{path}")
+        found.append(answer.text + str(answer.headers))
+        return 0
+
+    result = agent_of(api, use).run("?", run_id="r")
+    assert api.sent[0] == f"Token {TOKEN}"
+    if path == "x":
+        assert found[0].count("<credential:EXAMPLE_TOKEN>") == 2 and TOKEN not in found[0]
+    else:  # nor does a redirect carry it
+        assert api.asked[1] == ("GET", "/v1/there?token=<credential:EXAMPLE_TOKEN>") and api.sent[1] is None
+    assert TOKEN not in str(found) + str(result.steps)
+
+
+def test_a_credential_is_found_however_it_is_escaped() -> None:
+    secret = 'k"4/7+\\abcdefgh'
+    values = OpenCredentials(values={"A": secret, "B": f"Bearer {secret}x"})
+    for said in (
+        secret,
+        json.dumps(secret),
+        json.dumps(secret).replace("/", "\\/"),
+        quote(secret),
+        quote(secret, ""),
+    ):
+        assert values.without(f"you sent {said}.").count("<credential:A>") == 1
+    assert values.without(f"{secret}x") == "<credential:B>"
+    assert values.without("Bearer abcdefgh") == "Bearer abcdefgh"
 
 
 def test_a_missing_variable_is_one_line_before_the_run(

@@ -19,7 +19,7 @@ from tachograph.runtime.tools.contract import USES, Tool
 from tachograph.runtime.tools.isolation import run_isolated
 from tachograph.runtime.tools.loader import load_named
 from tachograph.runtime.workspace.http_answer import MAX_HEAD
-from tachograph.runtime.workspace.mounts import Host
+from tachograph.runtime.workspace.mounts import Host, Mount
 from tachograph.runtime.workspace.tool_io import IO
 from tachograph.runtime.workspace.workspace import Workspace
 from tests.runtime.workspace.test_http import LOOPBACK, Server, ok
@@ -231,6 +231,49 @@ def test_only_what_may_be_repeated_is_a_transient_error(net: Net, status: int) -
     for method in ("POST", "PATCH"):
         found = net.io().request(method, f"{net.base}/v1/x")
         assert (found.status, found.text) == (status, "why")
+
+
+@pytest.mark.parametrize("first", ["POST", "GET", "write", "none"])
+def test_a_refused_connection_proves_nothing_after_something_was_done(
+    net: Net, first: str, tmp_path: Path
+) -> None:
+    with socket.socket() as unused:  # nobody listens there
+        unused.bind((LOOPBACK, 0))
+        refuses = f"http://{LOOPBACK}:{unused.getsockname()[1]}"
+        data = dict(net.policy.data, retry={"max_retries": 2, "backoff_base_ms": 1, "backoff_cap_ms": 1})
+        data |= {"sandbox": {"mounts": {"box": "write"}}}
+        data["url_allowlist"] = [{"url": f"{net.base}/v1/", "methods": ["GET", "POST"]}, f"{refuses}/"]
+        tried: list[int] = []
+
+        def run(_arguments: dict[str, Any], io: IO) -> dict[str, Any]:
+            tried.append(1)
+            if first == "write":
+                io.write("box/x", "done")
+            elif first != "none":
+                io.request(first, f"{net.base}/v1/x")
+            io.get(f"{refuses}/")
+            return {}
+
+        schema = {"type": "object", "additionalProperties": False}
+        tool = Tool("probe", "Ask.", schema, schema, "external", False, run, transient=(ConnectionError,))
+        box = {"box": Mount(tmp_path, "box", "write")}
+        agent = Agent(
+            lambda _: LLMOutput(tool_calls=[ToolCall("probe", "{}")]),
+            [tool],
+            Policy.from_dict(data),
+            mounts=box,
+        )
+        result = agent.run("?", run_id="r", clock=VirtualClock())
+    assert len(tried) == (1 if first in ("POST", "write") else 3)
+    assert result.ending == "failure_mode_terminal"
+
+
+def test_a_refused_request_did_nothing(net: Net) -> None:
+    net.server.stop()
+    io = net.io()
+    with pytest.raises(ConnectionRefusedError):
+        io.request("POST", f"{net.base}/v1/x", body="pay")
+    assert not io.may_have_acted
 
 
 def test_an_answer_to_head_names_a_length_and_has_no_body(net: Net) -> None:
