@@ -32,6 +32,7 @@ from ...runtime.loop.retry import Schedule
 from ...runtime.loop.state import HookSpec, RunSpec, RunState
 from ...runtime.loop.step_builder import StepBuilder
 from ...runtime.loop.tool_calls import REPEATED, decide_call
+from ...runtime.models.failure_messages import denied_call
 from ...runtime.policy.gate import Counters, Gate, GateRequest
 from ...runtime.policy.per_tool.tool_limits import RETRY_AFTER
 from ...runtime.policy.policy import Policy
@@ -228,13 +229,8 @@ class _Step:
             raise _Underivable(f"{result['id']}: is {result['status']}, though it was denied")
         if entry is None or "told" not in result:
             return
-        told = {
-            "error": "policy_denied",
-            "rule": entry["rule_id"],
-            "reason": entry["reason"],
-            "executed": executed,
-            "retryable": entry["rule_id"] == "tool_limits" and RETRY_AFTER in entry["facts"],
-        }
+        retryable = entry["rule_id"] == "tool_limits" and RETRY_AFTER in entry["facts"]
+        told = denied_call(entry["rule_id"], entry["reason"], executed=executed, retryable=retryable)
         if result["told"] != told:
             raise _Underivable(f"{result['id']}: the model was told of another denial than was decided")
 

@@ -35,7 +35,7 @@ Paint = Callable[[str, str], str]
 _EXAMPLE: Final = '{"tool": "fetch", "arguments": {"url": "https://corpus.test/op-a1.md"}}'
 _JSON_FILE: Final = "give a JSON file, or -"
 _MOST: Final = 16 << 20
-USED: Final = (
+USED_BEFORE: Final = (
     "iterations",
     "tokens",
     "tool_calls",
@@ -110,7 +110,7 @@ def call_of(tool: str, arguments: object, policy: Policy) -> Call:
 
 def counters_of(used: Mapping[str, int], key: bytes, tool: str = "") -> Counters:
     """Return the counters of a run that has used so much; `repeats` and `calls_of_tool` are those of one call."""
-    before: dict[str, Any] = {name: used[name] for name in USED[:-3] if name in used}
+    before: dict[str, Any] = {name: used[name] for name in USED_BEFORE[:-3] if name in used}
     counts = Counters(**before)
     counts.repeats[key] = used.get("repeats", 0)
     counts.calls_of[tool] = used.get("calls_of_tool", 0)
@@ -141,8 +141,8 @@ def _read(place: str, name: str) -> dict[str, Any]:
 
 def _used(used: object, name: str) -> Mapping[str, int]:
     all_counts = isinstance(used, dict) and all(type(n) is int and n >= 0 for n in used.values())
-    if not isinstance(used, dict) or not all_counts or not set(used) <= set(USED):
-        remedy = f"give whole numbers for some of {', '.join(USED)}"
+    if not isinstance(used, dict) or not all_counts or not set(used) <= set(USED_BEFORE):
+        remedy = f"give whole numbers for some of {', '.join(USED_BEFORE)}"
         raise InputError("used must be an object of counts", file=name, remedy=remedy)
     return used
 

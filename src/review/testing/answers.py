@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...evidence.queries.decide import call_of, counters_of
+from ...evidence.queries.decide import USED_BEFORE, call_of, counters_of
 from ...fail.catalog import ApprovalRefused, Denied, FailureMode, GaveUp, classify
 from ...runtime.core.effects import Fault, FaultKind, Noted, Outcome, Wait
 from ...runtime.core.lines import Line
@@ -41,16 +41,7 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # kind of question: what `used` may hold
 USED: Final[Mapping[str, tuple[str, ...]]] = {
-    "call": (
-        "iterations",
-        "tokens",
-        "tool_calls",
-        "result_bytes",
-        "attempts",
-        "calls_of_tool",
-        "calls_in_minute",
-        "repeats",
-    ),
+    "call": USED_BEFORE,
     "result_bytes": ("result_bytes",),
     "step": ("iterations", "tokens"),
     "failure": ("failures",),

@@ -4,6 +4,7 @@ The room `events` holds those who watch a run, `stopping` what ends one before i
 
 - `driver`: drives the loop: has each effect performed, one after another; with and without an event loop
 - `stepper`: takes the loop from one effect to the next, stamps, and hands on each finished step
+- `effect_sequence`: stamps effects that are performed one after another
 - `groups`: performs a group of calls, and puts together what came of them
 - `async_groups`: performs a group of calls at the same time, in an event loop
 - `live_executor`: performs effects for real

@@ -13,19 +13,18 @@ from contextlib import contextmanager
 from ...fail.errors import Cancelled
 from ..core.branches import BRANCH, Branch
 from ..core.clock import Clock
-from ..core.effects import Attempted, Effect, Invoke, Outcome, Wait
+from ..core.effects import Effect, Invoke, Outcome, Wait
+from .effect_sequence import EffectSequence
 from .ports import OnNotice, OnOutcome, Stamps, Stop
 
 Perform = Callable[[Effect, Stamps], Outcome | Cancelled]
 
 
-class BranchRun:
-    """One call of a group under way. It performs nothing: a driver performs `effect` between `begin` and `end`.
+class BranchRun(EffectSequence):
+    """One call of a group under way; its `effect` is None once the call is over.
 
     Attributes:
         branch: The step, and the call's place in the reply.
-        effect: What is to be performed next; None once the call is over.
-        stamps: The stamps of the call so far.
         performed: What came of its effects, by position.
     """
 
@@ -39,16 +38,11 @@ class BranchRun:
         on_notice: OnNotice | None = None,
         on_performed: Callable[[], None] | None = None,
     ) -> None:
+        super().__init__(clock, on_outcome, stop, on_notice)
         self.branch = branch
-        self.stamps: Stamps = {}
         self.performed: dict[str, Outcome | Cancelled] = {}
         self._effects = effects
-        self._clock = clock
-        self._on_outcome = on_outcome
-        self._stop = stop
-        self._on_notice = on_notice
         self._on_performed = on_performed
-        self._begun = 0
         self.effect: Invoke | Wait | None = next(effects, None)
 
     @contextmanager
@@ -60,29 +54,10 @@ class BranchRun:
         finally:
             BRANCH.reset(token)
 
-    def begin(self) -> Cancelled | None:
-        """Stamp the beginning of the effect; returns what stops the run in its place, or None."""
-        self._tell(is_over=False)
-        self._begun = self._clock.stamp()
-        return None if self._stop is None else self._stop(self._begun)
-
-    def end(self, outcome: Outcome | Cancelled) -> None:
-        """Stamp the end of the effect, note its outcome, and go on to the next effect."""
-        self.keep(outcome)
-        self.go_on(outcome)
-
-    def keep(self, outcome: Outcome | Cancelled) -> None:
-        """Stamp the end of the effect, and let its outcome be written down."""
-        effect = self.effect
-        assert effect is not None
-        self.stamps[effect.position] = [self._begun, self._clock.stamp()]
-        if self._on_outcome is not None:
-            self._on_outcome(effect, outcome, self.stamps)
-
     def go_on(self, outcome: Outcome | Cancelled) -> None:
         """Go on to the next effect, after one whose outcome was kept."""
         assert self.effect is not None
-        self._tell(is_over=True)
+        self._notify(is_over=True)
         self.performed[self.effect.position] = outcome
         if isinstance(outcome, Cancelled):
             self._effects.close()
@@ -101,11 +76,6 @@ class BranchRun:
             return self._effects.send(outcome)
         except StopIteration:
             return None
-
-    def _tell(self, *, is_over: bool) -> None:
-        """Tell that an attempt begins or is over, as it happens."""
-        if self._on_notice is not None and isinstance(self.effect, Invoke):
-            self._on_notice(Attempted(self.effect, is_over))
 
 
 def perform_group(runs: Iterable[BranchRun], perform: Perform) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from ...fail.errors import Cancelled
 from ..core.clock import Clock
 from ..core.effects import (
-    AskModel,
-    Attempted,
     Decided,
     Effect,
     Event,
@@ -23,18 +21,17 @@ from ..core.effects import (
 )
 from ..core.lines import StepLine
 from ..loop.state import RunGenerator
+from .effect_sequence import EffectSequence
 from .groups import BranchRun
-from .ports import OnEvent, OnNotice, OnOutcome, Settle, Stamps, Stop
+from .ports import OnEvent, OnNotice, OnOutcome, Settle, Stop
 
 
-class Stepper:
-    """A loop under way. It performs nothing: a driver performs `effect` between `begin` and `end`.
+class Stepper(EffectSequence):
+    """A loop under way; its `effect` is None where a group is to be performed, and once the loop is over.
 
     Attributes:
-        effect: What is to be performed next; None where that is a group, and once the loop is over.
         group: The calls of a group, each to be taken to its end; then the driver says `join`.
         ended: How the run ended, once the loop is over.
-        stamps: The stamps of the step so far.
     """
 
     def __init__(
@@ -61,16 +58,11 @@ class Stepper:
             settle: Says what an outcome of a call of a group is in the record.
             on_notice: Gets what is new in the step under way, and each attempt as it begins and when it is over.
         """
+        super().__init__(clock, on_outcome, stop, on_notice)
         self._loop = loop
-        self._clock = clock
         self._on_step = on_step
         self._on_event = on_event
-        self._on_outcome = on_outcome
-        self._stop = stop
         self._settle = settle
-        self._on_notice = on_notice
-        self._begun = 0
-        self.stamps: Stamps = {}
         self.effect: Effect | None = None
         self.group: list[BranchRun] | None = None
         self._runs: list[BranchRun] = []  # the calls of the group that was begun last
@@ -87,37 +79,14 @@ class Stepper:
         assert self._ended is not None
         return self._ended
 
-    def begin(self) -> Cancelled | None:
-        """Stamp the beginning of the effect; returns what stops the run in its place, or None."""
-        self._tell(self.effect, is_over=False)
-        self._begun = self._clock.stamp()
-        return None if self._stop is None else self._stop(self._begun)
-
-    def end(self, outcome: Outcome | Cancelled) -> None:
-        """Stamp the end of the effect, hand on its outcome, and go on to the next effect."""
-        self.keep(outcome)
-        self.go_on(outcome)
-
-    def keep(self, outcome: Outcome | Cancelled) -> None:
-        """Stamp the end of the effect, and let its outcome be written down."""
-        effect = self.effect
-        assert effect is not None
-        self.stamps[effect.position] = [self._begun, self._clock.stamp()]
-        if self._on_outcome is not None:
-            self._on_outcome(effect, outcome, self.stamps)
-
     def go_on(self, outcome: Outcome | Cancelled) -> None:
         """Hand on an outcome that was kept, and go on to the next effect."""
         effect = self.effect
         assert effect is not None
-        self._tell(effect, is_over=True)
+        self._notify(is_over=True)
         if not isinstance(outcome, Cancelled):
             self._on_event(effect, outcome)
         self._advance(outcome)
-
-    def _tell(self, effect: Effect | None, *, is_over: bool) -> None:
-        if self._on_notice is not None and isinstance(effect, AskModel | Invoke):
-            self._on_notice(Attempted(effect, is_over))
 
     def join(self) -> None:
         """Put together the times of the calls of the group, all of which are over, and go on to the next effect."""

@@ -147,7 +147,12 @@ def conclude_call(
 
 
 def _tell_refusal(step: StepBuilder, call: Call, decision: Decision, executed: bool) -> None:
-    _tell(step, call, denied_call(decision, executed=executed, retryable=passes_with_time(decision)))
+    retryable = passes_with_time(decision)
+    _tell(
+        step,
+        call,
+        denied_call(str(decision.rule_id), decision.reason, executed=executed, retryable=retryable),
+    )
 
 
 def _tell_failure(step: StepBuilder, call: Call, failure: GaveUp) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ...fail.catalog import FailureMode
-from ..core.effects import Decision, Fault
+from ..core.effects import Fault
 from ..formats import canonical_json
 from .types import Message
 
@@ -66,18 +66,19 @@ def unusable_reply(mode: FailureMode, problem: str, place: Mapping[str, str]) ->
     return {"error": error, "kind": str(mode), "reason": problem, **place, "retryable": True}
 
 
-def denied_call(decision: Decision, *, executed: bool, retryable: bool) -> Told:
+def denied_call(rule: str, reason: str, *, executed: bool, retryable: bool) -> Told:
     """Return what the model reads of a call that the policy, a hook or a person denied.
 
     Args:
-        decision: The denial.
+        rule: The rule that objected.
+        reason: Its reason, one line.
         executed: Whether the call was executed before.
         retryable: Whether time takes the denial away.
     """
     return {
         "error": "policy_denied",
-        "rule": str(decision.rule_id),
-        "reason": decision.reason,
+        "rule": rule,
+        "reason": reason,
         "executed": executed,
         "retryable": retryable,
     }
