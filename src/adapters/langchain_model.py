@@ -13,11 +13,11 @@ from ..runtime.models.providers.common import (
     arguments_object,
     finish_of,
     own_raw,
-    tool_schema,
     usage_of,
     wire_name,
 )
 from ..runtime.models.providers.failures import Answered, failure_of, retry_after_ms
+from ..runtime.models.providers.openai import tools_of
 from ..runtime.models.types import LLMInput, LLMOutput, Message, ToolCall
 from .langchain import call_untraced
 from .schemas import require_module
@@ -112,19 +112,7 @@ class LangChainModel:
             most = min(request.max_output_tokens, own if type(own) is int and own > 0 else MAX_OUTPUT_TOKENS)
             model = model.model_copy(update={self._limit: max(1, most)})
         if request.tools:
-            model = model.bind_tools(
-                [
-                    {
-                        "type": "function",
-                        "function": {
-                            "name": tool.name,
-                            "description": tool.description,
-                            "parameters": tool_schema(tool),
-                        },
-                    }
-                    for tool in request.tools
-                ]
-            )
+            model = model.bind_tools(tools_of(request.tools))
         return model.invoke(messages_of(request.messages, request.instructions), config={"callbacks": []})
 
 

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..evidence.checking.workers import each
-from ..evidence.files.folder import SignalsBlocked, directory_lock, staging_directory, staging_folders
+from ..evidence.files.folder import (
+    SignalsBlocked,
+    absolute,
+    directory_lock,
+    staging_directory,
+    staging_folders,
+)
 from ..evidence.files.manifest import STATE
 from ..evidence.files.owned import CHILDREN
 from ..evidence.recording.index import UNFINISHED, raise_unreadable
@@ -80,7 +86,7 @@ def write_site(
     `tell` hears of each run that is done. Raises InputError, OutputError.
     """
     folders = runs_in(runs)
-    place = _place(out)
+    place = absolute(out, "be a site")
     if any(place == folder.resolve() or folder.resolve() in place.parents for folder in folders):
         raise OutputError(f"{out}: lies in a recorded run; name a folder elsewhere")
     try:
@@ -135,16 +141,6 @@ def _name(folder: Path, runs: Path) -> str:
 
 
 # ---- the folder --------------------------------------------------------------------------------------------
-
-
-def _place(out: Path) -> Path:
-    try:
-        place = out.resolve()
-    except (OSError, RuntimeError, ValueError) as error:
-        raise OutputError(f"{out}: is not a usable path ({type(error).__name__}); name a folder") from None
-    if not place.name:
-        raise OutputError(f"{out}: cannot be a site; name a folder")
-    return place
 
 
 def _files(folder: Path) -> list[str]:

@@ -43,7 +43,7 @@ class Folder:
         self.shown = out
         self._discard = discard
         self._resume = resume
-        self.out = _absolute(out)
+        self.out = absolute(out, "be the folder of a run")
         self._partial = self.out.with_name(self.out.name + ".partial")
         self._old = self.out.with_name(self.out.name + ".old")
         self._lock = -1
@@ -234,14 +234,14 @@ def _remove_tree(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _absolute(out: Path) -> Path:
-    """Return the folder of a run with links resolved. Raises OutputError."""
+def absolute(out: Path, use: str) -> Path:
+    """Return a folder with links resolved. Raises OutputError, which says what it cannot do: the `use`."""
     try:
         place = out.resolve()
     except (OSError, RuntimeError, ValueError) as error:
         raise OutputError(f"{out}: is not a usable path ({system_reason(error)}); name a folder") from None
     if not place.name:
-        raise OutputError(f"{out}: cannot be the folder of a run; name a folder")
+        raise OutputError(f"{out}: cannot {use}; name a folder")
     return place
 
 

@@ -19,7 +19,7 @@ from ...fail.errors import InputError, OutputError, system_reason
 from ...light_dataclasses import dataclass
 from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import NotPlain, read_unlinked, why_unread
-from ..files.folder import directory_lock
+from ..files.folder import directory_lock, sync_folder
 from .keys import TrustedKeys, library
 from .statement import Tree, read_statement
 
@@ -209,7 +209,7 @@ def write(root: Path, sequence: int, envelope: dict[str, Any], *, replace: bool 
                     os.link(temporary, path)  # unlike a rename it replaces nothing
             finally:
                 temporary.unlink(missing_ok=True)
-            _sync(folder)
+            sync_folder(folder)
     except FileExistsError:
         raise OutputError(f"{file_of(sequence)}: is there already; seal again") from None
     except OSError as error:
@@ -253,11 +253,3 @@ def _parse(file: str, text: bytes) -> Snapshot:
     if not is_envelope:
         raise ValueError("no envelope")
     return Snapshot(file, envelope, payload, *read_statement(payload))
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

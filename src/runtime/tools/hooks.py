@@ -16,14 +16,14 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
-from ...fail.errors import InputError, asks_to_end, system_reason
+from ...fail.errors import InputError
 from ...light_dataclasses import dataclass
 from ..formats import canonical_json
 from . import source_scan
 from .coroutines import run_coroutine
+from .source_module import module_of
 
 Hook = Callable[[dict[str, Any]], Any]
 
@@ -120,25 +120,7 @@ def load_hooks(path: Path, file: str) -> Hooks:
     Raises:
         InputError: The file cannot be read or imported, or holds no hook.
     """
-    try:
-        source = path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"cannot be read ({system_reason(error)})", file=file, remedy="name a file with hooks"
-        ) from None
-    source_scan.scan_unloaded(source, file, file=str(path))
-    module = ModuleType(f"tachograph_hooks_{path.stem}")
-    module.__file__ = str(path)
-    try:
-        # compiled from the very bytes that are digested: no cached bytecode, none written
-        exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - code of the project
-    except BaseException as error:
-        if asks_to_end(error):
-            raise
-        line = error.lineno if isinstance(error, SyntaxError) else None
-        raise InputError(
-            f"importing it raised {type(error).__name__}", file=file, line=line, remedy="fix the module"
-        ) from error
+    module, source = module_of(path, file, "tachograph_hooks", InputError, "name a file with hooks")
     imports = getattr(module, "IMPORTS", ())
     if not isinstance(imports, tuple) or not all(isinstance(name, str) for name in imports):
         raise InputError("IMPORTS must be a tuple of names of modules", file=file, remedy='write ("json",)')

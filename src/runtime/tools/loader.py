@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
-from functools import lru_cache
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
-from ...fail.errors import ToolError, asks_to_end, system_reason
+from ...fail.errors import ToolError, system_reason
 from ..formats import canonical_json
 from ..formats.shipped_files import shipped
 from ..schema.schema_errors import did_you_mean
 from . import source_scan
 from .contract import EFFECTS, EXTERNAL, Origin, Tool
+from .source_module import module_of
 
 
 def load_module(path: str | Path, *, file: str | None = None) -> Tool:
@@ -30,31 +30,9 @@ def load_module(path: str | Path, *, file: str | None = None) -> Tool:
     """
     source = Path(path)
     label = file or str(path)
-    try:
-        text = source.read_bytes()
-    except OSError as error:
-        raise ToolError(
-            f"cannot be read ({system_reason(error)})", file=label, remedy="name an existing tool module"
-        ) from None
-    source_scan.scan_unloaded(text, label, file=str(source))
-    module = ModuleType(f"tachograph_tool_{source.stem}")
-    module.__file__ = str(source)
-    try:
-        # compiled from the very bytes that are digested: no cached bytecode, none written
-        exec(_compiled(text, label), module.__dict__)  # noqa: S102 - a trusted tool module
-    except BaseException as error:
-        if asks_to_end(error):
-            raise
-        line = error.lineno if isinstance(error, SyntaxError) else None
-        raise ToolError(
-            f"importing it raised {type(error).__name__}", file=label, line=line, remedy="fix the module"
-        ) from error
+    remedy = "name an existing tool module"
+    module, text = module_of(source, label, "tachograph_tool", ToolError, remedy)
     return from_module(module, name=source.stem, file=label, source=text)
-
-
-@lru_cache(maxsize=256)
-def _compiled(text: bytes, label: str) -> CodeType:
-    return compile(text, label, "exec", dont_inherit=True)
 
 
 def from_module(
