@@ -6,7 +6,6 @@ What is counted decides in the product; here the CPU is measured, to see that wh
 
 from __future__ import annotations
 
-import json
 import random  # noqa: TID251 - seeded by the input
 import time  # noqa: TID251 - the CPU that a decision takes is what is looked for
 from collections.abc import Iterable
@@ -134,6 +133,14 @@ class Maker:
             return pick.choice(_TEXTS) * max(1, many // pick.choice((1, 10, 100)))
         return pick.choice(_NUMBERS)
 
+    def foreign(self) -> dict[str, Any]:
+        """Arguments that no schema allows, and that are large or nearly too large."""
+        item = self.pick.choice((1, 1.5, "", "a", [], {}, [[[[]]]], {"b": []}))
+        many = self.pick.choice((15_000, 30_000, 60_000, 300_000))
+        if self.pick.random() < 0.5:
+            return {f"q{number}": item for number in range(many)}
+        return {self.pick.choice("ab"): [item] * many}
+
     def policy(self, schema: dict[str, Any], listed: list[Any]) -> dict[str, Any]:
         """A policy for the tool, perhaps with conditions on its arguments."""
         plain = [item for item in listed if not isinstance(item, dict | list)] or ["a"]
@@ -161,7 +168,6 @@ class Maker:
 
 def measure(data: bytes) -> None:
     """Decide calls of growing size, and keep the costliest. Raises Finding for one that is far too slow."""
-    global costliest
     maker = Maker(data)
     listed = maker.listed()
     inner = maker.schema(3, listed)
@@ -172,27 +178,33 @@ def measure(data: bytes) -> None:
     except (ToolError, PolicyError):
         return
     gate = Gate(policy, {"t": tool}).prepared()
+    decide(gate, maker.foreign(), data)
     many = 1
     while many <= 40_000:
-        arguments = freeze({"a": maker.fitting(inner, listed, many)})
-        if len(arguments.text) > 4_000_000:
-            return
-        call = Call("tc_1_0", "t", arguments)
-        begun = time.thread_time()
-        request = gate.request_for(call, Counters())
-        decision = gate.decide_request(request)
-        need(len(request.key) == 32, "no key")
-        spent = time.thread_time() - begun
-        need(decision.rule_id != "gate_error" or "limit" in decision.facts, f"broke: {decision.facts}")
-        shown = (
-            f"{decision.decision} by {decision.rule_id}, {len(arguments.text):,} characters, input {data!r}"
-        )
-        costliest = max(costliest, (spent, shown))
-        if spent > TOO_SLOW_S:
-            raise Finding(f"{spent:.2f} s of CPU: {shown}: {json.dumps(schema)[:300]}")
-        if decision.rule_id == "gate_error":
+        arguments = {"a": maker.fitting(inner, listed, many)}
+        if decide(gate, arguments, data):
             return
         many *= maker.pick.choice((2, 3))
+
+
+def decide(gate: Gate, data: dict[str, Any], seed: bytes) -> bool:
+    """Decide one call, and return whether it was too costly to judge, or too long to try."""
+    global costliest
+    arguments = freeze(data)
+    if len(arguments.text) > 4_000_000:
+        return True
+    call = Call("tc_1_0", "t", arguments)
+    begun = time.thread_time()
+    request = gate.request_for(call, Counters())
+    decision = gate.decide_request(request)
+    need(len(request.key) == 32, "no key")
+    spent = time.thread_time() - begun
+    need(decision.rule_id != "gate_error" or "limit" in decision.facts, f"broke: {decision.facts}")
+    shown = f"{decision.decision} by {decision.rule_id}, {len(arguments.text):,} characters, input {seed!r}"
+    costliest = max(costliest, (spent, shown))
+    if spent > TOO_SLOW_S:
+        raise Finding(f"{spent:.2f} s of CPU: {shown}: {arguments.text[:300]}")
+    return decision.rule_id == "gate_error"
 
 
 def seeds() -> Iterable[bytes]:

@@ -4,6 +4,7 @@
 - `strict_yaml`: the YAML reader for policy and task files, with the line of every value
 - `yaml_syntax`: the patterns and messages of `strict_yaml`
 - `lazy_pattern`: regular expressions compiled at their first use
+- `json_units`: how much canonical JSON holds, counted in its text
 - `document_digest`: the digest of a YAML document by what it says
 - `escape`: untrusted text made safe to show
 - `json_pointer`: JSON Pointers (RFC 6901)

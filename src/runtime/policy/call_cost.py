@@ -11,6 +11,7 @@ from typing import Final
 from ...fail.catalog import Rule
 from ..core.effects import Decision, DecisionKind
 from ..core.redaction import MARK
+from ..formats.json_units import count_units
 from ..schema.resource_places import Resource
 from ..schema.validator import SchemaValidator
 from ..schema.work import MAX_WORK, SchemaWork, sizes_by_name
@@ -23,7 +24,7 @@ from .requests import GateRequest
 MAX_TEXT: Final = 2_000_000
 # in steps, as in schema/work.py
 _PER_CHARACTER: Final = 8
-_PER_VALUE: Final = 300  # decoding and counting
+_PER_VALUE: Final = 500  # decoding and counting, as `count_units` counts
 _PER_STEP_TO_RESOURCE: Final = 600
 # reading a URL or a path, finding its entry, and reading it again for the call's key; one that is longer is refused
 _PER_RESOURCE: Final = 6_000
@@ -49,12 +50,14 @@ class CallCost:
         conditions: How many conditions are searched for placeholders.
     """
 
-    __slots__ = ("_conditions", "_densest", "_resources", "_works")
+    __slots__ = ("_conditions", "_densest", "_named", "_resources", "_works")
 
     def __init__(self, tool: Tool, validators: tuple[SchemaValidator, ...], conditions: int) -> None:
         self._works: tuple[SchemaWork, ...] = tuple(validator.work for validator in validators)
         self._resources: tuple[Resource, ...] = tool.resources
         self._conditions = conditions
+        self._named = frozenset(name for work in self._works for name in work.properties)
+        self._named |= {resource.path[0] for resource in tool.resources}
         self._densest = (
             sum(work.densest() for work in self._works)
             + _PER_CHARACTER
@@ -77,15 +80,19 @@ class CallCost:
 
     def steps(self, request: GateRequest) -> int:
         """Return how many steps the decision takes at most. Counting ends where they are too many."""
+        text = request.text
+        steps = _PER_CHARACTER * len(text) + _PER_VALUE * count_units(text, MAX_WORK // _PER_VALUE)
+        if steps > MAX_WORK:  # decoding them would take too long
+            return steps
         arguments = request.arguments
         if not isinstance(arguments, dict):
-            return _PER_CHARACTER * len(request.text)
-        sizes = sizes_by_name(arguments)
-        marks = request.text.count(MARK)
-        values = sum(size.values + size.names for size in sizes.values())
-        steps = _PER_CHARACTER * len(request.text) + _PER_VALUE * values + _PER_PLACEHOLDER * marks
+            return steps
+        sizes = sizes_by_name(arguments, self._named)
+        marks = text.count(MARK)
+        steps += _PER_PLACEHOLDER * marks
         steps += sum(work.steps(sizes) for work in self._works)
         if marks:
+            values = sum(size.values + size.names for size in sizes.values())
             steps += _PER_VALUE * self._conditions * values
         for resource in self._resources:
             size = sizes.get(resource.path[0])

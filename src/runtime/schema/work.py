@@ -6,7 +6,7 @@ weights are the most that was measured of the library for one value, rounded up,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from .ecma_patterns import compiled_bytes
@@ -67,8 +67,10 @@ class Work(NamedTuple):
 
     def steps(self, sizes: Sizes) -> int:
         """Return how many steps data of these sizes needs."""
-        units = (self.value, self.name, self.fraction, self.character)
-        return sum(steps * size for steps, size in zip(units, sizes, strict=True))
+        values, names, fractions, characters = sizes
+        return (
+            self.value * values + self.name * names + self.fraction * fractions + self.character * characters
+        )
 
 
 class Sizes(NamedTuple):
@@ -130,12 +132,20 @@ def sizes_of(data: Any) -> Sizes:
     return Sizes(values, names, fractions, characters)
 
 
-def sizes_by_name(data: dict[str, Any]) -> dict[str, Sizes]:
-    """Return how large the values of an object are, each with its name."""
+def sizes_by_name(data: dict[str, Any], named: Collection[str] | None = None) -> dict[str, Sizes]:
+    """Return how large the values of an object are, each with its name.
+
+    Args:
+        data: The object.
+        named: Names that are told apart; all others are counted together, under a name that is none of these.
+    """
     out = {}
-    for name, value in data.items():
+    for name, value in data.items() if named is None else ((key, data[key]) for key in named if key in data):
         values, names, fractions, characters = sizes_of(value)
         out[name] = Sizes(values, names + 1, fractions, characters + len(name))
+    if named is not None and (rest := {key: value for key, value in data.items() if key not in out}):
+        values, names, fractions, characters = sizes_of(rest)
+        out[max(named, key=len, default="") + "."] = Sizes(values - 1, names, fractions, characters)
     return out
 
 

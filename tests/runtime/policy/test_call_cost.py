@@ -13,8 +13,9 @@ from tachograph.runtime.formats.canonical_json import freeze
 from tachograph.runtime.policy.call_cost import MAX_TEXT
 from tachograph.runtime.policy.explain import NOT_ASKED, explain
 from tachograph.runtime.policy.gate import Counters, Decision, Gate, call_key
+from tachograph.runtime.policy.requests import GateRequest
 from tachograph.runtime.schema.validator import SchemaValidator
-from tachograph.runtime.schema.work import MAX_WORK
+from tachograph.runtime.schema.work import MAX_WORK, sizes_by_name
 
 EMPTY = {"type": "object", "additionalProperties": False}
 OBJECTS = [{"a": i, "b": "x"} for i in range(2000)]
@@ -92,6 +93,34 @@ def test_what_would_cost_too_much_is_denied_without_being_judged(
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        [1] * 900_000,
+        [[]] * 500_000,
+        [[[[[[]]]]]] * 100_000,
+        [{}] * 500_000,
+        [""] * 500_000,
+        {str(number): 1 for number in range(100_000)},
+    ],
+)
+def test_what_costs_too_much_to_decode_is_denied_without_being_decoded(
+    value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = gate({"type": "string"})
+
+    def decoded(self: object) -> None:
+        raise AssertionError("it was decoded")
+
+    monkeypatch.setattr(GateRequest, "arguments", property(decoded))
+    for proposed in (
+        call(value),
+        Call("tc_1_0", "put", freeze(value if isinstance(value, dict) else {"a": value})),
+    ):
+        found = asked.decide(proposed, Counters())
+        assert found.rule_id == "gate_error" and found.facts["used"] > found.facts["limit"] == MAX_WORK
+
+
+@pytest.mark.parametrize(
     ("schema", "value", "sections"),
     [
         ({"type": "array", "items": {"enum": OBJECTS}}, [OBJECTS[-1]] * 4, {}),
@@ -108,6 +137,15 @@ def test_large_calls_that_are_cheap_to_judge_are_judged(
     schema: Any, value: Any, sections: dict[str, Any]
 ) -> None:
     assert decide(schema, value, **sections).rule_id != "gate_error"
+
+
+def test_names_that_no_rule_knows_are_counted_together() -> None:
+    data = {"a": [1, 2.5], "b": {"c": "text"}, "": None, "bb": "x"}
+    apart, together = sizes_by_name(data), sizes_by_name(data, {"a", "none"})
+    assert together["a"] == apart["a"] and set(together) == {"a", "none."}
+    others = [size for name, size in apart.items() if name != "a"]
+    assert together["none."] == tuple(map(sum, zip(*others, strict=True)))
+    assert sizes_by_name({"a": 1}, {"a"}) == sizes_by_name({"a": 1})
 
 
 def test_a_tool_that_the_registry_denies_is_denied_by_it() -> None:
