@@ -82,6 +82,7 @@ class RecordedRuns:
         task: str | os.PathLike[str],
         variables: Mapping[str, str] | None = None,
         history: Iterable[Mapping[str, Any]] | None = None,
+        principal: str | None = None,
         seed: int = 0,
         deadline_s: float | None = None,
     ) -> RunResult:
@@ -95,6 +96,7 @@ class RecordedRuns:
             task: The task file relative to the project, `tasks/K/N.yaml`; its run is `runs/K/N`.
             variables: Values of the variables in the agent's instructions.
             history: The messages before the question.
+            principal: On whose behalf the run acts.
             seed: Seeds the jitter of waits.
             deadline_s: Ends the run so many seconds after its start.
 
@@ -110,6 +112,7 @@ class RecordedRuns:
         said: dict[str, Any] = {
             "variables": variables,
             "history": None if history is None else list(history),
+            "principal": principal,
             "seed": seed,
             "deadline_s": deadline_s,
         }

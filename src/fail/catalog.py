@@ -16,6 +16,7 @@ class Rule(StrEnum):
     """A rule of the gate, in evaluation order; HOOK is what a hook decides, GATE_ERROR a failure of the gate itself."""
 
     TOOL_REGISTRY = "tool_registry"
+    PRINCIPAL = "principal"
     URL_ALLOWLIST = "url_allowlist"
     SANDBOX_PATH = "sandbox_path"
     ARG_SCHEMA = "arg_schema"
@@ -213,6 +214,7 @@ _TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | 
     Denied(Rule.REDACT): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.ARGUMENTS): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.TOOL_LIMITS): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.PRINCIPAL): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.ARG_SCHEMA): (FailureMode.SCHEMA_MISMATCH, Ending.FAILURE, None),
     Denied(Rule.CYCLE_DETECTION): (FailureMode.CYCLE_DETECTION, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL),
     Denied(Rule.LOOP_BUDGET): (None, Ending.LOOP_BUDGET, Ending.LOOP_BUDGET),

@@ -39,6 +39,7 @@ from .opening import Opening, check_template, opening_of
 from .output_types import OUTPUT_RETRIES, output_of
 from .policy.built_in import built_in_policy
 from .policy.gate import Gate
+from .policy.per_tool.principals import check_name
 from .policy.per_tool.tool_rule_checks import check_pointers
 from .policy.policy import Policy
 from .run_config import RunConfig, RunResult
@@ -159,6 +160,7 @@ class Agent:
         *,
         variables: Mapping[str, str] | None = None,
         history: Iterable[Mapping[str, Any]] | None = None,
+        principal: str | None = None,
         seed: int = 0,
         run_id: str | None = None,
         listeners: Iterable[Listener] = (),
@@ -170,7 +172,7 @@ class Agent:
         """Run one question to its ending; writes at most the ledger file.
 
         `variables` are the values of the names in the agent's instructions, `history` the messages before the
-        question.
+        question. `principal` is on whose behalf the run acts, as the policy's `principals` name it.
         `clock` is a virtual clock for a stub and the system clock otherwise. `approve` is asked about
         escalated calls and returns an Answer, a bool, or None for silence. Ctrl-C ends the run as `cancelled`
         with a whole ledger and is raised again then. Raises OutputError where `ledger` exists already or
@@ -180,6 +182,7 @@ class Agent:
             question,
             variables=variables,
             history=history,
+            principal=principal,
             seed=seed,
             run_id=run_id,
             approve=approve,
@@ -198,6 +201,7 @@ class Agent:
         *,
         variables: Mapping[str, str] | None = None,
         history: Iterable[Mapping[str, Any]] | None = None,
+        principal: str | None = None,
         seed: int = 0,
         run_id: str | None = None,
         listeners: Iterable[Listener] = (),
@@ -215,6 +219,7 @@ class Agent:
             question,
             variables=variables,
             history=history,
+            principal=principal,
             seed=seed,
             run_id=run_id,
             approve=approve,
@@ -244,6 +249,7 @@ class Agent:
         variables: Mapping[str, str] | None = None,
         history: Iterable[Mapping[str, Any]] | None = None,
         opening: Opening | None = None,
+        principal: str | None = None,
         seed: int = 0,
         run_id: str | None = None,
         approve: Approve | None = None,
@@ -258,6 +264,7 @@ class Agent:
         """
         if run_id is not None and not _RUN_ID.fullmatch(run_id if isinstance(run_id, str) else ""):
             raise InputError("run_id is invalid", remedy="give up to 80 letters, digits, '.', '_' and '-'")
+        check_name(principal)
         if type(seed) is not int:
             raise InputError("seed must be an int", remedy="give a whole number")
         if approve is not None and not callable(approve):
@@ -274,6 +281,7 @@ class Agent:
             prepare,
             inject,
             opening=opening or opening_of(self.instructions, variables, history),
+            principal=principal,
         )
 
     def execute(

@@ -214,6 +214,7 @@ class Execution:
                     agent.output,
                     HookSpec.of(run_line),
                     run_line.get("nonce"),
+                    config.principal,
                 )
                 yield run_line, run_loop(run), executor
         finally:

@@ -172,6 +172,7 @@ class RunConfig:
         modules: Sources of an agent that the task names in code, with their digests.
         opening: Instructions and messages before the question.
         output_file: Path and digest of the file with the schema of the answer, None where it is in no file.
+        principal: On whose behalf the run acts; the record says so, and the policy may decide by it.
     """
 
     question: str
@@ -199,6 +200,7 @@ class RunConfig:
     modules: tuple[dict[str, str], ...] = ()
     opening: Opening = Opening()
     output_file: Mapping[str, str] | None = None
+    principal: str | None = None
 
     @property
     def sources(self) -> list[Mapping[str, str]]:

@@ -121,6 +121,8 @@ def run_line_of(
         line["nonce"] = config.nonce
     elif config.nonce is None and config.is_asked_outside:
         line["nonce"] = new_nonce()
+    if config.principal is not None:
+        line["principal"] = config.principal
     if config.rebased:
         line["rebased"] = list(config.rebased)
     return line

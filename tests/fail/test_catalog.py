@@ -49,6 +49,7 @@ EXPECTED: dict[Happening, tuple[str | None, str | None, str | None]] = {
     Denied(Rule.REDACT): (None, DENIAL, None),
     Denied(Rule.ARGUMENTS): (None, DENIAL, None),
     Denied(Rule.TOOL_LIMITS): (None, DENIAL, None),
+    Denied(Rule.PRINCIPAL): (None, DENIAL, None),
     Denied(Rule.ARG_SCHEMA): ("schema_mismatch", FAILURE, None),
     Denied(Rule.CYCLE_DETECTION): ("cycle_detection", DENIAL, DENIAL),
     Denied(Rule.GATE_ERROR): (None, DENIAL, DENIAL),

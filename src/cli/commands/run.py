@@ -54,6 +54,11 @@ def add(commands: Any, verb: Verb) -> None:
         metavar="NAME=VALUE",
         help="the value of a variable in the instructions, before that of the task; needs --out",
     )
+    parser.add_argument(
+        "--principal",
+        metavar="NAME",
+        help="on whose behalf the run acts, before that of the task; needs --out",
+    )
     parser.add_argument("--timeout", type=seconds_given, metavar="S", help="end the run after S seconds")
     parser.add_argument(
         "--approve",
@@ -151,6 +156,7 @@ def run(options: argparse.Namespace) -> int:
         "asks": options.approve is not None,
         "deadline": options.timeout is not None,
         "variables": bool(given),
+        "principal": options.principal,
     }
     refuse_foreign(task, out, home, model=options.llm, **foreign)
     if options.resume and is_unfinished(out):
@@ -160,7 +166,7 @@ def run(options: argparse.Namespace) -> int:
         print(
             f"tachograph: the agent is {task.agent}, code of the project, which is executed", file=sys.stderr
         )
-    agent, setting = build(task, model=model, variables=given)
+    agent, setting = build(task, model=model, variables=given, principal=options.principal)
     refuse_given(task, agent, given)
     live = agent.identity["execution_path"] != "stub"
     for line in [] if live else calls_of_no_tool(task, agent.gate.tools):
@@ -234,7 +240,7 @@ def _answered(agent: Any, setting: Any, out: Path, rejected: Path) -> Any:
 def _go_on(options: argparse.Namespace, out: Path, task: Any) -> int:
     """Resume the unfinished run in the place of a task's run."""
     from ...evidence.recording.resume import run_begun, task_begun
-    from ...evidence.tasks.openings import recorded_variables
+    from ...evidence.tasks.openings import refuse_other
 
     begun = task_begun(out)
     if begun is not None and begun != task.file:
@@ -242,13 +248,7 @@ def _go_on(options: argparse.Namespace, out: Path, task: Any) -> int:
             f"{escaped_path(out)}.partial is of another task, {escape_terminal(str(begun), 200)}",
             remedy="name its task, another --out, or give --discard",
         )
-    values = recorded_variables(run_begun(out) or {})
-    for name, value in options.variable:
-        if values.get(name) != value:
-            raise InputError(
-                f"{escaped_path(out)}.partial was begun with another value of the variable {name!r}",
-                remedy="leave out --variable, name another --out, or give --discard",
-            )
+    refuse_other(run_begun(out) or {}, f"{escaped_path(out)}.partial", options.variable, options.principal)
     options.run, options.done, options.not_done, options.rebase = str(out), [], [], False
     return resume(options)
 

@@ -43,7 +43,7 @@ from ..recording.recorded import (
     task_of,
 )
 from ..tasks.expect import differences
-from ..tasks.openings import recorded_variables
+from ..tasks.openings import given_beside
 from ..tasks.place import expected_of, expected_of_run, owner_of, place_of
 from ..tasks.task import Task, build, load_task
 from .differences.compare import (
@@ -103,8 +103,8 @@ def examine(folder: Path, *, root: Path | None = None) -> Findings:
             missed = _missed_by_live(task, recorded, findings)
         else:
             committed = run_files(folder, name)
-            given = recorded_variables(run) if place is None and run is not None else {}
-            agent, config = build(task, variables=given)
+            beside = {} if place is not None or run is None else given_beside(run)
+            agent, config = build(task, **beside)
             findings.packages = versions_of_packages(agent.gate.tools.values())
             config = _as_recorded(config, committed[STATE], is_placed=place is not None)
             config = answered_from(agent, config, folder, name)

@@ -74,6 +74,7 @@ def replay(agent: Agent, folder: str | Path) -> RunResult:
         as_recorded=True,
         opening=Opening.of_line(run),
         nonce=run.get("nonce", ""),
+        principal=run.get("principal"),
     )
     result = agent.execute(config)
     _all_used(cassette)

@@ -21,6 +21,7 @@ from ...runtime.journal import ledger
 from ...runtime.journal.decided_calls import decided_calls
 from ...runtime.journal.requests import requests_of
 from ...runtime.loop.state import MAX_PARALLEL
+from ...runtime.policy.per_tool.principals import is_name
 from ...runtime.run_inputs import files_of_called, paths_of
 from ..files import manifest as manifests
 from ..files import v1
@@ -161,6 +162,8 @@ def _approvals(state: bytes, name: str) -> list[str]:
         nonce = run.get("nonce")
         if nonce is not None and re.fullmatch("[0-9a-f]{32}", nonce) is None:
             out.append(f"{name}:1: its nonce is not 32 hexadecimal digits")
+        if "principal" in run and not is_name(run["principal"]):
+            out.append(f"{name}:1: its principal is no name of a principal")
         versions = [run["policy"]["version"], *(item["policy"]["version"] for item in run.get("rebased", ()))]
         for number, line in enumerate(lines[1:-1], start=2):
             calls = {call["id"]: call_from_dict(call) for call in decided_calls(line)}

@@ -180,6 +180,7 @@ def _followed(
             recorded_output(run),
             HookSpec.of(run),
             run.get("nonce"),
+            run.get("principal"),
         )
     )
     try:

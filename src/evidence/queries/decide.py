@@ -24,6 +24,7 @@ from ...runtime.policy.explain import (
     RuleVerdict,
 )
 from ...runtime.policy.gate import Counters, Gate
+from ...runtime.policy.per_tool.principals import check_name
 from ...runtime.policy.policy import Policy
 from ...runtime.schema.schema_errors import did_you_mean
 from ...runtime.tools.contract import Tool
@@ -33,6 +34,7 @@ from ..tasks.code.tools import REMEDY, with_tools_in_code
 Paint = Callable[[str, str], str]
 
 _EXAMPLE: Final = '{"tool": "fetch", "arguments": {"url": "https://corpus.test/op-a1.md"}}'
+_KEYS: Final = ("tool", "arguments", "used", "principal")
 _JSON_FILE: Final = "give a JSON file, or -"
 _MOST: Final = 16 << 20
 USED_BEFORE: Final = (
@@ -47,16 +49,20 @@ USED_BEFORE: Final = (
 )
 
 
-def read_file(place: str, policy: Policy, root: Path) -> tuple[Gate, Call, Counters]:
-    """Read `{"tool": NAME, "arguments": ..., "used": ...}` from a file, or from standard input for `-`.
+def read_file(
+    place: str, policy: Policy, root: Path, principal: str | None = None
+) -> tuple[Gate, Call, Counters]:
+    """Read `{"tool": NAME, "arguments": ..., "used": ..., "principal": NAME}` from a file, or standard input for `-`.
 
     `arguments` is an object, or text as a model writes it. `used` is optional: what the run has used before
     (`iterations`, `tokens`, `tool_calls`, `calls_of_tool`, `result_bytes`, and `repeats` of this very call).
+    `principal` is on whose behalf the call is made, if anybody says so.
 
     Args:
         place: The file, or `-`.
         policy: The policy that decides.
         root: The project; its `tools/` is used if it exists, else the shipped tools.
+        principal: On whose behalf the call is made, whatever the file says.
 
     Returns:
         What a decision needs: the gate, the call and the counters.
@@ -66,9 +72,9 @@ def read_file(place: str, policy: Policy, root: Path) -> tuple[Gate, Call, Count
     """
     name = "standard input" if place == "-" else place
     data = _read(place, name)
-    unknown = sorted(set(data) - {"tool", "arguments", "used"})
+    unknown = sorted(set(data) - set(_KEYS))
     if unknown:
-        hint = did_you_mean(unknown[0], ("tool", "arguments", "used")) or f"write {_EXAMPLE}"
+        hint = did_you_mean(unknown[0], _KEYS) or f"write {_EXAMPLE}"
         raise InputError(f"unknown key {unknown[0]!r}", file=name, remedy=hint)
     for key in ("tool", "arguments"):
         if key not in data:
@@ -77,7 +83,9 @@ def read_file(place: str, policy: Policy, root: Path) -> tuple[Gate, Call, Count
         raise InputError("tool must be a string", file=name, remedy=f"write {_EXAMPLE}")
     gate = Gate(policy, tools_of(policy.allowed, root))
     call = call_of(data["tool"], data["arguments"], policy)
-    return gate, call, counters_of(_used(data.get("used", {}), name), gate.key_of(call), call.name)
+    given = data.get("principal") if principal is None else principal
+    check_name(given)
+    return gate, call, counters_of(_used(data.get("used", {}), name), gate.key_of(call), call.name, given)
 
 
 def tools_of(names: Iterable[str], root: Path) -> dict[str, Tool]:
@@ -108,10 +116,12 @@ def call_of(tool: str, arguments: object, policy: Policy) -> Call:
     return read_call("tc_1_0", tool, arguments, policy.redactor())
 
 
-def counters_of(used: Mapping[str, int], key: bytes, tool: str = "") -> Counters:
+def counters_of(
+    used: Mapping[str, int], key: bytes, tool: str = "", principal: str | None = None
+) -> Counters:
     """Return the counters of a run that has used so much; `repeats` and `calls_of_tool` are those of one call."""
     before: dict[str, Any] = {name: used[name] for name in USED_BEFORE[:-3] if name in used}
-    counts = Counters(**before)
+    counts = Counters(**before, principal=principal)
     counts.repeats[key] = used.get("repeats", 0)
     counts.calls_of[tool] = used.get("calls_of_tool", 0)
     counts.times_of[tool] = (0,) * used.get("calls_in_minute", 0)

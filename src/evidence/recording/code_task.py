@@ -37,7 +37,7 @@ from .sync_async import BLOCKING, Way
 _TITLE: Final = 200
 _MAX_BYTES: Final = 8 << 20
 # keys that a file may have where the caller gives nothing
-_FILE_MAY_SAY_MORE: Final = ("deadline_s", "variables", "history")
+_FILE_MAY_SAY_MORE: Final = ("deadline_s", "variables", "history", "principal")
 
 
 async def record_task(
@@ -49,6 +49,7 @@ async def record_task(
     *,
     variables: Mapping[str, str] | None,
     history: Iterable[Mapping[str, Any]] | None,
+    principal: str | None,
     seed: int,
     deadline_s: float | None,
     on_signal: str,
@@ -70,6 +71,7 @@ async def record_task(
         out: The folder of the run; None for the task's place.
         variables: As for `record`; they stand in the task.
         history: As for `record`; it stands in the task.
+        principal: As for `record`; it stands in the task.
         seed: As for `record`.
         deadline_s: As for `record`.
         on_signal: As for `record`.
@@ -85,7 +87,14 @@ async def record_task(
     """
     # in no thread: to import the agent's module changes the working directory of the whole process meanwhile
     task, text = stated_task(
-        agent, question, path, variables=variables, history=history, seed=seed, deadline_s=deadline_s
+        agent,
+        question,
+        path,
+        variables=variables,
+        history=history,
+        principal=principal,
+        seed=seed,
+        deadline_s=deadline_s,
     )
     folder = task.root / run_of(task) if out is None else out
     refuse_foreign(task, folder, task.root, model=None, asks=False, deadline=False)
@@ -159,6 +168,7 @@ def stated_task(
     *,
     variables: Mapping[str, str] | None = None,
     history: Iterable[Mapping[str, Any]] | None = None,
+    principal: str | None = None,
     seed: int = 0,
     deadline_s: float | None = None,
 ) -> tuple[Task, bytes | None]:
@@ -187,6 +197,7 @@ def stated_task(
         "agent": agent if isinstance(agent, str) else name_of(agent, root),
         **({"variables": dict(variables)} if variables else {}),
         **({"history": messages} if messages else {}),
+        **({} if principal is None else {"principal": principal}),
         **({"seed": seed} if seed else {}),
         **({} if deadline_s is None else {"deadline_s": deadline_s}),
     }
@@ -202,7 +213,7 @@ def stated_task(
             f"cannot be read ({type(error).__name__})", file=name, remedy="name another"
         ) from None
     task = parse_task(path, root, name, text)
-    for key in ("agent", "question", "seed", "deadline_s", "variables", "history"):
+    for key in ("agent", "question", "seed", "deadline_s", "variables", "history", "principal"):
         there, given = task.data.get(key), wanted.get(key)
         if key == "seed":
             there, given = there or 0, given or 0

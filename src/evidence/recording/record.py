@@ -43,6 +43,7 @@ def record(
     *,
     variables: Mapping[str, str] | None = None,
     history: Iterable[Mapping[str, Any]] | None = None,
+    principal: str | None = None,
     task: str | os.PathLike[str] | None = None,
     otlp: str | None = None,
     seed: int = 0,
@@ -67,6 +68,7 @@ def record(
         out: The folder of the run; `runs/K/N` unless given with `task`.
         variables: The values of the names in the agent's instructions.
         history: The messages before the question, as the model's input holds them; each call has its result.
+        principal: On whose behalf the run acts, as the policy's `principals` name it.
         task: The file `tasks/K/N.yaml` of the project, which is written if it is not there: it names the agent, the
             question and the seed, so that `tachograph check` makes the run again. The agent is a value at the top
             of a module of the project. Approvals and the clock are the task's.
@@ -110,6 +112,7 @@ def record(
             out,
             variables=variables,
             history=history,
+            principal=principal,
             task=task,
             otlp=otlp,
             seed=seed,
@@ -135,6 +138,7 @@ async def recorded(
     *,
     variables: Mapping[str, str] | None = None,
     history: Iterable[Mapping[str, Any]] | None = None,
+    principal: str | None = None,
     task: str | os.PathLike[str] | None = None,
     otlp: str | None = None,
     seed: int = 0,
@@ -174,6 +178,7 @@ async def recorded(
             None if out is None else Path(out),
             variables=variables,
             history=history,
+            principal=principal,
             seed=seed,
             deadline_s=deadline_s,
             on_signal=on_signal,
@@ -189,6 +194,7 @@ async def recorded(
         question,
         variables=variables,
         history=history,
+        principal=principal,
         seed=seed,
         run_id=run_id,
         approve=approve,

@@ -31,7 +31,7 @@ from ...runtime.tools.loader import load_named
 from ...runtime.workspace.mounts import Host, Mount
 from ..files.manifest import MANIFEST, STATE
 from ..files.rebuild import run_files
-from ..tasks.openings import recorded_variables
+from ..tasks.openings import given_beside
 from ..tasks.place import place_of
 from ..tasks.task import build, load_task
 
@@ -141,8 +141,9 @@ def agent_of(
         path = str(run["task"]["path"])
         task = load_task(base / (path if _is_inside(path, base) else task_of(folder, base, name)), root=base)
         # below runs/ the task decides; elsewhere a run may have been given values beside it
-        given = recorded_variables(run) if place_of(folder, base) is None else {}
-        return build(task, model=model, policy=policy, variables=given)
+        if place_of(folder, base) is not None:
+            return build(task, model=model, policy=policy)
+        return build(task, model=model, policy=policy, **given_beside(run))
     files = [base / item["path"] for item in run["policy"]["files"]]
     if policy is None and not files:
         raise _in_code(name, "its policy")
@@ -161,7 +162,9 @@ def agent_of(
         max_parallel=run.get("max_parallel", MAX_PARALLEL),
         hooks=[_hooks(name, base, item) for item in run.get("hooks", ())],
     )
-    config = agent.configure_run(run["question"], seed=run["seed"], run_id=run["run_id"])
+    config = agent.configure_run(
+        run["question"], seed=run["seed"], run_id=run["run_id"], principal=run.get("principal")
+    )
     return agent, replace(config, opening=Opening.of_line(run))
 
 

@@ -321,7 +321,7 @@ class Resumption:
         run = journaled.begin["run"]
         seconds = run["deadline_ms"] / 1000 if "deadline_ms" in run else None
         config = replace(config, run_id=run["run_id"], seed=run["seed"], deadline_s=seconds)
-        config = replace(config, nonce=run.get("nonce", ""))
+        config = replace(config, nonce=run.get("nonce", ""), principal=run.get("principal"))
         config = replace(config, clock=_clock(config.clock, journaled))
         # the values that were known when the run began are named in its first line, whatever is known here
         config = replace(config, redacted=tuple(run["policy"].get("redact", {}).get("values", ())))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...fail.errors import InputError
@@ -61,6 +61,11 @@ def refuse_given(task: Task, agent: Agent, given: Mapping[str, str]) -> None:
             )
 
 
+def given_beside(run: Line) -> dict[str, Any]:
+    """Return what a run may have been given beside its task, as `build` takes it: values of variables, a principal."""
+    return {"variables": recorded_variables(run), "principal": run.get("principal")}
+
+
 def recorded_variables(run: Line) -> dict[str, str]:
     """Return the values of variables in a run line, none where it is of another shape.
 
@@ -71,3 +76,25 @@ def recorded_variables(run: Line) -> dict[str, str]:
     if not isinstance(values, dict):
         return {}
     return {name: value for name, value in values.items() if isinstance(value, str) and MARK not in value}
+
+
+def refuse_other(
+    run: Line, name: str, variables: Iterable[tuple[str, str]], principal: str | None = None
+) -> None:
+    """Raise InputError where values or a principal are given that an unfinished run was not begun with.
+
+    Args:
+        run: The run line of the unfinished run.
+        name: Its folder, as in messages.
+        variables: Names and values that are given now.
+        principal: On whose behalf the run is to act now, None where nobody says so.
+    """
+    other, begun = "name another --out, or give --discard", recorded_variables(run)
+    if principal not in (None, run.get("principal")):
+        raise InputError(f"{name} was begun for another principal", remedy=f"leave out --principal, {other}")
+    for variable, value in variables:
+        if begun.get(variable) != value:
+            raise InputError(
+                f"{name} was begun with another value of the variable {variable!r}",
+                remedy=f"leave out --variable, {other}",
+            )

@@ -72,7 +72,8 @@ class Place:
             RecordError: The line has an unknown shape.
         """
         try:
-            found = list(filter(None, (_of_task(run, task), _of_model(run, task), _of_people(run, task))))
+            checks = (_of_task, _of_model, _of_people, _of_principal)
+            found = [problem for check in checks if (problem := check(run, task)) is not None]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise unknown_shape(f"{self.name}/state.jsonl", error) from error
         remedy = f"restore it or record it again with `tachograph run {self.task_file}`"
@@ -163,6 +164,7 @@ def refuse_foreign(
     asks: bool,
     deadline: bool,
     variables: bool = False,
+    principal: str | None = None,
 ) -> None:
     """Raise InputError if a run may not be recorded in `out`, because that is the place of another run.
 
@@ -174,6 +176,7 @@ def refuse_foreign(
         asks: A person is asked who is not part of the task.
         deadline: A time limit is set that is not the task's.
         variables: Values are given that stand in place of the task's.
+        principal: On whose behalf the run is to act, if the caller says so.
     """
     place = place_of(out, project)
     elsewhere = "give --out with a folder outside runs/"
@@ -191,6 +194,9 @@ def refuse_foreign(
     elif variables:
         problem = "values of variables other than the task's make another run"
         elsewhere = f"write them into the task, or {elsewhere}"
+    elif principal not in (None, task.data.get("principal")):
+        problem = "a principal other than the task's makes another run"
+        elsewhere = f"write principal into the task, or {elsewhere}"
     elif model is not None:
         problem = not_live(task, model)
         elsewhere = f"let it name {model}, or {elsewhere}"
@@ -236,6 +242,14 @@ def _of_people(run: Line, task: Task) -> str | None:
     if "nonce" in run and "approvals" not in run:
         return "has a nonce, but does not state that a person was asked"
     return None
+
+
+def _of_principal(run: Line, task: Task) -> str | None:
+    stated, own = run.get("principal"), task.data.get("principal")
+    if stated == own:
+        return None
+    words = [f"principal {str(name)[:100]}" if name is not None else "no principal" for name in (stated, own)]
+    return f"states {words[0]}, but {task.file} has {words[1]}"
 
 
 def _other_answers(line: Line, task: Task) -> list[str]:

@@ -203,6 +203,7 @@ def build(
     model: Model | None = None,
     policy: Policy | None = None,
     variables: Mapping[str, str] | None = None,
+    principal: str | None = None,
 ) -> tuple[Agent, RunConfig]:
     """Build the agent of a task and the configuration of its run.
 
@@ -212,6 +213,7 @@ def build(
             task's faults.
         policy: Replaces the task's policy, to see what it would decide.
         variables: Values that stand in place of the task's, where the instructions name them.
+        principal: On whose behalf the run acts, in place of the task's principal.
 
     Raises:
         InputError: Policy, tools, mounts and hosts do not fit together.
@@ -226,6 +228,7 @@ def build(
     else:
         agent, modules = _agent_in_code(task, model, policy)
     opening = opening_from(task, agent, variables or {})
+    opening["principal"] = data.get("principal") if principal is None else principal
     task_entry = {"id": task.id, "path": task.file, "sha256": task.digest}
     if model is not None or agent.identity["execution_path"] != "stub":
         live = agent.configure_run(

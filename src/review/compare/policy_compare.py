@@ -93,6 +93,8 @@ def compare_policies(old: Policy, new: Policy, tools: Mapping[str, Tool]) -> Com
         )
         changes.append(_change(difference, NEEDS_APPROVAL if approval else TIGHTENING))
     asks = wider.asks_under_both()
+    if old.principals or new.principals:
+        wider.undecided.append("principals: who may call what under each policy is not compared")
     return Comparison(
         tuple(changes),
         changed_settings(old, new, asks=asks),

@@ -80,7 +80,7 @@ class HookDenial:
 def questions(recorded: Recorded, tools: Mapping[str, Tool]) -> list[RecordedQuestion]:
     """Return every question of a recorded run. Raises RecordError if its lines have another shape."""
     try:
-        return list(questions_in(recorded.lines[1:-1], tools))
+        return list(questions_in(recorded.lines[1:-1], tools, recorded.run.get("principal")))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(f"{recorded.name}/{STATE}", error) from error
 
@@ -103,12 +103,14 @@ _DENIED_BY_HOOK: Final = "a hook denied it, and no policy allows what a hook den
 _REFUSED_BY_PERSON: Final = "a person refused it, whom a hook asked"
 
 
-def questions_in(steps: Sequence[Line], tools: Mapping[str, Tool]) -> Iterator[RecordedQuestion]:
+def questions_in(
+    steps: Sequence[Line], tools: Mapping[str, Tool], principal: str | None = None
+) -> Iterator[RecordedQuestion]:
     """Yield every question of a run in the order it was asked, from its step lines.
 
-    `tools` tell when two calls are the same call.
+    `tools` tell when two calls are the same call; `principal` is on whose behalf the run acted.
     """
-    used = Counters()
+    used = Counters(principal=principal)
     gate = Gate(_NOTHING, tools)  # a call's identity does not depend on a policy
     for line in steps:
         entries = {entry["position"]: entry for entry in line["policy_decisions"]}
@@ -208,6 +210,7 @@ def _now(used: Counters, key: bytes | None = None, name: str = "") -> Counters:
         calls_of={name: used.calls_of.get(name, 0)},
         now=used.now,
         times_of={name: used.lately(name)},
+        principal=used.principal,
     )
 
 

@@ -190,6 +190,8 @@ def _plan_for(
         raise _NoEditHelps(
             f"{where} refuses it: whether the condition or its list is changed is for a person"
         )
+    elif decision.rule_id == "principal":
+        raise _NoEditHelps("principals refuses it: on whose behalf a tool may be called is for a person")
     elif decision.rule_id == "tool_limits":
         where = f"tools.{question.call.name if question.call is not None else ''}.limits"
         raise _NoEditHelps(f"{where} refuses it: how often the tool may be called is for a person")

@@ -10,7 +10,7 @@ from ...runtime.schema.subschemas import located
 
 
 def rules_of(policy: Policy, tools: Collection[str]) -> dict[str, Any]:
-    """Return the rules of a policy on some tools, and the lists that they name, as sections of a policy."""
+    """Return the rules of a policy on some tools, with lists and principals that they name, as sections of a policy."""
     rules = {name: rule for name, rule in policy.tool_rules.items() if name in tools}
     named = {
         part["in"]
@@ -21,4 +21,9 @@ def rules_of(policy: Policy, tools: Collection[str]) -> dict[str, Any]:
         if "in" in part
     }
     lists = {name: values for name, values in policy.lists.items() if name in named}
-    return {key: value for key, value in (("tools", rules), ("lists", lists)) if value}
+    principals = {
+        principal: {"tools": {tool: word for tool, word in denied.items() if tool in tools}}
+        for principal, denied in policy.principals.items()
+    }
+    sections = (("tools", rules), ("lists", lists), ("principals", principals))
+    return {key: value for key, value in sections if value}

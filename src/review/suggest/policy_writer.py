@@ -23,7 +23,7 @@ _ORDER: Final = (
         "sandbox",
         "arg_schema_enforcement",
     ),
-    *("lists", "tools"),
+    *("lists", "tools", "principals"),
     *("loop_budget", "cycle_detection", "retry", "on_deny", "on_failure", "approval", "redact"),
 )
 

@@ -44,7 +44,8 @@ class RunSpec:
     kind (`options`, `instructions`), which stay the same all run long. `max_parallel` is how many calls may be
     performed together. `instructions` is the system message, `history` what was said before the question.
     `output` is what the final answer must be, None for any text. The `hooks` are asked in this order.
-    `nonce` is part of each question to a person, None where the answers are scripted.
+    `nonce` is part of each question to a person, None where the answers are scripted. `principal` is on whose behalf
+    the run acts.
     """
 
     run_id: str
@@ -60,6 +61,7 @@ class RunSpec:
     output: OutputType | None = None
     hooks: tuple[HookSpec, ...] = ()
     nonce: str | None = None
+    principal: str | None = None
 
 
 class RunState:
@@ -76,7 +78,7 @@ class RunState:
     def __init__(self, run: RunSpec) -> None:
         self.run = run
         self.index = 0
-        self.counters = Counters()
+        self.counters = Counters(principal=run.principal)
         self.history = History()
         for message in run.history:
             self.history.add(message)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from ...fail.catalog import Rule
 from ...light_dataclasses import dataclass, field
 from ..core.effects import Call
+from ..formats.escape import quote_untrusted
 from .gate import ALLOW, ESCALATE, Counters, Decision, Gate, GateRequest
 from .per_tool.tool_limits import call_limit, rate_limit
 
@@ -98,6 +99,7 @@ class Explanation:
 # rule: the place in the policy that it rests on where its verdict names none
 _PLACES: Final = {
     "tool_registry": "/tool_registry/allowed",
+    "principal": "/principals",
     "url_allowlist": "/url_allowlist",
     "sandbox_path": "/sandbox/mounts",
     "arg_schema": "/arg_schema_enforcement",
@@ -187,6 +189,8 @@ def _silent(rule: str, request: GateRequest, gate: Gate) -> str:
         declared = request.tool is not None and any(r.kind.startswith(kind) for r in request.tool.resources)
         resource = "URL" if kind == "url" else "path"
         return f"no {resource} among the arguments" if declared else f"the tool takes no {resource}"
+    if rule == "principal":
+        return f"principal {quote_untrusted(str(request.counters.principal))} may call the tool"
     if rule == "arg_schema":
         return f"the arguments fit the tool's schema ({'strict' if policy.strict_arguments else 'shape'})"
     if rule == "arguments":

@@ -3,6 +3,7 @@
 A call passes the rules in this order; the first that objects gives the answer:
 
     tool_registry    the tool is allowed by name, not denied, and part of this run
+    principal        whoever the run acts for may call the tool, where the policy asks for whom (per_tool/principals.py)
     url_allowlist    every URL among the arguments matches an entry
     sandbox_path     every path lies in a mount whose mode allows the access
     arg_schema       the arguments fit the tool's input schema
@@ -40,6 +41,7 @@ from ..tools.contract import Tool
 from .call_cost import Ceiling
 from .credentials import with_credential
 from .per_tool.argument_rules import ArgumentRules, rule_of_schema
+from .per_tool.principals import Principals
 from .per_tool.tool_limits import ToolLimits
 from .placeholder_rule import decide_placeholders, hidden_verdict, lost_secret
 from .policy import Policy
@@ -76,6 +78,7 @@ class Gate:
         self.ceiling = Ceiling(policy, argument_rules)
         self.rules: tuple[tuple[Rule, RuleCheck], ...] = (
             (Rule.TOOL_REGISTRY, self._tool_registry),
+            *(((Rule.PRINCIPAL, Principals(policy).decide),) if policy.principals else ()),
             (Rule.URL_ALLOWLIST, self._url_allowlist),
             (Rule.SANDBOX_PATH, self._sandbox_path),
             (Rule.ARG_SCHEMA, self._arg_schema),

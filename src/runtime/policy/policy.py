@@ -24,6 +24,7 @@ from ..resources.url import Allowlist
 from ..schema.schema_errors import DocumentValidator, did_you_mean, first_problem
 from .consistency import check_names, check_networks, check_redaction, check_urls
 from .credentials import Credentials, check_credentials, read_credentials
+from .per_tool.principals import check_principals
 from .per_tool.tool_rule_checks import check_tool_rules
 
 SCHEMA_FILE: Final = "policy/v1.schema.json"
@@ -210,6 +211,11 @@ class Policy:
         return any("limits" in rules for rules in self.tool_rules.values())
 
     @cached_property
+    def principals(self) -> dict[str, dict[str, str]]:
+        """Principal -> the tools that it is denied; none where the policy does not ask on whose behalf a run acts."""
+        return {name: entry["tools"] for name, entry in self.section("principals").items()}
+
+    @cached_property
     def lists(self) -> dict[str, list[Any]]:
         """The named lists of values that rules refer to."""
         return self.section("lists")
@@ -382,6 +388,7 @@ def _validate(policy: Policy) -> None:
     check_redaction(policy)
     check_credentials(policy)
     check_tool_rules(policy)
+    check_principals(policy)
     retry = policy.section("retry")
     if retry and retry["backoff_cap_ms"] < retry["backoff_base_ms"]:
         raise policy.error(

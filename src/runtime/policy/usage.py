@@ -1,4 +1,4 @@
-"""What a run has used so far, and when two calls are the same call."""
+"""What a run has used so far, who it acts for, and when two calls are the same call."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class Counters:
         calls_of: Tool -> how many of its calls were executed.
         now: The time of the call that is decided, in nanoseconds since the run's start.
         times_of: Tool -> when those of its calls that are less than a minute old were decided.
+        principal: On whose behalf the run acts, None where nobody said so.
     """
 
     iterations: int = 0
@@ -42,6 +43,7 @@ class Counters:
     calls_of: dict[str, int] = field(default_factory=dict)
     now: int = 0
     times_of: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    principal: str | None = None
 
     def count_call(self, name: str, *, timed: bool = False) -> None:
         """Note that a call of a tool is executed, and when it was decided if it is `timed`."""

@@ -258,6 +258,15 @@ PLAN: dict[str, Row] = {
         at=(f"{RULES_OF_TOOLS}/rate.yaml", "limits: {per_minute: 2}"),
         facts={"used": 2, "limit": 2},
     ),
+    "tool_rules/principal_refused": Row(
+        ANSWER,
+        (TOOL, deny("principal")),
+        (1, 3, 3, 2, 1, 1),
+        modes=(None,) * 3,
+        attempts=(OK,),
+        at=(f"{RULES_OF_TOOLS}/principals.yaml", "intern: {tools: {send_money: deny}}"),
+        facts={"principal": "intern", "tool": "send_money"},
+    ),
     # ---- failure modes ---------------------------------------------------------------------------------
     "failure_modes/tool_call_failure": Row(
         ANSWER,

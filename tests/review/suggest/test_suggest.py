@@ -60,6 +60,7 @@ STUCK = {
     "tool_rules/amount_over_the_limit": "tools.send_money.arguments refuses it",
     "tool_rules/approval_on_a_condition": "a person refused it",
     "tool_rules/calls_of_a_tool_used_up": "tools.send_money.limits refuses it",
+    "tool_rules/principal_refused": "principals refuses it",
     "tool_rules/rate_limit": "tools.send_money.limits refuses it",
     "tool_rules/recipient_not_on_the_list": "tools.send_money.arguments refuses it",
 }
@@ -109,6 +110,12 @@ def test_the_draft_keeps_the_rules_of_tools_and_their_lists(name: str, file: str
     assert draft.section("approval") == recorded.section("approval")
 
 
+def test_the_draft_keeps_the_principals() -> None:
+    draft = suggest(ROOT / "runs/tool_rules/principal_refused", root=ROOT).policy
+    recorded = Policy.load(ROOT / "policy/rules/principals.yaml", root=ROOT)
+    assert draft.principals == recorded.principals == {"clerk": {}, "intern": {"send_money": "deny"}}
+
+
 def narrowed(data: Data) -> Iterator[tuple[str, Data]]:
     """The policy with one entry less, or one limit lower."""
     for section, key in (("tool_registry", "allowed"), ("approval", "required_for"), (None, "url_allowlist"),
@@ -121,6 +128,7 @@ def narrowed(data: Data) -> Iterator[tuple[str, Data]]:
                 less.pop("credentials", None)  # which apply to entries alone
             if key == "allowed":
                 less.pop("tools", None)
+                less.pop("principals", None)
             if key == "allowed" and entry in less.get("approval", {}).get("required_for", ()):
                 less["approval"]["required_for"].remove(entry)
             yield f"{key} {entry}", less

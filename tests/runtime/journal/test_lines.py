@@ -66,7 +66,7 @@ def test_every_committed_line_fits(state: Path) -> None:
 
 
 RESERVED = {
-    "RunLine": {"follows", "parent", "principal", "blobs"},
+    "RunLine": {"follows", "parent", "blobs"},
     "StepLine": {"blobs"},
     "EndLine": {"cost"},
     "OutputEntry": {"usage_parts"},
@@ -97,11 +97,11 @@ def test_a_run_that_does_not_use_them_has_no_reserved_key(state: Path) -> None:
 
 def test_a_reserved_key_in_a_line_would_be_found() -> None:
     lines: list[Any] = list(ledger.read((ROOT / "runs/canonical/v1/state.jsonl").read_bytes(), STATE))
-    lines[0]["principal"] = "ann"
+    lines[0]["parent"] = {}
     lines[1]["usage"]["cost"] = {"millionths": 1, "currency": "EUR"}
     lines[1]["blobs"] = []
     assert misfits(lines) == []
-    assert _reserved_in(lines) == {"RunLine.principal", "UsageEntry.cost", "StepLine.blobs"}
+    assert _reserved_in(lines) == {"RunLine.parent", "UsageEntry.cost", "StepLine.blobs"}
 
 
 def _reserved_in(lines: list[Any]) -> set[str]:

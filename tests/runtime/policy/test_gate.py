@@ -75,6 +75,7 @@ def verdict(decision: Decision) -> tuple[str, str]:
 
 ORDER = (
     "tool_registry",
+    "principal",
     "url_allowlist",
     "sandbox_path",
     "arg_schema",
@@ -103,12 +104,14 @@ def test_the_first_rule_that_objects_answers(objecting: set[str]) -> None:
         m=6 if "arguments" in objecting else 5,
     )
     counters = Counters(tool_calls=4 if "loop_budget" in objecting else 3)
+    counters.principal = "intern" if "principal" in objecting else "clerk"
     counters.calls_of["probe"] = 2 if "tool_limits" in objecting else 1
     for _ in range(3 if "cycle_detection" in objecting else 2):
         counters.count_result(wanted, "{}")
     required = ["probe"] if "approval" in objecting else []
     conditions = {"probe": {"arguments": {"/m": {"maximum": 5}}, "limits": {"calls": 2}}}
-    made = gate(approval={"required_for": required, "timeout_s": 9}, tools=conditions)
+    principals = {"clerk": {"tools": {}}, "intern": {"tools": {"probe": "deny"}}}
+    made = gate(approval={"required_for": required, "timeout_s": 9}, tools=conditions, principals=principals)
     assert tuple(rule for rule, _ in made.rules) == ORDER
     found = made.decide(wanted, counters)
     first = next((rule for rule in ORDER if rule in objecting), None)

@@ -37,6 +37,7 @@ def add(kinds: Any, verb: Verb) -> None:
         "--policy", type=path_given, metavar="FILE", help="policy file (default: policy/v1.yaml)"
     )
     add_files(parser, "--overlay", OVERLAY_HELP)
+    parser.add_argument("--principal", metavar="NAME", help="on whose behalf the call is made")
     parser.add_argument(
         "--all", action="store_true", help="ask every rule, also those behind the first objection"
     )
@@ -112,7 +113,7 @@ def policy_decide(options: argparse.Namespace) -> int:
     from ....runtime.policy.explain import explain
 
     ((_, policy),) = load_policies(options, [options.policy] if options.policy is not None else [])
-    request = read_file(options.call, policy, root_of(options))
+    request = read_file(options.call, policy, root_of(options), options.principal)
     explained, why = explain(*request, every=options.all), None
     reasons: list[str] = []
     paint = painter(sys.stdout, options.no_color)

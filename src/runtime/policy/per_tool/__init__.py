@@ -4,4 +4,5 @@
 - `argument_rules`: what the conditions on arguments say of a call
 - `argument_schema`: those conditions as a JSON Schema
 - `tool_limits`: how often a tool may be called in a run
+- `principals`: which tools are denied to whom a run acts for
 """
