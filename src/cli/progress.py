@@ -92,6 +92,7 @@ class Progress:
             self._print(
                 self._paint(escape_terminal(line["run_id"], 60), "bold")
                 + f"  policy {line['policy']['version']}  model {name}  seed {line['seed']}"
+                + (f"  principal {escape_terminal(line['principal'], 100)}" if "principal" in line else "")
             )
             self._print(f"question  {escape_terminal(line['question'], self._width - 10)}")
         elif line["type"] == "step" and line["failure_mode"] is not None:

@@ -67,6 +67,7 @@ def _head(run: Run) -> Iterator[RenderableType]:
     about = (
         f"policy {line['policy']['version']}  model {model['provider']}/{model['name']}  seed {line['seed']}"
     )
+    about += f"  principal {line['principal']}" if "principal" in line else ""
     yield Text(escape_terminal(about), style="dim", no_wrap=True, overflow="ellipsis")
     if run.remark is not None:
         yield Text(escape_terminal(run.remark), style="yellow", overflow="fold")

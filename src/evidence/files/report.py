@@ -246,6 +246,7 @@ class Report:
             "## Provenance",
             "",
             f"- Run id {escape_markdown(run['run_id'])}, seed {run['seed']}",
+            *([f"- On behalf of {escape_markdown(run['principal'])}"] if "principal" in run else []),
             f"- {run['clock']['kind'].capitalize()} clock, started at {run['clock']['start']}",
             f"- Policy version `{run['policy']['version']}`, `on_deny: {run['policy']['on_deny']}`"
             + _failures_told(run["policy"]),

@@ -163,6 +163,7 @@ EFFECTS: dict[str, tuple[Any, Callable[[dict[str, Any]], Any]]] = {
     ),
     "/arg_schema_enforcement": ("shape", lambda d: _decision(d, "search", {"query": "x", "top_k": 999})),
     "/lists": ({"counts": [1, 2]}, _listed),
+    "/principals": ({"clerk": {"tools": {}}}, _search),
     "/tools": (
         {"search": {"arguments": {"/top_k": {"maximum": 2}}}},
         lambda d: _decision(d, "search", {"query": "x", "top_k": 3}),
