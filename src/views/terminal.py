@@ -67,8 +67,9 @@ def _head(run: Run) -> Iterator[RenderableType]:
     about = (
         f"policy {line['policy']['version']}  model {model['provider']}/{model['name']}  seed {line['seed']}"
     )
-    about += f"  principal {line['principal']}" if "principal" in line else ""
     yield Text(escape_terminal(about), style="dim", no_wrap=True, overflow="ellipsis")
+    if "principal" in line:
+        yield Text(escape_terminal(f"on behalf of {line['principal']}", 120))
     if run.remark is not None:
         yield Text(escape_terminal(run.remark), style="yellow", overflow="fold")
     yield Text(escape_terminal(line["question"]), overflow="fold")

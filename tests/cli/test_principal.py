@@ -67,7 +67,7 @@ def test_the_task_says_who_asks(say: Say, project: Path) -> None:
     assert _lines(project, PLACE)[0]["principal"] == "clerk"
     assert "principal" not in _decided(project, PLACE)
     assert "- On behalf of clerk\n" in (project / PLACE / "run_report.md").read_text()
-    assert "  principal clerk\n" in say("show", "loop/lookup")[1]
+    assert "\nprincipal clerk\n" in say("show", "loop/lookup")[1]
     for command in ("check", "replay", "verify"):
         assert say(command, "loop/lookup")[0] == 0, command
 

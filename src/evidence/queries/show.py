@@ -90,6 +90,8 @@ def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
         return canonical_json.encode(data)
     run = journaled.begin["run"]
     out = [paint(escape_terminal(run["run_id"]), "bold"), f"question  {escape_terminal(run['question'])}"]
+    if "principal" in run:
+        out.append(f"principal {escape_terminal(run['principal'])}")
     for item in done:
         text = canonical_json.encode(item["outcome"])
         out.append(f"step {item['step']}  {item['at']:<8} {escape_terminal(text)[:100]}")
@@ -105,6 +107,8 @@ def _unfinished(folder: Path, *, as_json: bool, paint: Paint) -> str:
 def _text(lines: list[Line], paint: Paint, places: RulePlaces | None, remark: str | None) -> str:
     run, end = lines[0], lines[-1]
     out = [paint(escape_terminal(run["run_id"]), "bold"), f"question  {escape_terminal(run['question'])}"]
+    if "principal" in run:
+        out.append(f"principal {escape_terminal(run['principal'])}")
     if remark is not None:
         out.append(paint(f"note      {remark}; lines are today's", "yellow"))
     for step in lines[1:-1]:
