@@ -196,3 +196,15 @@ def test_a_call_for_a_name_that_cannot_be_read_is_bad_input(say: Say, project: P
     (project / "call.json").write_text(CALL)
     code, _, err = say("policy", "decide", "call.json", "--policy", POLICY, "--principal", "in tern")
     assert code == 2 and err.count("\n") == 1 and "principal is no name of a principal" in err
+
+
+def test_policy_tests_ask_for_a_principal(say: Say, project: Path) -> None:
+    call = "call: {tool: search, arguments: {query: rest}}"
+    (project / "policy/tests/who.yaml").write_text(
+        f"schema: policy-tests/v1\npolicy: {{file: {POLICY}}}\ntests:\n"
+        f"  - {{name: a clerk may, {call}, principal: clerk, expect: allow}}\n"
+        f"  - {{name: an intern may not, {call}, principal: intern, expect: deny, rule: principal, at: 5}}\n"
+        f"  - {{name: nobody else may, {call}, expect: deny, rule: principal, at: 3}}\n"
+    )
+    code, out, err = say("policy", "test", "policy/tests/who.yaml")
+    assert code == 0 and "3 tests: 3 ok" in out, (out, err)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Final
 
+from ...fail.catalog import Rule
 from ...runtime.policy.gate import Counters, Gate
 from ...runtime.resources.http_methods import SAFE_METHODS, UrlEntry, methods_of, url_text
 from ...runtime.resources.mount_path import parse_path
@@ -14,6 +15,7 @@ from ...runtime.resources.url import Malformed, Target, parse_url
 from ..queries.address_ranges import AddressSet, is_address
 from ..queries.witness import RANK, Arguments, Event, Witness, witnessed
 from .attempt_limits import more_attempts
+from .by_principal import Sides
 from .reachability import (
     Grants,
     Reachable,
@@ -45,7 +47,8 @@ class Widenings:
     `undecided` collects, in words, what could not be decided.
     """
 
-    def __init__(self, old: Gate, new: Gate, *, widening: bool) -> None:
+    def __init__(self, sides: Sides, *, widening: bool) -> None:
+        old, new, self.sides = sides.old, sides.new, sides
         self.old, self.new, self.widening = old, new, widening
         self.stricter, self.looser = (old, new) if widening else (new, old)
         self.undecided: list[str] = []
@@ -74,12 +77,17 @@ class Widenings:
         self, rule: str, description: str, pointer: str, event: Event, gate: Gate | None = None
     ) -> Widening:
         """Return a widening whose event both gates have been asked about."""
-        witness = witnessed(self.old, self.new, event)
+        if event.tool is not None:
+            event = replace(event, principal=self.sides.principal)
+        witness = witnessed(*self.sides.gates, event)
         stricter, looser = witness.before, witness.after
         if not self.widening:
             stricter, looser = looser, stricter
         if RANK[looser["decision"]] >= RANK[stricter["decision"]]:
             raise RuntimeError(f"no witness of a change of {rule}: {witness.to_dict()}")
+        if stricter["rule_id"] == Rule.PRINCIPAL:
+            place = self.sides.place_of(stricter["at"], widening=self.widening)
+            return Widening(Rule.PRINCIPAL, description, place, witness)
         return Widening(rule, description, (gate or self.looser).policy.at(pointer), witness)
 
     def _sentence(self, names: Sequence[str], predicate: str) -> str:

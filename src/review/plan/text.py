@@ -131,6 +131,8 @@ def sides_of(witness: Any) -> str:
 def event_of(witness: Any) -> str:
     """Return a witness on one line: the call, what is used by then, what it meets while it runs."""
     text = "a step" if witness.tool is None else f"{witness.tool} {_json(witness.arguments or {})}"
+    if witness.principal is not None:
+        text += f" for {witness.principal}"
     if witness.used:
         text += " with " + ", ".join(f"{name} {count}" for name, count in witness.used.items()) + " used"
     if witness.late is not None:

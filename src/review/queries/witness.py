@@ -30,6 +30,7 @@ class Event:
     used: Mapping[str, int] = field(default_factory=dict)
     late: Line | None = None
     result_bytes: int | None = None
+    principal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Witness:
     """One event that the two policies decide differently, which a reader can try.
 
     `tool` None is a step. `used` names what is not zero. `late` is a fact as `Gate.decide_late` takes it,
-    `result_bytes` a size for `Gate.decide_result`. `before` and `after` are decisions as recorded.
+    `result_bytes` a size for `Gate.decide_result`. `before` and `after` are decisions as recorded. `principal` is on
+    whose behalf the call is made.
     """
 
     tool: str | None
@@ -47,10 +49,14 @@ class Witness:
     result_bytes: int | None
     before: Line
     after: Line
+    principal: str | None = None
 
     def to_dict(self) -> Line:
-        """Return the witness as JSON data."""
-        return asdict(self)
+        """Return the witness as JSON data; the principal where there is one."""
+        data = asdict(self)
+        if self.principal is None:
+            del data["principal"]
+        return data
 
 
 def call_of(event: Event) -> Call:
@@ -62,7 +68,7 @@ def call_of(event: Event) -> Call:
 def decide_event(gate: Gate, event: Event, call: Call | None = None) -> Decision:
     """Return the strictest decision of a gate about an event; if all allow, the last one."""
     iterations, tokens, calls, size, attempts = (event.used.get(name, 0) for name in _COUNTS)
-    counters = Counters(iterations, tokens, calls, size, attempts=attempts)
+    counters = Counters(iterations, tokens, calls, size, attempts=attempts, principal=event.principal)
     # the tokens of a call's event include those of the reply that proposes it, which a step does not know yet
     step = gate.decide_step(counters if event.tool is None else replace(counters, tokens=0))
     if step is not None:
@@ -97,4 +103,5 @@ def witnessed(old: Gate, new: Gate, event: Event) -> Witness:
         result_bytes=event.result_bytes,
         before=decide_event(old, event, call).to_dict(),
         after=decide_event(new, event, call).to_dict(),
+        principal=event.principal,
     )

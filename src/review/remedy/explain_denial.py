@@ -156,7 +156,8 @@ def _event(question: GateQuestion, call: Call | None, counts_attempts: bool) -> 
         counts["repeats"] = max(used.repeats.values())
     arguments = call.arguments.value() if call is not None and call.arguments is not None else None
     late = None if question.check is None else dict(question.check)
-    return Event(call.name if call is not None else None, arguments, counts, late, question.size)
+    principal = None if used is None else used.principal
+    return Event(call.name if call is not None else None, arguments, counts, late, question.size, principal)
 
 
 def _other_witness(
@@ -167,7 +168,9 @@ def _other_witness(
     if _is_other(change.rule, first, event, tools):
         return first
     for nearby in itertools.islice(_nearby_events(event, tools), _MAX_TRIES):
-        witness = witnessed(*gates, replace(nearby, used=first.used))  # no more than the change takes
+        witness = witnessed(
+            *gates, replace(nearby, used=first.used, principal=first.principal)
+        )  # no more than the change takes
         is_wider = RANK[witness.after["decision"]] < RANK[witness.before["decision"]]
         if is_wider and _is_other(change.rule, witness, event, tools):
             return witness
@@ -324,6 +327,8 @@ def _witness_line(witness: Witness) -> str:
         text += f" meeting {truncate(json.dumps(fact, ensure_ascii=False), _MAX_SHOWN)}"
     if witness.result_bytes is not None:
         text += f" with a result of {counted(witness.result_bytes, 'byte')}"
+    if witness.principal is not None:
+        text += f" for {witness.principal}"
     if witness.used:
         text += " after " + ", ".join(f"{count} {name}" for name, count in sorted(witness.used.items()))
     return f"{text}: {witness.before['decision']} -> {witness.after['decision']}"

@@ -1,8 +1,8 @@
 """What a policy answers to one question of a policy test, as gate, loop and redactor say themselves.
 
-A *question* is plain data with one key of KINDS, and `used` where that is asked for: a proposed `call`, a fact
-met `late`, the size of a result, the next `step`, a failed attempt (`retry`), a `failure` for good of a tool or of the
-model, a `text` that enters a run.
+A *question* is plain data with one key of KINDS, and `used` where that is asked for: a proposed `call`, perhaps on
+behalf of a `principal`, a fact met `late`, the size of a result, the next `step`, a failed attempt (`retry`), a
+`failure` for good of a tool or of the model, a `text` that enters a run.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def answer(question: Question, gate: Gate) -> Answer:
         return _of_failure(question["failure"].get("tool"), used.get("failures", 0), gate)
     if kind == "call":
         call = call_of(question["call"]["tool"], question["call"]["arguments"], policy)
-        return _of_decision(gate.decide(call, counters_of(used, gate.key_of(call), call.name)), gate)
+        counters = counters_of(used, gate.key_of(call), call.name, question.get("principal"))
+        return _of_decision(gate.decide(call, counters), gate)
     if kind == "late":
         rule = "url_allowlist" if "target" in question["late"] else "sandbox_path"
         return _of_decision(gate.decide_late({"rule": rule, **question["late"]}), gate)

@@ -98,6 +98,7 @@ def _content(policy: Policy) -> tuple[Any, ...]:
         policy.max_failures if "inform" in (policy.on_failure, *told.values()) else None,
         frozenset(policy.approval_for),
         policy.tool_rules,
+        policy.principals,
         policy.lists if policy.tool_rules else None,
         policy.approval_timeout_s if policy.approval_for or policy.tool_rules else None,
         frozenset(policy.redact),

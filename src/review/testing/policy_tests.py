@@ -165,9 +165,10 @@ def _wrong(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
         problem = f"asks {' and '.join(kinds)}" if kinds else "asks nothing"
         return "", f"the test {quote_literal(test['name'])} {problem}", f"give one of {', '.join(KINDS)}"
     kind = kinds[0]
-    for key in (*_EXPECTED[1:], "used"):
-        if key in test and key not in KINDS[kind] and not (key == "used" and kind in USED):
-            has = ", ".join([*KINDS[kind], *(["used"] if kind in USED else [])])
+    asked = (*(["used"] if kind in USED else []), *(["principal"] if kind == "call" else []))
+    for key in (*_EXPECTED[1:], "used", "principal"):
+        if key in test and key not in (*KINDS[kind], *asked):
+            has = ", ".join([*KINDS[kind], *asked])
             return f"/{key}", f"{key} does not apply to a test of {kind}", f"it has {has}"
     for key in test.get("used", ()):
         if key not in USED[kind]:
@@ -220,7 +221,7 @@ def _inside(document: Document, name: str, root: Path, place: str, pointer: str)
 
 
 def _case(test: Mapping[str, Any], document: Document, index: int) -> Case:
-    question = {key: test[key] for key in (kind_of(test), "used") if key in test}
+    question = {key: test[key] for key in (kind_of(test), "used", "principal") if key in test}
     expected = {key: test[key] for key in _EXPECTED if key in test}
     return Case(test["name"], document.at(f"/tests/{index}")[0], question, expected)
 

@@ -307,7 +307,8 @@ def of_witness(witness: Witness) -> Iterator[Question]:
 
     yield with_used("step", True)
     if witness.tool is not None:
-        yield with_used("call", {"tool": witness.tool, "arguments": witness.arguments or {}})
+        asked = with_used("call", {"tool": witness.tool, "arguments": witness.arguments or {}})
+        yield asked if witness.principal is None else {**asked, "principal": witness.principal}
     if witness.late is not None:
         yield {"late": {key: value for key, value in witness.late.items() if key != "rule"}}
     if witness.result_bytes is not None:

@@ -319,7 +319,7 @@ REFUSED: list[tuple[str, str]] = [
         "wait_ms does not apply to a test of call; it has rule, at, then, timeout_s, used",
     ),
     (f"{GOOD}, rule: url_allow_list", "there is no rule 'url_allow_list'; did you mean 'url_allowlist'?"),
-    (f"{GOOD}, rule: x", "there is no rule 'x'; one of tool_registry, url_allowlist,"),
+    (f"{GOOD}, rule: x", "there is no rule 'x'; one of tool_registry, principal, url_allowlist,"),
     (f"{GOOD}, then: end", "must be one of ends, goes_on; did you mean 'ends'?"),
     ("late: {hop: 1}, expect: deny", "this is not a fact that a running tool can meet; give target with hop"),
     (
@@ -331,6 +331,8 @@ REFUSED: list[tuple[str, str]] = [
     ("result_bytes: -1, expect: deny", "must be at least 0; fix the value"),
     ("retry: {attempt: 0}, expect: retry", "must be at least 1; fix the value"),
     ("retry: {attempt: 1}, expect: retry, wait_ms: [1]", "must have at least 2 entries; fix the value"),
+    ("step: true, expect: allow, principal: ann", "principal does not apply to a test of step"),
+    (f"{GOOD}, principal: an n", "'an n' is not a valid name"),
     (f"{GOOD}, expect: deny", "the key 'expect' stands at 3:"),
 ]
 
