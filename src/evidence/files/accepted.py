@@ -12,7 +12,6 @@ nothing, unless that brought back a state that the last line left.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,9 +21,10 @@ from ...fail.errors import OutputError, RecordError, system_reason
 from ...light_dataclasses import dataclass, field
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
+from ...runtime.formats.durable_write import sync, write_durably
 from ...runtime.formats.read_file import read_unlinked, why_unread
 from ..files import manifest as manifests
-from ..files.folder import directory_lock, sync_folder
+from ..files.folder import directory_lock
 from ..files.json_diff import CLASSES
 from ..files.manifest import MANIFEST
 
@@ -221,7 +221,7 @@ def complete(root: Path) -> list[Line]:
         if added:
             _replace(path, before + "".join(map(line_of, added)).encode("utf-8"))
         (root / PENDING).unlink()
-        sync_folder(path.parent)
+        sync(path.parent)
     return added
 
 
@@ -242,14 +242,8 @@ def _stands_as(root: Path, entry: Line) -> bool:
 
 def _replace(path: Path, data: bytes) -> None:
     """Replace a file as a whole, durable when this returns. Raises OutputError."""
-    fresh = path.with_name(f".{path.name}.tmp")
     try:
-        with fresh.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-        sync_folder(path.parent)
+        write_durably(path, data)
     except OSError as error:
         raise OutputError(
             f"runs/{path.name}: cannot be written to ({system_reason(error)}); make room, then `tachograph index`"

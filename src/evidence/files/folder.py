@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 from ...fail.errors import OutputError, system_reason
 from ...runtime.formats.canonical_json import digest
+from ...runtime.formats.durable_write import sync
 from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal.journal import JOURNAL
 from . import manifest as manifests
@@ -55,7 +56,7 @@ class Folder:
             self._made = [path for path in self.out.parents if not path.exists()]
             self.out.parent.mkdir(parents=True, exist_ok=True)
             for path in self._made:
-                sync_folder(path.parent)  # a new folder is an entry in the one above
+                sync(path.parent)  # a new folder is an entry in the one above
             if self.out.exists() and not self.out.is_dir():
                 raise OutputError(f"{self.shown}: is not a folder; name another place for the run")
             known = (*manifests.FILES, manifests.SEAL, *OWNED)
@@ -196,18 +197,18 @@ class Folder:
 
         Raises OSError; what could not be removed is never put in place.
         """
-        sync_folder(self.partial / MANIFEST)
-        sync_folder(self.partial)
+        sync(self.partial / MANIFEST)
+        sync(self.partial)
         # from here on the four files are the run
         (self.partial / JOURNAL).unlink(missing_ok=True)
         _remove_tree(self.partial / MOUNTS)
-        sync_folder(self.partial)
+        sync(self.partial)
         with directory_lock(self.out.parent):
             shutil.rmtree(self._old, ignore_errors=True)
             if self.out.exists():
                 self.out.rename(self._old)
             self.partial.rename(self.out)
-            sync_folder(self.out.parent)
+            sync(self.out.parent)
             shutil.rmtree(self._old, ignore_errors=True)
 
 
@@ -326,12 +327,3 @@ def _locked(folder: Path) -> int:
         os.close(lock)
         raise
     return lock
-
-
-def sync_folder(path: Path) -> None:
-    """Put a folder or a file on the disk. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

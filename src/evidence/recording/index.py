@@ -15,6 +15,7 @@ from typing import Final
 
 from ...fail.errors import InputError, OutputError, system_reason
 from ...runtime.formats.canonical_json import digest
+from ...runtime.formats.durable_write import write_durably
 from ...runtime.formats.read_file import NotPlain, read_unlinked
 from ..files import accepted
 from ..files.manifest import FILES, MANIFEST, SEAL
@@ -102,12 +103,7 @@ def update(root: Path) -> bool:
     if path.is_file() and path.read_bytes() == text:
         return False
     try:
-        temporary = path.with_name(f".{path.name}.tmp")
-        with temporary.open("wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write_durably(path, text)
     except OSError as error:
         raise OutputError(
             f"{INDEX}: cannot be written ({system_reason(error)}), and the runs stay as they are; "

@@ -18,8 +18,9 @@ from typing import Any, Final
 from ...fail.errors import InputError, OutputError, system_reason
 from ...light_dataclasses import dataclass
 from ...runtime.formats import canonical_json
+from ...runtime.formats.durable_write import sync
 from ...runtime.formats.read_file import NotPlain, read_unlinked, why_unread
-from ..files.folder import directory_lock, sync_folder
+from ..files.folder import directory_lock
 from .keys import TrustedKeys, library
 from .statement import Tree, read_statement
 
@@ -209,7 +210,7 @@ def write(root: Path, sequence: int, envelope: dict[str, Any], *, replace: bool 
                     os.link(temporary, path)  # unlike a rename it replaces nothing
             finally:
                 temporary.unlink(missing_ok=True)
-            sync_folder(folder)
+            sync(folder)
     except FileExistsError:
         raise OutputError(f"{file_of(sequence)}: is there already; seal again") from None
     except OSError as error:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...fail.errors import OutputError
+from ..formats.durable_write import write_durably
 
 
 @contextlib.contextmanager
@@ -58,23 +59,8 @@ def write_whole(path: Path, data: dict[str, Any], *, replaces: bool = True) -> N
         OutputError: It cannot be written, or it exists already and `replaces` is not set.
     """
     text = json.dumps(data, indent=2, ensure_ascii=True) + "\n"
-    made = path.with_name(f".{path.name}.tmp")
     try:
-        fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with open(fd, "w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if replaces:
-            os.replace(made, path)
-        else:
-            os.link(made, path)
-            os.unlink(made)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_durably(path, text.encode("ascii"), replaces=replaces, mode=0o600)
     except OSError as error:
         raise _failed(path, "written", error) from error
 

@@ -5,6 +5,7 @@
 - `yaml_syntax`: the patterns and messages of `strict_yaml`
 - `lazy_pattern`: regular expressions compiled at their first use
 - `json_units`: how much canonical JSON holds, counted in its text
+- `durable_write`: write a file whole or not at all, and put it on the disk
 - `document_digest`: the digest of a YAML document by what it says
 - `escape`: untrusted text made safe to show
 - `json_pointer`: JSON Pointers (RFC 6901)
