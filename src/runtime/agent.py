@@ -40,7 +40,7 @@ from .output_types import OUTPUT_RETRIES, output_of
 from .policy.built_in import built_in_policy
 from .policy.gate import Gate
 from .policy.per_tool.principals import check_name
-from .policy.per_tool.tool_rule_checks import check_pointers
+from .policy.per_tool.tool_rule_checks import check_rules_of
 from .policy.policy import Policy
 from .run_config import RunConfig, RunResult
 from .run_inputs import inputs_of
@@ -126,7 +126,7 @@ class Agent:
         self.policy = policy
         self.gate = Gate(policy, collected).prepared()
         policy.check_tools({*self.gate.tools, *SHIPPED, *known_tools})
-        check_pointers(policy, self.gate.tools.values())
+        check_rules_of(policy, self.gate.tools.values())
         self.mounts = mounts_of(policy, mounts or {})
         self.hosts = {
             name: host if isinstance(host, Host) else Host(Path(host), name)

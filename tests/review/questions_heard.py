@@ -34,10 +34,10 @@ def told_and_heard(folder: Path, root: Path = ROOT) -> tuple[Told, Told]:
             heard.append(("step", None, *numbers(counters), 0))
             return super().decide_step(counters)
 
-        def decide_late(self, check: Any) -> Decision:
+        def decide_late(self, check: Any, tool: str | None = None) -> Decision:
             if BRANCH.get() is None:  # inside of a group a call only asks whether to try again
                 heard.append(("fact", dict(check)))
-            return super().decide_late(check)
+            return super().decide_late(check, tool)
 
         def decide_result(self, size: int, counters: Counters) -> Decision | None:
             heard.append(("result", size, *numbers(counters)))

@@ -139,9 +139,9 @@ class ObservedGate(Gate):
         self._comparing.begin_step(decision)
         return decision
 
-    def decide_late(self, check: Mapping[str, Any]) -> Decision:
+    def decide_late(self, check: Mapping[str, Any], tool: str | None = None) -> Decision:
         """Report a decision on a fact that an attempt met."""
-        decision = super().decide_late(check)
+        decision = super().decide_late(check, tool)
         # inside of a group a call only asks whether to try again; what it met is decided later
         if BRANCH.get() is None:
             self._comparing.late(decision)

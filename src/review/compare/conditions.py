@@ -11,18 +11,20 @@ from ...runtime.policy.gate import ALLOW, ESCALATE, Counters, Gate
 from ...runtime.policy.per_tool.argument_rules import asks_about, conditions_of, unasked_of
 from ...runtime.policy.per_tool.tool_limits import call_limit, rate_limit
 from ..queries.witness import Arguments, Event
-from .reachability import Grants, Reachable, ToolReach, with_texts
+from .reachability import Reachable, ToolReach, with_texts
 from .schema_algebra import both, canonical, is_empty, less
-from .widenings import Widening, Widenings
+from .tool_reach import ReachWidenings
+from .widenings import Widening
 
 
-class AllWidenings(Widenings):
+class AllWidenings(ReachWidenings):
     """The widenings of all sections, with those of the conditions on arguments."""
 
     def all(self) -> Iterator[Widening]:
         """Yield every widening, by rule and in the order of the looser policy."""
         yield from super().all()
         if self.looser.decide_step(Counters()) is None:  # else no step is ever taken there
+            yield from self._own_reach()
             yield from self._approvals()
             yield from self._conditions()
             yield from self._call_limits()
@@ -66,7 +68,8 @@ class AllWidenings(Widenings):
         )
 
     def _approval_reach(self, name: str) -> _ConditionReach:
-        return _ConditionReach(self.looser.tools[name], [self.stricter, self.looser], self._shared_grants)
+        gates = [self.stricter, self.looser]
+        return _ConditionReach(self.looser.tools[name], gates, self._grants_of(name, gates))
 
     def _call_limits(self) -> Iterator[Widening]:
         """Yield the tools that may be called more often in a run."""
@@ -106,13 +109,14 @@ class AllWidenings(Widenings):
             yield self._widening("tool_limits", what, place, Event(name, reach.arguments, used=used), gate)
 
     def _conditions(self) -> Iterator[Widening]:
-        grants = Grants([self.looser.policy, self.stricter.policy])
         for reach in self.tools:
-            name = reach.name
+            name, gates = reach.name, [self.looser, self.stricter]
             strict, loose = (conditions_of(gate.policy, reach.tool) for gate in (self.stricter, self.looser))
             if not strict or strict == loose or name not in self.stricter.policy.allowed:
                 continue
-            answer, arguments = _ConditionReach(reach.tool, [self.looser], grants).refused_by(self.stricter)
+            answer, arguments = _ConditionReach(
+                reach.tool, [self.looser], self._grants_of(name, gates)
+            ).refused_by(self.stricter)
             if arguments is not None:
                 what = self._sentence([name], "be called with arguments that a condition denied")
                 place, gate = f"/tools/{name}/arguments", self.looser if loose else self.stricter

@@ -18,12 +18,13 @@ from ...runtime.policy.gate import DENY, Gate
 from ...runtime.policy.per_tool.argument_rules import conditions_of
 from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
-from ...runtime.resources.http_methods import METHODS, url_text
-from ...runtime.resources.mount_path import MAX_PART_BYTES, MAX_PATH_BYTES
-from ...runtime.resources.url import MAX_URL, Target, parse_entry
+from ...runtime.resources.http_methods import METHODS
+from ...runtime.resources.mount_path import MAX_PATH_BYTES
+from ...runtime.resources.url import MAX_URL, Target
 from ...runtime.schema.dialect import shape
 from ...runtime.tools.contract import Tool
 from ..queries.witness import Arguments
+from .grants import Grants, ToolPolicy, is_narrowed
 from .pattern_samples import pattern_samples
 from .schema_algebra import Path, Schema, at_path, both, canonical, is_empty, judge, less, nodes_at
 from .schema_instances import InstanceGenerator
@@ -43,60 +44,6 @@ class Reachable(StrEnum):
     YES = "yes"
     NO = "no"
     UNKNOWN = "unknown"
-
-
-class Grants:
-    """The URLs and mounts that all of some policies allow."""
-
-    def __init__(self, policies: Iterable[Policy]) -> None:
-        self.policies = tuple(policies)
-
-    def texts(self, kinds: set[str], least: int) -> Iterator[str]:
-        """Yield texts of at least `least` characters for a place with these resources."""
-        if "url" in kinds:
-            if kinds == {"url"} and least <= MAX_URL:
-                yield from (text for target in self._targets() for text in url_texts(target, least))
-            return
-        modes = ("write",) if "path:write" in kinds else ("read", "write")
-        for mount in self.policies[0].mounts:
-            if all(policy.mounts.get(mount) in modes for policy in self.policies):
-                yield from path_texts(mount, least)
-
-    def _targets(self) -> Iterator[Target]:
-        """Yield the broadest URLs allowed, one for each entry."""
-        for target in (target for policy in self.policies for target in targets_of(policy)):
-            if all(policy.allowlist.match(target) is not None for policy in self.policies):
-                yield target
-
-
-def targets_of(policy: Policy) -> Iterator[Target]:
-    """Yield the entries of a policy's allowlist as targets."""
-    return (target_of(url_text(entry)) for entry in policy.data.get("url_allowlist", ()))
-
-
-def target_of(text: str) -> Target:
-    """Return the broadest target that an entry of an allowlist covers."""
-    entry = parse_entry(text)
-    return Target(entry.scheme, entry.host, entry.port, entry.prefix, None)
-
-
-def url_texts(target: Target, least: int = 0) -> list[str]:
-    """Return spellings of a target with at least `least` characters; a query does not change what covers it."""
-    url = target.url
-    if len(url) < least:
-        return [f"{url}?{'x' * (least - len(url) - 1)}"] if least <= MAX_URL else []
-    return [url, target.origin] if target.path == "/" and len(target.origin) >= least else [url]
-
-
-def path_texts(mount: str, least: int = 0) -> list[str]:
-    """Return a path below a mount with at least `least` characters, if there is one."""
-    if least > MAX_PATH_BYTES:
-        return []
-    text = f"{mount}/x"
-    while len(text) < least:
-        part = min(least - len(text), MAX_PART_BYTES - 1)
-        text += "x" * part if len(text) + part >= least else f"{'x' * part}/x"
-    return [text] if len(text) <= MAX_PATH_BYTES else []
 
 
 class ToolReach:
@@ -247,7 +194,7 @@ class ToolReach:
             check = {"rule": "url_allowlist", "target": text, "hop": 0}
             if rule == "path":
                 check = {"rule": "sandbox_path", "path": text, "access": access}
-            if any(gate.decide_late(check).decision == DENY for gate in self.gates):
+            if any(gate.decide_late(check, self.name).decision == DENY for gate in self.gates):
                 return False
         return True
 
@@ -350,12 +297,16 @@ def hop_to(tool: ToolReach, target: Target, hop: int | None = None) -> Arguments
 def senders_of(policy: Policy, tools: Sequence[ToolReach]) -> dict[Target, tuple[ToolReach, str | None]]:
     """Return for each entry's target a tool that may connect to it, and the method where that is not GET."""
     senders: dict[Target, tuple[ToolReach, str | None]] = {}
-    for target in targets_of(policy):
-        allowed = [method for method in METHODS if policy.allowlist.match(target, method) is not None]
-        for tool in tools:
-            method = None if "GET" in allowed else tool.method_of(allowed)
-            if "GET" in allowed or method is not None:
-                senders.setdefault(target, (tool, method))
+    narrowed = [tool for tool in tools if is_narrowed(policy, tool.name)]
+    others = [tool for tool in tools if tool not in narrowed]
+    for name, alike in (("", others), *((tool.name, [tool]) for tool in narrowed)):
+        reach = ToolPolicy(policy, name)
+        for target in reach.targets() if alike else ():
+            allowed = [method for method in METHODS if reach.allows(target, method)]
+            for tool in alike:
+                method = None if "GET" in allowed else tool.method_of(allowed)
+                if "GET" in allowed or method is not None:
+                    senders.setdefault(target, (tool, method))
     return senders
 
 

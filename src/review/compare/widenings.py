@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Final
 
 from ...fail.catalog import Rule
@@ -16,16 +16,8 @@ from ..queries.address_ranges import AddressSet, is_address
 from ..queries.witness import RANK, Arguments, Event, Witness, witnessed
 from .attempt_limits import more_attempts
 from .by_principal import Sides
-from .reachability import (
-    Grants,
-    Reachable,
-    ToolReach,
-    hop_to,
-    path_texts,
-    senders_of,
-    target_of,
-    url_texts,
-)
+from .grants import Grants, is_narrowed, path_texts, target_of, url_texts
+from .reachability import Reachable, ToolReach, hop_to, senders_of
 
 _NAMED: Final = 4  # tools that a line names
 _STEP_LIMITS: Final = ("max_iterations", "max_tokens")
@@ -53,11 +45,17 @@ class Widenings:
         self.stricter, self.looser = (old, new) if widening else (new, old)
         self.undecided: list[str] = []
         self._first_events: dict[Target, tuple[Arguments | None, Arguments]] = {}
-        grants = Grants([self.looser.policy])
+        self._known_grants: dict[tuple[tuple[int, ...], str], Grants] = {}
         self.tools = [
-            ToolReach(self.looser.tools[name], [self.looser], grants)
+            ToolReach(self.looser.tools[name], [self.looser], self._grants_of(name, [self.looser]))
             for name in self.looser.policy.allowed
             if name in self.looser.tools
+        ]
+        # those without rules of their own on what they may reach; the others are compared one by one
+        self.alike = [
+            tool
+            for tool in self.tools
+            if not any(is_narrowed(gate.policy, tool.name) for gate in (self.looser, self.stricter))
         ]
 
     def all(self) -> Iterator[Widening]:
@@ -142,8 +140,8 @@ class Widenings:
         opened = [(i, target) for i, target in targets if allowed.match(target) is None]
         if not opened:
             return
-        all_following = self._callable((t for t in self.tools if t.follows_hosts), "url_allowlist", "url")
-        others = [tool for tool in self.tools if not tool.follows_hosts and tool.places("url")]
+        all_following = self._callable((t for t in self.alike if t.follows_hosts), "url_allowlist", "url")
+        others = [tool for tool in self.alike if not tool.follows_hosts and tool.places("url")]
         others = self._callable(others, "url_allowlist")
         for i, target in opened:
             methods = methods_of(items[i])
@@ -178,7 +176,7 @@ class Widenings:
         for i, target in known:
             allowed = self.stricter.policy.allowlist
             gained = [method for method in methods_of(items[i]) if allowed.match(target, method) is None]
-            able = self._callable((t for t in self.tools if t.method_of(gained)), "url_allowlist", "url")
+            able = self._callable((t for t in self.alike if t.method_of(gained)), "url_allowlist", "url")
             if not able:
                 continue
             tool, method = able[0], able[0].method_of(gained)
@@ -258,7 +256,7 @@ class Widenings:
             sentences: list[str] = []
             events: list[Event] = []
             for access in gained:
-                names, event = self._mount_event(mount, access)
+                names, event = self._mount_event(mount, access, self.alike)
                 if event is not None:
                     sentences.append(self._sentence(names, f"{access} below {mount}/"))
                     events.append(event)
@@ -267,10 +265,12 @@ class Widenings:
                     "sandbox_path", "; ".join(sentences), f"/sandbox/mounts/{mount}", events[0]
                 )
 
-    def _mount_event(self, mount: str, access: str) -> tuple[list[str], Event | None]:
-        """Return the names of the tools that may reach a mount, and an event with one of them."""
+    def _mount_event(
+        self, mount: str, access: str, tools: Sequence[ToolReach]
+    ) -> tuple[list[str], Event | None]:
+        """Return the names of those of some tools that may reach a mount, and an event with one of them."""
         kind, texts = f"path:{access}", partial(path_texts, mount)
-        touching = self._callable((t for t in self.tools if t.touches(access)), "sandbox.mounts", kind)
+        touching = self._callable((t for t in tools if t.touches(access)), "sandbox.mounts", kind)
         names, event = [tool.name for tool in touching], None
         if touching:
             tool = touching[0]
@@ -281,7 +281,7 @@ class Widenings:
                 if arguments is None
                 else Event(tool.name, arguments)
             )
-        others = (tool for tool in self.tools if not tool.touches(access) and tool.places(kind))
+        others = (tool for tool in tools if not tool.touches(access) and tool.places(kind))
         for tool in self._callable(others, "sandbox.mounts"):
             answer, arguments = tool.naming(kind, texts, mount, _mount_of)
             if arguments is not None:
@@ -364,9 +364,16 @@ class Widenings:
             self._callable(known, about)  # notes the tools of which that cannot be told
         return example
 
-    @cached_property
-    def _shared_grants(self) -> Grants:
-        return Grants([self.stricter.policy, self.looser.policy])
+    def _grants_of(self, name: str, gates: Sequence[Gate]) -> Grants:
+        """Return what the policies of some gates allow a tool to reach."""
+        policies = [gate.policy for gate in gates]
+        key = (
+            tuple(map(id, policies)),
+            name if any(is_narrowed(policy, name) for policy in policies) else "",
+        )
+        if key not in self._known_grants:
+            self._known_grants[key] = Grants(policies, key[1])
+        return self._known_grants[key]
 
 
 def _mount_of(text: str) -> str | None:

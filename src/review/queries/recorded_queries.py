@@ -24,18 +24,20 @@ from ...runtime.tools.contract import Tool
 class GateQuestion:
     """What a gate may be asked: a call, a step, a fact met while a tool ran, or the size of a result.
 
-    A call has `call` and `counters`, a fact `check`, a result `size` and `counters`, a step `counters` alone.
+    A call has `call` and `counters`, a fact `check` and the tool that met it, a result `size` and `counters`, a step
+    `counters` alone.
     """
 
     call: Call | None = None
     counters: Counters | None = None
     check: Mapping[str, Any] | None = None
     size: int | None = None
+    tool: str = ""
 
     def put(self, gate: Gate) -> Decision | None:
         """Return what a gate decides: None for a step or a result within the budgets."""
         if self.check is not None:
-            return gate.decide_late(self.check)
+            return gate.decide_late(self.check, self.tool)
         assert self.counters is not None
         if self.size is not None:
             return gate.decide_result(self.size, self.counters)
@@ -171,7 +173,9 @@ def _of_execution(
         for i, check in enumerate(attempt.get("checks", ())):
             position = f"i{number}.{attempt['attempt']}.c{i}"
             if position in entries:
-                yield RecordedQuestion(step, position, GateQuestion(check=check), call, entries[position])
+                yield RecordedQuestion(
+                    step, position, GateQuestion(check=check, tool=call.name), call, entries[position]
+                )
     position = f"d{number}.r"
     denial = _of_gate(entries.get(position))
     sizes = _sizes(line, number)

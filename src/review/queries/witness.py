@@ -85,7 +85,7 @@ def decide_event(gate: Gate, event: Event, call: Call | None = None) -> Decision
     if decision.decision == DENY:
         return decision
     if event.late is not None:
-        late = gate.decide_late(event.late)
+        late = gate.decide_late(event.late, event.tool)
         decision = late if RANK[late.decision] >= RANK[decision.decision] else decision
     if decision.decision != DENY and event.result_bytes is not None:
         decision = gate.decide_result(event.result_bytes, counters) or decision

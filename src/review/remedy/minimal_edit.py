@@ -167,6 +167,9 @@ def _plan_for(
     facts = decision.facts
     if decision.rule_id == "tool_registry":
         _plan_registry(question, policy, tools, plan)
+    elif decision.rule_id in ("url_allowlist", "sandbox_path") and "tool" in facts:
+        where = decision.at.rpartition("#/")[2].replace("/", ".")
+        raise _NoEditHelps(f"{where} refuses it: what a single tool may reach is for a person")
     elif decision.rule_id == "url_allowlist":
         _plan_url(facts, question, policy, plan)
     elif decision.rule_id == "sandbox_path":

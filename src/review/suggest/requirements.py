@@ -26,7 +26,7 @@ from ...runtime.resources.url import Allowlist, Malformed, parse_entry, parse_ur
 from ...runtime.tools.contract import Tool
 from ..queries.recorded_queries import GateQuestion, RecordedQuestion
 from ..remedy.minimal_edit import EditPlan, MinimalEdit, find_minimal_edit, url_entries
-from .kept_rules import rules_of
+from .kept_rules import rules_of, rules_that_apply
 from .required_limits import COUNTED, Usage, limit_pointer, required_budget
 
 Data = dict[str, Any]
@@ -86,6 +86,8 @@ class RequirementCollector:
         self._collect_unrecorded()
         self._collect_limits()
         self._collect_settings()
+        if "tools" in self.required.data:
+            self.required.data["tools"] = rules_that_apply(self.required.data)
         comments = self.required.line_comments
         self.required.line_comments = {
             line: comments[line] for line in comments if _has_line(self.required.data, line)

@@ -108,7 +108,8 @@ def answer(question: Question, gate: Gate) -> Answer:
         return _of_decision(gate.decide(call, counters), gate)
     if kind == "late":
         rule = "url_allowlist" if "target" in question["late"] else "sandbox_path"
-        return _of_decision(gate.decide_late({"rule": rule, **question["late"]}), gate)
+        fact = {key: value for key, value in question["late"].items() if key != "tool"}
+        return _of_decision(gate.decide_late({"rule": rule, **fact}, question["late"].get("tool", "")), gate)
     counters = counters_of(used, b"")
     if kind == "result_bytes":
         return _of_budget(gate.decide_result(question["result_bytes"], counters), "max_result_bytes", gate)

@@ -192,7 +192,7 @@ def _wrong_fact(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
         return "/step", "step can only be true", "write true, or ask something else"
     if "late" not in test:
         return None
-    keys = set(test["late"])
+    keys = set(test["late"]) - {"tool"}
     if {"target"} <= keys <= {"target", "hop", "address", "method", "header"} and not {
         "hop",
         "address",
@@ -200,7 +200,10 @@ def _wrong_fact(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
         return None
     if {"path", "access"} <= keys <= {"path", "access", "found"}:
         return None
-    remedy = "give target with hop or address, and perhaps method, or path with access, and perhaps found"
+    remedy = (
+        "give target with hop or address, and perhaps method, or path with access, and perhaps found; "
+        "either may name its tool"
+    )
     return "/late", "this is not a fact that a running tool can meet", remedy
 
 

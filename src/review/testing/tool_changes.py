@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from ...runtime.formats.canonical_json import encode
 from ...runtime.formats.json_pointer import escape_pointer
+from ...runtime.resources.http_methods import METHODS
+from ..compare.grants import target_of
 from .answers import Question
 
 # (what stands there instead, where within the value that is replaced, what is done in words)
@@ -39,6 +41,13 @@ def questions_about(name: str, rules: Mapping[str, Any], calls: Calls) -> Iterat
         used = _USED.get(limit)
         for count in (number - 1, number) if used else ():
             yield from ({**call, "used": {used: count}} for call in calls(name))
+    for url in rules.get("urls", ()):
+        for target in (target_of(url).url, target_of(url).origin):
+            for method in METHODS:
+                yield {"late": {"tool": name, "target": target, "hop": 0, "method": method}}
+    for mount in rules.get("mounts", ()):
+        for access in ("read", "write"):
+            yield {"late": {"tool": name, "path": f"{mount}/file", "access": access}}
 
 
 def values_of_list(values: list[Any], unlisted: Iterable[Any]) -> Iterator[Changed]:
@@ -81,6 +90,24 @@ def _limits(limits: Mapping[str, int]) -> Iterator[Changed]:
             yield _without(limits, name), place, f"{name} dropped"
         for value in (number - 1, number + 1):
             yield {**limits, name: value}, place, f"{name} {value} instead of {number}"
+
+
+def _urls(urls: list[str]) -> Iterator[Changed]:
+    for i, url in enumerate(urls[:MOST_VALUES]):
+        yield urls[:i] + urls[i + 1 :], f"/{i}", f"{url} dropped"
+
+
+def _methods(methods: list[str]) -> Iterator[Changed]:
+    for i, method in enumerate(methods if len(methods) > 1 else ()):
+        yield methods[:i] + methods[i + 1 :], f"/{i}", f"{method} dropped"
+    more = [method for method in METHODS if method not in methods]
+    if more:
+        yield [*methods, *more], "", f"{more[0]} and all others added"
+
+
+def _mounts(mounts: list[str]) -> Iterator[Changed]:
+    for i, mount in enumerate(mounts):
+        yield mounts[:i] + mounts[i + 1 :], f"/{i}", f"{mount} dropped"
 
 
 def _conditions(conditions: Mapping[str, Any]) -> Iterator[Changed]:
@@ -127,4 +154,7 @@ _PARTS: Final[Mapping[str, Callable[[Any], Iterator[Changed]]]] = {
     "arguments": _conditions,
     "ask_if": _conditions,
     "limits": _limits,
+    "urls": _urls,
+    "methods": _methods,
+    "mounts": _mounts,
 }

@@ -197,7 +197,7 @@ class LiveExecutor:
         checks: list[dict[str, Any]] = []
 
         def late(check: dict[str, Any], keep_allow: bool) -> Decision:
-            decision, shown = self._decide_late(check)
+            decision, shown = self._decide_late(check, tool.name)
             if keep_allow or decision.decision != ALLOW or "hidden" in shown:
                 begun = self._clock.stamp()
                 self._clock.spend("decision")
@@ -288,7 +288,7 @@ class LiveExecutor:
             self._clock.spend("decision")
             stamps[f"{effect.position}.c{len(checks)}"] = [begun, self._clock.stamp()]
             checks.append(check)
-            if self._gate.decide_late(check).decision != ALLOW:
+            if self._gate.decide_late(check, effect.call.name).decision != ALLOW:
                 return Outcome(checks=tuple(checks), reads=outcome.reads, writes=outcome.writes)
         if was_denied:
             raise self._answers.refuse(effect)
@@ -297,21 +297,21 @@ class LiveExecutor:
             self._redact.restore_counters(placeholder_counts(outcome.result.text))
         return outcome
 
-    def _decide_late(self, check: dict[str, Any]) -> tuple[Decision, dict[str, Any]]:
+    def _decide_late(self, check: dict[str, Any], tool: str) -> tuple[Decision, dict[str, Any]]:
         """Decide a fact, and the fact as the record may show it: without secrets, decided the same.
 
         A replay decides on what is shown. Where that would go another way, the verdict is recorded as one on a hidden
         value, which no replay can derive.
         """
-        decision = self._gate.decide_late(check)
+        decision = self._gate.decide_late(check, tool)
         if self._redact.is_noop:
             return decision, check
         shown = {key: self._redact(item) if isinstance(item, str) else item for key, item in check.items()}
         if shown != check:
-            again = self._gate.decide_late(shown)
+            again = self._gate.decide_late(shown, tool)
             if (again.decision == ALLOW) != (decision.decision == ALLOW):
                 shown["hidden"] = str(decision.decision)
-            return self._gate.decide_late(shown), shown
+            return self._gate.decide_late(shown, tool), shown
         return decision, check
 
     def _fault(

@@ -115,7 +115,9 @@ class JournaledExecutor:
         from ..tools.deadline import deadline
         from ..tools.isolation import run_isolated
 
-        io = self._workspace.io(lambda check, keep: self._gate.decide_late(check), effect.key, tool.uses)
+        io = self._workspace.io(
+            lambda check, keep: self._gate.decide_late(check, tool.name), effect.key, tool.uses
+        )
         try:
             arguments = effect.call.arguments.value()
             if tool.isolate:

@@ -86,9 +86,9 @@ def wait_after(
     return run.schedule.backoff_ms(attempt, identity, fault.retry_after_ms)
 
 
-def fault_of(gate: Gate, outcome: Outcome) -> Fault | None:
+def fault_of(gate: Gate, tool: str, outcome: Outcome) -> Fault | None:
     """Return the fault of a tool's attempt, None where there is none or a fact that its I/O met is denied."""
-    if any(gate.decide_late(check).decision != DecisionKind.ALLOW for check in outcome.checks):
+    if any(gate.decide_late(check, tool).decision != DecisionKind.ALLOW for check in outcome.checks):
         return None
     return outcome.fault
 

@@ -185,7 +185,7 @@ def branch_of(step: StepBuilder, index: int, call: Call) -> Branching:
         outcome = yield Invoke(step.index, index, attempt, call, idempotency_key(step, index))
         if outcome.cancelled:
             return
-        fault = fault_of(run.gate, outcome)
+        fault = fault_of(run.gate, call.name, outcome)
         idempotent = run.gate.tools[call.name].idempotent
         wait = None if fault is None else wait_after(step, index, attempt, fault, idempotent)
         if wait is None:

@@ -349,7 +349,7 @@ class _OutcomeJudge:
     def _decide_checks(self, outcome: Outcome) -> Denied | None:
         gate = self._step.state.run.gate
         for number, check in enumerate(outcome.checks):
-            decision = gate.decide_late(check)
+            decision = gate.decide_late(check, self._call.name)
             position = f"i{self._index}.{self._attempt}.c{number}"
             self._step.add_decision(position, Phase.EXECUTION, self._call, decision)
             if decision.decision != DecisionKind.ALLOW:

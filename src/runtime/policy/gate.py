@@ -4,8 +4,8 @@ A call passes the rules in this order; the first that objects gives the answer:
 
     tool_registry    the tool is allowed by name, not denied, and part of this run
     principal        whoever the run acts for may call the tool, where the policy asks for whom (per_tool/principals.py)
-    url_allowlist    every URL among the arguments matches an entry
-    sandbox_path     every path lies in a mount whose mode allows the access
+    url_allowlist    every URL among the arguments matches an entry, and one of this tool where it has its own
+    sandbox_path     every path lies in a mount whose mode allows the access, and that is open to this tool
     arg_schema       the arguments fit the tool's input schema
     arguments        they meet the conditions on this tool's arguments, where it has any (per_tool/argument_rules.py)
     redact           a placeholder among the arguments may be resolved for this tool (placeholder_rule.py)
@@ -43,6 +43,7 @@ from .credentials import with_credential
 from .per_tool.argument_rules import ArgumentRules, rule_of_schema
 from .per_tool.principals import Principals
 from .per_tool.tool_limits import ToolLimits
+from .per_tool.tool_reach import ReachRules
 from .placeholder_rule import decide_placeholders, hidden_verdict, lost_secret
 from .policy import Policy
 from .requests import GateRequest as GateRequest
@@ -76,6 +77,7 @@ class Gate:
         self.tools = dict(tools)
         self._argument_rules = argument_rules = ArgumentRules(policy)
         self.ceiling = Ceiling(policy, argument_rules)
+        self._reach_rules = ReachRules(policy)
         self.rules: tuple[tuple[Rule, RuleCheck], ...] = (
             (Rule.TOOL_REGISTRY, self._tool_registry),
             *(((Rule.PRINCIPAL, Principals(policy).decide),) if policy.principals else ()),
@@ -136,8 +138,8 @@ class Gate:
         except Exception as error:  # noqa: BLE001 - denies
             return self._broken(error)
 
-    def decide_late(self, check: Mapping[str, Any]) -> Decision:
-        """Decide again on facts that were met while a tool ran.
+    def decide_late(self, check: Mapping[str, Any], tool: str | None = None) -> Decision:
+        """Decide again on facts that were met while a tool ran, given its name: policies with rules on it need that.
 
         `check` is one of `{rule: url_allowlist, target, hop}`, `{rule: url_allowlist, target, address}`, both also
         with `method`, which is GET if absent, `{rule: sandbox_path, path, access}` or
@@ -147,9 +149,9 @@ class Gate:
             if "hidden" in check:
                 return hidden_verdict(self.policy, check)
             if check["rule"] == "url_allowlist":
-                return self._late_url(check)
+                return self._late_url(check, tool)
             if check["rule"] == "sandbox_path":
-                return self._late_path(check)
+                return self._late_path(check, tool)
             if check["rule"] == "redact":
                 return lost_secret(self.policy, check)
             raise ValueError("unknown check")
@@ -225,18 +227,19 @@ class Gate:
                 if not isinstance(value, str):
                     continue  # of the wrong type: arg_schema's
                 if kind == "url":
-                    decision = self._url(value, {"pointer": pointer})
+                    decision = self._url(value, {"pointer": pointer}, request.tool.name)
                 else:
-                    decision = self._path(value, resource.kind.partition(":")[2], {"pointer": pointer})
+                    access = resource.kind.partition(":")[2]
+                    decision = self._path(value, access, {"pointer": pointer}, request.tool.name)
                 if decision.decision == DENY:
                     return decision
                 grant = decision
         return grant
 
-    def _url(self, text: str, facts: dict[str, Any], method: str | None = None) -> Decision:
+    def _url(self, text: str, facts: dict[str, Any], tool: str | None, method: str | None = None) -> Decision:
         """Decide a URL. While a call is decided, its method is not known: then an entry for any method is enough."""
         try:
-            return self._target(parse_url(text), facts, method)
+            return self._target(parse_url(text), facts, tool, method)
         except Malformed as error:
             return Decision(
                 DENY,
@@ -246,7 +249,9 @@ class Gate:
                 {**facts, "malformed": error.reason},
             )
 
-    def _target(self, target: Target, facts: dict[str, Any], method: str | None) -> Decision:
+    def _target(
+        self, target: Target, facts: dict[str, Any], tool: str | None, method: str | None
+    ) -> Decision:
         facts = {**facts, "scheme": target.scheme, "host": target.host, "port": target.port}
         allowlist = self.policy.allowlist
         entry = allowlist.match(target, method)
@@ -258,12 +263,15 @@ class Gate:
             which = " with this path" if self.policy.allowlist.knows(target) else ""
             reason = f"{quote_untrusted(target.origin)}{which} is not in url_allowlist"
             return Decision(DENY, Rule.URL_ALLOWLIST, reason, self.policy.rule("/url_allowlist"), facts)
+        refused = self._reach_rules.decide_url(tool, target, method, facts)
+        if refused is not None:
+            return refused
         reason = f"{quote_untrusted(target.origin)} is allowed by url_allowlist"
         return Decision(ALLOW, Rule.URL_ALLOWLIST, reason, self.policy.rule(f"/url_allowlist/{entry}"), facts)
 
-    def _path(self, text: str, access: str, facts: dict[str, Any]) -> Decision:
+    def _path(self, text: str, access: str, facts: dict[str, Any], tool: str | None) -> Decision:
         try:
-            return self._mount(parse_path(text), access, facts)
+            return self._mount(parse_path(text), access, facts, tool)
         except Malformed as error:
             return Decision(
                 DENY,
@@ -273,7 +281,7 @@ class Gate:
                 {**facts, "access": access, "malformed": error.reason},
             )
 
-    def _mount(self, path: MountPath, access: str, facts: dict[str, Any]) -> Decision:
+    def _mount(self, path: MountPath, access: str, facts: dict[str, Any], tool: str | None) -> Decision:
         facts = {**facts, "access": access, "mount": path.mount}
         mode = self.policy.mounts.get(path.mount)
         if mode is None:
@@ -284,6 +292,9 @@ class Gate:
             return Decision(
                 DENY, Rule.SANDBOX_PATH, f"mount {quote_untrusted(path.mount)} is read-only", place, facts
             )
+        refused = self._reach_rules.decide_mount(tool, path.mount, facts)
+        if refused is not None:
+            return refused
         return Decision(
             ALLOW, Rule.SANDBOX_PATH, f"mount {quote_untrusted(path.mount)} allows {access}", place, facts
         )
@@ -349,12 +360,12 @@ class Gate:
 
     # ---- late facts, budgets, breakage -----------------------------------------------------------------
 
-    def _late_url(self, check: Mapping[str, Any]) -> Decision:
+    def _late_url(self, check: Mapping[str, Any], tool: str | None) -> Decision:
         facts = {key: check[key] for key in ("hop", "address", "method") if key in check}
         method = check.get("method", "GET")
         if not isinstance(method, str):
             raise ValueError("unknown method")
-        match = self._url(check["target"], {**facts, "target": check["target"]}, method)
+        match = self._url(check["target"], {**facts, "target": check["target"]}, tool, method)
         if match.decision == DENY or "address" not in check or self.policy.networks.allows(check["address"]):
             return with_credential(self.policy, check, match)
         # the address itself is for the record, not for the model
@@ -362,11 +373,11 @@ class Gate:
         place = self.policy.rule("/private_networks")
         return Decision(DENY, Rule.URL_ALLOWLIST, reason, place, match.facts)
 
-    def _late_path(self, check: Mapping[str, Any]) -> Decision:
+    def _late_path(self, check: Mapping[str, Any], tool: str | None) -> Decision:
         access = check["access"]
         if access not in ("read", "write"):
             raise ValueError("unknown access")
-        decision = self._path(check["path"], access, {"path": check["path"]})
+        decision = self._path(check["path"], access, {"path": check["path"]}, tool)
         if decision.decision == DENY or "found" not in check:
             return decision
         kind = check["found"]

@@ -267,6 +267,15 @@ PLAN: dict[str, Row] = {
         at=(f"{RULES_OF_TOOLS}/principals.yaml", "intern: {tools: {send_money: deny}}"),
         facts={"principal": "intern", "tool": "send_money"},
     ),
+    "tool_rules/reach_of_a_tool": Row(
+        ANSWER,
+        (deny("url_allowlist"), URL, PATH),
+        (1, 4, 4, 3, 2, 2),
+        modes=(None,) * 4,
+        attempts=(OK, OK),
+        at=(f"{RULES_OF_TOOLS}/reach.yaml", 'urls: ["https://corpus.test/"]'),
+        facts={"pointer": "/url", "scheme": "https", "host": "drafts.test", "port": 443, "tool": "fetch"},
+    ),
     # ---- failure modes ---------------------------------------------------------------------------------
     "failure_modes/tool_call_failure": Row(
         ANSWER,

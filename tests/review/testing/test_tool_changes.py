@@ -94,6 +94,9 @@ def test_whatever_a_tool_may_have_rules_on_is_changed() -> None:
         "arguments": {"/a": {"maximum": 1}},
         "ask_if": {"/a": {"maximum": 1}},
         "limits": {"calls": 1},
+        "urls": ["https://a.test"],
+        "methods": ["GET"],
+        "mounts": ["m"],
     }
     assert samples.keys() == kinds.keys()
     assert all(words({kind: sample}) for kind, sample in samples.items())
@@ -188,3 +191,18 @@ def test_one_of_several_lists_is_refused() -> None:
             "tools": {"search": {"arguments": {"/query": {"anyOf": [{"in": "some"}, {"in": "one"}]}}}},
         }
     )
+
+
+def test_what_a_tool_may_reach_is_dropped_one_by_one() -> None:
+    rules = {"urls": ["https://a.test", "https://b.test/x"], "methods": ["GET", "PUT"], "mounts": ["m"]}
+    assert words(rules) == {
+        "urls dropped",
+        "urls https://a.test dropped",
+        "urls https://b.test/x dropped",
+        "methods dropped",
+        "methods GET dropped",
+        "methods PUT dropped",
+        "methods HEAD and all others added",
+        "mounts dropped",
+        "mounts m dropped",
+    }

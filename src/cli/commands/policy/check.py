@@ -55,7 +55,7 @@ def policy_check(options: argparse.Namespace) -> int:
     from ....evidence.checking.differences.drift import counted
     from ....evidence.tasks.code.tools import REMEDY, with_tools_in_code
     from ....runtime.policy.consistency import check_addresses, check_uses
-    from ....runtime.policy.per_tool.tool_rule_checks import check_pointers
+    from ....runtime.policy.per_tool.tool_rule_checks import check_rules_of
     from ....runtime.tools.loader import load_named, names_in
 
     loaded = load_policies(options, options.files)
@@ -66,7 +66,7 @@ def policy_check(options: argparse.Namespace) -> int:
             tools = with_tools_in_code(modules, policy.tools_named, root_of(options))
             policy.check_tools(tools, REMEDY)
             check_uses(policy, tools.values())
-            check_pointers(policy, tools.values())
+            check_rules_of(policy, tools.values())
         try:
             check_addresses(policy, ())
         except PolicyError:  # only what the tasks say can make such an entry apply

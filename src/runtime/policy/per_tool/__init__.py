@@ -5,4 +5,6 @@
 - `argument_schema`: those conditions as a JSON Schema
 - `tool_limits`: how often a tool may be called in a run
 - `principals`: which tools are denied to whom a run acts for
+- `tool_reach`: the URLs, methods and mounts that a tool may reach
+- `tool_reach_checks`: entries for those that cannot be read or decide nothing
 """

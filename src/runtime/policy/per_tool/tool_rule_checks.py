@@ -19,6 +19,7 @@ from ...schema.work import MAX_WORK, work_of
 from ...tools.contract import Tool
 from ..consistency import Checked
 from .argument_schema import IN, KEYWORDS, condition_schema, leads_nowhere
+from .tool_reach import KEYS
 
 _CONDITIONS: Final = ("arguments", "ask_if")
 
@@ -40,6 +41,10 @@ def check_tool_rules(policy: Checked) -> None:
                 f"these rules never apply, since {tool!r} is not allowed",
                 did_you_mean(tool, policy.allowed) or "allow the tool or remove the rules",
             )
+        if "urls" in entry:
+            from .tool_reach_checks import check_urls_of  # few policies have such rules
+
+            check_urls_of(policy, tool)
         for section in _CONDITIONS:
             for pointer, condition in entry.get(section, {}).items():
                 _check_condition(policy, f"{place}/{section}/{escape_pointer(pointer)}", pointer, condition)
@@ -117,8 +122,15 @@ def _check_condition(policy: Checked, place: str, pointer: str, condition: Any) 
         )
 
 
-def check_pointers(policy: Checked, tools: Iterable[Tool]) -> None:
-    """Pointers of rules that lead to nothing in a tool's input schema. Raises PolicyError."""
+def check_rules_of(policy: Checked, tools: Iterable[Tool]) -> None:
+    """Refuse pointers to no argument, and URLs and mounts that a tool cannot reach anyway. Raises PolicyError."""
+    tools = list(tools)
+    if any(key in rules for rules in policy.tool_rules.values() for key in KEYS):
+        from .tool_reach_checks import check_reach, check_reaching
+
+        check_reach(policy)
+        for tool in tools:
+            check_reaching(policy, tool)
     for tool in tools:
         rules = policy.tool_rules.get(tool.name, {})
         for section, pointer in [(key, one) for key in _CONDITIONS for one in rules.get(key, {})]:
