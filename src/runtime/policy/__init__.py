@@ -10,6 +10,7 @@ The room `per_tool` holds the rules of single tools.
 - `requests`: a proposed call as the gate sees it
 - `call_cost`: the ceiling on the work of one decision
 - `gate`: decide one call: allow, deny or escalate, with rule and reason
+- `resource_rules`: the rules on URLs and paths
 - `credentials`: which hosts get a credential, and a tool that sets the same header
 - `placeholder_rule`: writes that hold placeholders, and verdicts on hidden values
 - `usage`: what a run has used so far, for budgets and cycle detection
