@@ -19,7 +19,7 @@ NOT_NAMED = {
     "Fragment",  # `arguments.value()` is plain data
     "FaultKind",  # a str
     "Messages",  # a sequence of dicts
-    "Noted",  # heard as an AgentEvent
+    "StepProgress",  # heard as an AgentEvent
     "ReadClock",  # answered by the driver: nobody hears it
     "RunInput",  # a dict of a manifest
     "OutputType",  # read through `result.output`

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ..light_dataclasses import dataclass
-from .core.effects import AskModel, Attempted, Noted
+from .core.effects import AskModel, Attempted, StepProgress
 from .formats import canonical_json
 
 
@@ -127,9 +127,9 @@ class EventFeed:
         self._told.clear()
         self._tell(whole)
 
-    def on_noted(self, noted: Noted) -> None:
+    def on_progress(self, progress: StepProgress) -> None:
         """Tell of what is new in the step under way."""
-        self._tell_new(_events_of_step(noted.line, noted.results))
+        self._tell_new(_events_of_step(progress.line, progress.results))
 
     def on_attempt(self, attempted: Attempted) -> None:
         """Tell that an attempt begins or is over."""

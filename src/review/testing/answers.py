@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ...evidence.queries.decide import USED_BEFORE, call_of, counters_of
 from ...fail.catalog import ApprovalRefused, Denied, FailureMode, GaveUp, classify
-from ...runtime.core.effects import Fault, FaultKind, Noted, Outcome, Wait
+from ...runtime.core.effects import Fault, FaultKind, Outcome, StepProgress, Wait
 from ...runtime.core.lines import Line
 from ...runtime.loop.attempts import with_retries
 from ...runtime.loop.retry import Schedule
@@ -185,7 +185,7 @@ def _of_retry(failure: Mapping[str, int], gate: Gate) -> Answer:
             *(Outcome(), Outcome(fault=fault)) * (attempt - 1),
         ):  # waits, fails
             item = performed.send(outcome)
-            while isinstance(item, Noted):  # an event, which is answered by nothing
+            while isinstance(item, StepProgress):  # an event, which is answered by nothing
                 item = next(performed)
     except StopIteration:
         return Answer(GIVE_UP, at)

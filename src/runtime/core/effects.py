@@ -364,11 +364,11 @@ class StepEnded:
 
 
 @dataclass(slots=True)
-class Noted:
-    """Event: more of the step under way is as its line will have it.
+class StepProgress:
+    """Event: something was added to the line of the step under way.
 
-    `line` is that line so far, which nobody but the loop may change; `results` says how many of its results stand. A
-    step has one, which it yields again and again.
+    `line` is the line so far, which nobody but the loop may change; `results` says how many of its results are final.
+    A step has one such event, which it yields again and again.
     """
 
     step: int
@@ -384,7 +384,7 @@ class Attempted:
     is_over: bool
 
 
-Event = Decided | ReadClock | StepEnded | Noted
+Event = Decided | ReadClock | StepEnded | StepProgress
 
 
 @dataclass(frozen=True, slots=True)

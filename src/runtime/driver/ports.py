@@ -16,8 +16,8 @@ from ..core.effects import (
     Effect,
     Event,
     Invoke,
-    Noted,
     Outcome,
+    StepProgress,
 )
 from ..core.lines import RunLine
 from ..core.lines import Stamps as Stamps
@@ -66,7 +66,7 @@ OnEvent = Callable[[Effect | Event, Outcome | None], None]
 
 
 # gets what is new in the step under way, and each attempt as it begins and when it is over
-OnNotice = Callable[[Noted | Attempted], None]
+OnNotice = Callable[[StepProgress | Attempted], None]
 
 
 # gets an effect, what came of it and the stamps of its step so far, before anything else is done

@@ -12,11 +12,11 @@ from ..core.effects import (
     Event,
     Group,
     Invoke,
-    Noted,
     Outcome,
     ReadClock,
     RunEnded,
     StepEnded,
+    StepProgress,
     Wait,
 )
 from ..core.lines import StepLine
@@ -116,7 +116,7 @@ class Stepper(EffectSequence):
         self.effect = None
         while item is not None:
             outcome: Outcome | Cancelled | None = None
-            if isinstance(item, Noted):
+            if isinstance(item, StepProgress):
                 if self._on_notice is not None:
                     self._on_notice(item)
             elif isinstance(item, Decided):

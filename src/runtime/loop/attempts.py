@@ -68,7 +68,7 @@ def with_retries(
             step.add_attempt(index, attempt, _status(given_up), outcome)
             return outcome, given_up
         step.add_attempt(index, attempt, AttemptStatus.TRANSIENT_FAILURE, outcome, backoff_ms=wait)
-        yield step.noted()
+        yield step.progress()
         waited = yield Wait(step.index, index, attempt, wait)
         if waited.cancelled:
             return waited, CallStopped()

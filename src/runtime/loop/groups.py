@@ -154,7 +154,7 @@ def _decide(
     for index, call in enumerate(calls, start=first):
         request = state.run.gate.request_for(call, state.counters)
         refusal, request = yield from decide_call(step, index, request)
-        yield step.noted()
+        yield step.progress()
         members.append(_Member(index, request, step.last_decision, refusal))
         if refusal is None:
             count_call(state, request.call.name)

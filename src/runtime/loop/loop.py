@@ -160,7 +160,7 @@ def _ask_model(
     if reply is None:
         return state.classify(GaveUp(FailureMode.LLM_FAILURE)), ()
     texts = _count_reply(step, reply)
-    yield step.noted()
+    yield step.progress()
     if isinstance(happening, Succeeded):
         happening = _take_answer(step, reply)
     else:

@@ -23,9 +23,9 @@ from ..core.effects import (
     Decision,
     DecisionKind,
     Fault,
-    Noted,
     Outcome,
     Reply,
+    StepProgress,
 )
 from ..core.lines import (
     AttemptEntry,
@@ -75,7 +75,7 @@ class StepBuilder:
             "failure_mode": None,
             "usage": {"input_tokens": 0, "output_tokens": 0, "estimated": False},
         }
-        self._noted = Noted(self.index, self._line, 0)
+        self._progress = StepProgress(self.index, self._line, 0)
 
     # ---- the model --------------------------------------------------------------------------------------
 
@@ -285,14 +285,14 @@ class StepBuilder:
     def _last_result(self) -> ToolResultEntry:
         return self._line["tool_results"][-1]
 
-    def conclude(self) -> Noted:
+    def conclude(self) -> StepProgress:
         """Say that the result of the last call stands; returns the event that tells so."""
-        self._noted.results += 1
-        return self._noted
+        self._progress.results += 1
+        return self._progress
 
-    def noted(self) -> Noted:
+    def progress(self) -> StepProgress:
         """Return the event that tells of all that is recorded, up to the result of a call that is not concluded."""
-        return self._noted
+        return self._progress
 
     # ---- the whole --------------------------------------------------------------------------------------
 

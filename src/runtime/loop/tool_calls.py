@@ -95,7 +95,7 @@ def process_tool_call(step: StepBuilder, index: int, call: Call) -> StepGenerato
     request = state.run.gate.request_for(call, state.counters)
     refusal, request = yield from decide_call(step, index, request)
     step.begin_call(call)
-    yield step.noted()
+    yield step.progress()
     if refusal is not None:
         classification = conclude_call(step, request, refusal, step.last_decision)
     else:

@@ -40,7 +40,7 @@ from .call_cost import Ceiling
 from .per_tool.argument_rules import ArgumentRules, rule_of_schema
 from .per_tool.principals import Principals
 from .per_tool.tool_limits import ToolLimits
-from .placeholder_rule import decide_placeholders, hidden_verdict, lost_secret
+from .placeholder_rule import decide_placeholders, hidden_verdict, unknown_placeholder
 from .policy import Policy
 from .requests import GateRequest as GateRequest
 from .resource_rules import UNBOUND as UNBOUND
@@ -150,7 +150,7 @@ class Gate:
             if check["rule"] == "sandbox_path":
                 return self._resources.decide_late_path(check, tool)
             if check["rule"] == "redact":
-                return lost_secret(self.policy, check)
+                return unknown_placeholder(self.policy, check)
             raise ValueError("unknown check")
         except Exception as error:  # noqa: BLE001 - denies
             return self._broken(error)

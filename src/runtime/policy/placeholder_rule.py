@@ -42,7 +42,7 @@ def decide_placeholders(policy: Policy, tool: Tool, call: Call) -> Decision | No
     return grant
 
 
-def lost_secret(policy: Policy, check: Mapping[str, Any]) -> Decision:
+def unknown_placeholder(policy: Policy, check: Mapping[str, Any]) -> Decision:
     """Return the denial of a call whose placeholder cannot be resolved any more."""
     facts = {"kind": check["kind"], "number": check["number"]}
     name = f"{check['kind']}:{check['number']}"

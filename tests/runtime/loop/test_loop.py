@@ -42,10 +42,10 @@ from tachograph.runtime.core.effects import (
     Decided,
     Fault,
     Invoke,
-    Noted,
     Outcome,
     RunEnded,
     StepEnded,
+    StepProgress,
     Wait,
 )
 from tachograph.runtime.core.redaction import Redactor
@@ -733,9 +733,9 @@ def _drive(loop: Any, outcomes: list[Any]) -> tuple[list[Any], RunEnded]:
     try:
         item = next(loop)
         while True:
-            if not isinstance(item, Noted):  # says nothing that the line of the step does not say
+            if not isinstance(item, StepProgress):  # says nothing that the line of the step does not say
                 items.append(item)
-            if isinstance(item, Decided | Noted | StepEnded):
+            if isinstance(item, Decided | StepProgress | StepEnded):
                 item = next(loop)
             else:
                 outcome = left.pop(0)

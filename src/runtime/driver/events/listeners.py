@@ -11,7 +11,7 @@ from typing import Any
 
 from ....fail.errors import InputError
 from ....light_dataclasses import replace
-from ...core.effects import AskModel, Attempted, Decided, Effect, Event, Noted, Outcome
+from ...core.effects import AskModel, Attempted, Decided, Effect, Event, Outcome, StepProgress
 from ...events import AgentEvent, EventFeed, EventListener
 from ..ports import Listener, RunEvent
 from ..stopping.interrupts import Interrupts
@@ -69,10 +69,10 @@ class ListenerHub:
         """Pass on a piece of the text of a reply."""
         self._feed.on_text(effect, text)
 
-    def on_notice(self, notice: Noted | Attempted) -> None:
+    def on_notice(self, notice: StepProgress | Attempted) -> None:
         """Pass on what is new in the step under way, or that an attempt begins or is over."""
-        if isinstance(notice, Noted):
-            self._feed.on_noted(notice)
+        if isinstance(notice, StepProgress):
+            self._feed.on_progress(notice)
         else:
             self._feed.on_attempt(notice)
 
