@@ -8,6 +8,7 @@
 - `ecma_patterns`: rewrite `pattern` keywords for the linear-time regex engine
 - `reference_bounds`: bound how often the parts of a schema are held against one value
 - `work`: bound the work of judging data, from the sizes of schema and data
+- `indexed_values`: judge `enum`, `const` and `uniqueItems` by an index where the library would compare one by one
 - `subschemas`: find the schemas inside a schema
 - `number_limits`: limits beyond the numbers of canonical JSON
 - `schema_errors`: explain why a document does not match its schema, with a suggestion

@@ -9,15 +9,18 @@ from ...light_dataclasses import dataclass
 from ..formats.canonical_json import encode
 from ..formats.json_pointer import join
 from .ecma_patterns import MAX_COMPILED, compiled_bytes, linear_pattern
+from .indexed_values import keywords_of, original_keyword, with_indexes
 from .subschemas import JsonSchema, mapped, parts
-from .work import SchemaWork, Work, sizes_by_name, sizes_of, work_of
+from .work import SchemaWork, Sizes, Work, is_indexed, sizes_by_name, sizes_of, work_of
 
 # Values, each 256 characters of text counted as one more. The library makes all errors at once, each with a copy of
 # what it is about: 2,048 wrong values under `anyOf` cost about 8 MB, 50,000 cost 250 MB and two seconds.
 MAX_EXPLAINED: Final = 2_048
 _TEXT_PER_VALUE: Final = 256
-# Each takes up to 12 us, so these take 50 ms at most.
-MAX_ERRORS: Final = 4_096
+# Each takes up to 12 us, so these take 12 ms at most.
+MAX_ERRORS: Final = 1_024
+# Steps of judging the data. To find the errors it is judged twice more, so that this takes 16 ms at most.
+MAX_EXPLAINED_WORK: Final = 8_000_000
 # Compiled bytes of patterns times characters judged by them. The engine needs up to 140 ps for each where a pattern
 # has too many states to keep, so this is at most about 2.4 s; patterns of up to _SMALL_PATTERN judge any text.
 MAX_PATTERN_WORK: Final = 1 << 34
@@ -52,7 +55,7 @@ class SchemaValidator:
         ValueError: The schema is invalid.
     """
 
-    __slots__ = ("_library", "_pattern_bytes", "_schema", "_work")
+    __slots__ = ("_failures", "_library", "_pattern_bytes", "_schema", "_work")
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         from jsonschema_rs import Draft202012Validator, RegexOptions
@@ -60,12 +63,14 @@ class SchemaValidator:
         self._schema = schema
         self._work: SchemaWork | None = None
         self._pattern_bytes = _pattern_bytes(dict(schema))
-        root = with_linear_patterns(dict(schema))
+        self._failures: list[Exception] = []
+        root = with_indexes(with_linear_patterns(dict(schema)), is_indexed)
         self._library = Draft202012Validator(
             root,
             validate_formats=False,
             pattern_options=RegexOptions(size_limit=MAX_COMPILED),
             offline=True,
+            keywords=keywords_of(self._failures),
             mask="value",  # its messages are not used, and each would contain the data
         )
 
@@ -78,41 +83,49 @@ class SchemaValidator:
 
     def accepts(self, data: Any) -> bool:
         """Return whether JSON data fits."""
-        return self._library.is_valid(data) if self._beyond_patterns(data) is None else False
+        return self._is_valid(data) if self._beyond_patterns(data) is None else False
 
     def first_mismatch(self, data: Any) -> Mismatch | None:
         """Return the first mismatch by (pointer, keyword), whatever order the library finds them in.
 
         Of data larger than MAX_EXPLAINED, or with more than MAX_ERRORS possible errors, it is the mismatch that the
-        library finds first; where even that one could hold as many, it names no place.
+        library finds first. Where even that one could hold as many, or judging the data takes more than
+        MAX_EXPLAINED_WORK, it names no place.
         """
         too_long = self._beyond_patterns(data)
         if too_long is not None:
             return too_long
-        if self._library.is_valid(data):
+        if self._is_valid(data):
             return None
-        first: tuple[tuple[str, str], Any] | None = None
+        first: tuple[str, str] | None = None
         limit = place_in_schema = ""
+        seen: set[tuple[str | int, ...]] = set()  # places in the schema with an error at the first place
         for error in self._errors(data):
-            pointer = join(error.instance_path)
-            place = (pointer, _keyword(error))
-            if first is None or place <= first[0]:
-                this_limit, this_place = self._limit(error, data), _place_in_schema(error.schema_path)
-                is_new = first is None or place < first[0]
-                limit = this_limit if is_new else min(this_limit, limit)
-                place_in_schema = this_place if is_new else min(this_place, place_in_schema)
-                first = (place, error)
+            place, path = (join(error.instance_path), _keyword(error)), tuple(error.schema_path)
+            if first is not None and (place > first or (place == first and path in seen)):
+                continue  # each name that `required` misses is an error, with the same limit
+            is_new = place != first
+            this_limit, this_place = self._limit(error, data), _place_in_schema(_path_of(error))
+            limit = this_limit if is_new else min(this_limit, limit)
+            place_in_schema = this_place if is_new else min(this_place, place_in_schema)
+            first, seen = place, {path} if is_new else {*seen, path}
         if first is None:  # refused without a reason: it stays refused
             return Mismatch("", "schema", "")
-        return Mismatch(*first[0], limit, place_in_schema)
+        return Mismatch(*first, limit, place_in_schema)
+
+    def _is_valid(self, data: Any) -> bool:
+        fits = bool(self._library.is_valid(data))
+        if self._failures:
+            raise self._failures.pop()
+        return fits
 
     def _errors(self, data: Any) -> Iterable[Any]:
         """Return the errors of refused data; of large data only one, as all of them could fill the memory."""
-        errors, in_one = self._possible_errors(data)
+        steps, errors, in_one = self._explaining(data)
+        if steps > MAX_EXPLAINED_WORK or in_one > MAX_ERRORS:
+            return ()
         if errors <= MAX_ERRORS and _size(data, MAX_EXPLAINED) <= MAX_EXPLAINED:
             return self._library.iter_errors(data)
-        if in_one > MAX_ERRORS:
-            return ()
         from jsonschema_rs import ValidationError
 
         try:
@@ -121,19 +134,20 @@ class SchemaValidator:
             return (error,)
         return ()
 
-    def _possible_errors(self, data: Any) -> tuple[int, int]:
-        """Return how many errors the library may find at most, and how many may be part of a single one."""
+    def _explaining(self, data: Any) -> tuple[int, int, int]:
+        """Return the steps of judging data, how many errors there may be, and how many may be part of a single one."""
         work, errors, in_one = self.work, self.work.own.parts, self.work.own.parts
-        if isinstance(data, dict):
-            sizes = sizes_by_name(data)
-        else:
-            sizes = {"": sizes_of(data)}
+        sizes = self._sizes(data)
+        if not isinstance(data, dict):
             work = SchemaWork(work.own, {}, _larger(work))
         for name, size in sizes.items():
             below = work.properties.get(name, work.others)
             errors += below.parts * (size.values + size.names)
             in_one = max(in_one, below.parts, below.choices * size.values)
-        return errors, in_one
+        return work.steps(sizes), errors, in_one
+
+    def _sizes(self, data: Any) -> dict[str, Sizes]:
+        return sizes_by_name(data) if isinstance(data, dict) else {"": sizes_of(data)}
 
     def _beyond_patterns(self, data: Any) -> Mismatch | None:
         """Return a mismatch for text that would keep costly patterns busy for more than a second or so."""
@@ -148,11 +162,11 @@ class SchemaValidator:
 
     def _limit(self, error: Any, data: Any) -> str:
         """Return what a keyword demands, shortened: names that are missing or not declared, or its value."""
-        keyword = error.kind.name
+        keyword = _keyword(error)
         if keyword == "additionalProperties":
             return ",".join(sorted(error.kind.unexpected)[:5])[:80]
-        value = _at(self._schema, error.schema_path)
-        if value is None:  # below a pattern that was rewritten
+        value = _at(self._schema, _path_of(error))
+        if value is None and keyword == error.kind.name:  # below a pattern that was rewritten
             value = error.kind.value
         if keyword == "required" and isinstance(value, list):
             given = _at(data, error.instance_path)
@@ -161,7 +175,7 @@ class SchemaValidator:
             return ",".join(_short(item) for item in value[:10])[:80]
         return (
             ""
-            if isinstance(value, dict | list) or value is None or keyword == "falseSchema"
+            if isinstance(value, dict | list) or value is None or keyword == "false"
             else _short(value)[:80]
         )
 
@@ -225,7 +239,13 @@ def _place_in_schema(path: Sequence[str | int]) -> str:
 def _keyword(error: Any) -> str:
     if error.kind.name == "falseSchema":
         return "false"
-    return str(error.schema_path[-1]) if error.schema_path else str(error.kind.name)
+    return original_keyword(str(error.schema_path[-1] if error.schema_path else error.kind.name))
+
+
+def _path_of(error: Any) -> list[str | int]:
+    """Return the place of the keyword that is broken, as the schema names it."""
+    path = error.schema_path
+    return [original_keyword(step) if isinstance(step, str) else step for step in path]
 
 
 def _at(value: Any, path: list[str | int]) -> Any:

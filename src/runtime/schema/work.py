@@ -10,34 +10,34 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from .ecma_patterns import compiled_bytes
+from .indexed_values import INDEXED, MAX_SHOWN, MIN_INDEXED
 from .subschemas import JsonSchema, parts, subschemas, target
 
 # steps of one decision; what would cost more is not judged
 MAX_WORK: Final = 40_000_000
 
 _PART: Final = 100  # a schema held against a value, with its short keywords
-_LISTED: Final = (
-    20  # comparing with a text, an integer, true, false or null of a list that is searched in order
-)
+_LISTED: Final = 20  # comparing with a text, true, false or null of a list that is searched in order
+_LISTED_INTEGER: Final = 220
 _LISTED_BELOW: Final = 40  # beginning to compare two arrays or objects
 _LISTED_NAME: Final = 170  # finding a name of one object in another
-_LISTED_NUMBER: Final = 1_200  # comparing fractions, which the library does exactly
-_LISTED_FRACTION: Final = 200  # what a fraction adds to that
+# comparing numbers of which one is no integer, which the library does exactly: making a fraction of each
+_EXACT: Final = 2_100
+_EXACT_BIT: Final = 9  # of a denominator with more than 64
 _TINY: Final = 1e-9  # numbers below are much longer as exact fractions
 _TINY_FRACTION: Final = 150
 _REQUIRED: Final = 40
 _LIMIT: Final = 700  # of a limit that is an integer, for a value that is not
-_FRACTION_LIMIT: Final = 1_300
 _MULTIPLE: Final = 2_000
-_FRACTION_MULTIPLE: Final = 10_000
+_FRACTION_MULTIPLE: Final = 12_000
 _BIG_MULTIPLE: Final = 25_000
-# up to 15 items are compared with one another, more are hashed
-_UNIQUE: Final = 250
-_UNIQUE_NUMBER: Final = 6_000
-_UNIQUE_CHARACTER: Final = 2
+# handing a value to an index, with everything below it, and looking it up
+_INDEXED: Final = 340
+_LOOKED_UP: Final = 300
+_INDEXED_CHARACTER: Final = 1
 _BYTES_PER_STEP: Final = 7  # compiled bytes of a pattern that the engine passes in one step for a character
 _CHARACTERS_PER_STEP: Final = 16  # of two equal texts
-_SHOWN_PER_ERROR: Final = 64  # values of a list that take as long to show as an error
+_TEXT_PER_LISTED: Final = 32  # characters that count like a value of a list
 _NUMERIC: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _BESIDE: Final = frozenset("allOf anyOf oneOf not if then else dependentSchemas".split())
 _CHOICES: Final = frozenset("anyOf oneOf not if then else".split())
@@ -170,7 +170,7 @@ class _Counting:
         others = _sum(self.apart(key, sub) for key, _, sub in self.below(schema) if key != "properties")
         apart = _sum(self.apart(key, sub) for key, _, sub in self.below(schema) if key not in _ONE_OF)
         named = {name: _sum((work, apart, spread)) for name, work in properties.items()}
-        out = SchemaWork(_own(schema), named, _sum((others, spread)))
+        out = SchemaWork(_sum((_own(schema), spread)), named, _sum((others, spread)))
         for keyword, sub in self.beside(schema):
             out = _both(out, _as_choices(keyword, sub, self.top(sub)))
         self.open.discard(id(schema))
@@ -218,30 +218,46 @@ def _own(schema: JsonSchema) -> Work:
     value += _REQUIRED * len(schema.get("required", ()))
     for key in _NUMERIC:
         if key in schema:
-            value, fraction = value + _at_fraction(schema[key], _FRACTION_LIMIT), fraction + _LIMIT
+            value, fraction = value + _at_fraction(schema[key], _exact(schema[key])), fraction + _LIMIT
     if "multipleOf" in schema:
         value += _at_fraction(schema["multipleOf"], _FRACTION_MULTIPLE)
         fraction += _BIG_MULTIPLE if type(schema["multipleOf"]) is float else _MULTIPLE
-    listed = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if listed is not None and not _is_hashed(listed):
-        value += sum(map(_compared, listed))
-        fraction += sum(map(_compared_with_fraction, listed))
+    listed = _listed(schema)
+    value += sum(map(_compared, listed))
+    value += sum(
+        _LOOKED_UP for keyword in ("enum", "const") if keyword in schema and is_indexed(schema, keyword)
+    )
+    fraction += sum(map(_compared_with_fraction, listed))
     texts, names = ([schema["pattern"]] if "pattern" in schema else []), schema.get("patternProperties", ())
     of_texts = sum(compiled_bytes(pattern) // _BYTES_PER_STEP for pattern in texts)
     of_names = sum(compiled_bytes(pattern) // _BYTES_PER_STEP for pattern in names)
     character += of_texts + of_names
-    return Work(value + of_texts, _PART + of_names, fraction, character, _errors(schema, listed))
+    return Work(value + of_texts, _PART + of_names, fraction, character, 1 + len(schema.get("required", ())))
 
 
-def _errors(schema: JsonSchema, listed: list[Any] | None) -> int:
-    """Return how many errors the keywords of a schema may cause for one value, one that shows a long list for more."""
-    shown = 0 if listed is None else sizes_of(listed).values // _SHOWN_PER_ERROR
-    return 1 + len(schema.get("required", ())) + shown
+def _listed(schema: JsonSchema) -> list[Any]:
+    """Return what the library compares a value with in order, nothing for what it or we look up."""
+    keyword = "enum" if "enum" in schema else "const"
+    listed: list[Any] = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    is_looked_up = keyword == "enum" and _is_hashed(listed)
+    return [] if not listed or is_looked_up or is_indexed(schema, keyword) else listed
+
+
+def is_indexed(schema: JsonSchema, keyword: str) -> bool:
+    """Return whether `enum`, `const` or `uniqueItems` of a schema is judged by an index of ours."""
+    if keyword == "uniqueItems":
+        return schema[keyword] is True
+    listed = schema[keyword] if keyword == "enum" else [schema[keyword]]
+    size = sizes_of(listed)
+    if size.values + size.characters // _TEXT_PER_LISTED > MAX_SHOWN + 1:  # the list itself is a value too
+        return True
+    return not _is_hashed(listed) and sum(map(_compared, listed)) > MIN_INDEXED
 
 
 def _spread(schema: JsonSchema) -> Work:
-    """Return the work of `uniqueItems`, which looks at everything below an array."""
-    return Work(_UNIQUE, _UNIQUE, _UNIQUE_NUMBER, _UNIQUE_CHARACTER) if schema.get("uniqueItems") else Work()
+    """Return the work of what is judged by an index, which looks at everything below a value."""
+    count = sum(keyword in schema and is_indexed(schema, keyword) for keyword in INDEXED)
+    return Work(_INDEXED * count, _INDEXED * count, 0, _INDEXED_CHARACTER * count)
 
 
 def _at_fraction(limit: Any, steps: int) -> int:
@@ -261,8 +277,15 @@ def _compared(item: Any) -> int:
     if isinstance(item, list):
         return _LISTED_BELOW + sum(map(_compared, item))
     if type(item) is float:
-        return _LISTED_NUMBER * _exactly(item)
+        return _exact(item)
+    if type(item) is int:
+        return _LISTED_INTEGER
     return _LISTED + (len(item) // _CHARACTERS_PER_STEP if isinstance(item, str) else 0)
+
+
+def _exact(number: float) -> int:
+    """Return the steps of comparing a fraction with an integer, exactly."""
+    return 2 * _EXACT + _EXACT_BIT * max(0, number.as_integer_ratio()[1].bit_length() - 64)
 
 
 def _exactly(number: float) -> int:
@@ -274,7 +297,7 @@ def _compared_with_fraction(item: Any) -> int:
     """Return the further steps of comparing a number that is no integer with the numbers in an item of a list."""
     if isinstance(item, dict | list):
         return sum(map(_compared_with_fraction, item.values() if isinstance(item, dict) else item))
-    return {int: _LISTED_NUMBER, float: _LISTED_FRACTION}.get(type(item), 0)
+    return 2 * _EXACT if type(item) in (int, float) else 0
 
 
 def _sum(works: Iterable[Work]) -> Work:
