@@ -16,6 +16,7 @@ from ...runtime.formats.json_pointer import escape_pointer
 from ...runtime.policy.credentials import read_credentials
 from ...runtime.resources.http_methods import methods_of, url_text
 from .answers import Question
+from .principal_changes import changed_principals
 from .probe_questions import Probes
 from .tool_changes import questions_about, rules_of_tool, values_of_list
 from .url_changes import covers, other_methods, wider_entries
@@ -34,6 +35,7 @@ class Unlisted:
     mounts: tuple[str, ...] = ("unlisted",)
     networks: tuple[str, ...] = ("10.0.0.1/32",)
     values: tuple[Any, ...] = ()
+    principals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ def changes(data: Mapping[str, Any], is_policy: bool, probes: Probes, unlisted: 
         builder.credentials,
         builder.rules_of_tools,
         builder.lists,
+        builder.principals,
         builder.networks,
         builder.mounts,
         builder.schema,
@@ -228,6 +231,12 @@ class _Changes:
             for changed, at, words in values_of_list(values, self._unlisted.values):
                 yield self._put(("lists", name), changed, f"list {name!r}: {words}", (), at=at)
 
+    def principals(self) -> Iterator[Change]:
+        section, names = self._at("principals") or {}, self._unlisted.principals
+        for keys, value, words, principal, tools in changed_principals(section, self._probes.allowed, names):
+            calls = (call for name in tools for call in self._probes.of_tool(name))
+            yield self._put(keys, value, words, ({**call, "principal": principal} for call in calls))
+
     def networks(self) -> Iterator[Change]:
         keys = ("private_networks",)
         yield from self._dropped(keys, "network", self._probes.of_network)
@@ -244,13 +253,11 @@ class _Changes:
             yield self._put(keys, None, f"mount {name!r} dropped", probes)
             yield self._put(keys, other, f"mount {name!r} for {other} instead of {mode}", probes)
         if self._may("sandbox", "mounts") and self._unlisted.mounts:
-            change = self._put(
-                ("sandbox", "mounts"),
-                {**(self._at("sandbox", "mounts") or {}), **dict.fromkeys(self._unlisted.mounts, "read")},
-                f"mounts that are not listed allowed, such as {self._unlisted.mounts[0]!r}",
-                self._probes.of_mount(self._unlisted.mounts[0]),
-            )
-            yield change
+            added = dict.fromkeys(self._unlisted.mounts, "read")
+            description = f"mounts that are not listed allowed, such as {self._unlisted.mounts[0]!r}"
+            probes = self._probes.of_mount(self._unlisted.mounts[0])
+            mounts = {**(self._at("sandbox", "mounts") or {}), **added}
+            yield self._put(("sandbox", "mounts"), mounts, description, probes)
 
     def schema(self) -> Iterator[Change]:
         if self._may("arg_schema_enforcement"):
@@ -310,9 +317,8 @@ class _Changes:
         if self._may("on_deny"):
             current = self._at("on_deny") or "terminate"
             other = _OTHER[current]
-            yield self._put(
-                ("on_deny",), other, f"on_deny {other} instead of {current}", self._probes.of_denial()
-            )
+            words = f"on_deny {other} instead of {current}"
+            yield self._put(("on_deny",), other, words, self._probes.of_denial())
 
     def on_failure(self) -> Iterator[Change]:
         section = self._at("on_failure")

@@ -1,4 +1,4 @@
-"""Tools, hosts, mounts and addresses in tests and runs that a policy does not list."""
+"""Tools, hosts, mounts, addresses and principals in tests and runs that a policy does not list."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Observed:
         self._mounts: dict[str, None] = {}
         self._networks: dict[str, None] = {}
         self._values: dict[str, Any] = {}
+        self._principals: dict[str, None] = {}
 
     def unlisted(self) -> Unlisted:
         """Return what was observed; for a kind without any, an example."""
@@ -42,11 +43,13 @@ class Observed:
             tuple(self._mounts)[:_MOST] or plain.mounts,
             tuple(self._networks)[:_MOST] or plain.networks,
             tuple(self._values.values()),
+            tuple(self._principals)[:_MOST],
         )
 
     def add_tests(self, cases: Iterable[Case]) -> None:
         """Note what policy tests ask about."""
         for case in cases:
+            self._principal(case.question.get("principal"))
             if "call" in case.question:
                 self._call(case.question["call"]["tool"], case.question["call"]["arguments"])
             elif "late" in case.question:
@@ -54,6 +57,7 @@ class Observed:
 
     def add_run(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Note what a recorded run called and met."""
+        self._principal(lines[0].get("principal"))
         for line in lines[1:-1]:
             for call in line["intended_tool_calls"]:
                 self._call(call["name"], call["arguments"])
@@ -61,6 +65,10 @@ class Observed:
                 for attempt in result["attempts"]:
                     for check in attempt.get("checks", ()):
                         self._fact(check)
+
+    def _principal(self, name: str | None) -> None:
+        if name is not None and name not in self._policy.principals:
+            self._principals[name] = None
 
     def _call(self, name: str, arguments: object) -> None:
         if name in self._policy.tool_rules and len(self._values) < _MOST:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tachograph import Policy
@@ -102,6 +103,7 @@ def test_a_principal_who_may_do_the_same_under_both_makes_no_difference() -> Non
     assert compared(policy({"a": {"tools": {"send": "deny", "look": "deny"}}, **CLERK}), policy(CLERK)).equal
 
 
+PAIRS = int(os.environ.get("TACHOGRAPH_POLICY_PAIRS", "60"))
 WHO = ("ann", "bob", "cyd", None)
 CALLS = [("send", {"amount": 1}), ("send", {"amount": 9}), ("look", {}), ("other", {})]
 RANK = {"allow": 0, "escalate": 1, "deny": 2}
@@ -132,6 +134,7 @@ def ranks(made: Policy) -> dict[tuple[str | None, int], int]:
     }
 
 
+@settings(max_examples=PAIRS, deadline=None)
 @given(policies(), policies())
 def test_what_is_found_is_what_asking_everyone_finds(old: Policy, new: Policy) -> None:
     """Every principal's calls are put to both gates: there are wider and narrower ones exactly where it says so."""
