@@ -79,3 +79,10 @@ def test_a_test_is_suggested_that_names_the_principal(tmp_path: Path) -> None:
     assert len(suggested) == len(found)
     again = ours(project(tmp_path, {**BASE, "principals": PRINCIPALS}, *suggested))
     assert {v.outcome for v in again.values()} == {NOTICED}
+
+
+def test_a_suggestion_for_another_section_is_asked_for_a_principal_too(tmp_path: Path) -> None:
+    found = covered(project(tmp_path, {**BASE, "principals": PRINCIPALS}))
+    (one,) = (v for v in found.verdicts if v.description == "max_tool_calls 10 instead of 9")
+    assert one.outcome == UNGUARDED and one.suggestion is not None
+    assert (one.suggestion["principal"], one.suggestion["rule"]) == ("ann", "loop_budget")

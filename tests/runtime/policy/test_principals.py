@@ -9,7 +9,19 @@ from typing import Any
 
 import pytest
 
-from tachograph import Agent, InputError, Policy, PolicyError, Stub, record, replay
+from tachograph import (
+    Agent,
+    InputError,
+    LLMInput,
+    LLMOutput,
+    Policy,
+    PolicyError,
+    Stub,
+    ToolCall,
+    record,
+    replay,
+    resume,
+)
 from tachograph.review.queries.recorded_queries import questions_in
 from tachograph.runtime.core.effects import Call
 from tachograph.runtime.formats.canonical_json import freeze
@@ -87,6 +99,27 @@ def test_every_way_to_run_says_who_asks(principal: str | None, rule: tuple[str, 
     lines = [json.loads(line) for line in (tmp_path / "run/state.jsonl").read_bytes().splitlines()]
     assert lines[0].get("principal") == principal
     assert rules_of(replay(agent(), tmp_path / "run").steps) == [rule]
+
+
+def test_a_run_that_died_goes_on_for_its_principal(tmp_path: Path) -> None:
+    keys: list[str] = []
+
+    def model(request: LLMInput) -> LLMOutput:
+        usage = {"input_tokens": 1, "output_tokens": 1}
+        if request.step_index == 1:
+            return LLMOutput(tool_calls=[ToolCall("send", {"amount": 1})], usage=usage)
+        if not keys:
+            raise InputError("the key is missing")
+        return LLMOutput(final_answer="done", usage=usage)
+
+    made = Agent(model, [SEND], policy())
+    with pytest.raises(InputError):
+        record(made, "Send.", tmp_path / "run", principal="clerk")
+    keys.append("key")
+    done = resume(made, tmp_path / "run")
+    assert rules_of(done.steps) == [ALLOWED] and done.ok
+    first = json.loads((tmp_path / "run/state.jsonl").read_text().split("\n")[0])
+    assert first["principal"] == "clerk"
 
 
 def test_a_reader_of_the_ledger_asks_for_the_same_principal() -> None:
