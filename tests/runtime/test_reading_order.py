@@ -12,7 +12,7 @@ import pytest
 from tachograph.runtime.loop import loop, tool_calls
 from tachograph.runtime.policy import gate
 from tachograph.runtime.policy.policy import Policy
-from tests.support import policy_data
+from tests.support import ROOT, policy_data
 
 _ROW = re.compile(r"( {4,})(\w+)(?: {2,}\S.*)?")
 
@@ -79,3 +79,10 @@ def test_the_gate_lists_its_rules_in_the_order_in_which_they_are_asked() -> None
         policy_data(tool_registry={"allowed": ["send"]}, tools=rules, principals={"a": {"tools": {}}})
     )
     assert listed == [str(rule) for rule, _ in gate.Gate(policy, {}).rules]
+
+
+def test_the_page_on_policies_lists_the_rules_in_the_order_of_the_gate() -> None:
+    page = (ROOT / "docs/policy.md").read_text(encoding="utf-8")
+    drawn = re.findall(r"^    (\w+) {2,}\S", gate.__doc__ or "", re.M)
+    numbered = re.findall(r"^(\d+)\. `(\w+)`: ", page, re.M)
+    assert numbered == [(str(number), name) for number, name in enumerate(drawn, 1)]
