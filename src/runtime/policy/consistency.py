@@ -252,13 +252,22 @@ def check_addresses(policy: Checked, hosts: Iterable[str]) -> None:
     mapped = set(hosts)
     for i, item in enumerate(policy.data.get("url_allowlist", ())):
         host = parse_entry(url_text(item)).host
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            continue
-        if host not in mapped and not policy.networks.allows(host):
+        addresses = _addresses_of(host)
+        if addresses and host not in mapped and not any(map(policy.networks.allows, addresses)):
+            named = f"{host} is {addresses[0]}, which" if host not in addresses else host
             raise policy.error(
                 f"/url_allowlist/{i}",
-                f"this entry never applies, since {host} is not a public address and not in private_networks",
+                f"this entry never applies, since {named} is not a public address and not in private_networks",
                 "name its network there or remove the entry",
             )
+
+
+def _addresses_of(host: str) -> tuple[str, ...]:
+    """Return the addresses that a host has wherever the policy is used, none for a name that is resolved there."""
+    if host == "localhost":
+        return "127.0.0.1", "::1"
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return ()
+    return (host,)

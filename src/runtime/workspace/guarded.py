@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from types import FunctionType, MethodType
 
-from .mount_isolation import holds_policy
+from .mount_isolation import is_project
 from .mounts import Mount
 
 # what a person writes to decide the runs of a project
@@ -39,30 +39,38 @@ def guarded_of(
     project = _project_around(Path.cwd())
     if project is not None:
         found |= {f"the project's {name}/": project / name for name in _DECIDING if (project / name).exists()}
-    answers = getattr(approve, "guarded", None)
-    if isinstance(answers, Mapping):
-        found.update(answers)
+    for one in _layers(approve):
+        for reader in (one, getattr(one, "__self__", None)):
+            answers = getattr(reader, "guarded", None)
+            if isinstance(answers, Mapping):
+                found.update(answers)
     return found
 
 
-def _files_of(function: object) -> Iterator[Path]:
-    """Yield the files that define a function, and those that define what it wraps or binds."""
+def _layers(function: object) -> Iterator[object]:
+    """Yield a function, and what it wraps or binds."""
     seen: list[object] = []
     while function is not None and not any(function is other for other in seen):
         seen.append(function)
-        if isinstance(function, FunctionType):
-            file = function.__globals__.get("__file__")
-        else:
-            module = sys.modules.get(str(getattr(function, "__module__", None)))
-            file = getattr(module, "__file__", None)
-        if isinstance(file, str):
-            yield Path(file).absolute()
+        yield function
         if isinstance(function, partial):
             function = function.func
         elif isinstance(function, MethodType):
             function = function.__func__
         else:
             function = getattr(function, "__wrapped__", None)
+
+
+def _files_of(function: object) -> Iterator[Path]:
+    """Yield the files that define a function, and those that define what it wraps or binds."""
+    for one in _layers(function):
+        if isinstance(one, FunctionType):
+            file = one.__globals__.get("__file__")
+        else:
+            module = sys.modules.get(str(getattr(one, "__module__", None)))
+            file = getattr(module, "__file__", None)
+        if isinstance(file, str):
+            yield Path(file).absolute()
 
 
 def _project_around(folder: Path) -> Path | None:
@@ -73,7 +81,7 @@ def _project_around(folder: Path) -> Path | None:
         except OSError:
             continue
         try:
-            if holds_policy(fd):
+            if is_project(fd):
                 return place
         finally:
             os.close(fd)

@@ -21,6 +21,7 @@ GOVERNING: Final = ("policy", "tools", "tasks", "runs", ".git")
 _MANY: Final = 100
 _HEAD: Final = 65536
 _POLICY: Final = re.compile(rb"^schema:[ \t]*[\"']?policy/v", re.MULTILINE)
+_TASK: Final = re.compile(rb"^schema:[ \t]*[\"']?task/v", re.MULTILINE)
 
 _Id = tuple[int, int]
 
@@ -98,7 +99,7 @@ def _governed(fd: int) -> list[str]:
     problems = []
     below: _Id | None = None
     for folder in _up(fd):
-        for name in GOVERNING if below is not None and holds_policy(folder) else ():
+        for name in GOVERNING if below is not None and is_project(folder) else ():
             with contextlib.suppress(OSError):
                 info = os.stat(name, dir_fd=folder)
                 if (info.st_dev, info.st_ino) == below:
@@ -107,25 +108,36 @@ def _governed(fd: int) -> list[str]:
     return problems
 
 
-def holds_policy(folder: int) -> bool:
-    """Return whether a folder is a project's: whether a file in its `policy/` is a policy of ours."""
+def is_project(folder: int) -> bool:
+    """Return whether a folder is a project's: whether its `policy/` or `tasks/` holds a policy or a task of ours.
+
+    A project whose policy is made in code has tasks alone.
+    """
+    return _holds(folder, "policy", _POLICY) or _holds(folder, "tasks", _TASK, below=1)
+
+
+def _holds(above: int, name: str, schema: re.Pattern[bytes], below: int = 0) -> bool:
+    """Return whether a folder has a file of a schema, or a folder in it down to `below` further ones."""
     try:
-        fd = os.open("policy", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=above)
     except OSError:
         return False
     try:
-        names = sorted(name for name in os.listdir(fd) if name.endswith((".yaml", ".yml")))
-        return any(_is_policy(fd, name) for name in names[:_MANY])
+        names = sorted(os.listdir(fd))
+        files = [item for item in names if item.endswith((".yaml", ".yml"))][:_MANY]
+        return any(_is_of(fd, item, schema) for item in files) or (
+            below > 0 and any(_holds(fd, item, schema, below - 1) for item in names[:_MANY])
+        )
     finally:
         os.close(fd)
 
 
-def _is_policy(folder: int, name: str) -> bool:
+def _is_of(folder: int, name: str, schema: re.Pattern[bytes]) -> bool:
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
         return False
     try:
-        return stat.S_ISREG(os.fstat(fd).st_mode) and _POLICY.search(os.read(fd, _HEAD)) is not None
+        return stat.S_ISREG(os.fstat(fd).st_mode) and schema.search(os.read(fd, _HEAD)) is not None
     finally:
         os.close(fd)

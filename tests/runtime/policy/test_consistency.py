@@ -255,6 +255,25 @@ NETWORKS = st.builds(
 )
 
 
+@pytest.mark.parametrize(
+    ("networks", "refused"),
+    [((), True), (("10.0.0.0/8",), True), (("127.0.0.0/8",), False), (("::1/128",), False)],
+)
+def test_localhost_is_this_machine_wherever_a_policy_is_used(
+    networks: tuple[str, ...], refused: bool
+) -> None:
+    data = {"url_allowlist": ["https://a.test/", "http://localhost:8080/x"], "private_networks": [*networks]}
+    policy = Policy.from_dict({"schema": "policy/v1", **data})
+    assert check_addresses(policy, ["localhost"]) is None  # a folder answers
+    if not refused:
+        assert check_addresses(policy, ()) is None
+        return
+    with pytest.raises(
+        PolicyError, match=r"url_allowlist/1: this entry never applies, since localhost is 127\.0\.0\.1"
+    ):
+        check_addresses(policy, ())
+
+
 def _addresses(networks: list[str]) -> list[str]:
     """Addresses in and around networks, and one of each special kind."""
     found = set(SPECIAL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from tachograph import Agent, Hooks, Mount, Policy, Stub, Tool, load_module, tool
 from tachograph.fail.errors import CorpusError
+from tachograph.runtime.core.effects import Answer, AskHuman
 from tachograph.runtime.driver.file_approvals import ByFile
 from tests.support import policy_data
 from tests.support import tool as make_tool
@@ -104,3 +105,32 @@ def test_the_project_around_is_in_no_folder_that_the_run_writes(
     said = refused(agent(project / name, make_tool()))
     assert f"lies in a project's {name}/" in said
     assert agent(project / "out", make_tool()).run("?").ok
+
+
+@pytest.mark.parametrize("box", ["tasks", "tasks/first", "tools", "."])
+def test_a_project_without_a_policy_file_is_guarded_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, box: str
+) -> None:
+    project = tmp_path / "project"
+    for folder in ("tasks/first", "tools"):
+        (project / folder).mkdir(parents=True)
+    monkeypatch.chdir(project)
+    assert agent(project / box, make_tool()).run("?").ok  # a folder of that name is no project yet
+    (project / "tasks/first/one.yaml").write_text("id: first-one\nschema: 'task/v1'\n", encoding="utf-8")
+    said = refused(agent(project / box, make_tool()))
+    where = f"lies in a project's {box.partition('/')[0]}/" if box != "." else "holds the project's tools/"
+    assert where in said
+    assert agent(project / "out", make_tool()).run("?").ok
+
+
+def test_answers_are_guarded_behind_what_wraps_or_binds_their_reader(tmp_path: Path) -> None:
+    answers = ByFile(tmp_path / "box/answers")
+
+    @wraps(answers)
+    def told(asked: AskHuman) -> Answer | None:
+        return answers(asked)
+
+    made = agent(tmp_path / "box", make_tool())
+    for approve in (partial(answers), answers.__call__, told, partial(answers.__call__)):
+        with pytest.raises(CorpusError, match="holds the answers of a person"):
+            made.run("?", approve=approve)
