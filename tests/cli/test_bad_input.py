@@ -357,7 +357,7 @@ def test_what_is_no_json_is_said_once(say: Say, project: Path) -> None:
     "words, what",
     [
         (("check", "--html", "policy/v1.yaml"), "page of ours"),
-        (("policy", "test", "--junit", "tools/fetch.py"), "report of ours"),
+        (("policy", "test", "policy/tests/v1.yaml", "--junit", "tools/fetch.py"), "report of ours"),
     ],
     ids=["html", "junit"],
 )

@@ -100,10 +100,10 @@ WAYS = [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)]
 
 # ---- init ----------------------------------------------------------------------------------------------
 
-RECORDING = "from tachograph.scaffold import begin\naround(begin, '_record', here)\n"
+RECORDING = "from tachograph.scaffold import new_project as begin\naround(begin, '_record', here)\n"
 IN_A_RUN = "from tachograph.runtime.driver.live_executor import LiveExecutor\naround(LiveExecutor, '_perform', here)\n"
 MOVING = """
-from tachograph.scaffold import begin
+from tachograph.scaffold import new_project as begin
 done = []
 def waits():
     done.append(1)
