@@ -147,7 +147,10 @@ class SchemaValidator:
         return work.steps(sizes), errors, in_one
 
     def _sizes(self, data: Any) -> dict[str, Sizes]:
-        return sizes_by_name(data) if isinstance(data, dict) else {"": sizes_of(data)}
+        if not isinstance(data, dict):
+            return {"": sizes_of(data)}
+        # the largest value is asked for only where a choice is below an undeclared name
+        return sizes_by_name(data, None if self.work.others.choices else self.work.properties)
 
     def _beyond_patterns(self, data: Any) -> Mismatch | None:
         """Return a mismatch for text that would keep costly patterns busy for more than a second or so."""

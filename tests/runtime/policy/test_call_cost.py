@@ -49,6 +49,7 @@ def rules(**conditions: Any) -> dict[str, Any]:
     return {"tools": {"put": {"arguments": {f"/{name}": rule for name, rule in conditions.items()}}}}
 
 
+TEXT = {"type": "string"}
 NUMBERS = {"type": "array", "items": {"type": "number"}}
 URLS = {"type": "array", "items": {"type": "string", "x-resource": "url"}}
 HIDDEN = {"type": "array", "items": {"type": "string"}}
@@ -146,6 +147,12 @@ def test_names_that_no_rule_knows_are_counted_together() -> None:
     others = [size for name, size in apart.items() if name != "a"]
     assert together["none."] == tuple(map(sum, zip(*others, strict=True)))
     assert sizes_by_name({"a": 1}, {"a"}) == sizes_by_name({"a": 1})
+
+
+@pytest.mark.parametrize(("others", "count"), [(False, 1), (TEXT, 1), ({"anyOf": [TEXT, NUMBERS]}, 50)])
+def test_an_explanation_sizes_undeclared_names_apart_only_below_choices(others: Any, count: int) -> None:
+    judge = SchemaValidator({"type": "object", "additionalProperties": others})
+    assert len(judge._sizes({f"q{number}": [] for number in range(50)})) == count
 
 
 def test_a_tool_that_the_registry_denies_is_denied_by_it() -> None:
