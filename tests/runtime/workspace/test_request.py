@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -286,6 +287,7 @@ def test_an_answer_is_bounded(net: Net) -> None:
     for answer in (
         b"HTTP/1.1 200 OK\r\nContent-Length: 8000001\r\n\r\n",
         b"HTTP/1.1 500 X\r\nx: " + b"x" * MAX_HEAD,
+        answered(200, "Content-Encoding: gzip", body=gzip.compress(bytes(8_000_001))),
     ):
         net.server.answers["/v1/x"] = answer
         with pytest.raises(OSError, match="too large"):
