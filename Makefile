@@ -124,7 +124,8 @@ $(VENV)/.fuzz: requirements-fuzz.txt $(VENV)/.runtime
 .PHONY: policy-pairs
 policy-pairs: $(VENV)/.dev ## compare 5,000 generated pairs of rules on tools and of principals with trying everything
 	@TACHOGRAPH_POLICY_PAIRS=5000 $(PY) -m pytest -q tests/review/compare/test_conditions.py \
-		tests/review/compare/test_tool_reach.py tests/review/compare/test_by_principal.py
+		tests/review/compare/test_tool_reach.py tests/review/compare/test_by_principal.py \
+		tests/review/compare/test_time_windows.py
 
 .PHONY: fuzz
 fuzz: $(VENV)/.fuzz ## bounded fuzzing of the gate and of what reads untrusted text; ARGS="--seconds 60 --seed 7"

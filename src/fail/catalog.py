@@ -17,6 +17,7 @@ class Rule(StrEnum):
 
     TOOL_REGISTRY = "tool_registry"
     PRINCIPAL = "principal"
+    TIME_WINDOW = "time_window"
     URL_ALLOWLIST = "url_allowlist"
     SANDBOX_PATH = "sandbox_path"
     ARG_SCHEMA = "arg_schema"
@@ -212,6 +213,7 @@ _TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | 
     Denied(Rule.URL_ALLOWLIST): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.SANDBOX_PATH): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.REDACT): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.TIME_WINDOW): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.ARGUMENTS): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.TOOL_LIMITS): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.PRINCIPAL): (None, Ending.POLICY_DENIAL, None),

@@ -16,7 +16,7 @@ from .driver.driver import drive, drive_async
 from .driver.events.listeners import ListenerHub
 from .driver.foreign_calls import AsyncCalls, DirectCalls
 from .driver.live_executor import LiveExecutor
-from .driver.ports import Executor, Listener, OnOutcome, Stop
+from .driver.ports import Executor, Listener, OnLocalTimes, OnOutcome, Stop
 from .driver.stepper import Stepper
 from .driver.stopping.interrupts import Interrupts
 from .driver.stopping.scopes import Scope
@@ -127,6 +127,7 @@ class Execution:
                 self._put,
                 self._on_event,
                 on_outcome=self._on_outcome,
+                on_local_times=self._on_local_times,
                 stop=stop_of(self._config),
                 settle=self._redactor.settle,
                 on_notice=self._hub.on_notice if self._hub.hears_events else None,
@@ -158,6 +159,7 @@ class Execution:
                 self._put,
                 self._on_event,
                 on_outcome=self._on_outcome,
+                on_local_times=self._on_local_times,
                 stop=stop_of(self._config),
                 settle=self._redactor.settle,
                 on_notice=self._hub.on_notice if self._hub.hears_events else None,
@@ -169,6 +171,10 @@ class Execution:
     @property
     def _on_outcome(self) -> OnOutcome | None:
         return None if self._config.durable_run is None else self._config.durable_run.on_outcome
+
+    @property
+    def _on_local_times(self) -> OnLocalTimes | None:
+        return None if self._config.durable_run is None else self._config.durable_run.on_local_times
 
     def _put(self, line: LedgerLine) -> None:
         """Write a line down, then tell of it."""

@@ -395,4 +395,4 @@ def _clock(clock: Clock, journaled: Journaled) -> RecordedClock:
     if isinstance(clock, VirtualClock) and stamps:  # what a group has taken is added when it is joined
         clock.continue_after(max(stamps))
     next_clock = clock if isinstance(clock, VirtualClock) else SystemClock(start, journaled.last)
-    return RecordedClock(clock.kind, start, stamps, next_clock, journaled.branches)
+    return RecordedClock(clock.kind, start, stamps, next_clock, journaled.branches, journaled.standing_times)

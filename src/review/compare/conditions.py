@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ...fail.catalog import Rule
 from ...runtime.core.effects import Call
-from ...runtime.formats.canonical_json import freeze
+from ...runtime.formats.canonical_json import encode, freeze
 from ...runtime.policy.gate import ALLOW, ESCALATE, Counters, Gate
 from ...runtime.policy.per_tool.argument_rules import asks_about, conditions_of, unasked_of
+from ...runtime.policy.per_tool.time_windows import shown_time, zones_of
 from ...runtime.policy.per_tool.tool_limits import call_limit, rate_limit
+from ...runtime.policy.per_tool.windows_of_the_week import BETWEEN
+from ...runtime.policy.policy import Policy
 from ..queries.witness import Arguments, Event
 from .reachability import Reachable, ToolReach, with_texts
 from .schema_algebra import both, canonical, is_empty, less
+from .time_windows import ALWAYS, moment_between, moment_of
 from .tool_reach import ReachWidenings
 from .widenings import Widening
 
@@ -27,6 +31,7 @@ class AllWidenings(ReachWidenings):
             yield from self._own_reach()
             yield from self._approvals()
             yield from self._conditions()
+            yield from self._time_windows()
             yield from self._call_limits()
             yield from self._rates()
 
@@ -36,6 +41,8 @@ class AllWidenings(ReachWidenings):
         for name in (tool.name for tool in self.tools):
             if name in loose.approval_for or not asks_about(strict, name) or name not in strict.allowed:
                 continue
+            if not self._share_a_time(name):
+                continue  # at other times it is not asked about, but denied
             reach = self._approval_reach(name)
             answer, arguments = reach.unasked(asking=[self.stricter], silent=[self.looser])
             if answer == Reachable.UNKNOWN:
@@ -61,6 +68,7 @@ class AllWidenings(ReachWidenings):
             name
             for name in self.looser.tools
             if all(asks_about(gate.policy, name) and name in gate.policy.allowed for gate in gates)
+            and self._share_a_time(name)
         ]
         return any(
             self._approval_reach(name).unasked(asking=list(gates), silent=[])[0] != Reachable.NO
@@ -70,6 +78,30 @@ class AllWidenings(ReachWidenings):
     def _approval_reach(self, name: str) -> _ConditionReach:
         gates = [self.stricter, self.looser]
         return _ConditionReach(self.looser.tools[name], gates, self._grants_of(name, gates))
+
+    def _time_windows(self) -> Iterator[Widening]:
+        """Yield the tools that may be called at more times."""
+        policies = self.looser.policy, self.stricter.policy
+        shared = (tool for tool in self.tools if tool.name in self.stricter.policy.allowed)
+        differing = [tool for tool in shared if len({_between(policy, tool.name) for policy in policies}) > 1]
+        for reach in self._callable(differing, "tools"):
+            name = reach.name
+            times, is_sure = moment_between(*policies, name)
+            if times is not None:
+                what = self._sentence([name], f"be called when it is {_shown(times)}")
+                place = f"/tools/{name}/between"
+                gate = self.looser if zones_of(self.looser.policy, name) else self.stricter
+                event = Event(name, reach.arguments, local_times=times)
+                yield self._widening("time_window", what, place, event, gate)
+            elif not is_sure:
+                self.undecided.append(
+                    f"{name}: no time was found at which only one policy lets it be called; what the difference "
+                    "between windows in several zones does is not known"
+                )
+
+    def _share_a_time(self, name: str) -> bool:
+        """Return whether a time is known at which both policies let a tool be called."""
+        return moment_of((self.stricter.policy, self.looser.policy), name) is not None
 
     def _call_limits(self) -> Iterator[Widening]:
         """Yield the tools that may be called more often in a run."""
@@ -114,6 +146,8 @@ class AllWidenings(ReachWidenings):
             strict, loose = (conditions_of(gate.policy, reach.tool) for gate in (self.stricter, self.looser))
             if not strict or strict == loose or name not in self.stricter.policy.allowed:
                 continue
+            if not self._share_a_time(name):
+                continue  # at other times the window speaks first
             answer, arguments = _ConditionReach(
                 reach.tool, [self.looser], self._grants_of(name, gates)
             ).refused_by(self.stricter)
@@ -126,6 +160,14 @@ class AllWidenings(ReachWidenings):
                     f"{name}: no arguments were found that only a condition of one policy denies; "
                     "what the difference between the conditions does is not known"
                 )
+
+
+def _between(policy: Policy, name: str) -> str:
+    return encode(policy.tool_rules.get(name, {}).get(BETWEEN))
+
+
+def _shown(times: Mapping[str, str]) -> str:
+    return " and ".join(shown_time(zone, time) for zone, time in sorted(times.items()))
 
 
 class _ConditionReach(ToolReach):
@@ -148,8 +190,9 @@ class _ConditionReach(ToolReach):
 
         def is_wanted(arguments: Arguments) -> bool:
             call = Call("tc_1_0", name, freeze(arguments))
+            counters = Counters(local_times=self.local_times)
             return all(
-                gate.decide(call, Counters()).decision == decision
+                gate.decide(call, counters).decision == decision
                 for gates, decision in ((asking, ESCALATE), (silent, ALLOW))
                 for gate in gates
             )
@@ -163,11 +206,12 @@ class _ConditionReach(ToolReach):
     def refused_by(self, other: Gate) -> tuple[Reachable, Arguments | None]:
         """Return whether there are arguments that no gate denies and a rule of `other` on arguments does; and such."""
         schema, texts = self._schemas[-1]
+        shared = moment_of((*(gate.policy for gate in self.gates), other.policy), self.name) or ALWAYS
         refused = less(schema, canonical(conditions_of(other.policy, self.tool)))
 
         def is_refused(arguments: Arguments) -> bool:
             call = Call("tc_1_0", self.tool.name, freeze(arguments))
-            return other.decide(call, Counters()).rule_id == Rule.ARGUMENTS
+            return other.decide(call, Counters(local_times=shared)).rule_id == Rule.ARGUMENTS
 
         for wanted in (refused, with_texts(refused, texts)):
             arguments = self._search(wanted, texts, is_refused)

@@ -28,6 +28,7 @@ from .grants import Grants, ToolPolicy, is_narrowed
 from .pattern_samples import pattern_samples
 from .schema_algebra import Path, Schema, at_path, both, canonical, is_empty, judge, less, nodes_at
 from .schema_instances import InstanceGenerator
+from .time_windows import ALWAYS, moment_of
 
 KeyOf = Callable[[str], Hashable | None]
 Texts = Callable[[int], list[str]]
@@ -130,7 +131,13 @@ class ToolReach:
     def permits(self, arguments: Arguments) -> bool:
         """Return whether no gate denies a first call with these arguments."""
         call = Call("tc_1_0", self.tool.name, freeze(arguments))
-        return all(gate.decide(call, Counters()).decision != DENY for gate in self.gates)
+        counters = Counters(local_times=self.local_times)
+        return all(gate.decide(call, counters).decision != DENY for gate in self.gates)
+
+    @cached_property
+    def local_times(self) -> dict[str, str]:
+        """A time at which all gates let it be called, if one is found."""
+        return moment_of((gate.policy for gate in self.gates), self.name) or ALWAYS
 
     def _search(
         self,

@@ -18,6 +18,7 @@ from .attempt_limits import more_attempts
 from .by_principal import Sides
 from .grants import Grants, is_narrowed, path_texts, target_of, url_texts
 from .reachability import Reachable, ToolReach, hop_to, senders_of
+from .time_windows import ALWAYS, moment_of
 
 _NAMED: Final = 4  # tools that a line names
 _STEP_LIMITS: Final = ("max_iterations", "max_tokens")
@@ -76,7 +77,8 @@ class Widenings:
     ) -> Widening:
         """Return a widening whose event both gates have been asked about."""
         if event.tool is not None:
-            event = replace(event, principal=self.sides.principal)
+            times = event.local_times or self._moment(event.tool)
+            event = replace(event, principal=self.sides.principal, local_times=times)
         witness = witnessed(*self.sides.gates, event)
         stricter, looser = witness.before, witness.after
         if not self.widening:
@@ -87,6 +89,11 @@ class Widenings:
             place = self.sides.place_of(stricter["at"], widening=self.widening)
             return Widening(Rule.PRINCIPAL, description, place, witness)
         return Widening(rule, description, (gate or self.looser).policy.at(pointer), witness)
+
+    def _moment(self, name: str) -> dict[str, str]:
+        """Return a time at which a tool may be called, under both policies if there is one."""
+        both = (self.looser.policy, self.stricter.policy)
+        return moment_of(both, name) or moment_of(both[:1], name) or ALWAYS
 
     def _sentence(self, names: Sequence[str], predicate: str) -> str:
         """Return `a and b may ...`, or `may no longer ...`."""

@@ -130,6 +130,8 @@ def questions_in(
                     if not item.by_hook:
                         call = call_from_dict(item.call)
                         used.now = _time_of(line, item.entry["position"])
+                        at = f"t{item.entry['position'][1:]}"
+                        used.local_times = line.get("local_times", {}).get(at, {})
                         question = GateQuestion(call, _now(used, gate.key_of(call), call.name))
                         place = item.entry["position"]
                         yield RecordedQuestion(index, place, question, call, item.entry, not item.is_last)
@@ -215,6 +217,7 @@ def _now(used: Counters, key: bytes | None = None, name: str = "") -> Counters:
         now=used.now,
         times_of={name: used.lately(name)},
         principal=used.principal,
+        local_times=used.local_times,
     )
 
 

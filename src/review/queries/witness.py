@@ -31,6 +31,7 @@ class Event:
     late: Line | None = None
     result_bytes: int | None = None
     principal: str | None = None
+    local_times: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,15 @@ class Witness:
     before: Line
     after: Line
     principal: str | None = None
+    local_times: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> Line:
-        """Return the witness as JSON data; the principal where there is one."""
+        """Return the witness as JSON data; principal and local times are in it where there are any."""
         data = asdict(self)
         if self.principal is None:
             del data["principal"]
+        if not self.local_times:
+            del data["local_times"]
         return data
 
 
@@ -77,6 +81,7 @@ def decide_event(gate: Gate, event: Event, call: Call | None = None) -> Decision
         place = gate.policy.at("/loop_budget")
         return Decision(ALLOW, Rule.LOOP_BUDGET, "the budgets leave room for a step", place)
     call = call or call_of(event)
+    counters.local_times = event.local_times
     counters.calls_of[event.tool] = event.used.get("calls_of_tool", 0)
     counters.times_of[event.tool] = (0,) * event.used.get("calls_in_minute", 0)
     if event.used.get("repeats"):
@@ -104,4 +109,5 @@ def witnessed(old: Gate, new: Gate, event: Event) -> Witness:
         before=decide_event(old, event, call).to_dict(),
         after=decide_event(new, event, call).to_dict(),
         principal=event.principal,
+        local_times=event.local_times,
     )

@@ -156,8 +156,9 @@ def _event(question: GateQuestion, call: Call | None, counts_attempts: bool) -> 
         counts["repeats"] = max(used.repeats.values())
     arguments = call.arguments.value() if call is not None and call.arguments is not None else None
     late = None if question.check is None else dict(question.check)
-    principal = None if used is None else used.principal
-    return Event(call.name if call is not None else None, arguments, counts, late, question.size, principal)
+    principal, times = (None, {}) if used is None else (used.principal, used.local_times)
+    name = call.name if call is not None else None
+    return Event(name, arguments, counts, late, question.size, principal, times)
 
 
 def _other_witness(

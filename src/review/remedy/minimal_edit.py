@@ -195,6 +195,9 @@ def _plan_for(
         )
     elif decision.rule_id == "principal":
         raise _NoEditHelps("principals refuses it: on whose behalf a tool may be called is for a person")
+    elif decision.rule_id == "time_window":
+        where = f"tools.{question.call.name if question.call is not None else ''}.between"
+        raise _NoEditHelps(f"{where} refuses it: when the tool may be called is for a person")
     elif decision.rule_id == "tool_limits":
         where = f"tools.{question.call.name if question.call is not None else ''}.limits"
         raise _NoEditHelps(f"{where} refuses it: how often the tool may be called is for a person")

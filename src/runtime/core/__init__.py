@@ -9,5 +9,6 @@
 - `branches`: which call of a group is being performed
 - `stopping`: what ends a call that the run waits for
 - `clock`: the virtual and the system clock; the only place that reads the time
+- `local_time`: what a wall clock shows in a zone
 - `run_ids`: random run ids; the only place that uses randomness
 """

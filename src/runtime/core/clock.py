@@ -13,9 +13,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from .branches import BRANCH, Branch
+
+if TYPE_CHECKING:
+    from .effects import ReadClock
 
 MS: Final = 1_000_000
 DEFAULT_COSTS_MS: Final = {"model": 200, "attempt": 20, "decision": 1, "person": 1000}
@@ -40,6 +43,9 @@ class Clock(Protocol):
 
     def join(self, branches: Iterable[Branch]) -> None:
         """Go on after the latest stamp of calls that were performed as a group."""
+
+    def local_times(self, asked: ReadClock, now: int) -> dict[str, str]:
+        """Return the local times in the zones that are asked for, `now` after the start."""
 
 
 class VirtualClock:
@@ -90,6 +96,10 @@ class VirtualClock:
         self._now = max((self._now, *(clock._now for clock in ended)))
         self._last = max((self._last, *(clock._last for clock in ended)))
 
+    def local_times(self, asked: ReadClock, now: int) -> dict[str, str]:
+        """Return the local times in the zones that are asked for, `now` after the start."""
+        return _local_times(self.start, asked, now)
+
     def _here(self) -> VirtualClock:
         """Return the clock of the call that is performed here as one of a group, else this one."""
         branch = BRANCH.get()
@@ -130,6 +140,10 @@ class SystemClock:
         ended = [self._last.pop(branch) for branch in branches if branch in self._last]
         self._last[None] = max((self._last[None], *ended))
 
+    def local_times(self, asked: ReadClock, now: int) -> dict[str, str]:
+        """Return the local times in the zones that are asked for, `now` after the start."""
+        return _local_times(self.start, asked, now)
+
     def spend(self, what: str, extra_ms: int = 0) -> None:
         """Let the time of an effect pass."""
         if extra_ms:
@@ -138,6 +152,14 @@ class SystemClock:
     def sleep(self, ms: int) -> None:
         """Let `ms` milliseconds pass."""
         time.sleep(ms / 1000)
+
+
+def _local_times(start: str, asked: ReadClock, now: int) -> dict[str, str]:
+    if not asked.zones:
+        return {}
+    from .local_time import local_times  # the zone database is for few runs
+
+    return local_times(epoch_ns(start) + now, asked.zones)
 
 
 def epoch_ns(iso: str) -> int:

@@ -130,8 +130,8 @@ class Outcome:
 
     `returned_bytes` is the size of a result that a record did not keep; `result_lost` says that the effect took
     place but its result was lost; `cancelled` that the call was cancelled on its own. `now` is the time that was asked
-    for. `checks` are the facts that the I/O met and asked the rules about, `reads` and `writes` are (mount path,
-    SHA-256) in order.
+    for, `local_times` are those in some zones. `checks` are the facts that the I/O met and asked the rules about,
+    `reads` and `writes` are (mount path, SHA-256) in order.
     """
 
     reply: Reply | None = None
@@ -143,6 +143,7 @@ class Outcome:
     result_lost: bool = False
     cancelled: bool = False
     now: int = 0
+    local_times: Mapping[str, str] = field(default_factory=dict)
     checks: tuple[dict[str, Any], ...] = ()
     reads: tuple[tuple[str, str], ...] = ()
     writes: tuple[tuple[str, str], ...] = ()
@@ -342,12 +343,14 @@ class Decided:
 class ReadClock:
     """Event: the time at which a call is decided is wanted; it is sent back as an outcome's `now`.
 
-    `number` is that of the decision on the proposed call. The time stands in the record as a stamp.
+    `number` is that of the decision on the proposed call. The time stands in the record as a stamp; the local times in
+    `zones`, sent back as `local_times`, stand in the step's line.
     """
 
     step: int
     index: int
     number: int = 1
+    zones: tuple[str, ...] = ()
 
     @property
     def position(self) -> str:

@@ -258,6 +258,7 @@ class StepLine(TypedDict):
     groups: NotRequired[list[list[str]]]
     hooks: NotRequired[list[HookEntry]]
     blobs: NotRequired[list[list[str]]]
+    local_times: NotRequired[dict[str, dict[str, str]]]
     stamps: NotRequired[Stamps]
     prev: NotRequired[str | None]
 

@@ -21,7 +21,18 @@ from ..core.lines import StepLine
 from ..loop.state import RunGenerator
 from .async_groups import perform_group_async
 from .groups import perform_group
-from .ports import AsyncExecutor, Executor, Kept, OnEvent, OnNotice, OnOutcome, Settle, Stamps, Stop
+from .ports import (
+    AsyncExecutor,
+    Executor,
+    Kept,
+    OnEvent,
+    OnLocalTimes,
+    OnNotice,
+    OnOutcome,
+    Settle,
+    Stamps,
+    Stop,
+)
 from .stepper import Stepper
 
 if TYPE_CHECKING:
@@ -39,15 +50,24 @@ def drive(
     stop: Stop | None = None,
     settle: Settle | None = None,
     on_notice: OnNotice | None = None,
+    on_local_times: OnLocalTimes | None = None,
 ) -> RunEnded:
     """Run a loop to its ending.
 
     `on_step` gets each step's line with its stamps, in order; `on_event` every decision and every effect with
     its outcome as soon as it has one; those of a call of a group once the calls before it are over too. `settle` says
-    what an outcome of such a call is in the record.
+    what an outcome of such a call is in the record, `on_local_times` gets local times that a decision rests on.
     """
     stepper = Stepper(
-        loop, clock, on_step, on_event, on_outcome=on_outcome, stop=stop, settle=settle, on_notice=on_notice
+        loop,
+        clock,
+        on_step,
+        on_event,
+        on_outcome=on_outcome,
+        stop=stop,
+        settle=settle,
+        on_notice=on_notice,
+        on_local_times=on_local_times,
     )
     while True:
         if (effect := stepper.effect) is not None:

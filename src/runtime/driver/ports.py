@@ -17,6 +17,7 @@ from ..core.effects import (
     Event,
     Invoke,
     Outcome,
+    ReadClock,
     StepProgress,
 )
 from ..core.lines import RunLine
@@ -73,6 +74,10 @@ OnNotice = Callable[[StepProgress | Attempted], None]
 OnOutcome = Callable[[Effect, Outcome | Cancelled, Stamps], None]
 
 
+# gets the local times that a decision rests on, before it is made
+OnLocalTimes = Callable[[ReadClock, Mapping[str, str]], None]
+
+
 # waits until what was noted last is on the disk; returns what cancelled the task that waits, None if nothing did
 Kept = Callable[[], Awaitable["CancelledError | None"]]
 
@@ -111,6 +116,9 @@ class DurabilityPort(Protocol):
 
     def on_outcome(self, effect: Effect, outcome: Outcome | Cancelled, stamps: Stamps) -> None:
         """Note the outcome of an effect, before anything else is done."""
+
+    def on_local_times(self, asked: ReadClock, times: Mapping[str, str]) -> None:
+        """Note the local times that a decision rests on, before anything else is done."""
 
     async def kept(self) -> CancelledError | None:
         """Wait until the disk has what was noted, in an event loop; see `Kept`."""

@@ -23,7 +23,7 @@ from ..core.lines import StepLine
 from ..loop.state import RunGenerator
 from .effect_sequence import EffectSequence
 from .groups import BranchRun
-from .ports import OnEvent, OnNotice, OnOutcome, Settle, Stop
+from .ports import OnEvent, OnLocalTimes, OnNotice, OnOutcome, Settle, Stop
 
 
 class Stepper(EffectSequence):
@@ -45,6 +45,7 @@ class Stepper(EffectSequence):
         stop: Stop | None = None,
         settle: Settle | None = None,
         on_notice: OnNotice | None = None,
+        on_local_times: OnLocalTimes | None = None,
     ) -> None:
         """Take the loop to its first effect.
 
@@ -57,12 +58,14 @@ class Stepper(EffectSequence):
             stop: Says at the beginning of each effect what stops the run in its place.
             settle: Says what an outcome of a call of a group is in the record.
             on_notice: Gets what is new in the step under way, and each attempt as it begins and when it is over.
+            on_local_times: Gets the local times that a decision rests on, before it is made.
         """
         super().__init__(clock, on_outcome, stop, on_notice)
         self._loop = loop
         self._on_step = on_step
         self._on_event = on_event
         self._settle = settle
+        self._on_local_times = on_local_times
         self.effect: Effect | None = None
         self.group: list[BranchRun] | None = None
         self._runs: list[BranchRun] = []  # the calls of the group that was begun last
@@ -133,7 +136,7 @@ class Stepper(EffectSequence):
                 return
             elif isinstance(item, ReadClock):
                 self.stamps[item.position] = [self._clock.stamp(), self._clock.stamp()]
-                outcome = Outcome(now=self.stamps[item.position][0])
+                outcome = self._time(item)
             elif isinstance(item, Group):
                 self.group = self._runs = [
                     BranchRun(
@@ -170,6 +173,16 @@ class Stepper(EffectSequence):
         if self._settle is None or isinstance(outcome, Cancelled):
             return outcome
         return self._settle(run.branch, outcome)
+
+    def _time(self, item: ReadClock) -> Outcome:
+        """Return the time of the stamp that was given last, with local times where they are asked for."""
+        now = self.stamps[item.position][0]
+        if not item.zones:
+            return Outcome(now=now)
+        local_times = self._clock.local_times(item, now)
+        if self._on_local_times is not None:
+            self._on_local_times(item, local_times)
+        return Outcome(now=now, local_times=local_times)
 
     def _date(self, decided: Decided) -> None:
         """Stamp a decision."""

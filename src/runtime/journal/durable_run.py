@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...fail.errors import Cancelled, EffectInDoubt, Interrupted, ReplayError, StoppedBySignal
 from ..core.branches import BRANCH
-from ..core.effects import AskHuman, Effect, Invoke, Outcome
+from ..core.effects import AskHuman, Effect, Invoke, Outcome, ReadClock
 from ..core.lines import RunLine
 from ..core.redaction import Redactor
 from ..core.run_ids import new_key, new_marker
@@ -148,6 +148,13 @@ class DurableRun:
             self._goes_beyond()
             numbers = [] if self._redactor is None else self._redactor.new_numbers()
             self._journal.outcome(effect, outcome, new, before, numbers, branch=branch)
+            self.has_noted = True
+
+    def on_local_times(self, asked: ReadClock, times: Mapping[str, str]) -> None:
+        """Journal the local times that a decision rests on."""
+        if self._before is None or (asked.step, asked.position) not in self._before.standing_times:
+            self._goes_beyond()
+            self._journal.local_times(asked, times)
             self.has_noted = True
 
     @property

@@ -7,7 +7,8 @@ nothing was done that rests on it. A last line that is damaged in another way is
 
 Entries: `begin` (the run's ledger line, the package), `prepared` (the private mounts are set up), `intent` (an
 effect that must not be repeated is about to be performed), `withdrawn` (a signal came before it was begun),
-`outcome` (what came of an effect, with the stamps since the entry before), `rebased` (the run goes on under other
+`local_times` (those that a decision rests on), `outcome` (what came of an effect, with the stamps since the entry
+before), `rebased` (the run goes on under other
 inputs).
 """
 
@@ -25,7 +26,7 @@ from typing import Any, Final
 from ...fail.errors import Cancelled, OutputError, RecordError, Suspended, system_reason
 from ...light_dataclasses import dataclass, field
 from ..core.branches import Branch
-from ..core.effects import AskModel, Effect, Outcome
+from ..core.effects import AskModel, Effect, Outcome, ReadClock
 from ..core.outcome_codec import outcome_from_dict, outcome_to_dict
 from ..core.redaction import placeholder_counts
 from ..driver.ports import Stamps
@@ -142,6 +143,11 @@ class Journal:
         entry = {"type": "intent", "step": effect.step, "at": effect.position, "call": call, "tool": tool}
         self.write(entry, sync=self.is_each)
 
+    def local_times(self, asked: ReadClock, times: Mapping[str, str]) -> None:
+        """Keep the local times that a decision rests on; they are on the disk before what follows from it."""
+        entry = {"type": "local_times", "step": asked.step, "at": asked.position, "times": dict(times)}
+        self.write(entry, sync=False)
+
     def withdrawn(self, effect: Effect) -> None:
         """Say that the effect of an intent was not begun."""
         self.write({"type": "withdrawn", "step": effect.step, "at": effect.position}, sync=self.is_each)
@@ -228,6 +234,20 @@ class Journaled:
     intents: dict[tuple[int, str], Entry] = field(default_factory=dict)
     secrets: dict[str, int] = field(default_factory=dict)
     numbers: list[list[Any]] = field(default_factory=list)
+    local_times: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def standing_times(self) -> dict[tuple[int, str], dict[str, str]]:
+        """The local times whose decisions stand: something was done after them. Others are made anew.
+
+        The stamp of such a decision was kept with what was done, and that of a call in doubt has an intent.
+        """
+        begun = {(step, at[1:].partition(".")[0]) for step, at in self.intents}
+        return {
+            (step, at): times
+            for (step, at), times in self.local_times.items()
+            if (None, step, at) in self.pairs or (step, at[1:].partition(".")[0]) in begun
+        }
 
     @property
     def cassette(self) -> Cassette:
@@ -353,6 +373,9 @@ def _take(found: Journaled | None, entry: Entry, name: str, number: int) -> Jour
         found.intents[entry["step"], entry["at"]] = entry
     elif kind == "withdrawn":
         found.intents.pop((entry["step"], entry["at"]), None)
+    elif kind == "local_times":
+        times = {str(zone): str(time) for zone, time in entry["times"].items()}
+        found.local_times[entry["step"], entry["at"]] = times
     elif kind == "outcome":
         _take_outcome(found, entry)
     else:

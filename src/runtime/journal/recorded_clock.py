@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ...fail.errors import ReplayError
 from ..core.branches import BRANCH, Branch
 from ..core.clock import SystemClock, VirtualClock
+from ..core.effects import ReadClock
 from ..core.lines import Line
 
 
@@ -22,13 +24,18 @@ class RecordedClock:
         stamps: Iterable[int],
         then: VirtualClock | SystemClock | None = None,
         branches: Mapping[Branch, Iterable[int]] | None = None,
+        local_times: Mapping[tuple[int, str], Mapping[str, str]] | None = None,
     ) -> None:
-        """Give `stamps` again, and within the calls of a group those that `branches` has for the call."""
+        """Give `stamps` again, and within the calls of a group those that `branches` has for the call.
+
+        `local_times` are those that decisions rest on, by step and position.
+        """
         self.kind = kind
         self.start = start
         self._main = _Queue(stamps, -1)
         self._branches = {branch: _Queue(queue, -1) for branch, queue in (branches or {}).items()}
         self._then = then
+        self._local_times = dict(local_times or {})
 
     @property
     def continues(self) -> bool:
@@ -41,7 +48,10 @@ class RecordedClock:
         run, end = lines[0], lines[-1]
         stamps: list[int] = [end["stamp"]]
         branches: dict[Branch, list[int]] = {}
+        local_times: dict[tuple[int, str], Mapping[str, str]] = {}
         for line in lines[1:-1]:
+            for position, times in line.get("local_times", {}).items():
+                local_times[line["step_index"], position] = times
             grouped = grouped_calls(line)
             for position, pair in line["stamps"].items():
                 index = call_index(position)
@@ -49,7 +59,9 @@ class RecordedClock:
                     branches.setdefault((line["step_index"], index), []).extend(pair)
                 else:
                     stamps += pair
-        return cls(run["clock"]["kind"], run["clock"]["start"], stamps, branches=branches)
+        return cls(
+            run["clock"]["kind"], run["clock"]["start"], stamps, branches=branches, local_times=local_times
+        )
 
     def reaches(self, end: int) -> bool:
         """Return whether a virtual clock that goes on after the recorded stamps is at `end` or later."""
@@ -88,6 +100,17 @@ class RecordedClock:
         self._main.last = max((self._main.last, *(self._branches[key].last for key in keys)))
         if self._then is not None:
             self._then.join(keys)
+
+    def local_times(self, asked: ReadClock, now: int) -> dict[str, str]:
+        """Return the recorded local times. Raises ReplayError where a zone's is not in the record."""
+        recorded = self._local_times.get((asked.step, asked.position))
+        if recorded is None and self._then is not None:
+            return self._then.local_times(asked, now)
+        missing = next((zone for zone in asked.zones if zone not in (recorded or {})), None)
+        if recorded is None or missing is not None:
+            where = f"the local time in {missing} when call {asked.index} was decided is not in the record"
+            raise ReplayError(asked.step, where, asked.position)
+        return {zone: recorded[zone] for zone in asked.zones}
 
     def _here(self) -> _Queue:
         """Return the stamps of the call that is performed here as one of a group, else those of the run."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...fail.catalog import (
@@ -109,6 +109,11 @@ class StepBuilder:
     def add_group(self, calls: Sequence[Call]) -> None:
         """Record which calls were performed together."""
         self._line.setdefault("groups", []).append([call.id for call in calls])
+
+    def add_local_times(self, position: str, times: Mapping[str, str]) -> None:
+        """Record the local times that a decision rests on, where some were asked for."""
+        if times:
+            self._line.setdefault("local_times", {})[position] = dict(times)
 
     # ---- decisions --------------------------------------------------------------------------------------
 

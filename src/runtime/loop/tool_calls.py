@@ -25,7 +25,7 @@
         _tell_refusal     no ending, since the policy says `on_deny: inform`: the model reads rule and reason
 
 Calls of one reply that may run together are decided, executed and concluded by the same functions, from groups.py.
-Where the policy limits a tool's calls per minute, `decide_call` reads the clock first.
+Where the policy limits a tool's calls per minute, or to some times of the week, `decide_call` reads the clock first.
 
 Every decision, attempt and result is recorded in the step's line (step_builder.py). What happens between Invoke and its
 outcome is in driver/live_executor.py: placeholders are resolved, the tool runs with its `io` under a deadline, in this
@@ -71,6 +71,7 @@ from ..formats import canonical_json
 from ..formats.escape import escape_terminal
 from ..models.failure_messages import Told, cancelled_call, denied_call, tool_failure
 from ..policy.gate import GateRequest
+from ..policy.per_tool.time_windows import zones_of
 from ..policy.per_tool.tool_limits import passes_with_time, rate_limit
 from .attempts import with_retries
 from .hooks import after_call, before_call, size_of
@@ -181,9 +182,13 @@ def decide_call(
     last.
     """
     while True:
-        if rate_limit(step.state.run.gate.policy, request.call.name) is not None:
-            clock = ReadClock(step.index, index, step.next_decision(index))
-            step.state.counters.now = (yield clock).now
+        policy, name = step.state.run.gate.policy, request.call.name
+        zones = zones_of(policy, name)
+        if zones or rate_limit(policy, name) is not None:
+            clock = ReadClock(step.index, index, step.next_decision(index), zones)
+            read = yield clock
+            step.state.counters.now, step.state.counters.local_times = read.now, read.local_times
+            step.add_local_times(clock.position, read.local_times)
         decision, repeated = _by_rules(step, request)
         yield from _record_decision(step, index, request.call, decision)
         if decision.decision == DecisionKind.DENY:

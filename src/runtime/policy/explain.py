@@ -12,6 +12,7 @@ from ...light_dataclasses import dataclass, field
 from ..core.effects import Call
 from ..formats.escape import quote_untrusted
 from .gate import ALLOW, ESCALATE, Counters, Decision, Gate, GateRequest
+from .per_tool.time_windows import shown_times
 from .per_tool.tool_limits import call_limit, rate_limit
 
 PASSED: Final = "pass"
@@ -100,6 +101,7 @@ class Explanation:
 _PLACES: Final = {
     "tool_registry": "/tool_registry/allowed",
     "principal": "/principals",
+    "time_window": "/tools",
     "url_allowlist": "/url_allowlist",
     "sandbox_path": "/sandbox/mounts",
     "arg_schema": "/arg_schema_enforcement",
@@ -184,6 +186,9 @@ def budgets_of(gate: Gate, counters: Counters, call: Call | None = None) -> tupl
 def _silent(rule: str, request: GateRequest, gate: Gate) -> str:
     """Return why a rule had no objection."""
     policy = gate.policy
+    if rule == "time_window":
+        times = shown_times(policy, request.call.name, request.counters.local_times)
+        return f"it is {times}" if times else "the tool may be called at any time"
     if rule in ("url_allowlist", "sandbox_path"):
         kind = "url" if rule == "url_allowlist" else "path"
         declared = request.tool is not None and any(r.kind.startswith(kind) for r in request.tool.resources)

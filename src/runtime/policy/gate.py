@@ -4,6 +4,7 @@ A call passes the rules in this order; the first that objects gives the answer:
 
     tool_registry    the tool is allowed by name, not denied, and part of this run
     principal        whoever the run acts for may call the tool, where the policy asks for whom (per_tool/principals.py)
+    time_window      this tool may be called at this time of the week (per_tool/time_windows.py)
     url_allowlist    every URL among the arguments matches an entry, and one of this tool where it has its own
     sandbox_path     every path lies in a mount whose mode allows the access, and that is open to this tool
     arg_schema       the arguments fit the tool's input schema
@@ -39,6 +40,7 @@ from ..tools.contract import Tool
 from .call_cost import Ceiling
 from .per_tool.argument_rules import ArgumentRules, rule_of_schema
 from .per_tool.principals import Principals
+from .per_tool.time_windows import TimeWindows
 from .per_tool.tool_limits import ToolLimits
 from .placeholder_rule import decide_placeholders, hidden_verdict, unknown_placeholder
 from .policy import Policy
@@ -78,6 +80,7 @@ class Gate:
         self.rules: tuple[tuple[Rule, RuleCheck], ...] = (
             (Rule.TOOL_REGISTRY, self._tool_registry),
             *(((Rule.PRINCIPAL, Principals(policy).decide),) if policy.principals else ()),
+            *(((Rule.TIME_WINDOW, TimeWindows(policy).decide),) if policy.has_time_windows else ()),
             (Rule.URL_ALLOWLIST, self._resources.url_allowlist),
             (Rule.SANDBOX_PATH, self._resources.sandbox_path),
             (Rule.ARG_SCHEMA, self._arg_schema),

@@ -210,6 +210,11 @@ class Policy:
         """Whether the calls of any single tool are limited."""
         return any("limits" in rules for rules in self.tool_rules.values())
 
+    @property
+    def has_time_windows(self) -> bool:
+        """Whether any single tool may be called at some times only."""
+        return any("between" in rules for rules in self.tool_rules.values())
+
     @cached_property
     def principals(self) -> dict[str, dict[str, str]]:
         """Principal -> the tools that it is denied; none where the policy does not ask on whose behalf a run acts."""

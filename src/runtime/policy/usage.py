@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ...light_dataclasses import dataclass, field
@@ -31,6 +32,7 @@ class Counters:
         now: The time of the call that is decided, in nanoseconds since the run's start.
         times_of: Tool -> when those of its calls that are less than a minute old were decided.
         principal: On whose behalf the run acts, None where nobody said so.
+        local_times: Zone -> the local time at which the call is decided, `YYYY-MM-DDThh:mm`.
     """
 
     iterations: int = 0
@@ -44,6 +46,7 @@ class Counters:
     now: int = 0
     times_of: dict[str, tuple[int, ...]] = field(default_factory=dict)
     principal: str | None = None
+    local_times: Mapping[str, str] = field(default_factory=dict)
 
     def count_call(self, name: str, *, timed: bool = False) -> None:
         """Note that a call of a tool is executed, and when it was decided if it is `timed`."""

@@ -242,10 +242,3 @@ def test_a_condition_never_widens_and_one_more_value_of_a_list_never_tightens(pa
         narrowed += found < everything
         widened += found < more
     assert narrowed and widened
-
-
-@pytest.fixture
-def pairs() -> int:
-    import os
-
-    return int(os.environ.get("TACHOGRAPH_POLICY_PAIRS", "60"))

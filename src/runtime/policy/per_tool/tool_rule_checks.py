@@ -6,9 +6,10 @@ guards something.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from ...core.local_time import NoZones, zone_names
 from ...formats.escape import quote_literal
 from ...formats.json_pointer import escape_pointer, parse
 from ...schema.ecma_patterns import BadPattern, linear_pattern
@@ -20,6 +21,7 @@ from ...tools.contract import Tool
 from ..consistency import Checked
 from .argument_schema import IN, KEYWORDS, condition_schema, leads_nowhere
 from .tool_reach import KEYS
+from .windows_of_the_week import BETWEEN, BadWindow, Window, read_window, written
 
 _CONDITIONS: Final = ("arguments", "ask_if")
 
@@ -48,6 +50,7 @@ def check_tool_rules(policy: Checked) -> None:
         for section in _CONDITIONS:
             for pointer, condition in entry.get(section, {}).items():
                 _check_condition(policy, f"{place}/{section}/{escape_pointer(pointer)}", pointer, condition)
+        _check_windows(policy, f"{place}/{BETWEEN}", entry.get(BETWEEN, ()))
         if "ask_if" in entry and tool in policy.approval_for:
             raise policy.error(
                 f"{place}/ask_if",
@@ -60,6 +63,39 @@ def check_tool_rules(policy: Checked) -> None:
                 "nothing says how long a person is waited for",
                 "add approval: {required_for: [], timeout_s: 300}",
             )
+
+
+def _check_windows(policy: Checked, place: str, between: Any) -> None:
+    """Refuse a window that cannot be read, or that another one covers. Raises PolicyError."""
+    windows: list[Window] = []
+    for i, data in enumerate(written(between)):
+        at = place if isinstance(between, Mapping) else f"{place}/{i}"
+        try:
+            window = read_window(data)
+        except BadWindow as error:
+            raise policy.error(f"{at}/{error.key}", error.message, error.remedy) from None
+        try:
+            names = zone_names()
+        except NoZones:
+            raise policy.error(
+                f"{at}/zone", "the zone database is not there", "install the package tzdata"
+            ) from None
+        if window.zone not in names:
+            raise policy.error(
+                f"{at}/zone",
+                f"there is no zone {quote_literal(window.zone)}",
+                did_you_mean(window.zone, names) or "name one like Europe/Berlin, or UTC",
+            )
+        covered = [j for j, other in enumerate(windows) if _covers(other, window) or _covers(window, other)]
+        if covered:
+            raise policy.error(
+                at, f"of this window and window {covered[0] + 1} one lies within the other", "remove one"
+            )
+        windows.append(window)
+
+
+def _covers(window: Window, other: Window) -> bool:
+    return window.zone == other.zone and not other.minutes & ~window.minutes
 
 
 def _check_condition(policy: Checked, place: str, pointer: str, condition: Any) -> None:
