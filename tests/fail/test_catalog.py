@@ -48,6 +48,7 @@ EXPECTED: dict[Happening, tuple[str | None, str | None, str | None]] = {
     Denied(Rule.SANDBOX_PATH): (None, DENIAL, None),
     Denied(Rule.REDACT): (None, DENIAL, None),
     Denied(Rule.ARGUMENTS): (None, DENIAL, None),
+    Denied(Rule.TIME_WINDOW): (None, DENIAL, None),
     Denied(Rule.TOOL_LIMITS): (None, DENIAL, None),
     Denied(Rule.PRINCIPAL): (None, DENIAL, None),
     Denied(Rule.ARG_SCHEMA): ("schema_mismatch", FAILURE, None),

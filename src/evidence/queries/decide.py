@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from ...fail.errors import InputError, ToolError
 from ...runtime.core.effects import Call
+from ...runtime.core.local_time import minute_of_week, times_given
 from ...runtime.formats.canonical_json import NotJson, parse
-from ...runtime.formats.escape import escape_terminal
+from ...runtime.formats.escape import escape_terminal, quote_literal
 from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.formats.shipped_files import shipped
 from ...runtime.models.types import read_call
@@ -25,6 +26,7 @@ from ...runtime.policy.explain import (
 )
 from ...runtime.policy.gate import Counters, Gate
 from ...runtime.policy.per_tool.principals import check_name
+from ...runtime.policy.per_tool.time_windows import zones_of
 from ...runtime.policy.policy import Policy
 from ...runtime.schema.schema_errors import did_you_mean
 from ...runtime.tools.contract import Tool
@@ -50,7 +52,7 @@ USED_BEFORE: Final = (
 
 
 def read_file(
-    place: str, policy: Policy, root: Path, principal: str | None = None
+    place: str, policy: Policy, root: Path, principal: str | None = None, at: str | None = None
 ) -> tuple[Gate, Call, Counters]:
     """Read `{"tool": NAME, "arguments": ..., "used": ..., "principal": NAME}` from a file, or standard input for `-`.
 
@@ -63,12 +65,13 @@ def read_file(
         policy: The policy that decides.
         root: The project; its `tools/` is used if it exists, else the shipped tools.
         principal: On whose behalf the call is made, whatever the file says.
+        at: The time of the call, see `counters_at`; without one it is not known.
 
     Returns:
         What a decision needs: the gate, the call and the counters.
 
     Raises:
-        InputError: The file cannot be read or is not a call.
+        InputError: The file cannot be read or is not a call, or `at` is no time.
     """
     name = "standard input" if place == "-" else place
     data = _read(place, name)
@@ -85,7 +88,30 @@ def read_file(
     call = call_of(data["tool"], data["arguments"], policy)
     given = data.get("principal") if principal is None else principal
     check_name(given)
-    return gate, call, counters_of(_used(data.get("used", {}), name), gate.key_of(call), call.name, given)
+    counters = counters_of(_used(data.get("used", {}), name), gate.key_of(call), call.name, given)
+    return gate, call, counters if at is None else _at(counters, at, policy, call)
+
+
+def _at(counters: Counters, given: str, policy: Policy, call: Call) -> Counters:
+    try:
+        return counters_at(counters, given, policy, call.name)
+    except ValueError:
+        remedy = "write a local time like 2026-11-23T10:00, or a moment like 2026-11-23T10:00+01:00"
+        raise InputError(f"--at {quote_literal(given)} is no time", remedy=remedy) from None
+
+
+def counters_at(counters: Counters, given: str | Mapping[str, str], policy: Policy, tool: str) -> Counters:
+    """Return counters with the local times that decide about a tool, at a time or as given by zone.
+
+    A time without an offset is what the wall clock shows in every zone that the policy names for the tool, one with an
+    offset is a moment. Raises ValueError.
+    """
+    zones = zones_of(policy, tool)
+    if isinstance(given, str):
+        counters.local_times = times_given(given, zones)
+    else:
+        counters.local_times = {zone: time for zone, time in given.items() if minute_of_week(time) >= 0}
+    return counters
 
 
 def tools_of(names: Iterable[str], root: Path) -> dict[str, Tool]:

@@ -10,6 +10,7 @@ from ...evidence.queries.flips import NEEDS_APPROVAL, OTHER_WAY, TIGHTENING, WID
 from ...evidence.queries.wrap import fold
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_build_log, truncate
+from ...runtime.policy.per_tool.time_windows import shown_time
 from .plan import CANNOT_TELL, KINDS, NOT_UNDER, SAME, Plan, RunChange
 
 Paint = Callable[[str, str], str]
@@ -133,6 +134,8 @@ def event_of(witness: Any) -> str:
     text = "a step" if witness.tool is None else f"{witness.tool} {_json(witness.arguments or {})}"
     if witness.principal is not None:
         text += f" for {witness.principal}"
+    for zone, time in sorted(witness.local_times.items()):
+        text += f", when it is {shown_time(zone, time)}"
     if witness.used:
         text += " with " + ", ".join(f"{name} {count}" for name, count in witness.used.items()) + " used"
     if witness.late is not None:

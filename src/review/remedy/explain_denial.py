@@ -22,6 +22,7 @@ from ...runtime.formats.escape import escape_terminal, truncate
 from ...runtime.formats.json_pointer import escape_pointer, put
 from ...runtime.loop.tool_calls import REPEATED
 from ...runtime.policy.gate import ALLOW, Gate
+from ...runtime.policy.per_tool.time_windows import shown_time
 from ...runtime.policy.policy import Policy
 from ...runtime.policy.usage import Counters
 from ...runtime.resources.url import Malformed, parse_url
@@ -326,6 +327,8 @@ def _witness_line(witness: Witness) -> str:
     if witness.late is not None:
         fact = {key: value for key, value in sorted(witness.late.items()) if key != "rule"}
         text += f" meeting {truncate(json.dumps(fact, ensure_ascii=False), _MAX_SHOWN)}"
+    for zone, time in sorted(witness.local_times.items()):
+        text += f" when it is {shown_time(zone, time)}"
     if witness.result_bytes is not None:
         text += f" with a result of {counted(witness.result_bytes, 'byte')}"
     if witness.principal is not None:

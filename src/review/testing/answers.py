@@ -1,8 +1,8 @@
 """What a policy answers to one question of a policy test, as gate, loop and redactor say themselves.
 
 A *question* is plain data with one key of KINDS, and `used` where that is asked for: a proposed `call`, perhaps on
-behalf of a `principal`, a fact met `late`, the size of a result, the next `step`, a failed attempt (`retry`), a
-`failure` for good of a tool or of the model, a `text` that enters a run.
+behalf of a `principal` and at a `time`, a fact met `late`, the size of a result, the next `step`, a failed attempt
+(`retry`), a `failure` for good of a tool or of the model, a `text` that enters a run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...evidence.queries.decide import USED_BEFORE, call_of, counters_of
+from ...evidence.queries.decide import USED_BEFORE, call_of, counters_at, counters_of
 from ...fail.catalog import ApprovalRefused, Denied, FailureMode, GaveUp, classify
 from ...runtime.core.effects import Fault, FaultKind, Outcome, StepProgress, Wait
 from ...runtime.core.lines import Line
@@ -105,6 +105,8 @@ def answer(question: Question, gate: Gate) -> Answer:
     if kind == "call":
         call = call_of(question["call"]["tool"], question["call"]["arguments"], policy)
         counters = counters_of(used, gate.key_of(call), call.name, question.get("principal"))
+        if "time" in question:
+            counters = counters_at(counters, question["time"], policy, call.name)
         return _of_decision(gate.decide(call, counters), gate)
     if kind == "late":
         rule = "url_allowlist" if "target" in question["late"] else "sandbox_path"

@@ -13,6 +13,7 @@ from ...evidence.queries.decide import tools_of
 from ...fail.catalog import RULES
 from ...fail.errors import InputError
 from ...runtime.core.lines import Line
+from ...runtime.core.local_time import minute_of_week, times_given
 from ...runtime.formats.escape import escape_terminal, quote_literal
 from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.formats.shipped_files import relative_to_root
@@ -170,6 +171,12 @@ def _wrong(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
         if key in test and key not in (*KINDS[kind], *asked):
             has = ", ".join([*KINDS[kind], *asked])
             return f"/{key}", f"{key} does not apply to a test of {kind}", f"it has {has}"
+    if "time" in test:
+        if kind != "call":
+            return "/time", f"{kind} does not depend on the time", "only a call does"
+        if not _is_time(test["time"]):
+            remedy = "write 2026-11-23T10:00, 2026-11-23T10:00+01:00, or local times by zone"
+            return "/time", "is no time", remedy
     for key in test.get("used", ()):
         if key not in USED[kind]:
             return f"/used/{key}", f"{kind} does not depend on {key}", f"give {', '.join(USED[kind])}"
@@ -185,6 +192,18 @@ def _wrong(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
             near or f"one of {', '.join(RULES)}",
         )
     return _wrong_fact(test)
+
+
+def _is_time(given: str | Mapping[str, str]) -> bool:
+    try:
+        if isinstance(given, str):
+            times_given(given, ())
+        else:
+            for time in given.values():
+                minute_of_week(time)
+    except ValueError:
+        return False
+    return True
 
 
 def _wrong_fact(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
@@ -224,7 +243,7 @@ def _inside(document: Document, name: str, root: Path, place: str, pointer: str)
 
 
 def _case(test: Mapping[str, Any], document: Document, index: int) -> Case:
-    question = {key: test[key] for key in (kind_of(test), "used", "principal") if key in test}
+    question = {key: test[key] for key in (kind_of(test), "used", "principal", "time") if key in test}
     expected = {key: test[key] for key in _EXPECTED if key in test}
     return Case(test["name"], document.at(f"/tests/{index}")[0], question, expected)
 

@@ -308,7 +308,8 @@ def of_witness(witness: Witness) -> Iterator[Question]:
     yield with_used("step", True)
     if witness.tool is not None:
         asked = with_used("call", {"tool": witness.tool, "arguments": witness.arguments or {}})
-        yield asked if witness.principal is None else {**asked, "principal": witness.principal}
+        given = {"principal": witness.principal, "time": witness.local_times}
+        yield {**asked, **{key: value for key, value in given.items() if value}}
     if witness.late is not None:
         yield {"late": {key: value for key, value in witness.late.items() if key != "rule"}}
     if witness.result_bytes is not None:

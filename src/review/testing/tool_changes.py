@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ...runtime.formats.canonical_json import encode
 from ...runtime.formats.json_pointer import escape_pointer
+from ...runtime.policy.per_tool.windows_of_the_week import moved_days, moved_hours, written
 from ...runtime.resources.http_methods import METHODS
 from ..compare.grants import target_of
 from .answers import Question
@@ -110,6 +111,35 @@ def _mounts(mounts: list[str]) -> Iterator[Changed]:
         yield mounts[:i] + mounts[i + 1 :], f"/{i}", f"{mount} dropped"
 
 
+def _windows(between: Any) -> Iterator[Changed]:
+    """Yield windows with one less, and with one edge of one of them moved."""
+    windows = written(between)
+    for i, window in enumerate(windows):
+        place = "" if isinstance(between, Mapping) else f"/{i}"
+        if len(windows) > 1:
+            yield [*windows[:i], *windows[i + 1 :]], place, f"window {i + 1} dropped"
+        for changed, at, words in _window(window):
+            whole = changed if isinstance(between, Mapping) else [*windows[:i], changed, *windows[i + 1 :]]
+            yield whole, place + at, words
+
+
+def _window(window: Mapping[str, Any]) -> Iterator[Changed]:
+    """Yield a window with each key dropped, an hour's edge moved by a minute, or a day more or less."""
+    for key in ("days", "hours"):
+        if key in window:
+            yield _without(window, key), f"/{key}", f"{key} dropped"
+    if "hours" in window:
+        for hours in moved_hours(window["hours"]):
+            yield {**window, "hours": hours}, "/hours", f"hours {hours} instead of {window['hours']}"
+    if "days" in window:
+        for days in moved_days(window["days"]):
+            yield (
+                {**window, "days": days},
+                "/days",
+                f"days {encode(days)} instead of {encode(window['days'])}",
+            )
+
+
 def _conditions(conditions: Mapping[str, Any]) -> Iterator[Changed]:
     for pointer, condition in conditions.items():
         place = f"/{escape_pointer(pointer)}"
@@ -157,4 +187,5 @@ _PARTS: Final[Mapping[str, Callable[[Any], Iterator[Changed]]]] = {
     "urls": _urls,
     "methods": _methods,
     "mounts": _mounts,
+    "between": _windows,
 }

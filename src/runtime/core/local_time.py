@@ -78,3 +78,17 @@ def minute_of_week(local: str) -> int:
 def time_in_week(minute: int, week: int = 0) -> str:
     """Return a minute of a week as the local time of some date; `week` counts weeks from one in January."""
     return f"{_MONDAY + timedelta(weeks=week, minutes=minute):%Y-%m-%dT%H:%M}"
+
+
+def times_given(given: str, zones: Iterable[str]) -> dict[str, str]:
+    """Return the local times in some zones at a time that a person gives, as ISO 8601.
+
+    Without an offset it is what the wall clock shows in each of the zones, with one it is a moment. Raises ValueError.
+    """
+    moment = datetime.fromisoformat(given)
+    if "T" not in given:
+        raise ValueError("no time of the day")
+    if moment.tzinfo is None:
+        return dict.fromkeys(zones, f"{moment:%Y-%m-%dT%H:%M}")
+    passed = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
+    return local_times(passed * 1_000_000_000, zones)

@@ -145,8 +145,9 @@ class Journal:
 
     def local_times(self, asked: ReadClock, times: Mapping[str, str]) -> None:
         """Keep the local times that a decision rests on; they are on the disk before what follows from it."""
-        entry = {"type": "local_times", "step": asked.step, "at": asked.position, "times": dict(times)}
-        self.write(entry, sync=False)
+        self.write(
+            {"type": "local_times", "step": asked.step, "at": asked.position, "times": times}, sync=False
+        )
 
     def withdrawn(self, effect: Effect) -> None:
         """Say that the effect of an intent was not begun."""
@@ -238,10 +239,7 @@ class Journaled:
 
     @property
     def standing_times(self) -> dict[tuple[int, str], dict[str, str]]:
-        """The local times whose decisions stand: something was done after them. Others are made anew.
-
-        The stamp of such a decision was kept with what was done, and that of a call in doubt has an intent.
-        """
+        """The local times whose decisions stand: its stamp was kept, or the call is in doubt. Others are made anew."""
         begun = {(step, at[1:].partition(".")[0]) for step, at in self.intents}
         return {
             (step, at): times
@@ -374,8 +372,7 @@ def _take(found: Journaled | None, entry: Entry, name: str, number: int) -> Jour
     elif kind == "withdrawn":
         found.intents.pop((entry["step"], entry["at"]), None)
     elif kind == "local_times":
-        times = {str(zone): str(time) for zone, time in entry["times"].items()}
-        found.local_times[entry["step"], entry["at"]] = times
+        found.local_times[entry["step"], entry["at"]] = dict(entry["times"])
     elif kind == "outcome":
         _take_outcome(found, entry)
     else:

@@ -249,6 +249,15 @@ PLAN: dict[str, Row] = {
         at=(f"{RULES_OF_TOOLS}/limits.yaml", "limits: {calls: 2}"),
         facts={"used": 2, "limit": 2},
     ),
+    "tool_rules/time_window": Row(
+        ANSWER,
+        (TOOL, deny("time_window")),
+        (1, 3, 3, 2, 1, 1),
+        modes=(None,) * 3,
+        attempts=(OK,),
+        at=(f"{RULES_OF_TOOLS}/window.yaml", "between: {days: mon-fri"),
+        facts={"local_times": {"Europe/Berlin": "2026-11-23T17:00"}},
+    ),
     "tool_rules/rate_limit": Row(
         ANSWER,
         (TOOL, TOOL, deny("tool_limits")),

@@ -63,6 +63,7 @@ STUCK = {
     "tool_rules/principal_refused": "principals refuses it",
     "tool_rules/reach_of_a_tool": "tools.fetch.urls refuses it",
     "tool_rules/rate_limit": "tools.send_money.limits refuses it",
+    "tool_rules/time_window": "tools.deploy.between refuses it",
     "tool_rules/recipient_not_on_the_list": "tools.send_money.arguments refuses it",
 }
 
@@ -100,6 +101,7 @@ def test_the_draft_is_a_policy_under_which_the_run_passes(folder: Path, tmp_path
         ("approval_on_a_condition", "approval"),
         ("calls_of_a_tool_used_up", "limits"),
         ("rate_limit", "rate"),
+        ("time_window", "window"),
     ],
 )
 def test_the_draft_keeps_the_rules_of_tools_and_their_lists(name: str, file: str) -> None:

@@ -59,6 +59,21 @@ def test_every_rule_of_a_tool_is_dropped_and_moved_both_ways() -> None:
     }
 
 
+def test_windows_lose_a_key_and_each_edge_is_moved() -> None:
+    window = {"days": "fri-sat", "hours": "00:00-24:00", "zone": "UTC"}
+    found = words({"between": window})
+    assert {what.removeprefix("between ") for what in found if "days [" not in what} == {
+        "days dropped",
+        "hours dropped",
+        "hours 00:01-24:00 instead of 00:00-24:00",
+        "hours 00:00-23:59 instead of 00:00-24:00",
+    }
+    days = {what for what in found if "days [" in what}
+    assert len(days) == 7 and 'between days ["fri"] instead of "fri-sat"' in days
+    listed = words({"between": [{"days": "mon", "zone": "UTC"}, {"hours": "08:00-09:00", "zone": "UTC"}]})
+    assert {"between window 1 dropped", "between window 2 dropped"} <= listed
+
+
 def test_conditions_are_changed_at_any_depth_and_never_to_nothing() -> None:
     condition = {
         "items": {"properties": {"x": {"enum": ["p", "q"]}}, "required": ["x"]},
@@ -97,6 +112,7 @@ def test_whatever_a_tool_may_have_rules_on_is_changed() -> None:
         "urls": ["https://a.test"],
         "methods": ["GET"],
         "mounts": ["m"],
+        "between": {"days": "mon", "zone": "UTC"},
     }
     assert samples.keys() == kinds.keys()
     assert all(words({kind: sample}) for kind, sample in samples.items())
@@ -171,6 +187,12 @@ def test_a_policy_that_only_tests_name_is_covered_and_stands_alone_where_another
     }  # fmt: skip
     named = cover(ROOT, tests, ROOT / "runs/loop", base=ROOT / "policy/rules/payments.yaml", jobs=1)
     assert {v.file for v in named.verdicts} == {"policy/rules/payments.yaml"}
+
+
+def test_the_window_of_the_shipped_policy_is_guarded() -> None:
+    found = cover(ROOT, [ROOT / "policy/tests/rules_window.yaml"], ROOT / "runs/loop", jobs=1)
+    ours = [v for v in found.verdicts if v.file == "policy/rules/window.yaml" and "between" in v.description]
+    assert len(ours) > 10 and {v.outcome for v in ours} == {NOTICED}
 
 
 def test_one_of_several_lists_is_refused() -> None:

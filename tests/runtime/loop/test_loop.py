@@ -427,6 +427,7 @@ def test_the_table_of_the_catalog_is_covered() -> None:
     seen |= {GaveUp(FailureMode.OUTPUT_MISMATCH), Denied(Rule.HOOK), Denied(Rule.ARGUMENTS), StoppedByHook()}
     seen |= {Denied(Rule.TOOL_LIMITS)}  # tests/runtime/policy/test_tool_limits.py
     seen |= {Denied(Rule.PRINCIPAL)}  # tests/runtime/policy/test_principals.py
+    seen |= {Denied(Rule.TIME_WINDOW)}  # tests/runtime/policy/test_time_windows.py
     seen.add(CallStopped())  # tests/runtime/driver/test_cancelled_calls.py
     for row in ROWS:
         if row.rule is not None:

@@ -77,6 +77,7 @@ def verdict(decision: Decision) -> tuple[str, str]:
 ORDER = (
     "tool_registry",
     "principal",
+    "time_window",
     "url_allowlist",
     "sandbox_path",
     "arg_schema",
@@ -109,8 +110,15 @@ def test_the_first_rule_that_objects_answers(objecting: set[str]) -> None:
     counters.calls_of["probe"] = 2 if "tool_limits" in objecting else 1
     for _ in range(3 if "cycle_detection" in objecting else 2):
         counters.count_result(wanted, "{}")
+    counters.local_times = {"UTC": f"2026-11-23T{17 if 'time_window' in objecting else 16}:00"}
     required = ["probe"] if "approval" in objecting else []
-    conditions = {"probe": {"arguments": {"/m": {"maximum": 5}}, "limits": {"calls": 2}}}
+    conditions = {
+        "probe": {
+            "between": {"hours": "08:00-17:00", "zone": "UTC"},
+            "arguments": {"/m": {"maximum": 5}},
+            "limits": {"calls": 2},
+        }
+    }
     principals = {"clerk": {"tools": {}}, "intern": {"tools": {"probe": "deny"}}}
     made = gate(approval={"required_for": required, "timeout_s": 9}, tools=conditions, principals=principals)
     assert tuple(rule for rule, _ in made.rules) == ORDER

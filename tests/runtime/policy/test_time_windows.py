@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from tachograph import Agent, LLMOutput, Policy, PolicyError, Stub, ToolCall, record, replay, resume
+from tachograph.cli.main import main
 from tachograph.fail.errors import InputError, ReplayError
 from tachograph.review.queries.recorded_queries import questions_in
 from tachograph.runtime.core import local_time
 from tachograph.runtime.core.clock import VirtualClock
-from tachograph.runtime.core.effects import Call
+from tachograph.runtime.core.effects import Call, ReadClock
 from tachograph.runtime.core.local_time import WEEK
 from tachograph.runtime.formats.canonical_json import freeze
+from tachograph.runtime.journal.journal import Journal, read_journal
 from tachograph.runtime.policy.explain import explain
 from tachograph.runtime.policy.gate import Counters, Decision, Gate
 from tachograph.runtime.policy.per_tool.windows_of_the_week import read_window
@@ -245,3 +247,62 @@ def test_a_resumed_run_decides_from_what_was_recorded(
     done = resume(agent, tmp_path / "run", clock=VirtualClock("2026-11-23T10:00:00Z"))
     assert done.answer == "done"
     assert done.steps[0]["local_times"]["t1"] == {"Europe/Berlin": MONDAY + "11:00"}
+
+
+def test_a_decision_that_nothing_followed_is_made_anew(tmp_path: Path) -> None:
+    """A process that died right after it read the clock has done nothing that the window would have forbidden later."""
+    journal = Journal(tmp_path / "journal.jsonl", "off")
+    journal.write({"type": "begin", "schema": "journal/v1", "run": {"schema": "ledger/v2"}})
+    asked = ReadClock(1, 0, zones=("UTC",))
+    journal.local_times(asked, {"UTC": MONDAY + "10:00"})
+    journal.close()
+    left = read_journal((tmp_path / "journal.jsonl").read_bytes(), "journal")
+    assert left is not None
+    assert left.local_times == {(1, "t0"): {"UTC": MONDAY + "10:00"}}
+    assert left.standing_times == {}
+    left.pairs[None, 1, "t0"] = [5, 6]
+    assert left.standing_times == left.local_times
+    left.pairs.clear()
+    left.intents[1, "i0.1"] = {}
+    assert left.standing_times == left.local_times
+
+
+# ---- what a person asks ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("at", "code", "said"),
+    [
+        (["--at", "2026-11-23T10:00"], 0, "it is mon 2026-11-23 10:00 in Europe/Berlin"),
+        (["--at", "2026-11-23T17:00"], 1, "it is mon 2026-11-23 17:00 in Europe/Berlin"),
+        (["--at", "2026-11-23T16:59+01:00"], 0, "it is mon 2026-11-23 16:59 in Europe/Berlin"),
+        (["--at", "2026-11-23T16:59Z"], 1, "it is mon 2026-11-23 17:59 in Europe/Berlin"),
+        ([], 1, "it is an unknown time in Europe/Berlin"),
+    ],
+)
+def test_policy_decide_takes_the_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], at: list[str], code: int, said: str
+) -> None:
+    assert decided(tmp_path, *at) == code
+    assert said in capsys.readouterr().out
+
+
+def decided(tmp_path: Path, *more: str) -> int:
+    (tmp_path / "policy.yaml").write_text(
+        "schema: policy/v1\ntool_registry: {allowed: [search]}\nsandbox: {mounts: {corpus: read}}\n"
+        "cycle_detection: {max_repeats: 1}\n"
+        "loop_budget: {max_iterations: 1, max_tokens: 9, max_tool_calls: 1, max_result_bytes: 9}\n"
+        'tools: {search: {between: {hours: "08:00-17:00", zone: Europe/Berlin}}}\n'
+    )
+    (tmp_path / "call.json").write_text('{"tool": "search", "arguments": {"query": "rest"}}')
+    files = [str(tmp_path / "call.json"), "--policy", str(tmp_path / "policy.yaml")]
+    return main(["policy", "decide", *files, *more])
+
+
+@pytest.mark.parametrize("time", ["2026-11-23", "10:00", "monday", "2026-11-31T10:00"])
+def test_a_time_that_is_none_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], time: str
+) -> None:
+    assert decided(tmp_path, "--at", time) == 2
+    out = capsys.readouterr()
+    assert out.out == "" and out.err.count("\n") == 1 and f"'{time}' is no time" in out.err

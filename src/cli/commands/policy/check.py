@@ -39,6 +39,9 @@ def add(kinds: Any, verb: Verb) -> None:
     add_files(parser, "--overlay", OVERLAY_HELP)
     parser.add_argument("--principal", metavar="NAME", help="on whose behalf the call is made")
     parser.add_argument(
+        "--at", metavar="TIME", help="time of the call: 2026-11-23T10:00 by the wall clock, or with an offset"
+    )
+    parser.add_argument(
         "--all", action="store_true", help="ask every rule, also those behind the first objection"
     )
 
@@ -113,7 +116,7 @@ def policy_decide(options: argparse.Namespace) -> int:
     from ....runtime.policy.explain import explain
 
     ((_, policy),) = load_policies(options, [options.policy] if options.policy is not None else [])
-    request = read_file(options.call, policy, root_of(options), options.principal)
+    request = read_file(options.call, policy, root_of(options), options.principal, options.at)
     explained, why = explain(*request, every=options.all), None
     reasons: list[str] = []
     paint = painter(sys.stdout, options.no_color)

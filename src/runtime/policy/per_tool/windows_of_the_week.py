@@ -77,3 +77,22 @@ def _days(given: str | Sequence[str]) -> set[int]:
         begin, end = (DAYS.index(day) for day in ends)
         found.update((begin + n) % 7 for n in range((end - begin) % 7 + 1))
     return found
+
+
+def moved_hours(hours: str) -> list[str]:
+    """Return hours with either edge a minute earlier or later, as far as these are hours. Raises BadWindow."""
+    start, end = _hours(hours)
+    edges = [(start - 1, end), (start + 1, end), (start, end - 1), (start, end + 1)]
+    texts = [f"{_clock(first)}-{_clock(last)}" for first, last in edges if min(first, last) >= 0]
+    return [text for text in texts if _HOURS.fullmatch(text) and text[:5] != text[6:]]
+
+
+def _clock(minute: int) -> str:
+    return f"{minute // 60:02}:{minute % 60:02}"
+
+
+def moved_days(given: str | Sequence[str]) -> list[list[str]]:
+    """Return days with one more, and with one less. Raises BadWindow."""
+    days = _days(given)
+    changed = [days ^ {day} for day in range(7)]
+    return [[DAYS[day] for day in sorted(some)] for some in changed if some]
