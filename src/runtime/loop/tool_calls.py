@@ -64,16 +64,15 @@ from ..core.effects import (
     Fault,
     Invoke,
     Outcome,
-    ReadClock,
 )
 from ..core.lines import Phase
 from ..formats import canonical_json
 from ..formats.escape import escape_terminal
 from ..models.failure_messages import Told, cancelled_call, denied_call, tool_failure
 from ..policy.gate import GateRequest
-from ..policy.per_tool.time_windows import zones_of
 from ..policy.per_tool.tool_limits import passes_with_time, rate_limit
 from .attempts import with_retries
+from .call_time import read_clock
 from .hooks import after_call, before_call, size_of
 from .retry import may_repeat
 from .state import RunState, StepGenerator
@@ -182,13 +181,7 @@ def decide_call(
     last.
     """
     while True:
-        policy, name = step.state.run.gate.policy, request.call.name
-        zones = zones_of(policy, name)
-        if zones or rate_limit(policy, name) is not None:
-            clock = ReadClock(step.index, index, step.next_decision(index), zones)
-            read = yield clock
-            step.state.counters.now, step.state.counters.local_times = read.now, read.local_times
-            step.add_local_times(clock.position, read.local_times)
+        yield from read_clock(step, index, request.call.name)
         decision, repeated = _by_rules(step, request)
         yield from _record_decision(step, index, request.call, decision)
         if decision.decision == DecisionKind.DENY:

@@ -80,14 +80,14 @@ class Gate:
         self.rules: tuple[tuple[Rule, RuleCheck], ...] = (
             (Rule.TOOL_REGISTRY, self._tool_registry),
             *(((Rule.PRINCIPAL, Principals(policy).decide),) if policy.principals else ()),
-            *(((Rule.TIME_WINDOW, TimeWindows(policy).decide),) if policy.has_time_windows else ()),
+            *(((Rule.TIME_WINDOW, TimeWindows(policy).decide),) if policy.has_rules("between") else ()),
             (Rule.URL_ALLOWLIST, self._resources.url_allowlist),
             (Rule.SANDBOX_PATH, self._resources.sandbox_path),
             (Rule.ARG_SCHEMA, self._arg_schema),
             *(((Rule.ARGUMENTS, argument_rules.decide),) if policy.tool_rules else ()),
             (Rule.REDACT, self._redact),
             (Rule.CYCLE_DETECTION, self._cycle),
-            *(((Rule.TOOL_LIMITS, ToolLimits(policy).decide),) if policy.limits_calls_of_tools else ()),
+            *(((Rule.TOOL_LIMITS, ToolLimits(policy).decide),) if policy.has_rules("limits") else ()),
             (Rule.LOOP_BUDGET, self._call_budget),
             (Rule.APPROVAL, self._approval),
         )

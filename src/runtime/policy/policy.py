@@ -205,15 +205,9 @@ class Policy:
         """The rules of single tools, by tool."""
         return self.section("tools")
 
-    @property
-    def limits_calls_of_tools(self) -> bool:
-        """Whether the calls of any single tool are limited."""
-        return any("limits" in rules for rules in self.tool_rules.values())
-
-    @property
-    def has_time_windows(self) -> bool:
-        """Whether any single tool may be called at some times only."""
-        return any("between" in rules for rules in self.tool_rules.values())
+    def has_rules(self, kind: str) -> bool:
+        """Return whether any single tool has rules of a kind, such as `limits`."""
+        return any(kind in rules for rules in self.tool_rules.values())
 
     @cached_property
     def principals(self) -> dict[str, dict[str, str]]:

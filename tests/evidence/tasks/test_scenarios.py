@@ -940,7 +940,7 @@ def test_eight_of_eight_gates_and_five_of_five_modes() -> None:
         if node["agent.policy.decision"] == "deny"
     }
     gates = set(RULES) - {"gate_error"}
-    assert len(gates) == 12 and denied == gates
+    assert len(gates) == 13 and denied == gates
     pg = [name for name in PLAN if name.startswith("policy_gates/pg")]
     assert len(pg) >= 8 and all(len(recorded(name).denials) == 1 for name in pg)
     endings = {
