@@ -74,7 +74,13 @@ def test_the_gate_lists_its_rules_in_the_order_in_which_they_are_asked() -> None
     listed = [
         m[1] for line in (gate.__doc__ or "").splitlines() if (m := re.fullmatch(r"    (\w+) {2,}\S.*", line))
     ]
-    rules = {"send": {"arguments": {"/amount": {"maximum": 1}}, "limits": {"calls": 1}}}
+    rules = {
+        "send": {
+            "arguments": {"/amount": {"maximum": 1}},
+            "limits": {"calls": 1},
+            "between": {"zone": "UTC"},
+        }
+    }
     policy = Policy(
         policy_data(tool_registry={"allowed": ["send"]}, tools=rules, principals={"a": {"tools": {}}})
     )
