@@ -319,7 +319,10 @@ REFUSED: list[tuple[str, str]] = [
         "wait_ms does not apply to a test of call; it has rule, at, then, timeout_s, used",
     ),
     (f"{GOOD}, rule: url_allow_list", "there is no rule 'url_allow_list'; did you mean 'url_allowlist'?"),
-    (f"{GOOD}, rule: x", "there is no rule 'x'; one of tool_registry, principal, time_window, url_allowlist,"),
+    (
+        f"{GOOD}, rule: x",
+        "there is no rule 'x'; one of tool_registry, principal, time_window, url_allowlist,",
+    ),
     (f"{GOOD}, then: end", "must be one of ends, goes_on; did you mean 'ends'?"),
     ("late: {hop: 1}, expect: deny", "this is not a fact that a running tool can meet; give target with hop"),
     (
