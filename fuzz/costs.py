@@ -6,6 +6,7 @@ What is counted decides in the product; here the CPU is measured, to see that wh
 
 from __future__ import annotations
 
+import gc
 import random  # noqa: TID251 - seeded by the input
 import time  # noqa: TID251 - the CPU that a decision takes is what is looked for
 from collections.abc import Iterable
@@ -16,8 +17,9 @@ from tachograph import Policy, Tool
 from tachograph.fail.errors import PolicyError, ToolError
 from tachograph.runtime.core.effects import Call
 from tachograph.runtime.formats.canonical_json import freeze
-from tachograph.runtime.policy.gate import Counters, Gate
+from tachograph.runtime.policy.gate import Counters, Decision, Gate
 
+WORTH_A_SECOND_LOOK_S = 0.03
 TOO_SLOW_S = 1.0  # of one decision, with room for a busy machine; the aim is 0.05
 _NOTHING = {"type": "object", "additionalProperties": False}
 _PATTERNS = (
@@ -187,18 +189,32 @@ def measure(data: bytes) -> None:
         many *= maker.pick.choice((2, 3))
 
 
+def timed(gate: Gate, call: Call) -> tuple[Decision, float]:
+    """Return a decision and the CPU that it took.
+
+    What was made before is kept from the collector of memory: a decision about many arrays sets it off, and it would
+    look through all that the fuzzing itself has made.
+    """
+    gc.freeze()
+    try:
+        begun = time.thread_time()
+        request = gate.request_for(call, Counters())
+        decision = gate.decide_request(request)
+        need(len(request.key) == 32, "no key")
+        return decision, time.thread_time() - begun
+    finally:
+        gc.unfreeze()
+
+
 def decide(gate: Gate, data: dict[str, Any], seed: bytes) -> bool:
     """Decide one call, and return whether it was too costly to judge, or too long to try."""
     global costliest
     arguments = freeze(data)
     if len(arguments.text) > 4_000_000:
         return True
-    call = Call("tc_1_0", "t", arguments)
-    begun = time.thread_time()
-    request = gate.request_for(call, Counters())
-    decision = gate.decide_request(request)
-    need(len(request.key) == 32, "no key")
-    spent = time.thread_time() - begun
+    decision, spent = timed(gate, Call("tc_1_0", "t", arguments))
+    if spent > WORTH_A_SECOND_LOOK_S:  # something else may have kept the processor busy
+        spent = min(spent, *(timed(gate, Call("tc_1_0", "t", arguments))[1] for _ in range(2)))
     need(decision.rule_id != "gate_error" or "limit" in decision.facts, f"broke: {decision.facts}")
     shown = f"{decision.decision} by {decision.rule_id}, {len(arguments.text):,} characters, input {seed!r}"
     costliest = max(costliest, (spent, shown))

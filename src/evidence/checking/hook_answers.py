@@ -322,7 +322,7 @@ class _Fitting:
         self._fitting = fitting
         self.output_validator = self
 
-    def first_mismatch(self, _result: Any) -> str | None:
+    def mismatch_of_result(self, _result: Any) -> str | None:
         """Return None for a result that fits."""
         self._fitting -= 1
         return None if self._fitting >= 0 else "does not fit"

@@ -208,7 +208,7 @@ def after_call(
         if said.key != "result":
             continue
         given = canonical_json.freeze(said.value)
-        if not _fits(step, call, said.value):
+        if not _fits(step, call, given):
             reason = "gave a result that does not fit the tool's output schema"
             return result, said.decision(DecisionKind.DENY, reason)
         oversized = gate.decide_result(size_of(given), step.state.counters)
@@ -224,9 +224,9 @@ def size_of(result: Fragment) -> int:
     return len(result.text) if result.text.isascii() else len(result.text.encode("utf-8"))
 
 
-def _fits(step: StepBuilder, call: Call, result: Any) -> bool:
+def _fits(step: StepBuilder, call: Call, result: Fragment) -> bool:
     try:
-        return step.state.run.gate.tools[call.name].output_validator.first_mismatch(result) is None
+        return step.state.run.gate.tools[call.name].output_validator.mismatch_of_result(result) is None
     except Exception:  # noqa: BLE001 - a schema that cannot be applied accepts nothing
         return False
 

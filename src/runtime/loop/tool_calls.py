@@ -385,8 +385,8 @@ class _OutcomeJudge:
             self._step.add_error(position, problem=outcome.invalid or "no result")
             return invalid
         try:
-            tool, data = self._step.state.run.gate.tools[self._call.name], outcome.result.value()
-            wrong = tool.output_validator.first_mismatch(data)
+            tool = self._step.state.run.gate.tools[self._call.name]
+            wrong = tool.output_validator.mismatch_of_result(outcome.result)
         except Exception as error:  # noqa: BLE001 - a schema that cannot be applied accepts nothing
             self._step.add_error(position, problem="no usable output schema", exception=type(error).__name__)
             return invalid

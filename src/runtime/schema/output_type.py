@@ -38,9 +38,8 @@ class OutputType:
     def mismatch(self, answer: str) -> dict[str, str] | None:
         """Return why an answer does not fit: a problem in words, and the place of a mismatch; None where it fits."""
         try:
-            wrong = _validator(self.schema).first_mismatch(
-                canonical_json.parse(answer, most=_MAX_VALUES).value()
-            )
+            data = canonical_json.parse(answer, most=_MAX_VALUES)
+            wrong = _validator(self.schema).mismatch_of_result(data)
         except NotJson as error:
             return {"problem": f"the answer is not JSON alone: {error.reason}"}
         except Exception as error:  # noqa: BLE001 - a schema that cannot be applied accepts nothing

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ...light_dataclasses import dataclass
-from ..formats.canonical_json import encode
+from ..formats.canonical_json import Fragment, encode
 from ..formats.json_pointer import join
 from .ecma_patterns import MAX_COMPILED, compiled_bytes, linear_pattern
 from .indexed_values import keywords_of, original_keyword, with_indexes
 from .subschemas import JsonSchema, mapped, parts
-from .work import SchemaWork, Sizes, Work, is_indexed, sizes_by_name, sizes_of, work_of
+from .work import MAX_WORK, SchemaWork, Sizes, Work, is_indexed, sizes_by_name, sizes_of, work_of
 
 # Values, each 256 characters of text counted as one more. The library makes all errors at once, each with a copy of
 # what it is about: 2,048 wrong values under `anyOf` cost about 8 MB, 50,000 cost 250 MB and two seconds.
@@ -25,6 +25,8 @@ MAX_EXPLAINED_WORK: Final = 8_000_000
 # has too many states to keep, so this is at most about 2.4 s; patterns of up to _SMALL_PATTERN judge any text.
 MAX_PATTERN_WORK: Final = 1 << 34
 _SMALL_PATTERN: Final = 4 << 10
+# Steps of judging a result, for each character of its JSON.
+_PER_CHARACTER: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,19 @@ class SchemaValidator:
         if first is None:  # refused without a reason: it stays refused
             return Mismatch("", "schema", "")
         return Mismatch(*first, limit, place_in_schema)
+
+    def mismatch_of_result(self, result: Fragment) -> Mismatch | None:
+        """Return the first mismatch of what a tool or a model returned.
+
+        A result that takes more steps to judge than a decision may, and than its size is a reason for, is not judged:
+        it fits nowhere.
+        """
+        length, data = len(result.text), result.value()
+        allowed = max(MAX_WORK, _PER_CHARACTER * length)
+        # at most so many for each character, whatever it holds
+        if self.work.densest() * (length + 1) > allowed and self._explaining(data)[0] > allowed:
+            return Mismatch("", "schema", f"at most {allowed} steps to judge it")
+        return self.first_mismatch(data)
 
     def _is_valid(self, data: Any) -> bool:
         fits = bool(self._library.is_valid(data))

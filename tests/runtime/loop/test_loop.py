@@ -87,7 +87,7 @@ class Row:
 
 
 class _Unusable:
-    def first_mismatch(self, data: Any) -> Any:
+    def mismatch_of_result(self, data: Any) -> Any:
         raise RecursionError
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tachograph.fail.errors import ToolError
+from tachograph.runtime.formats.canonical_json import freeze
 from tachograph.runtime.schema.dialect import check_input
 from tachograph.runtime.schema.validator import MAX_ERRORS, SchemaValidator
 from tachograph.runtime.schema.work import MAX_WORK, Sizes, sizes_by_name, sizes_of, work_of
@@ -146,3 +147,17 @@ def test_as_much_is_explained_as_is_cheap(schema: dict[str, Any], data: Any, nam
     assert {"iter_errors", "validate"}.isdisjoint(asked) is (named == "schema")
     assert ("iter_errors" in asked) <= (validator._explaining(data)[1] <= MAX_ERRORS)
     assert not validator.accepts(data)
+
+
+def test_a_result_that_takes_too_many_steps_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a result is, steps that its size is a reason for are taken; those of a hostile schema are not."""
+    hostile = SchemaValidator({"items": {"multipleOf": 0.1}})
+    judge = hostile.mismatch_of_result
+    assert judge(freeze([0.1] * 100)) is None
+    assert judge(freeze([1] * 3_000)) is None
+    plain = SchemaValidator({"items": {"type": "object", "properties": {"n": {"type": "integer"}}}})
+    assert plain.mismatch_of_result(freeze([{"n": 1}] * 150_000)) is None
+    monkeypatch.setattr(SchemaValidator, "first_mismatch", lambda self, data: pytest.fail("it was judged"))
+    found = judge(freeze([1] * 20_000))
+    assert found is not None and (found.pointer, found.keyword) == ("", "schema")
+    assert found.limit == f"at most {MAX_WORK} steps to judge it"
