@@ -33,6 +33,7 @@ from .models.types import Model, ToolSpec
 from .opening import check_question
 from .policy.gate import Gate
 from .policy.policy import Policy
+from .policy.signers import check_library
 from .run_config import RunConfig, RunResult, StepLines
 from .run_inputs import inputs_of
 from .run_line import check_run_line
@@ -109,6 +110,8 @@ class Execution:
         self._documents: dict[str, str] = {}
         self._scope = scope_of(config)
         performs = config.executor is None and config.answers is None and not config.offline
+        if performs and config.is_asked_outside and agent.policy.signers:
+            check_library()
         self._credentials = open_credentials(
             agent.policy,
             agent.hosts,

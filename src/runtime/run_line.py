@@ -106,6 +106,8 @@ def run_line_of(
             "tools": policy.on_failure_of,
             "max_failures": policy.max_failures,
         }
+    if policy.signers:
+        line["policy"]["signers"] = policy.signers
     line.update(config.opening.run_line_keys())  # type: ignore[typeddict-item]
     if config.modules:
         line["modules"] = [{"path": item["path"]} for item in config.modules]

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ...fail.errors import InputError
 from ...runtime.formats.escape import escape_terminal
 from ..console import painter
 from .common import Verb, path_given
@@ -29,6 +30,12 @@ def add(commands: Any, verb: Verb) -> None:
     answers.add_argument("--deny", dest="answer", action="store_const", const="deny", help="refuse it")
     parser.add_argument("--by", metavar="NAME", help="who answers; stands in the record")
     parser.add_argument("--why", metavar="TEXT", help="the reason; stands in the record")
+    parser.add_argument(
+        "--key",
+        type=path_given,
+        metavar="FILE",
+        help="private ed25519 key (PEM) to sign the answer with, where the policy names signers",
+    )
 
 
 def approve(options: argparse.Namespace) -> int:
@@ -36,8 +43,19 @@ def approve(options: argparse.Namespace) -> int:
     from ...runtime.driver.file_approvals import answer_file, read_question
 
     path = Path(options.file)
+    if options.answer is None and options.key is not None:
+        raise InputError("there is no answer to sign", remedy="give --allow or --deny too")
     if options.answer is not None:
-        data = answer_file(path, options.answer, options.by, options.why)
+        sign = None
+        if options.key is not None:
+            from ...evidence.sealing.keys import private_signer
+
+            signer = private_signer(Path(options.key))
+
+            def sign(data: bytes) -> str:
+                return str(signer.sign(data).signature)
+
+        data = answer_file(path, options.answer, options.by, options.why, sign)
         data = {**data, "answer": options.answer, "by": options.by, "why": options.why}
     else:
         data = read_question(path)

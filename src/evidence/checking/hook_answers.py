@@ -13,6 +13,7 @@ from ...fail.catalog import CONTINUE, Classification, Rule
 from ...fail.errors import Cancelled, PolicyError
 from ...light_dataclasses import replace
 from ...runtime.core.effects import (
+    Answer,
     AskHook,
     AskHuman,
     Decision,
@@ -79,6 +80,7 @@ class _RecordedGate(Gate):
         except PolicyError as error:
             raise ValueError("no policy answers a denial so") from error
         self._on_deny = policy["on_deny"]
+        self._wants_signatures = bool(policy.get("signers"))
         self.said: list[Decision] = []  # of the call under way, in the order of the questions
         self.late: list[Decision | None] = []  # of the results that hooks gave for it
 
@@ -91,6 +93,10 @@ class _RecordedGate(Gate):
             self.policy = Policy.from_dict(data)
         except PolicyError as error:
             raise _Underivable(f"no policy lets a person have {timeout_s} s") from error
+
+    def signer_of(self, answer: Answer, digest: str) -> str | None:
+        """Return whether a recorded answer has a signature, where the run wants one: whose is checked elsewhere."""
+        return answer.signature if self._wants_signatures else ""
 
     def decide_request(self, request: GateRequest) -> Decision:
         """Return the next recorded decision on the call under way."""
@@ -332,5 +338,6 @@ def _plain(entry: Any) -> Line:
     """Return what of an entry follows from answers; which question was answered is checked with the approvals."""
     plain = {key: value for key, value in entry.items() if key not in ("position", "approval")}
     if "approval" in entry:
-        plain["approval"] = {key: value for key, value in entry["approval"].items() if key != "digest"}
+        elsewhere = ("digest", "signature", "signer")
+        plain["approval"] = {key: value for key, value in entry["approval"].items() if key not in elsewhere}
     return plain

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ...fail.errors import InputError, RecordError
 from ...runtime.core.effects import RunEnded, question_digest
 from ...runtime.core.lines import Line
-from ...runtime.core.outcome_codec import call_from_dict
+from ...runtime.core.outcome_codec import answer_from_dict, call_from_dict
 from ...runtime.formats import canonical_json
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.journal import ledger
@@ -22,6 +24,7 @@ from ...runtime.journal.decided_calls import decided_calls
 from ...runtime.journal.requests import requests_of
 from ...runtime.loop.state import MAX_PARALLEL
 from ...runtime.policy.per_tool.principals import is_name
+from ...runtime.policy.signers import signer_of
 from ...runtime.run_inputs import files_of_called, paths_of
 from ..files import manifest as manifests
 from ..files import v1
@@ -172,6 +175,7 @@ def _approvals(state: bytes, name: str) -> list[str]:
                     continue
                 call, place = calls[entry["id"]], f"{name}:{number}"
                 asked = [question_digest(call, item, nonce) for item in versions]
+                out += [f"{place}: the approval of {call.id} {wrong}" for wrong in _unsigned(entry, run)]
                 if entry["approval"]["digest"] not in asked:
                     out.append(
                         f"{place}: the approval of {call.id} was given for another call, policy or run"
@@ -179,6 +183,17 @@ def _approvals(state: bytes, name: str) -> list[str]:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ledger.unknown_shape(name, error) from error
     return out
+
+
+def _unsigned(entry: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with the signature of an answer that allowed a call, under the signers of the run."""
+    signers, given = run["policy"].get("signers", {}), answer_from_dict(entry["approval"])
+    if entry["decision"] != "allow" or not (signers or given.signature):
+        return []
+    name = signer_of(given, str(given.digest), signers)
+    if name is None:
+        return ["has no signature of one of approval.signers"]
+    return [] if entry["approval"].get("signer") == name else [f"was signed by {name}"]
 
 
 def _groups(state: bytes, name: str) -> list[str]:

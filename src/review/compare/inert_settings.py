@@ -52,6 +52,8 @@ def changed_settings(old: Policy, new: Policy, *, asks: bool) -> tuple[Setting, 
                 "executions of tools in a run, retries among them",
             )
         )
+    if old.signers != new.signers:
+        changed.append(_signers(old, new))
     if asks and old.approval_timeout_s != new.approval_timeout_s:
         place = new.at("/approval/timeout_s")
         changed.append(
@@ -64,6 +66,22 @@ def changed_settings(old: Policy, new: Policy, *, asks: bool) -> tuple[Setting, 
             )
         )
     return tuple(sorted(changed, key=lambda setting: setting.name))
+
+
+def _signers(old: Policy, new: Policy) -> Setting:
+    """Return whose signature an answer needs that allows a call, where that differs."""
+    notes = []
+    if not new.signers:
+        notes.append("answers count without a signature")
+    elif not old.signers:
+        notes.append("answers count with a signature only")
+    pairs = (("count", new, old), ("no longer count", old, new))
+    for word, one, other in pairs if old.signers and new.signers else ():
+        names = [name for name, key in one.signers.items() if key not in other.signers.values()]
+        notes += [f"answers that {', '.join(sorted(names))} signed {word}"] if names else []
+    place = new.at("/approval/signers")
+    before, after = (sorted(policy.signers) for policy in (old, new))
+    return Setting("approval.signers", before, after, place, "; ".join(notes))
 
 
 def _takes_steps(policy: Policy) -> bool:

@@ -115,13 +115,14 @@ class Answer:
     """What a person said to an escalated call.
 
     `digest` is that of the question that the answer was given to, `AskHuman.digest`. An answer to another
-    question counts as a refusal.
+    question counts as a refusal. `signature` is that of `signed_text` with an ed25519 key, in hexadecimal digits.
     """
 
     answer: ApprovalAnswer | Literal["allow", "deny", "silence"]
     by: str | None = None
     why: str | None = None
     digest: str | None = None
+    signature: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,8 @@ class ApprovalEntry(TypedDict):
     by: str | None
     why: str | None
     digest: str | None
+    signature: NotRequired[str]
+    signer: NotRequired[str]
 
 
 class DecisionEntry(TypedDict):

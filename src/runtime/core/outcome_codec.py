@@ -29,6 +29,8 @@ def outcome_to_dict(outcome: Outcome | Cancelled) -> Data:
     if outcome.answer is not None:
         said = outcome.answer
         out["answer"] = {"answer": str(said.answer), "by": said.by, "why": said.why, "digest": said.digest}
+        if said.signature is not None:
+            out["answer"]["signature"] = said.signature
     if outcome.fault is not None:
         out["fault"] = outcome.fault.to_dict()
     for name in ("invalid", "returned_bytes"):
@@ -119,7 +121,7 @@ def fault_from_dict(data: Mapping[str, Any]) -> Fault:
 
 def answer_from_dict(data: Mapping[str, Any]) -> Answer:
     """Return the person's answer that a record holds; without the digest of its question it fits no question."""
-    return Answer(data["answer"], data["by"], data["why"], data.get("digest", ""))
+    return Answer(data["answer"], data["by"], data["why"], data.get("digest", ""), data.get("signature"))
 
 
 def call_from_dict(data: Mapping[str, Any]) -> Call:

@@ -23,12 +23,13 @@ from ..core.clock import epoch_ns, iso_of, nap, stopwatch, time_ns, wall_now
 from ..core.effects import Answer, ApprovalAnswer, AskHuman
 from ..formats.canonical_json import NotJson, parse
 from ..formats.read_file import NotPlain, read_plain
+from ..policy.signers import signed_text
 from .answer_folder import alone_in, close, closed_as, write_whole
 
 SCHEMA: Final = "approval/v1"
 _MAX_BYTES: Final = 16 << 20
 _SAID: Final = ("allow", "deny")
-_OPEN: Final = ("answer", "by", "why")
+_OPEN: Final = ("answer", "by", "why", "signature")
 
 
 class ByFile:
@@ -142,8 +143,21 @@ def _words(error: Exception) -> str:
 _REMEDY: Final = "name a file that `tachograph run --approve FOLDER` wrote"
 
 
-def answer_file(path: Path, answer: str, by: str | None, why: str | None) -> dict[str, Any]:
+def answer_file(
+    path: Path,
+    answer: str,
+    by: str | None,
+    why: str | None,
+    sign: Callable[[bytes], str] | None = None,
+) -> dict[str, Any]:
     """Write an answer into a question's file, whole or not at all; return the question.
+
+    Args:
+        path: The file.
+        answer: `allow` or `deny`.
+        by: Who answers.
+        why: The reason.
+        sign: Returns the signature of some bytes in hexadecimal digits; without it the answer is not signed.
 
     Raises:
         InputError: It has an answer, or it is closed, or its time is over.
@@ -164,7 +178,8 @@ def answer_file(path: Path, answer: str, by: str | None, why: str | None) -> dic
                 file=str(path),
                 remedy="answer the question that the run asks anew, if it goes on",
             )
-        write_whole(path, {**data, "answer": answer, "by": by, "why": why})
+        signature = {} if sign is None else {"signature": sign(signed_text(answer, data["digest"]))}
+        write_whole(path, {**data, "answer": answer, "by": by, "why": why, **signature})
     return data
 
 
@@ -190,8 +205,10 @@ def _take(path: Path, put: dict[str, Any], asked: AskHuman, *, is_late: bool) ->
             close(path, "refused", wall_now())
             return Answer("deny", why="the question in the file was changed", digest=asked.digest), True
         close(path, "taken", wall_now())
-    by, why = (data.get(key) if isinstance(data.get(key), str) else None for key in ("by", "why"))
-    return Answer(ApprovalAnswer(data["answer"]), by, why, asked.digest), True
+    by, why, signature = (
+        data.get(key) if isinstance(data.get(key), str) else None for key in ("by", "why", "signature")
+    )
+    return Answer(ApprovalAnswer(data["answer"]), by, why, asked.digest, signature), True
 
 
 def _is_past(until: object) -> bool:

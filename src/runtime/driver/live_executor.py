@@ -393,7 +393,8 @@ class LiveExecutor:
             return Answer("deny", why="the answer was none")
         if said.digest is not None and said.digest != digest:
             return Answer("deny", why=ANOTHER_QUESTION)
-        return Answer(said.answer, self._read_text(said.by), self._read_text(said.why))
+        signature = said.signature if isinstance(said.signature, str) else None
+        return Answer(said.answer, self._read_text(said.by), self._read_text(said.why), signature=signature)
 
     def _read_text(self, text: object) -> str | None:
         return self._redact(text.encode("utf-8", "replace").decode()) if isinstance(text, str) else None

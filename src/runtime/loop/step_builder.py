@@ -133,8 +133,11 @@ class StepBuilder:
             }
         )
 
-    def settle_escalation(self, decision: Decision, answer: Answer, digest: str) -> None:
-        """Put a person's answer, given to the question with `digest`, in the place of the escalation."""
+    def settle_escalation(self, decision: Decision, answer: Answer, digest: str, signer: str | None) -> None:
+        """Put a person's answer, given to the question with `digest`, in the place of the escalation.
+
+        `signer` is whose signature it has, None or empty where it has none; then none is recorded.
+        """
         self.last_decision = decision
         entry = self._last_entry()
         entry["decision"], entry["rule_id"] = str(decision.decision), str(decision.rule_id)
@@ -145,6 +148,8 @@ class StepBuilder:
             "why": answer.why,
             "digest": digest,
         }
+        if signer and answer.signature is not None:
+            entry["approval"] |= {"signature": answer.signature, "signer": signer}
 
     def deny_escalation(self) -> None:
         """Record that nobody allowed an escalated call before the run was stopped."""

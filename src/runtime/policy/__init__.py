@@ -12,6 +12,7 @@ The room `per_tool` holds the rules of single tools.
 - `gate`: decide one call: allow, deny or escalate, with rule and reason
 - `resource_rules`: the rules on URLs and paths
 - `credentials`: which hosts get a credential, and a tool that sets the same header
+- `signers`: answers of people that count only with a signature
 - `placeholder_rule`: writes that hold placeholders, and verdicts on hidden values
 - `usage`: what a run has used so far, for budgets and cycle detection
 - `explain`: the verdict of every rule on one call

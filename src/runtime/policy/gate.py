@@ -33,7 +33,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ...fail.catalog import Rule
-from ..core.effects import Call, DecisionKind
+from ..core.effects import Answer, Call, DecisionKind
 from ..core.effects import Decision as Decision
 from ..formats.escape import quote_untrusted
 from ..tools.contract import Tool
@@ -47,6 +47,7 @@ from .policy import Policy
 from .requests import GateRequest as GateRequest
 from .resource_rules import UNBOUND as UNBOUND
 from .resource_rules import ResourceRules
+from .signers import signer_of
 from .usage import Counters as Counters
 from .usage import call_key as call_key
 
@@ -130,6 +131,14 @@ class Gate:
             return None
         except Exception as error:  # noqa: BLE001 - denies
             return self._broken(error)
+
+    def signer_of(self, answer: Answer, digest: str) -> str | None:
+        """Return whose signature an answer to a question has: None for nobody's, "" where the policy wants none.
+
+        Raises InputError where signatures cannot be verified.
+        """
+        signers = self.policy.signers
+        return signer_of(answer, digest, signers) if signers else ""
 
     def decide_retry(self, counters: Counters) -> Decision | None:
         """Return a denial if the budget leaves no room for another attempt of a call, else None."""

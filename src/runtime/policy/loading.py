@@ -51,7 +51,7 @@ def load_policy(
 def read_lists(
     data: dict[str, Any], source: Path, name: str, marks: Mapping[str, tuple[str, int, int]] | None = None
 ) -> dict[str, Path]:
-    """Put the values of each list that stands in a file of its own, beside or below the policy, into `data`.
+    """Put lists and the keys of signers that stand in files beside or below the policy into `data`.
 
     Args:
         data: What a file of a policy says.
@@ -65,28 +65,26 @@ def read_lists(
     Raises:
         PolicyError: A list cannot be read.
     """
-    lists, sources = data.get("lists"), dict[str, Path]()
+    sources: dict[str, Path] = {}
+    approval = data.get("approval")
+    if isinstance(approval, dict) and isinstance(approval.get("signers"), str):
+        path, label = _file_beside(approval["signers"], "/approval/signers", source, name, marks)
+        keys = _values_in(path, label)
+        if not isinstance(keys, dict):
+            raise PolicyError(
+                "no keys are named", file=label, line=1, remedy="write `NAME: PUBLIC_KEY` lines"
+            )
+        approval["signers"] = keys
+        sources[f"policy signers {label}"] = path.absolute()
+    lists = data.get("lists")
     if not isinstance(lists, dict):
         return sources
     for key, entry in lists.items():
         if not isinstance(entry, dict) or not isinstance(entry.get("file"), str) or len(entry) != 1:
             continue
-        written = entry["file"]
-        _, line, column = (marks or {}).get(f"/lists/{escape_pointer(key)}/file", (name, 1, 1))
-        if Path(written).is_absolute() or ".." in Path(written).parts:
-            raise PolicyError(
-                f"the file of a list stands beside or below the policy, and {quote_literal(written)} does not",
-                file=name,
-                line=line,
-                column=column,
-                remedy="name it relative to the policy's folder",
-            )
-        path = source.parent / written
-        label = f"{name.rpartition('/')[0]}/{written}".lstrip("/")
-        try:
-            values = load_yaml(_read(path, label), label, max_bytes=_MAX_BYTES).data
-        except YamlError as error:
-            raise PolicyError(error.message, file=label, line=error.line, column=error.column) from None
+        place = f"/lists/{escape_pointer(key)}/file"
+        path, label = _file_beside(entry["file"], place, source, name, marks)
+        values = _values_in(path, label)
         if not isinstance(values, list):
             raise PolicyError(
                 "a list of values is missing", file=label, line=1, remedy="write `- VALUE` lines"
@@ -94,6 +92,30 @@ def read_lists(
         lists[key] = values
         sources[f"policy list {label}"] = path.absolute()
     return sources
+
+
+def _file_beside(
+    written: str, place: str, source: Path, name: str, marks: Mapping[str, tuple[str, int, int]] | None
+) -> tuple[Path, str]:
+    """Return a file that a policy names, and what messages call it. Raises PolicyError for one elsewhere."""
+    _, line, column = (marks or {}).get(place, (name, 1, 1))
+    if Path(written).is_absolute() or ".." in Path(written).parts:
+        raise PolicyError(
+            f"a file that a policy names stands beside or below it, and {quote_literal(written)} does not",
+            file=name,
+            line=line,
+            column=column,
+            remedy="name it relative to the policy's folder",
+        )
+    return source.parent / written, f"{name.rpartition('/')[0]}/{written}".lstrip("/")
+
+
+def _values_in(path: Path, label: str) -> Any:
+    """Return what a file says that a policy names. Raises PolicyError."""
+    try:
+        return load_yaml(_read(path, label), label, max_bytes=_MAX_BYTES).data
+    except YamlError as error:
+        raise PolicyError(error.message, file=label, line=error.line, column=error.column) from None
 
 
 def _read(path: Path, name: str) -> bytes:

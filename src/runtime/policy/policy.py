@@ -230,6 +230,12 @@ class Policy:
         return int(self.section("approval").get("timeout_s", 0))
 
     @cached_property
+    def signers(self) -> dict[str, str]:
+        """Public keys by name, of which one must have signed an answer that allows a call; empty where none must."""
+        signers = self.section("approval").get("signers", {})
+        return dict(signers) if isinstance(signers, dict) else {}
+
+    @cached_property
     def limits(self) -> dict[str, int]:
         """The budgets; an absent one of the four is 0 and allows nothing, `max_attempts` is there if it is given."""
         budget = self.section("loop_budget")

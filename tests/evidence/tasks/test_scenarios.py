@@ -240,6 +240,14 @@ PLAN: dict[str, Row] = {
         at=(f"{RULES_OF_TOOLS}/approval.yaml", "/amount: {exclusiveMinimum: 20}"),
         facts={"timeout_s": 300, "pointer": "/amount"},
     ),
+    "tool_rules/unsigned_answer": Row(
+        ANSWER,
+        (deny("approval"),),
+        (1, 2, 2, 1, 0, 0),
+        modes=(None,) * 2,
+        at=(f"{RULES_OF_TOOLS}/signers.yaml", "required_for: [send_money]"),
+        facts={"timeout_s": 300},
+    ),
     "tool_rules/calls_of_a_tool_used_up": Row(
         ANSWER,
         (TOOL, TOOL, deny("tool_limits")),

@@ -28,6 +28,12 @@ _CONDITIONS: Final = ("arguments", "ask_if")
 
 def check_tool_rules(policy: Checked) -> None:
     """Rules per tool that cannot be read or decide nothing. Raises PolicyError."""
+    if isinstance(policy.data.get("approval", {}).get("signers"), str):
+        raise policy.error(
+            "/approval/signers",
+            "signers in a file are read only where the policy itself is a file",
+            "give the keys by name",
+        )
     for name, entry in policy.data.get("lists", {}).items():
         if isinstance(entry, dict):
             raise policy.error(
