@@ -25,12 +25,18 @@ _HELP: Final = "y allows this one call, n refuses it, a shows all of its argumen
 class Terminal:
     """Asks at the terminal, for as long as the policy says. To be given as `approve` to a run.
 
-    Raises InputError where standard input is not a terminal: what is piped in is not a person's answer.
+    Raises InputError where standard input is not a terminal: what is piped in is not a person's answer; and under a
+    policy that wants signatures.
     """
 
     def __init__(
         self, policy: Policy, paint: Paint, *, stdin: TextIO | None = None, out: TextIO | None = None
     ) -> None:
+        if policy.signers:
+            raise InputError(
+                "the policy wants signed answers, and one at the terminal has no signature",
+                remedy="give --approve FOLDER, and answer with `tachograph approve FILE --key KEY`",
+            )
         self._in, self._out = stdin or sys.stdin, out or sys.stderr
         if not (self._in.isatty() and self._out.isatty()):
             raise InputError(

@@ -267,11 +267,6 @@ def _approver(options: Any, policy: Any, way: str | None, progress: Progress | N
     if options.approve is None and way == "file":
         raise InputError("a person was asked by file", remedy="say where: --approve FOLDER")
     if options.approve in (None, "ask"):
-        if policy.signers:
-            raise InputError(
-                "the policy wants signed answers, and one at the terminal has no signature",
-                remedy="give --approve FOLDER, and answer with `tachograph approve FILE --key KEY`",
-            )
         return Terminal(policy, painter(sys.stderr, options.no_color))
 
     def tell(path: Path, question: Any) -> None:

@@ -321,7 +321,8 @@ class RequirementCollector:
             timeout = self.policy.approval_timeout_s or timeout
         required = [name for name in allowed if name in asked_about and name not in conditional]
         if required or conditional:
-            self.required.data["approval"] = {"required_for": required, "timeout_s": timeout}
+            kept = {} if self.policy is None or not self.policy.signers else {"signers": self.policy.signers}
+            self.required.data["approval"] = {"required_for": required, "timeout_s": timeout, **kept}
 
 
 @cache

@@ -2,6 +2,7 @@
 
 - `loop`: the life of a run: steps until an ending
 - `tool_calls`: the life of one tool call: decide, ask, execute, report
+- `approvals`: a person is asked about a call
 - `groups`: calls of one reply that are performed together
 - `call_time`: the time at which a call is decided
 - `hooks`: functions of the project that are asked, and what follows from their answers

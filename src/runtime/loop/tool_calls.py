@@ -6,7 +6,7 @@
                           before is denied again, whatever the rules say now
         before_call       not denied: hooks may deny it, escalate it or change its arguments, which are then
                           decided from the first rule (hooks.py)
-        _ask_human        escalated: yield AskHuman; only a yes to this very question allows the call
+        ask_human         escalated: yield AskHuman; only a yes to this very question allows the call
       execute_call        only if allowed:
         _OutcomeJudge     made for the call, and asked about the outcome of each attempt; the first that objects counts:
           _decide_checks    late decisions on what the I/O met: a redirect, an address, a link
@@ -52,9 +52,6 @@ from ...fail.catalog import (
 from ...fail.errors import Cancelled, EffectNotRecorded
 from ...light_dataclasses import replace
 from ..core.effects import (
-    Answer,
-    ApprovalAnswer,
-    AskHuman,
     Call,
     Decided,
     Decision,
@@ -71,6 +68,7 @@ from ..formats.escape import escape_terminal
 from ..models.failure_messages import Told, cancelled_call, denied_call, tool_failure
 from ..policy.gate import GateRequest
 from ..policy.per_tool.tool_limits import passes_with_time, rate_limit
+from .approvals import ask_human
 from .attempts import with_retries
 from .call_time import read_clock
 from .hooks import after_call, before_call, size_of
@@ -203,7 +201,7 @@ def decide_call(
     if decision.decision == DecisionKind.DENY:
         return Denied(decision.rule_id), request
     if decision.decision == DecisionKind.ESCALATE:
-        return (yield from _ask_human(step, index, request.call, decision)), request
+        return (yield from ask_human(step, index, request.call, decision)), request
     return None, request
 
 
@@ -226,50 +224,6 @@ def _record_decision(
     event = Decided(step.index, index, call, decision, number=number)
     step.add_decision(event.position, Phase.PROPOSAL, call, decision)
     yield event
-
-
-def _ask_human(
-    step: StepBuilder, index: int, call: Call, escalation: Decision
-) -> Generator[Effect | Event, Outcome, Happening | None]:
-    """Ask a person about an escalated call.
-
-    Any answer but an allow with this question's digest is a refusal, and so is one that lacks a signature which the
-    policy wants.
-    """
-    run = step.state.run
-    question = AskHuman(
-        step.index,
-        index,
-        call,
-        escalation.reason,
-        escalation.at,
-        escalation.facts["timeout_s"],
-        run.gate.policy.version,
-        run.run_id,
-        run.nonce,
-    )
-    try:
-        outcome = yield question
-    except Cancelled:
-        step.deny_escalation()
-        raise
-    answer = outcome.answer or Answer(ApprovalAnswer.SILENCE)
-    subject = answer.digest if answer.digest is not None else question.digest
-    answers_another_question = subject != question.digest and answer.answer != ApprovalAnswer.SILENCE
-    granted = answer.answer == ApprovalAnswer.ALLOW and not answers_another_question
-    signer = run.gate.signer_of(answer, question.digest) if granted else None
-    answer_text: dict[str, str] = {ApprovalAnswer.ALLOW: "given", ApprovalAnswer.DENY: "refused"}
-    reason = f"{escalation.reason}: {answer_text.get(answer.answer, 'no answer in time')}"
-    if answers_another_question:
-        reason += " for another call or policy"
-    if granted and signer is None:
-        granted = False
-        reason += " without the signature of one of approval.signers"
-    kind = DecisionKind.ALLOW if granted else DecisionKind.DENY
-    step.settle_escalation(
-        Decision(kind, escalation.rule_id, reason, escalation.at, escalation.facts), answer, subject, signer
-    )
-    return None if granted else ApprovalRefused()
 
 
 # ---- the execution -----------------------------------------------------------------------------------------

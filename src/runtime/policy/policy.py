@@ -45,8 +45,6 @@ class Policy:
     Example:
         >>> from tachograph import Policy
         >>> policy = Policy.from_dict({"schema": "policy/v1", "tool_registry": {"allowed": ["search"]}})
-        >>> policy.at("/tool_registry/allowed/0")
-        '<policy>#/tool_registry/allowed/search'
         >>> Policy.from_dict({"schema": "policy/v1", "tool_registry": {"allow": ["search"]}})
         Traceback (most recent call last):
         ...
@@ -232,8 +230,7 @@ class Policy:
     @cached_property
     def signers(self) -> dict[str, str]:
         """Public keys by name, of which one must have signed an answer that allows a call; empty where none must."""
-        signers = self.section("approval").get("signers", {})
-        return dict(signers) if isinstance(signers, dict) else {}
+        return dict(self.section("approval").get("signers", {}))
 
     @cached_property
     def limits(self) -> dict[str, int]:

@@ -17,7 +17,7 @@ from tachograph.fail.catalog import FailureMode, GaveUp
 from tachograph.fail.errors import PolicyError, TransientModelError
 from tachograph.runtime.agent import Agent
 from tachograph.runtime.core.clock import VirtualClock
-from tachograph.runtime.core.effects import Call
+from tachograph.runtime.core.effects import Answer, Call
 from tachograph.runtime.core.secret_kinds import KEY_KINDS, NEEDLES, PATTERNS
 from tachograph.runtime.formats.canonical_json import digest, encode, freeze
 from tachograph.runtime.formats.document_digest import digest_of_document
@@ -185,6 +185,10 @@ EFFECTS: dict[str, tuple[Any, Callable[[dict[str, Any]], Any]]] = {
     "/on_failure/max_failures": (1, _told),
     "/approval/required_for": (["search"], _search),
     "/approval/timeout_s": (7, _timeout),
+    "/approval/signers": (
+        {"ann": f"MCowBQYDK2VwAyEA{'A' * 43}="},
+        lambda d: Gate(Policy.from_dict(d), TOOLS).signer_of(Answer("allow"), ""),
+    ),
     "/redact/kinds": (["email"], lambda d: Policy.from_dict(d).redactor()("a@b.test")),
     "/redact/patterns": ({"customer": "C-[0-9]{8}"}, lambda d: Policy.from_dict(d).redactor()("C-12345678")),
     "/redact/env": (["TACHOGRAPH_TEST_VALUE"], _of_environment),
