@@ -34,6 +34,7 @@ BUDGETS: Final = (
     ("tokens", "max_tokens"),
     ("tool calls", "max_tool_calls"),
     ("result bytes", "max_result_bytes"),
+    ("attempts", "max_attempts"),  # where the policy limits them
 )
 _STATUS: Final = {
     "ok": "result",
@@ -241,7 +242,9 @@ def _run(name: str, lines: list[Line], digest: str, left: list[str], base: Path)
         totals.add(line)
         iterations += bool(line["llm_attempts"])
         tokens = totals.input_tokens + totals.output_tokens
-        steps.append(_step(line, tree, (iterations, tokens, totals.tool_calls, totals.result_bytes)))
+        steps.append(
+            _step(line, tree, (iterations, tokens, totals.tool_calls, totals.result_bytes, totals.attempts))
+        )
         steps[-1].request = requests.get(line["step_index"])
     places = RulePlaces(base)
     note = moved_on(run, base)
@@ -377,6 +380,6 @@ def lane_totals(steps: Iterable[Step]) -> dict[str, int]:
 
 
 def limits_of(run: Run) -> Sequence[tuple[str, int]]:
-    """Return (name, allowed) of each budget, in the order of BUDGETS."""
+    """Return (name, allowed) of each budget that the policy limits, in the order of BUDGETS."""
     limits = run.run["policy"]["limits"]
-    return [(name, int(limits[key])) for name, key in BUDGETS]
+    return [(name, int(limits[key])) for name, key in BUDGETS if key != "max_attempts" or key in limits]

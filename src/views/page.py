@@ -11,7 +11,7 @@ from ..pages.render import render
 from ..pages.wording import duration
 from ..runtime.core.lines import Line
 from .charts import bars, budgets, lanes, outline_shapes, tree_of
-from .model import PolicyFile, Run, of_known_shape
+from .model import BUDGETS, PolicyFile, Run, of_known_shape
 from .requests import Pointer, parts_of, pointers_of, summary_of
 from .steps import error_words, model_facts, touched
 
@@ -113,7 +113,7 @@ def totals_of(run: Run) -> Line:
     if run.end is not None:
         totals: Line = run.end["totals"]
         return totals
-    used = run.steps[-1].used if run.steps else (0, 0, 0, 0)
+    used = run.steps[-1].used if run.steps else (0,) * len(BUDGETS)
     attempts = sum(len(call.attempts) for step in run.steps for call in step.calls)
     return {"steps": len(run.steps), "tool_calls": used[2], "attempts": attempts, "retries": attempts - used[2],
             "denials": 0, "input_tokens": used[1], "output_tokens": 0, "result_bytes": used[3]}  # fmt: skip

@@ -12,7 +12,7 @@ from rich.text import Text
 from ..evidence.checking.differences.drift import Drift
 from ..runtime.core.clock import MS
 from ..runtime.formats.escape import escape_terminal
-from .model import Run, limits_of
+from .model import BUDGETS, Run, limits_of
 from .tree import Leaf, first_difference, flat, leaves
 
 _LOOKS: Final = {
@@ -120,9 +120,9 @@ def _time(ns: int) -> str:
 
 
 def _foot(run: Run, wide: int) -> Iterator[RenderableType]:
-    used: Any = run.steps[-1].used if run.steps else (0, 0, 0, 0)
+    used: Any = run.steps[-1].used if run.steps else (0,) * len(BUDGETS)
     grid = Table.grid(padding=(0, 2))
-    for (name, allowed), spent in zip(limits_of(run), used, strict=True):
+    for (name, allowed), spent in zip(limits_of(run), used, strict=False):
         part = min(spent / allowed, 1) if allowed else 1
         full = min(max(round(part * wide), 1 if spent else 0), wide)
         bar = Text.assemble(

@@ -14,11 +14,13 @@ import pytest
 
 from tachograph.fail.errors import InputError, RecordError
 from tachograph.pages.render import ASSETS, TEMPLATES, printed, render, text_block
+from tachograph.views.charts import budgets
 from tachograph.views.compare_page import compare_page, compared
 from tachograph.views.index_page import entry_of, index_page
 from tachograph.views.model import Run, of_known_shape, run_of
 from tachograph.views.model import _run as view
 from tachograph.views.page import GROUP, run_page
+from tachograph.views.terminal import _foot
 from tests.faults.kept import Case, Disk
 from tests.support import ROOT, cli, one_line
 from tests.views.reading import (
@@ -197,6 +199,7 @@ def test_budgets_grow_to_the_totals() -> None:
     assert [step.used[0] for step in run.steps] == [1, 2, 3, 3]
     assert run.steps[-1].used == (
         3, totals["input_tokens"] + totals["output_tokens"], totals["tool_calls"], totals["result_bytes"],
+        totals["attempts"],
     )  # fmt: skip
     assert "3 of 3 (100 %) used up" in Page(run_page(run)).text
 
@@ -407,3 +410,12 @@ def test_a_page_takes_the_place_of_none_but_a_page(tmp_path: Path) -> None:
     assert show(page).startswith("page ")
     assert page.read_text(encoding="utf-8") == run_page(_run("canonical/v1"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.html", "page.html"]
+
+
+def test_the_budget_of_attempts_is_shown_where_the_policy_has_one() -> None:
+    limited, unlimited = _run("tool_rules/attempts_used_up"), _run("canonical/v1")
+    assert [(budget.name, budget.words) for budget in budgets(limited)][-1] == ("attempts", "3 of 3 (100 %)")
+    assert "attempts" not in [budget.name for budget in budgets(unlimited)]
+    assert "attempts3 of 3 (100 %) used up" in "".join(Page(run_page(limited)).text.splitlines())
+    grid: Any = next(_foot(limited, 20))
+    assert [len(list(column.cells)) for column in grid.columns] == [5, 5, 5]
