@@ -247,6 +247,7 @@ class Execution:
             offline=config.offline,
             guarded=guarded,
             credentials=self._credentials,
+            request_rules=agent.gate.request_rules,
         ) as workspace:
             if config.prepare is not None and (durable_run is None or not durable_run.is_prepared):
                 config.prepare(workspace)

@@ -103,7 +103,7 @@ def test_a_verdict_on_a_hidden_value_stands_and_is_counted() -> None:
     executor = LiveExecutor(Wrapped("x"), gate, Workspace({}, {}), VirtualClock(), Redactor(["email"]))
     check = {"rule": "url_allowlist", "target": f"https://good.test/{MAIL}", "hop": 1}
     assert gate.decide_late(check).decision == "allow"
-    decision, shown = executor._decide_late(check)
+    decision, shown = executor._decide_late(check, "probe")
     assert shown == {**check, "target": "https://good.test/<secret:email:1>", "hidden": "allow"}
     assert (decision.decision, decision.facts) == ("allow", {"hidden": True})
     assert gate.decide_late(shown) == decision, "a replay takes it as recorded"

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...runtime.policy.gate import Gate
+from ...runtime.policy.per_tool.request_rules import PARTS, request_schema
 from ...runtime.resources.http_methods import METHODS, SAFE_METHODS
 from ...runtime.resources.url import Allowlist, Malformed, Target, parse_url
 from ..queries.witness import Event
 from .grants import ToolPolicy, is_narrowed, url_texts
 from .reachability import Reachable, ToolReach, hop_to
+from .schema_algebra import canonical, is_empty, less
 from .widenings import Widening, Widenings
 
 
@@ -80,6 +82,21 @@ class ReachWidenings(Widenings):
                 what = self._sentence(names, f"{access} below {mount}/")
                 yield self._widening("sandbox_path", what, place, event, gate)
                 return
+
+    def note_requests(self) -> None:
+        """Note rules on requests that may let more through: no event that is compared holds what is sent."""
+        for tool in self.tools:
+            for part in PARTS:
+                strict, loose = (
+                    request_schema(gate.policy, tool.name, part) for gate in (self.stricter, self.looser)
+                )
+                if tool.name not in self.stricter.policy.allowed or strict == loose:
+                    continue
+                if not is_empty(less(canonical(loose), canonical(strict))):
+                    self.undecided.append(
+                        f"{tool.name}: tools.{tool.name}.{part} differs, and may let requests through that the other "
+                        "policy denies"
+                    )
 
     def _place(self, tool: ToolReach, *keys: str) -> tuple[str, Gate]:
         """Return the pointer of what narrows a tool, and the policy that has it: the looser one if both have."""

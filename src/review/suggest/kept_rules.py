@@ -18,7 +18,7 @@ def rules_of(policy: Policy, tools: Collection[str]) -> dict[str, Any]:
     named = {
         part["in"]
         for rule in rules.values()
-        for section in ("arguments", "ask_if")
+        for section in ("arguments", "ask_if", "headers", "body")
         for condition in rule.get(section, {}).values()
         for _, part in located(condition)
         if "in" in part

@@ -15,6 +15,7 @@ from ...evidence.queries.decide import USED_BEFORE, call_of, counters_at, counte
 from ...fail.catalog import ApprovalRefused, Denied, FailureMode, GaveUp, classify
 from ...runtime.core.effects import Fault, FaultKind, Outcome, StepProgress, Wait
 from ...runtime.core.lines import Line
+from ...runtime.formats.canonical_json import encode
 from ...runtime.loop.attempts import with_retries
 from ...runtime.loop.retry import Schedule
 from ...runtime.loop.state import RunSpec, RunState
@@ -110,12 +111,25 @@ def answer(question: Question, gate: Gate) -> Answer:
         return _of_decision(gate.decide(call, counters), gate)
     if kind == "late":
         rule = "url_allowlist" if "target" in question["late"] else "sandbox_path"
-        fact = {key: value for key, value in question["late"].items() if key != "tool"}
-        return _of_decision(gate.decide_late({"rule": rule, **fact}, question["late"].get("tool", "")), gate)
+        fact = {"rule": rule, **question["late"]}
+        return _of_decision(gate.decide_late(_judged(fact, gate), question["late"].get("tool", "")), gate)
     counters = counters_of(used, b"")
     if kind == "result_bytes":
         return _of_budget(gate.decide_result(question["result_bytes"], counters), "max_result_bytes", gate)
     return _of_step(counters, gate)
+
+
+def _judged(fact: dict[str, Any], gate: Gate) -> dict[str, Any]:
+    """Return a fact as a running tool meets it: with what the rules on its requests say of headers and body."""
+    asked = {key: value for key, value in fact.items() if key not in ("tool", "headers", "body")}
+    if "tool" not in fact or "method" not in fact:
+        return asked
+    body = fact.get("body")
+    text = body if body is None or isinstance(body, str) else encode(body)
+    headers = tuple(fact.get("headers", {}).items())
+    sent = None if text is None else text.encode("utf-8")
+    refused = gate.request_rules.refusal(fact["tool"], fact["method"], headers, sent)
+    return asked if refused is None else {**asked, "refused": refused}
 
 
 def _of_decision(decision: Decision, gate: Gate) -> Answer:

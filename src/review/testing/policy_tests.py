@@ -212,6 +212,8 @@ def _wrong_fact(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
     if "late" not in test:
         return None
     keys = set(test["late"]) - {"tool"}
+    if "method" in keys and "tool" in test["late"]:
+        keys -= {"headers", "body"}
     if {"target"} <= keys <= {"target", "hop", "address", "method", "header"} and not {
         "hop",
         "address",
@@ -221,7 +223,7 @@ def _wrong_fact(test: Mapping[str, Any]) -> tuple[str, str, str] | None:
         return None
     remedy = (
         "give target with hop or address, and perhaps method, or path with access, and perhaps found; "
-        "either may name its tool"
+        "either may name its tool, and a method of a tool headers and body"
     )
     return "/late", "this is not a fact that a running tool can meet", remedy
 

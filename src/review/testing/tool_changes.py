@@ -182,6 +182,8 @@ def _of_keyword(keyword: str, value: Any) -> Iterator[Changed]:
 # what may stand in the rules of a tool, each with the changes of it; that it is dropped is a change of every one
 _PARTS: Final[Mapping[str, Callable[[Any], Iterator[Changed]]]] = {
     "arguments": _conditions,
+    "headers": _conditions,
+    "body": _conditions,
     "ask_if": _conditions,
     "limits": _limits,
     "urls": _urls,

@@ -215,7 +215,7 @@ class LiveExecutor:
                 late({"rule": "redact", "kind": kind, "number": number}, False)
                 self._clock.spend("attempt")
                 return Outcome(checks=tuple(checks))
-        io = self._workspace.io(late, effect.key, tool.uses)
+        io = self._workspace.io(late, effect.key, tool.uses, tool.name)
         fault = result = invalid = None
         cancelled = False
         attempt = Attempt(self._interrupts, self._scope_of(effect), io)

@@ -116,7 +116,7 @@ class JournaledExecutor:
         from ..tools.isolation import run_isolated
 
         io = self._workspace.io(
-            lambda check, keep: self._gate.decide_late(check, tool.name), effect.key, tool.uses
+            lambda check, keep: self._gate.decide_late(check, tool.name), effect.key, tool.uses, tool.name
         )
         try:
             arguments = effect.call.arguments.value()

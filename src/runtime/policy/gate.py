@@ -40,6 +40,7 @@ from ..tools.contract import Tool
 from .call_cost import Ceiling
 from .per_tool.argument_rules import ArgumentRules, rule_of_schema
 from .per_tool.principals import Principals
+from .per_tool.request_rules import RequestRules
 from .per_tool.time_windows import TimeWindows
 from .per_tool.tool_limits import ToolLimits
 from .placeholder_rule import decide_placeholders, hidden_verdict, unknown_placeholder
@@ -78,6 +79,7 @@ class Gate:
         self._argument_rules = argument_rules = ArgumentRules(policy)
         self.ceiling = Ceiling(policy, argument_rules)
         self._resources = ResourceRules(policy)
+        self.request_rules = RequestRules(policy)
         self.rules: tuple[tuple[Rule, RuleCheck], ...] = (
             (Rule.TOOL_REGISTRY, self._tool_registry),
             *(((Rule.PRINCIPAL, Principals(policy).decide),) if policy.principals else ()),

@@ -11,6 +11,7 @@ from ..formats.escape import quote_untrusted
 from ..resources.mount_path import MountPath, parse_path
 from ..resources.url import Malformed, Target, parse_url
 from .credentials import with_credential
+from .per_tool.request_rules import with_request
 from .per_tool.tool_reach import ReachRules
 from .policy import Policy
 from .requests import GateRequest
@@ -126,7 +127,7 @@ class ResourceRules:
             raise ValueError("unknown method")
         match = self._url(check["target"], {**facts, "target": check["target"]}, tool, method)
         if match.decision == DENY or "address" not in check or self.policy.networks.allows(check["address"]):
-            return with_credential(self.policy, check, match)
+            return with_request(self.policy, check, tool, with_credential(self.policy, check, match))
         # the address itself is for the record, not for the model
         reason = f"{quote_untrusted(match.facts['host'])} resolves to an address that is not public"
         place = self.policy.rule("/private_networks")

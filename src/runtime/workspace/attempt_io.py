@@ -25,8 +25,11 @@ Late = Callable[[Check, bool], Decision]
 class AttemptIO:
     """The `io` of one attempt without its methods: when it works, and what it asks the gate."""
 
-    def __init__(self, folders: OpenFolders, late: Late, key: str, uses: Collection[str]) -> None:
+    def __init__(
+        self, folders: OpenFolders, late: Late, key: str, uses: Collection[str], tool: str = ""
+    ) -> None:
         self._folders = folders
+        self._tool = tool
         self._uses = uses
         self._late = late
         self.idempotency_key = key

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...fail.errors import CorpusError, PolicyError
 from ...light_dataclasses import dataclass, field, replace
+from ..policy.per_tool.request_rules import RequestRules
 from ..policy.policy import Policy
 from .credentials import OpenCredentials
 from .safe_open import (
@@ -57,6 +58,7 @@ class OpenFolders:
         roots: The open folders of mounts; empty before the workspace is entered and after it is closed.
         host_roots: The same of hosts.
         credentials: What requests get beside what tools give them.
+        request_rules: What judges the headers and bodies of requests, None where nothing does.
         late_calls: How often a tool used its `io` after the end of the attempt; nothing was done then.
     """
 
@@ -66,6 +68,7 @@ class OpenFolders:
     roots: dict[str, Root] = field(default_factory=dict)
     host_roots: dict[str, Root] = field(default_factory=dict)
     credentials: OpenCredentials = field(default_factory=OpenCredentials)
+    request_rules: RequestRules | None = None
     late_calls: int = 0
 
 

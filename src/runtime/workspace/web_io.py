@@ -79,7 +79,7 @@ class WebIO(AttemptIO):
         for hop in range(MAX_HOPS + 1):
             fact: Check = {"hop": hop} if asked is None else {"hop": hop, "method": parts.method}
             if hop == 0 and asked is not None:
-                fact |= self._doubled_credential(url, asked)
+                fact |= self._doubled_credential(url, asked) | self._broken_rule(asked)
             target = self._allowed_target(url, fact, keep_allow=hop > 0 or asked is not None)
             with self._acting(is_safe=parts.is_safe):
                 if target.host in self._folders.hosts:
@@ -107,6 +107,14 @@ class WebIO(AttemptIO):
             if credential is not None and credential.header in {name.lower() for name, _ in asked.headers}:
                 return {"header": credential.header}
         return {}
+
+    def _broken_rule(self, asked: RequestParts) -> Check:
+        """Return the fact that a request breaks a rule on its headers or body, if it does."""
+        rules = self._folders.request_rules
+        refused = (
+            None if rules is None else rules.refusal(self._tool, asked.method, asked.headers, asked.body)
+        )
+        return {} if refused is None else {"refused": refused}
 
     def _allowed_target(self, url: str, fact: Check, *, keep_allow: bool) -> Target:
         if not isinstance(url, str):

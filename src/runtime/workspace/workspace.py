@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from ...fail.errors import InputError
+from ..policy.per_tool.request_rules import RequestRules
 from ..resources.mount_path import parse_path
 from ..resources.url import Malformed, parse_host
 from .credentials import OpenCredentials
@@ -37,6 +38,7 @@ class Workspace:
         offline: Whether all other hosts are refused.
         guarded: Files that no mount for writing may hold, by what messages call them.
         credentials: What requests get beside what tools give them.
+        request_rules: What judges the headers and bodies of requests.
 
     Raises:
         InputError: A host cannot stand in a URL.
@@ -51,6 +53,7 @@ class Workspace:
         offline: bool = False,
         guarded: Mapping[str, Path] | None = None,
         credentials: OpenCredentials | None = None,
+        request_rules: RequestRules | None = None,
     ) -> None:
         check_hosts(hosts or {})
         self._place = private
@@ -58,7 +61,11 @@ class Workspace:
         if private is not None:
             self._guarded["the run's record"] = private
         self.open = OpenFolders(
-            dict(mounts), dict(hosts or {}), offline, credentials=credentials or OpenCredentials()
+            dict(mounts),
+            dict(hosts or {}),
+            offline,
+            credentials=credentials or OpenCredentials(),
+            request_rules=request_rules,
         )
         self._private: list[Path] = []
 
@@ -127,9 +134,9 @@ class Workspace:
         target = parse_path(path)
         make_link(self.open.roots[target.mount], target.parts, to)
 
-    def io(self, late: Late, key: str, uses: Collection[str]) -> IO:
-        """Return the `io` of one attempt, for the methods in `uses`; `late` decides what is known only then."""
-        return IO(self.open, late, key, uses)
+    def io(self, late: Late, key: str, uses: Collection[str], tool: str = "") -> IO:
+        """Return the `io` of one attempt of a tool, for the methods in `uses`; `late` decides what it meets."""
+        return IO(self.open, late, key, uses, tool)
 
 
 def check_hosts(hosts: Iterable[str]) -> None:

@@ -240,6 +240,15 @@ PLAN: dict[str, Row] = {
         at=(f"{RULES_OF_TOOLS}/approval.yaml", "/amount: {exclusiveMinimum: 20}"),
         facts={"timeout_s": 300, "pointer": "/amount"},
     ),
+    "tool_rules/body_of_a_request": Row(
+        ANSWER,
+        (TOOL, deny("url_allowlist", "execution"), TOOL, ("execution", "allow", "url_allowlist")),
+        (1, 3, 3, 4, 2, 2),
+        modes=(None,) * 3,
+        attempts=(("denied",), OK),
+        at=(f"{RULES_OF_TOOLS}/requests.yaml", "body:"),
+        facts={"tool": "orders", "refused": "body /count violates maximum (10)"},
+    ),
     "tool_rules/unsigned_answer": Row(
         ANSWER,
         (deny("approval"),),

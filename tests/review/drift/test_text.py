@@ -104,7 +104,7 @@ def test_nothing_moved(then: bool, cause: str, project: Path, monkeypatch: pytes
 
 CODE_EDITS = {
     "the gate speaks otherwise": (
-        "src/runtime/policy/gate.py",
+        "src/runtime/policy/resource_rules.py",
         "is allowed by url_allowlist",
         "is granted by url_allowlist",
         "TEXT",

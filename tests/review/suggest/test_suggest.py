@@ -61,6 +61,7 @@ STUCK = {
     "tool_rules/approval_on_a_condition": "a person refused it",
     "tool_rules/calls_of_a_tool_used_up": "tools.send_money.limits refuses it",
     "tool_rules/principal_refused": "principals refuses it",
+    "tool_rules/body_of_a_request": "tools.orders.body refuses it",
     "tool_rules/reach_of_a_tool": "tools.fetch.urls refuses it",
     "tool_rules/rate_limit": "tools.send_money.limits refuses it",
     "tool_rules/time_window": "tools.deploy.between refuses it",

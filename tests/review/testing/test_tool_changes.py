@@ -108,6 +108,8 @@ def test_whatever_a_tool_may_have_rules_on_is_changed() -> None:
     samples: dict[str, Any] = {
         "arguments": {"/a": {"maximum": 1}},
         "ask_if": {"/a": {"maximum": 1}},
+        "headers": {"/a": {"maxLength": 1}},
+        "body": {"/a": {"maximum": 1}},
         "limits": {"calls": 1},
         "urls": ["https://a.test"],
         "methods": ["GET"],

@@ -183,7 +183,7 @@ def test_the_values_of_a_list_in_a_file_are_part_of_the_version(tmp_path: Path) 
         (
             "- a\n",
             FILE.replace("payees.yaml", "../payees.yaml"),
-            "one.yaml:4:12: the file of a list stands beside",
+            "one.yaml:4:12: a file that a policy names stands beside",
         ),
         ("- a\n", FILE.replace("payees.yaml", "none.yaml"), f"{'{}'}/none.yaml: no such policy file"),
     ],

@@ -7,6 +7,7 @@
 - `windows_of_the_week`: how these times are written
 - `tool_limits`: how often a tool may be called in a run
 - `principals`: which tools are denied to whom a run acts for
+- `request_rules`: what the rules on headers and bodies say of a request
 - `tool_reach`: the URLs, methods and mounts that a tool may reach
 - `tool_reach_checks`: entries for those that cannot be read or decide nothing
 """

@@ -11,6 +11,7 @@ from ...resources.url import Entry, Malformed, parse_entry
 from ...schema.schema_errors import did_you_mean
 from ...tools.contract import Tool
 from ..consistency import Checked
+from .request_rules import PARTS
 from .tool_reach import KEYS
 
 
@@ -97,8 +98,10 @@ def check_reaching(policy: Checked, tool: Tool) -> None:
     rules = policy.tool_rules.get(tool.name, {})
     kinds = {resource.kind.partition(":")[0] for resource in tool.resources}
     uses = {use.partition(":")[0] for use in tool.uses}
-    for key in (key for key in KEYS if key in rules):
-        if key == "mounts":
+    for key in (key for key in (*KEYS, *PARTS) if key in rules):
+        if key in PARTS:
+            used, what = "request" in uses, "sends no requests"
+        elif key == "mounts":
             used, what = (
                 "path" in kinds or bool({"read", "write", "list"} & uses),
                 "reads and writes no files",
@@ -108,6 +111,6 @@ def check_reaching(policy: Checked, tool: Tool) -> None:
         if not used:
             raise policy.error(
                 f"/tools/{escape_pointer(tool.name)}/{key}",
-                f"these {key} never apply, since {tool.name!r} {what}",
+                f"these {key if key in KEYS else 'conditions'} never apply, since {tool.name!r} {what}",
                 "remove them",
             )

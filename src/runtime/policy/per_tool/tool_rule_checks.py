@@ -20,6 +20,7 @@ from ...schema.work import MAX_WORK, work_of
 from ...tools.contract import Tool
 from ..consistency import Checked
 from .argument_schema import IN, KEYWORDS, condition_schema, leads_nowhere
+from .request_rules import PARTS
 from .tool_reach import KEYS
 from .windows_of_the_week import BETWEEN, BadWindow, Window, read_window, written
 
@@ -53,10 +54,11 @@ def check_tool_rules(policy: Checked) -> None:
             from .tool_reach_checks import check_urls_of  # few policies have such rules
 
             check_urls_of(policy, tool)
-        for section in _CONDITIONS:
+        for section in (*_CONDITIONS, *PARTS):
             for pointer, condition in entry.get(section, {}).items():
                 _check_condition(policy, f"{place}/{section}/{escape_pointer(pointer)}", pointer, condition)
         _check_windows(policy, f"{place}/{BETWEEN}", entry.get(BETWEEN, ()))
+        _check_headers(policy, f"{place}/headers", entry.get("headers", {}))
         if "ask_if" in entry and tool in policy.approval_for:
             raise policy.error(
                 f"{place}/ask_if",
@@ -102,6 +104,18 @@ def _check_windows(policy: Checked, place: str, between: Any) -> None:
 
 def _covers(window: Window, other: Window) -> bool:
     return window.zone == other.zone and not other.minutes & ~window.minutes
+
+
+def _check_headers(policy: Checked, place: str, conditions: Mapping[str, Any]) -> None:
+    """Refuse pointers that name no header as it is judged. Raises PolicyError."""
+    for pointer in conditions:
+        names = parse(pointer)
+        if names and (len(names) > 1 or names[0] != names[0].lower() or not names[0]):
+            raise policy.error(
+                f"{place}/{escape_pointer(pointer)}",
+                f"{quote_literal(pointer)} names no header: headers are judged as texts by names in lower case",
+                f"write {quote_literal('/' + names[0].lower())}",
+            )
 
 
 def _check_condition(policy: Checked, place: str, pointer: str, condition: Any) -> None:
@@ -167,7 +181,7 @@ def _check_condition(policy: Checked, place: str, pointer: str, condition: Any) 
 def check_rules_of(policy: Checked, tools: Iterable[Tool]) -> None:
     """Refuse pointers to no argument, and URLs and mounts that a tool cannot reach anyway. Raises PolicyError."""
     tools = list(tools)
-    if any(key in rules for rules in policy.tool_rules.values() for key in KEYS):
+    if any(key in rules for rules in policy.tool_rules.values() for key in (*KEYS, *PARTS)):
         from .tool_reach_checks import check_reach, check_reaching
 
         check_reach(policy)
