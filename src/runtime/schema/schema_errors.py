@@ -242,6 +242,8 @@ def _explain(error: Any, pointer: str, document: str, root: Mapping[str, Any]) -
         )
         remedy = "quote the value if text is meant" if limit == "string" else "fix the value"
         return f"{where} must be of type {expected}, not {_type_name(instance)}", remedy
+    if keyword == "pattern" and "description" in error.schema:
+        return f"{quote_literal(str(instance))} is not {error.schema['description']}", "fix the value"
     if keyword == "pattern":
         remedy = "use letters, digits, '-' and '_', starting with a letter; wildcards are not names"
         return f"{quote_literal(str(instance))} is not a valid name", remedy
