@@ -30,6 +30,7 @@ class AllWidenings(ReachWidenings):
         if self.looser.decide_step(Counters()) is None:  # else no step is ever taken there
             yield from self._own_reach()
             self.note_requests()
+            self.note_signers()
             yield from self._approvals()
             yield from self._conditions()
             yield from self._time_windows()

@@ -8,6 +8,7 @@ from typing import Any
 from ...runtime.core.lines import Line
 from ...runtime.formats.json_pointer import escape_pointer
 from ...runtime.loop.retry import Schedule
+from ...runtime.policy.per_tool.request_rules import PARTS
 from ...runtime.policy.policy import Policy
 
 
@@ -52,6 +53,7 @@ def changed_settings(old: Policy, new: Policy, *, asks: bool) -> tuple[Setting, 
                 "executions of tools in a run, retries among them",
             )
         )
+    changed += _requests(old, new)
     if old.signers != new.signers:
         changed.append(_signers(old, new))
     if asks and old.approval_timeout_s != new.approval_timeout_s:
@@ -66,6 +68,23 @@ def changed_settings(old: Policy, new: Policy, *, asks: bool) -> tuple[Setting, 
             )
         )
     return tuple(sorted(changed, key=lambda setting: setting.name))
+
+
+def _requests(old: Policy, new: Policy) -> list[Setting]:
+    """Return the conditions on what tools send, where they differ."""
+    return [
+        Setting(
+            f"tools.{tool}.{part}",
+            before,
+            after,
+            new.at(f"/tools/{escape_pointer(tool)}/{part}"),
+            "requests are held to other conditions",
+        )
+        for tool in sorted({*old.tool_rules, *new.tool_rules})
+        for part in PARTS
+        for before, after in [[policy.tool_rules.get(tool, {}).get(part) for policy in (old, new)]]
+        if before != after or (before and old.lists != new.lists)
+    ]
 
 
 def _signers(old: Policy, new: Policy) -> Setting:

@@ -85,7 +85,7 @@ class ReachWidenings(Widenings):
 
     def note_requests(self) -> None:
         """Note rules on requests that may let more through: no event that is compared holds what is sent."""
-        for tool in self.tools:
+        for tool in self.tools if self.widening else ():
             for part in PARTS:
                 strict, loose = (
                     request_schema(gate.policy, tool.name, part) for gate in (self.stricter, self.looser)
@@ -97,6 +97,18 @@ class ReachWidenings(Widenings):
                         f"{tool.name}: tools.{tool.name}.{part} differs, and may let requests through that the other "
                         "policy denies"
                     )
+
+    def note_signers(self) -> None:
+        """Note whose answers count that did not: no event that is compared holds a signature."""
+        strict, loose = self.stricter.policy.signers, self.looser.policy.signers
+        gained = sorted(name for name, key in loose.items() if key not in strict.values())
+        if self.widening and strict and (gained or not loose):
+            whose = (
+                f"answers that {', '.join(gained)} signed count"
+                if loose
+                else "answers count without a signature"
+            )
+            self.undecided.append(f"approval.signers: {whose}, and which calls they allow is not known")
 
     def _place(self, tool: ToolReach, *keys: str) -> tuple[str, Gate]:
         """Return the pointer of what narrows a tool, and the policy that has it: the looser one if both have."""

@@ -8,10 +8,14 @@ version, which is part of each question, so a signature under other keys is one 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from ...fail.errors import InputError
 from ..core.effects import Answer
 from ..formats.canonical_json import encode
+from ..formats.lazy_pattern import lazy_pattern
+
+_SIGNATURE: Final = lazy_pattern("[0-9a-f]{128}")  # one spelling of each, as the record has it
 
 
 def signed_text(answer: str, digest: str) -> bytes:
@@ -30,12 +34,9 @@ def signer_of(answer: Answer, digest: str, signers: Mapping[str, str]) -> str | 
     Raises:
         InputError: There is a signature, and the library that verifies it is not installed.
     """
-    try:
-        signature = bytes.fromhex(answer.signature or "")
-    except ValueError:
+    if _SIGNATURE.fullmatch(answer.signature or "") is None:
         return None
-    if len(signature) != 64:
-        return None
+    signature = bytes.fromhex(answer.signature or "")
     check_library()
     import base64
 

@@ -141,13 +141,15 @@ def test_a_tool_that_sends_nothing_has_no_such_rules() -> None:
 def test_policies_that_may_let_more_through_are_not_called_equal() -> None:
     tools = {"send": made("send", "external")}
 
-    def noted(old: Policy, new: Policy) -> list[str]:
+    def compared(old: Policy, new: Policy) -> tuple[bool, int]:
         found = compare_policies(old, new, tools)
-        return [word for word in found.undecided if "differs" in word]
+        assert not found.changes
+        return found.equal, len([word for word in found.undecided if "tools.send.body differs" in word])
 
     strict, loose = rules(body={"/a": {"maximum": 1}}), rules(body={"/a": {"maximum": 2}})
-    assert noted(strict, strict) == []
-    assert len(noted(strict, loose)) == len(noted(loose, strict)) == 1
+    assert compared(strict, strict) == (True, 0)
+    assert compared(strict, loose) == (False, 1)
+    assert compared(loose, strict) == (False, 0)
 
 
 def test_a_draft_keeps_them_with_their_lists() -> None:

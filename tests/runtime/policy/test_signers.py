@@ -79,8 +79,22 @@ def test_an_answer_that_one_of_them_signed_counts_and_its_signature_is_recorded(
         lambda asked: replace(signed(asked, 1), signature="zz"),
         lambda asked: replace(signed(asked, 1), signature="00" * 63),
         lambda asked: replace(signed(asked, 1), signature=7),
+        lambda asked: replace(signed(asked, 1), signature=str(signed(asked, 1).signature).upper()),
+        lambda asked: replace(signed(asked, 1), signature=f"{signed(asked, 1).signature}  "),
     ],
-    ids=["a bool", "unsigned", "of a stranger", "of another run", "of a refusal", "no hex", "cut", "no text"],
+    ids=[
+        *(
+            "a bool",
+            "unsigned",
+            "of a stranger",
+            "of another run",
+            "of a refusal",
+            "no hex",
+            "cut",
+            "no text",
+        ),
+        *("in capitals", "with blanks"),
+    ],
 )
 def test_any_other_answer_allows_nothing(answer: Any) -> None:
     entry = entry_of(agent().run("Pay.", approve=answer))
@@ -228,7 +242,18 @@ def test_other_signers_are_told_by_policy_diff() -> None:
         found = compare_policies(*policies, {"send": SEND})
         return [f"{setting.name}: {setting.note}" for setting in found.settings]
 
+    def unknown(old: dict[str, str], new: dict[str, str]) -> list[str]:
+        plain = {"required_for": ["send"], "timeout_s": 60}
+        policies = [
+            Policy.from_dict({**DATA, "approval": {**plain, **({"signers": keys} if keys else {})}})
+            for keys in (old, new)
+        ]
+        return [word.partition(",")[0] for word in compare_policies(*policies, {"send": SEND}).undecided]
+
     ann, ben = {"ann": public(1)}, {"ben": public(2)}
+    assert unknown(ann, {}) == ["approval.signers: answers count without a signature"]
+    assert unknown(ann, {**ann, **ben}) == ["approval.signers: answers that ben signed count"]
+    assert unknown(ann, {"anne": public(1)}) == unknown({**ann, **ben}, ann) == unknown({}, ann) == []
     assert settings(None, ann) == ["approval.signers: answers count with a signature only"]
     assert settings(ann, None) == ["approval.signers: answers count without a signature"]
     assert settings(ann, {**ann, **ben}) == ["approval.signers: answers that ben signed count"]
