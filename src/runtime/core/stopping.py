@@ -24,3 +24,11 @@ class Stopping(Protocol):
 
 # what stops the call that is made here; None where nothing does, or where the caller does not wait for its end
 STOPPING: Final[ContextVar[Stopping | None]] = ContextVar("STOPPING", default=None)
+
+
+def _never() -> bool:
+    return False
+
+
+# whether nobody waits any more for what is done here, as in a thread that a cancelled run has left
+IS_OVER: Final[ContextVar[Callable[[], bool]]] = ContextVar("IS_OVER", default=_never)

@@ -11,6 +11,7 @@ The room `events` holds those who watch a run, `stopping` what ends one before i
 - `foreign_calls`: calls models and tools: here, or beside an event loop
 - `disk_work`: waits for the disk: here, or beside an event loop
 - `hook_calls`: asks a hook for real
+- `person_calls`: asks a person for real
 - `ports`: protocols and callables shared by driver, journal and evidence
 - `file_approvals`: questions to a person, asked and answered by files
 - `answer_folder`: the folder of these files: a lock, and marks of questions that are closed

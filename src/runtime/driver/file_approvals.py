@@ -21,6 +21,7 @@ from typing import Any, Final
 from ...fail.errors import InputError, OutputError
 from ..core.clock import epoch_ns, iso_of, nap, stopwatch, time_ns, wall_now
 from ..core.effects import Answer, ApprovalAnswer, AskHuman
+from ..core.stopping import IS_OVER
 from ..formats.canonical_json import NotJson, parse
 from ..formats.read_file import NotPlain, read_plain
 from ..policy.signers import signed_text
@@ -189,6 +190,8 @@ def _take(path: Path, put: dict[str, Any], asked: AskHuman, *, is_late: bool) ->
     A file that is no question is waited on: somebody may be editing it.
     """
     with alone_in(path.parent):
+        if IS_OVER.get()():
+            return None, True  # the question stays open: a run that is resumed finds it
         if closed_as(path) is not None:
             return Answer("deny", why="the answer in the file was taken already", digest=asked.digest), True
         if is_late or _is_past(put["until"]):

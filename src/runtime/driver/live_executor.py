@@ -10,8 +10,6 @@ from ...light_dataclasses import replace
 from ..core.branches import BRANCH
 from ..core.clock import Clock, time_left
 from ..core.effects import (
-    ANOTHER_QUESTION,
-    Answer,
     AskHook,
     AskHuman,
     AskModel,
@@ -362,39 +360,12 @@ class LiveExecutor:
             self._clock.spend("decision")
 
     async def _ask_human(self, effect: AskHuman) -> Outcome:
-        real = self._clock.kind == "system"  # on a virtual clock nobody is slow
-        begun = self._clock.stamp() if real else 0
-        said, approve = None, self._approve
-        try:
-            if approve is not None:
-                manner = self._manner(approve) if real or is_async(approve) else Manner.HERE
-                attempt = Attempt(self._interrupts, self._scope)
-                said, failed = await self._calls.call(lambda: self._begun(approve, effect), manner, attempt)
-                if failed is not None:
-                    raise failed
-        except Cancelled:
-            raise
-        except Exception as error:  # noqa: BLE001 - foreign code; who did not allow a call refused it
-            log_failure("asking a person raised", error=error)
-            said = Answer("deny", why=f"asking raised {type(error).__name__}")
-        late = real and self._clock.stamp() - begun > effect.timeout_s * 1_000_000_000
-        if said is None or late or (isinstance(said, Answer) and said.answer == "silence"):
-            if self._clock.kind == "virtual":
-                self._clock.sleep(effect.timeout_s * 1000)
-            return Outcome(answer=Answer("silence", digest=effect.digest))
-        self._clock.spend("person")
-        return Outcome(answer=replace(self._read_answer(said, effect.digest), digest=effect.digest))
+        from .person_calls import ask_person  # few runs ask anybody
 
-    def _read_answer(self, said: object, digest: str) -> Answer:
-        """Read a person's answer strictly: anything else, or an answer to another question, is a refusal."""
-        if isinstance(said, bool):
-            return Answer("allow" if said else "deny")
-        if not isinstance(said, Answer) or said.answer not in ("allow", "deny", "silence"):
-            return Answer("deny", why="the answer was none")
-        if said.digest is not None and said.digest != digest:
-            return Answer("deny", why=ANOTHER_QUESTION)
-        signature = said.signature if isinstance(said.signature, str) else None
-        return Answer(said.answer, self._read_text(said.by), self._read_text(said.why), signature=signature)
-
-    def _read_text(self, text: object) -> str | None:
-        return self._redact(text.encode("utf-8", "replace").decode()) if isinstance(text, str) else None
+        approve = self._approve
+        scripted = approve is None or getattr(approve, "is_scripted", False)
+        manner = Manner.HERE if scripted else self._manner(approve)
+        attempt = Attempt(self._interrupts, self._scope)
+        return await ask_person(
+            approve, effect, self._calls, manner, attempt, self._begun, self._clock, self._redact
+        )
