@@ -178,7 +178,8 @@ def test_a_worker_that_is_gone_is_an_error_and_no_hang(how: str, tmp_path: Path)
         # something that a tool left behind holds the worker's end of the pipe
         if how == "from outside" and number == 19 and os.fork() == 0:
             left.write_text(str(os.getpid()))
-            time.sleep(180)
+            time.sleep(60)
+            left.write_text("over")
             os._exit(0)
         return number
 
@@ -189,6 +190,7 @@ def test_a_worker_that_is_gone_is_an_error_and_no_hang(how: str, tmp_path: Path)
     assert re.match(r"runs/(1?\d|20): ", text) and said in text and "--jobs 1" in text and "\n" not in text
     assert _children() == []
     if left.exists():
+        assert left.read_text() != "over", "it was waited for"
         os.kill(int(left.read_text()), signal.SIGKILL)
 
 
