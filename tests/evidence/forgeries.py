@@ -205,7 +205,7 @@ def forge_all(run: Path, root: Path, seen: Seen, wanted: Wanted) -> Forged:
         made.tried += 1
         done.add((number, pointer))
         if passes(run, root, number, pointer, value):
-            entry = unproven_field(lines[0], line, pointer)
+            entry = unproven_field(lines, line, pointer)
             if entry is None:
                 shown = "nothing" if value is GONE else json.dumps(value)[:60]
                 made.passed.append(f"{name} line {number + 1} {pointer} = {shown}")

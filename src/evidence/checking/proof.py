@@ -17,6 +17,8 @@ from ...light_dataclasses import dataclass, field
 from ...runtime.core.lines import Line
 from ...runtime.formats.json_pointer import escape_pointer
 from ...runtime.journal import ledger
+from ...runtime.journal.ledger import Totals
+from ...runtime.run_inputs import paths_of
 from ..files import manifest as manifests
 from ..files.manifest import MANIFEST, STATE
 from ..files.rebuild import run_files
@@ -85,6 +87,7 @@ UNPROVEN: Final = (
         "outside",
         "what it did, and verdicts on hidden values",
     ),
+    Unproven("manifest", "/inputs/*/sha256", "outside", "what was in a file that no other call read"),
     Unproven("manifest", "/timestamp", "always", "when it was recorded"),
     Unproven("manifest", "/wall_clock_seconds", "always", "how long that took"),
     Unproven("manifest", "/code/**", "always", "the code that made it"),
@@ -150,26 +153,25 @@ def proof_of_run(folder: Path) -> Proof | None:
 def proof_of(lines: Sequence[Line], manifest: Line) -> Proof:
     """Return how the fields of a record are proved."""
     proof = Proof(inputs={str(item["path"]): str(item["sha256"]) for item in manifest["inputs"]})
-    run = lines[0]
     for line in (*lines, {**manifest, "type": "manifest"}):
         for pointer in pointers(line):
             proof.total += 1
-            entry = unproven_field(run, line, pointer)
+            entry = unproven_field(lines, line, pointer)
             if entry is not None:
                 proof.unproven[entry] += 1
     return proof
 
 
-def unproven_field(run: Line, line: Line, pointer: str) -> Unproven | None:
+def unproven_field(lines: Sequence[Line], line: Line, pointer: str) -> Unproven | None:
     """Return the entry of `UNPROVEN` that a field belongs to, or None if `check` derives it again.
 
     Args:
-        run: The first line of the ledger.
+        lines: The ledger.
         line: The line that the field stands in; a manifest with `type` set to `manifest`.
         pointer: JSON Pointer to the field.
     """
     for entry in UNPROVEN:
-        if entry.covers(str(line["type"]), pointer) and _applies(entry.when, run, line, pointer):
+        if entry.covers(str(line["type"]), pointer) and _applies(entry.when, lines, line, pointer):
             return entry
     return None
 
@@ -184,19 +186,37 @@ def pointers(value: Any, pointer: str = "") -> Iterator[str]:
         yield pointer
 
 
-def _applies(when: str, run: Line, line: Line, pointer: str) -> bool:
-    live = bool(run["model"]["execution_path"] != "stub")
+def _applies(when: str, lines: Sequence[Line], line: Line, pointer: str) -> bool:
+    run = lines[0]
     if when == "live":
-        return live
+        return _is_live(run)
     if when == "person":
         return "approvals" in run or "nonce" in run
     if when == "outside":
-        return _is_outside(run, line["tool_results"][int(pointer.split("/")[2])], live)
+        number = int(pointer.split("/")[2])
+        if line["type"] == "manifest":
+            return line["inputs"][number]["path"] in _read_outside(lines)
+        return _is_outside(run, line["tool_results"][number])
     return True
 
 
-def _is_outside(run: Line, result: Mapping[str, Any], live: bool) -> bool:
+def _is_live(run: Line) -> bool:
+    return bool(run["model"]["execution_path"] != "stub")
+
+
+def _read_outside(lines: Sequence[Line]) -> set[str]:
+    """Return the files that only calls answered from the record read: a check does not open them."""
+    run, outside, others = lines[0], Totals(), Totals()
+    for step in lines[1:-1]:
+        for result in step["tool_results"]:
+            totals = outside if _is_outside(run, result) else others
+            totals.add({**step, "tool_results": [result]})
+    return outside.documents - others.documents - paths_of(run, Totals())
+
+
+def _is_outside(run: Line, result: Mapping[str, Any]) -> bool:
     """Return whether a check takes the result of a call from the record."""
+    live = _is_live(run)
     effects = {tool["name"]: tool["effect"] for tool in run["tools"]}
     effect = effects.get(result["name"])
     late = any(attempt.get("fault", {}).get("kind") == "timeout" for attempt in result["attempts"])

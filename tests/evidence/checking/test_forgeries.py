@@ -45,6 +45,7 @@ from tests.support import CANONICAL, ROOT
 GIVEN_TASK = "tasks/policy_gates/approval_given.yaml"
 GIVEN = "runs/policy_gates/approval_given"
 LIVE = "runs/live/smollm"
+EXTERNAL = "runs/examples/json_api"
 NOTE = ToolCall("write", {"path": "sandbox/note.md", "content": "x"})
 
 
@@ -241,12 +242,23 @@ def _with_a_hidden_verdict(project: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return project / "runs/live/v4"
 
 
+def _of_an_external_tool(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A scripted run whose calls are answered from its record: what they read is not opened again."""
+    shutil.copytree(ROOT / EXTERNAL, project / EXTERNAL, dirs_exist_ok=True)
+    for name in ("json_api.yaml", "orders_api.py"):
+        (project / "tasks/examples").mkdir(exist_ok=True)
+        shutil.copy(ROOT / "tasks/examples" / name, project / "tasks/examples")
+    index.update(project)
+    return project / EXTERNAL
+
+
 MADE: dict[str, Callable[[Path, pytest.MonkeyPatch], Path]] = {
     "a person": _by_a_person,
     "live": _of_a_live_model,
     "hooks": _of_a_live_model_with_hooks,
     "hidden": _with_a_hidden_verdict,
     "stopped": _of_a_live_model_that_was_stopped,
+    "external": _of_an_external_tool,
 }
 
 
@@ -256,12 +268,13 @@ def test_what_is_forged_in_a_run_that_is_answered_from_the_record(
 ) -> None:
     run = MADE[kind](project, monkeypatch)
     assert examine(run, root=project).lines == []
-    made = forge_all(run, project, seen, in_part(kind, "a part"))
+    part = in_part(kind, "a part")
+    made = forge_all(run, project, seen, lambda number, pointer: number < 0 or part(number, pointer))
     assert made.passed == [] and made.tried > 50
 
 
 def _is_listed(lines: Any, manifest: Any, met: frozenset[Unproven], number: int, pointer: str) -> bool:
-    entry = unproven_field(lines[0], manifest if number < 0 else lines[number], pointer)
+    entry = unproven_field(lines, manifest if number < 0 else lines[number], pointer)
     return entry is not None and entry not in met
 
 
@@ -304,8 +317,21 @@ def test_fields_of_a_live_run_rest_on_the_record() -> None:
     proof = proof_of(lines, manifest_of(ROOT / LIVE))
     said = {f"{entry.line} {entry.pattern}" for entry in proof.unproven}
     assert {"step /llm_output/**", "step /stamps/**", "run /clock/start"} <= said
-    assert unproven_field(lines[0], lines[1], "/llm_input/digest") is None
-    assert unproven_field(lines[0], lines[-1], "/final_answer") is None
+    assert unproven_field(lines, lines[1], "/llm_input/digest") is None
+    assert unproven_field(lines, lines[-1], "/final_answer") is None
+
+
+def test_files_that_only_answered_calls_read_are_unproven() -> None:
+    lines, manifest = lines_of(ROOT / EXTERNAL), manifest_of(ROOT / EXTERNAL)
+    proof = proof_of(lines, manifest)
+    said = {f"{entry.line} {entry.pattern}" for entry in proof.unproven}
+    assert "manifest /inputs/*/sha256" in said
+    unproven = {
+        item["path"]
+        for number, item in enumerate(manifest["inputs"])
+        if unproven_field(lines, manifest, f"/inputs/{number}/sha256") is not None
+    }
+    assert unproven == {"data/orders_api/v1/orders", "data/orders_api/v1/orders.POST"}
 
 
 def test_verify_says_which_fields_only_the_record_states(

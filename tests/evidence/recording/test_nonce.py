@@ -158,7 +158,7 @@ def test_a_nonce_that_the_task_does_not_provide_for_is_found(project: Path) -> N
 def test_only_the_record_states_a_nonce_and_what_was_answered(project: Path) -> None:
     run = lines_of(perform(project, lambda _: True, "mine/run"))[0]
     for line in (run, {key: value for key, value in run.items() if key != "approvals"}):
-        entry = unproven_field(line, line, "/nonce")
+        entry = unproven_field([line], line, "/nonce")
         assert entry is not None and entry.when == "person"
 
 
