@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from .runtime.models.types import LLMInput, LLMOutput, Message, ToolCall, ToolSpec
     from .runtime.policy.gate import Counters, Decision, decide
     from .runtime.policy.policy import Policy
-    from .runtime.run_config import RunResult, StepLines, StepView
+    from .runtime.setup.run_config import RunResult, StepLines, StepView
     from .runtime.tools.contract import Tool
     from .runtime.tools.hooks import Hooks
     from .runtime.tools.loader import load_module
@@ -170,7 +170,7 @@ _NAMES = {
     "runtime.driver.stopping.scopes": "Scope",
     "runtime.models.types": "LLMInput LLMOutput Message ToolCall ToolSpec",
     "runtime.policy.policy": "Policy",
-    "runtime.run_config": "RunResult StepLines StepView",
+    "runtime.setup.run_config": "RunResult StepLines StepView",
     "runtime.models.scripted": "Stub",
     "runtime.tools.contract": "Tool",
     "runtime.tools.hooks": "Hooks",

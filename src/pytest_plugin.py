@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .evidence.checking.differences.compare import Findings
     from .evidence.tasks.task import Task
     from .runtime.agent import Agent
-    from .runtime.run_config import RunResult
+    from .runtime.setup.run_config import RunResult
 
 _UPDATE = "--tachograph-update"
 

@@ -27,7 +27,7 @@ from tachograph.runtime.journal.cassette import Cassette, ReplayExecutor
 from tachograph.runtime.journal.recorded_clock import RecordedClock, call_index, grouped_calls
 from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
 from tachograph.runtime.policy.policy import Policy
-from tachograph.runtime.run_config import RunResult
+from tachograph.runtime.setup.run_config import RunResult
 from tachograph.runtime.tools.contract import Tool
 from tachograph.tracing.spans import Span, spans_of
 

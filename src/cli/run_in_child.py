@@ -14,7 +14,7 @@ from ..evidence.recording.record import result_in
 from ..evidence.recording.recorded import RecordedModel, project_of
 from ..evidence.recording.resume import resume_folder
 from ..fail.errors import OutputError, Suspended
-from ..runtime.run_config import RunResult
+from ..runtime.setup.run_config import RunResult
 from .supervise import Vanished, supervise
 
 

@@ -35,16 +35,16 @@ from .journal.ledger_file import ledger_file
 from .loop.state import MAX_PARALLEL
 from .models.named import NamedModel, needs_opening, open_named
 from .models.types import Model, ToolSpec
-from .opening import Opening, check_template, opening_of
-from .output_types import OUTPUT_RETRIES, output_of
 from .policy.built_in import built_in_policy
 from .policy.gate import Gate
 from .policy.per_tool.principals import check_name
 from .policy.per_tool.tool_rule_checks import check_rules_of
 from .policy.policy import Policy
-from .run_config import RunConfig, RunResult
-from .run_inputs import inputs_of
-from .run_line import run_line_of
+from .setup.opening import Opening, check_template, opening_of
+from .setup.output_types import OUTPUT_RETRIES, output_of
+from .setup.run_config import RunConfig, RunResult
+from .setup.run_inputs import inputs_of
+from .setup.run_line import run_line_of
 from .tools.contract import SHIPPED, Tool
 from .tools.hooks import Hooks, collect_hooks
 from .tools.loader import collect

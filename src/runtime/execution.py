@@ -30,14 +30,14 @@ from .loop.retry import Schedule
 from .loop.state import HookSpec, RunGenerator, RunSpec
 from .models.request_parts import first_digests
 from .models.types import Model, ToolSpec
-from .opening import check_question
 from .policy.gate import Gate
 from .policy.policy import Policy
 from .policy.signers import check_library
-from .run_config import RunConfig, RunResult, StepLines
-from .run_inputs import inputs_of
-from .run_line import check_run_line
 from .schema.output_type import OutputType
+from .setup.opening import check_question
+from .setup.run_config import RunConfig, RunResult, StepLines
+from .setup.run_inputs import inputs_of
+from .setup.run_line import check_run_line
 from .tools.hooks import Hooks
 from .workspace.credentials import open_credentials
 from .workspace.guarded import guarded_of

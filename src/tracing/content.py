@@ -23,7 +23,7 @@ from ..runtime.journal.requests import (
     tool_message,
 )
 from ..runtime.models.types import History, Message
-from ..runtime.opening import Opening
+from ..runtime.setup.opening import Opening
 from .spans import Span, Value, span_id_of, trace_id_of
 
 CONTENT_CHARS: Final = 50_000  # of one attribute

@@ -15,8 +15,8 @@ from tachograph import Agent, Answer, InputError, OutputError, Policy, ToolCall,
 from tachograph.evidence.checking.verify import verify
 from tachograph.evidence.files.rebuild import rebuild
 from tachograph.evidence.queries.show import show
-from tachograph.runtime import run_line
 from tachograph.runtime.formats.canonical_json import encode
+from tachograph.runtime.setup import run_line
 from tests.corpora.test_output_corpus import clean, corpus_rows, print_table
 from tests.support import FILES, Ran, Script, answer, ask, perform, policy_data, probe, tool, tree
 

@@ -26,7 +26,7 @@ from tachograph.runtime.driver.stopping.interrupts import ForceQuit
 from tachograph.runtime.journal import journal as journals
 from tachograph.runtime.models.scripted import Stub
 from tachograph.runtime.models.types import LLMOutput, ToolCall
-from tachograph.runtime.run_config import RunConfig, RunResult
+from tachograph.runtime.setup.run_config import RunConfig, RunResult
 from tachograph.runtime.tools.contract import Tool
 from tests.group_orders import switch
 from tests.support import INPUT, OUTPUT, policy_data

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tachograph.fail.errors import EffectInDoubt, OutputError, RecordError
 from tachograph.runtime.journal.journal import read_journal
-from tachograph.runtime.run_config import RunResult
+from tachograph.runtime.setup.run_config import RunResult
 from tests.faults.kept import KINDS, Case, Disk, in_memory
 from tests.support import well_formed
 

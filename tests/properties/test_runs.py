@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tachograph.fail.errors import Cancelled, InputError, InvalidModelOutput, TransientModelError
-from tachograph.runtime import run_line
 from tachograph.runtime.core.effects import Answer
 from tachograph.runtime.models.types import LLMOutput, ToolCall
+from tachograph.runtime.setup import run_line
 from tachograph.runtime.workspace.mounts import Host
 from tests.support import Ran, answer, perform, policy_data, tool
 

@@ -21,7 +21,7 @@ from ...runtime.formats.canonical_json import digest
 from ...runtime.formats.escape import escape_terminal
 from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal.cassette import outcomes_of
-from ...runtime.run_config import RunConfig
+from ...runtime.setup.run_config import RunConfig
 from ...runtime.tools.project_modules import versions_of_packages
 from ..files import manifest as manifests
 from ..files.claims.package_digest import package_digest

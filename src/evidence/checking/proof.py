@@ -18,7 +18,7 @@ from ...runtime.core.lines import Line
 from ...runtime.formats.json_pointer import escape_pointer
 from ...runtime.journal import ledger
 from ...runtime.journal.ledger import Totals
-from ...runtime.run_inputs import paths_of
+from ...runtime.setup.run_inputs import paths_of
 from ..files import manifest as manifests
 from ..files.manifest import MANIFEST, STATE
 from ..files.rebuild import run_files

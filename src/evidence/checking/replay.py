@@ -25,9 +25,9 @@ from ...runtime.journal import ledger
 from ...runtime.journal.cassette import Cassette, ReplayExecutor
 from ...runtime.journal.recorded_clock import RecordedClock
 from ...runtime.models.request_parts import options_of
-from ...runtime.opening import Opening
 from ...runtime.resources.url import Malformed, parse_url
-from ...runtime.run_config import RunConfig, RunResult
+from ...runtime.setup.opening import Opening
+from ...runtime.setup.run_config import RunConfig, RunResult
 from ...runtime.tools.project_modules import versions_of_packages
 from ..files import manifest
 from ..files.manifest import MANIFEST, STATE

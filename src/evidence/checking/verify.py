@@ -25,7 +25,7 @@ from ...runtime.journal.requests import requests_of
 from ...runtime.loop.state import MAX_PARALLEL
 from ...runtime.policy.per_tool.principals import is_name
 from ...runtime.policy.signers import signer_of
-from ...runtime.run_inputs import files_of_called, paths_of
+from ...runtime.setup.run_inputs import files_of_called, paths_of
 from ..files import manifest as manifests
 from ..files import v1
 from ..files.claims.volatile import misshapen_claims

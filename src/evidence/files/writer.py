@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 from ...runtime.agent import Agent
 from ...runtime.core.lines import Line
 from ...runtime.formats import canonical_json
-from ...runtime.run_config import RunConfig
+from ...runtime.setup.run_config import RunConfig
 from ...tracing.otlp_json import TraceWriter
 from ...tracing.spans import Projector, Span
 from ...tracing.step_template import StepTemplates

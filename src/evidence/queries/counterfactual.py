@@ -30,9 +30,9 @@ from ...runtime.loop.loop import run_loop
 from ...runtime.loop.retry import Schedule
 from ...runtime.loop.state import MAX_PARALLEL, HookSpec, RunSpec
 from ...runtime.models.request_parts import first_digests
-from ...runtime.opening import Opening
-from ...runtime.output_types import recorded_output
 from ...runtime.policy.policy import Policy
+from ...runtime.setup.opening import Opening
+from ...runtime.setup.output_types import recorded_output
 from ...runtime.tools.contract import Tool
 from ...runtime.tools.loader import load_named
 from ..files.manifest import STATE

@@ -10,7 +10,7 @@ from ...runtime.agent import Agent
 from ...runtime.driver.events.event_stream import stream_of
 from ...runtime.driver.events.listeners import listener_list
 from ...runtime.events import AgentEvent
-from ...runtime.run_config import RunResult
+from ...runtime.setup.run_config import RunResult
 from .record import recorded
 from .sync_async import InLoop
 

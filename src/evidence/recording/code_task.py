@@ -24,8 +24,8 @@ from ...runtime.driver.stopping.scopes import Scope
 from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.formats.shipped_files import project_root, relative_to_root
-from ...runtime.opening import opening_of
-from ...runtime.run_config import RunConfig, RunResult
+from ...runtime.setup.opening import opening_of
+from ...runtime.setup.run_config import RunConfig, RunResult
 from ..tasks.code.agent import is_of_project, load_code_agent
 from ..tasks.place import expected_of, refuse_foreign
 from ..tasks.task import Task, build, parse_task

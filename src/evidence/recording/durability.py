@@ -8,7 +8,7 @@ from typing import Final
 from ...fail.errors import InputError
 from ...runtime.agent import Agent
 from ...runtime.journal.journal import DURABILITY
-from ...runtime.run_config import RunConfig
+from ...runtime.setup.run_config import RunConfig
 from ...runtime.tools.contract import Tool
 from ...runtime.workspace.mounts import Mount
 

@@ -11,7 +11,7 @@ from ...light_dataclasses import replace
 from ...runtime.agent import Agent
 from ...runtime.journal import ledger
 from ...runtime.journal.recorded_effects import RecordedEffects
-from ...runtime.run_config import RunConfig
+from ...runtime.setup.run_config import RunConfig
 from ..files import manifest
 from ..files.manifest import MANIFEST, STATE
 

@@ -27,7 +27,7 @@ from ...runtime.driver.stopping.interrupts import exit_for
 from ...runtime.driver.stopping.scopes import Scope
 from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal.requests import opening_messages
-from ...runtime.run_config import RunConfig, RunResult, StepLines
+from ...runtime.setup.run_config import RunConfig, RunResult, StepLines
 from ..files import manifest
 from ..files.manifest import MANIFEST, STATE
 from ..tasks.code.agent import is_importing

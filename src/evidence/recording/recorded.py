@@ -20,11 +20,11 @@ from ...runtime.journal.recorded_clock import RecordedClock
 from ...runtime.loop.state import MAX_PARALLEL
 from ...runtime.models.request_parts import options_of
 from ...runtime.models.types import LLMInput, LLMOutput, Model
-from ...runtime.opening import Opening
-from ...runtime.output_types import recorded_output
 from ...runtime.policy.built_in import built_in_of
 from ...runtime.policy.policy import Policy
-from ...runtime.run_config import RunConfig
+from ...runtime.setup.opening import Opening
+from ...runtime.setup.output_types import recorded_output
+from ...runtime.setup.run_config import RunConfig
 from ...runtime.tools.contract import Tool
 from ...runtime.tools.hooks import Hooks, load_hooks
 from ...runtime.tools.loader import load_named

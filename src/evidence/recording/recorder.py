@@ -32,7 +32,7 @@ from ...runtime.formats import canonical_json
 from ...runtime.formats.read_file import read_unlinked
 from ...runtime.journal.durable_run import DurableRun
 from ...runtime.journal.journal import JOURNAL, Journal
-from ...runtime.run_config import RunConfig, RunResult
+from ...runtime.setup.run_config import RunConfig, RunResult
 from ...runtime.tools.project_modules import versions_of_packages
 from ..files import manifest
 from ..files.claims.package_digest import package_digest

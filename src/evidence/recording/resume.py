@@ -26,9 +26,9 @@ from ...runtime.journal.journal import JOURNAL, Journal, Journaled, read_journal
 from ...runtime.journal.recorded_clock import RecordedClock
 from ...runtime.models.request_parts import options_of
 from ...runtime.models.types import Model
-from ...runtime.opening import Opening, opening_of
 from ...runtime.policy.policy import Policy
-from ...runtime.run_config import RunConfig, RunResult
+from ...runtime.setup.opening import Opening, opening_of
+from ...runtime.setup.run_config import RunConfig, RunResult
 from ..files.folder import MOUNTS, Folder, is_unfinished
 from ..files.json_diff import differences
 from ..files.manifest import STATE

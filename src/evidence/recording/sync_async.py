@@ -12,7 +12,7 @@ from ...runtime.driver.disk_work import aside
 from ...runtime.driver.ports import Listener
 from ...runtime.driver.stopping.interrupts import Interrupts
 from ...runtime.execution import OnLine
-from ...runtime.run_config import RunConfig, RunResult
+from ...runtime.setup.run_config import RunConfig, RunResult
 
 if TYPE_CHECKING:
     from asyncio import CancelledError

@@ -12,9 +12,9 @@ from ...runtime.formats.canonical_json import NotJson, digest
 from ...runtime.formats.escape import quote_literal
 from ...runtime.formats.read_file import NotPlain, read_plain
 from ...runtime.formats.shipped_files import relative_to_root
-from ...runtime.opening import check_template
 from ...runtime.policy.policy import Policy
 from ...runtime.schema.output_type import OUTPUT_RETRIES, OutputType, output_type
+from ...runtime.setup.opening import check_template
 from ...runtime.tools.hooks import Hooks, load_hooks
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from ...runtime.agent import Agent
 from ...runtime.core.lines import Line
 from ...runtime.core.redaction import MARK
 from ...runtime.formats.escape import quote_literal
-from ...runtime.opening import opening_of, variables_in
+from ...runtime.setup.opening import opening_of, variables_in
 
 if TYPE_CHECKING:
     from .task import Task

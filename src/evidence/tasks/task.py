@@ -31,9 +31,9 @@ from ...runtime.models.scripted import Stub
 from ...runtime.models.types import Model
 from ...runtime.policy.consistency import check_addresses
 from ...runtime.policy.policy import Policy
-from ...runtime.run_config import RunConfig
 from ...runtime.schema.output_type import OutputType
 from ...runtime.schema.schema_errors import DocumentValidator, first_problem
+from ...runtime.setup.run_config import RunConfig
 from ...runtime.tools.loader import load_named, names_in
 from ...runtime.workspace.mounts import Host, Mount
 from ...runtime.workspace.workspace import Workspace

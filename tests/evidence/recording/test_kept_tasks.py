@@ -14,7 +14,7 @@ from tachograph.evidence.tasks.task import build, load_task
 from tachograph.fail.errors import RecordError
 from tachograph.runtime.driver.stopping.interrupts import ForceQuit
 from tachograph.runtime.journal.journal import read_journal
-from tachograph.runtime.run_config import RunResult
+from tachograph.runtime.setup.run_config import RunResult
 from tests.faults.kept import Disk, stable_files
 from tests.support import ROOT, policy_data, tool
 

@@ -222,7 +222,7 @@ def test_who_approves_and_which_clock_are_given_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "tachograph.runtime.run_line.new_nonce", lambda: "0" * 32
+        "tachograph.runtime.setup.run_line.new_nonce", lambda: "0" * 32
     )  # else no two runs are the same
 
     def options() -> dict[str, Any]:

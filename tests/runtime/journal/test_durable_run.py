@@ -19,7 +19,7 @@ from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.driver.stopping.interrupts import ForceQuit
 from tachograph.runtime.journal import durable_run as keepings
 from tachograph.runtime.journal.journal import read_journal
-from tachograph.runtime.run_config import RunConfig
+from tachograph.runtime.setup.run_config import RunConfig
 from tachograph.runtime.tools.contract import Tool
 from tests.faults.kept import Case, Disk
 

@@ -14,7 +14,7 @@ from tachograph import Agent, Hooks
 from tachograph.fail.errors import CallCancelled, EffectInDoubt, InputError
 from tachograph.runtime.core.effects import Effect, Invoke
 from tachograph.runtime.journal.journal import read_journal
-from tachograph.runtime.run_config import RunConfig
+from tachograph.runtime.setup.run_config import RunConfig
 from tests.faults.kept import Case, Disk
 from tests.group_orders import overlapped
 

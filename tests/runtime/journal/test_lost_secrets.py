@@ -14,7 +14,7 @@ from tachograph.evidence.recording.resume import Resumption
 from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.driver.stopping.interrupts import ForceQuit
 from tachograph.runtime.models.scripted import Stub
-from tachograph.runtime.run_config import RunConfig
+from tachograph.runtime.setup.run_config import RunConfig
 from tachograph.runtime.tools.contract import Tool
 from tests.support import INPUT, OUTPUT, policy_data
 

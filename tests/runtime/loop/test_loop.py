@@ -421,7 +421,7 @@ def test_each_happening_has_its_mode_and_ending(row: Row, on_deny: str, books: P
 
 def test_the_table_of_the_catalog_is_covered() -> None:
     # what no row ends in: the answer itself, results that an earlier process lost, and, as no row asks for a schema,
-    # has hooks or conditions on arguments, what comes of these (tests/runtime/test_output_type.py, test_hooks.py,
+    # has hooks or conditions on arguments, what comes of these (tests/runtime/setup/test_output_type.py, test_hooks.py,
     # tests/runtime/policy/)
     seen: set[Happening] = {Answered(), Succeeded(), Succeeded(True), ResultLost(), ResultLost(True)}
     seen |= {GaveUp(FailureMode.OUTPUT_MISMATCH), Denied(Rule.HOOK), Denied(Rule.ARGUMENTS), StoppedByHook()}

@@ -17,7 +17,7 @@ from tachograph.runtime.agent import Agent
 from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.journal.requests import requests_of
 from tachograph.runtime.policy.policy import Policy
-from tachograph.runtime.run_config import RunResult
+from tachograph.runtime.setup.run_config import RunResult
 from tests.support import Script, ask, policy_data, probe, tool
 from tests.support import answer as final
 

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event
 from typing import Any, cast, overload
 
-from ..fail.catalog import Ending
-from ..light_dataclasses import dataclass, field, replace
-from .core.clock import Clock
-from .core.lines import DecisionEntry, StepLine, ToolResultEntry, UsageEntry
-from .core.redaction import Redactor
-from .driver.ports import Answers, Approve, DurabilityPort, Executor, Inject
-from .driver.stopping.scopes import Scope
-from .formats.document_digest import RunInput
-from .models.types import Message
+from ...fail.catalog import Ending
+from ...light_dataclasses import dataclass, field, replace
+from ..core.clock import Clock
+from ..core.lines import DecisionEntry, StepLine, ToolResultEntry, UsageEntry
+from ..core.redaction import Redactor
+from ..driver.ports import Answers, Approve, DurabilityPort, Executor, Inject
+from ..driver.stopping.scopes import Scope
+from ..formats.document_digest import RunInput
+from ..models.types import Message
+from ..schema.output_type import OutputType
+from ..workspace.workspace import Workspace
 from .opening import Opening
-from .schema.output_type import OutputType
-from .workspace.workspace import Workspace
 
 
 class StepView(Mapping[str, Any]):
@@ -111,7 +111,7 @@ class RunResult:
     @property
     def history(self) -> list[Message]:
         """The whole conversation, secrets replaced, as `history=` of a further run takes it, however this one ended."""
-        from .journal.requests import conversation_of  # for few runs
+        from ..journal.requests import conversation_of  # for few runs
 
         return conversation_of(self.opening, self.steps)
 

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
-from ..fail.errors import InputError
-from ..light_dataclasses import dataclass, field
-from .core.lines import Line, RunLine
-from .core.redaction import Redactor
-from .formats import canonical_json
-from .formats.canonical_json import NotJson
-from .models.types import Message
+from ...fail.errors import InputError
+from ...light_dataclasses import dataclass, field
+from ..core.lines import Line, RunLine
+from ..core.redaction import Redactor
+from ..formats import canonical_json
+from ..formats.canonical_json import NotJson
+from ..models.types import Message
 
 # characters of instructions, and of the value of a variable; a larger text is data, and belongs into a mount
 MAX_TEXT: Final = 200_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..fail.errors import InputError, ToolError
-from .core.lines import Line
-from .models.request_parts import output_schema_of
-from .schema.output_type import OUTPUT_RETRIES as OUTPUT_RETRIES
-from .schema.output_type import OutputType, output_type
+from ...fail.errors import InputError, ToolError
+from ..core.lines import Line
+from ..models.request_parts import output_schema_of
+from ..schema.output_type import OUTPUT_RETRIES as OUTPUT_RETRIES
+from ..schema.output_type import OutputType, output_type
 
 
 def output_of(given: Any, retries: object) -> OutputType | None:
@@ -22,7 +22,7 @@ def output_of(given: Any, retries: object) -> OutputType | None:
         return given
     if isinstance(given, Mapping):
         return output_type(dict(given), retries)
-    from ..adapters.outputs import schema_and_reader  # reads annotations, which most agents do not need
+    from ...adapters.outputs import schema_and_reader  # reads annotations, which most agents do not need
 
     try:
         schema, read = schema_and_reader(given)

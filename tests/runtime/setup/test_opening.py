@@ -14,7 +14,7 @@ from tachograph import Agent, InputError, LLMOutput, ToolCall, record, replay, r
 from tachograph.evidence.checking.replay import replayed
 from tachograph.evidence.checking.verify import verify
 from tachograph.runtime.journal.requests import requests_of
-from tachograph.runtime.opening import Opening, opening_of
+from tachograph.runtime.setup.opening import Opening, opening_of
 
 KEY = "AKIAIOSFODNN7EXAMPLE"
 HISTORY: list[dict[str, Any]] = [

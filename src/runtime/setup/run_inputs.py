@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .formats.document_digest import RunInput
-from .journal.ledger import Totals
-from .policy.policy import Policy
-from .tools.contract import Tool
-from .tools.project_modules import project_modules
+from ..formats.document_digest import RunInput
+from ..journal.ledger import Totals
+from ..policy.policy import Policy
+from ..tools.contract import Tool
+from ..tools.project_modules import project_modules
 
 if TYPE_CHECKING:
-    from .tools.hooks import Hooks
+    from ..tools.hooks import Hooks
 
 
 def inputs_of(

@@ -6,21 +6,21 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..fail.errors import InputError
-from .core.lines import RequestPartsEntry, RunHookEntry, RunLine
-from .core.redaction import Redactor
-from .core.run_ids import new_nonce
-from .formats import canonical_json
-from .formats.canonical_json import NotJson
-from .journal.ledger import SCHEMA
-from .loop.state import MAX_PARALLEL
-from .models.request_parts import OUTPUT_SCHEMA, first_parts
-from .models.types import ToolSpec
-from .policy.gate import Gate
+from ...fail.errors import InputError
+from ..core.lines import RequestPartsEntry, RunHookEntry, RunLine
+from ..core.redaction import Redactor
+from ..core.run_ids import new_nonce
+from ..formats import canonical_json
+from ..formats.canonical_json import NotJson
+from ..journal.ledger import SCHEMA
+from ..loop.state import MAX_PARALLEL
+from ..models.request_parts import OUTPUT_SCHEMA, first_parts
+from ..models.types import ToolSpec
+from ..policy.gate import Gate
+from ..schema.output_type import OutputType
+from ..tools.hooks import Hooks
+from ..workspace.mounts import Host, Mount
 from .run_config import RunConfig
-from .schema.output_type import OutputType
-from .tools.hooks import Hooks
-from .workspace.mounts import Host, Mount
 
 
 def run_line_of(
