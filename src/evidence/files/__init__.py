@@ -11,5 +11,6 @@ The room `claims` holds what a manifest claims of machine and code, `words` part
 - `writer`: ledger lines to ledger, trace and report
 - `rebuild`: read a recorded run and derive its files again from the ledger
 - `v1`: the files of a run of the earlier schema, where they are not as today
+- `git_objects`: read what git keeps, by a git that runs nothing of the repository
 - `folder`: replace a run's folder as a whole, under a lock
 """
