@@ -93,7 +93,8 @@ def _checked(options: argparse.Namespace) -> int:
     given_root = Path(options.root) if options.root is not None else None
     counted_too = ("drifted", lambda item: not item.ok)
     findings = over_runs(options, partial(examine, root=given_root), folders, "check", counted_too)
-    index, secrets = (problems(root), leaks([root / "runs"], root)) if is_whole_project else ([], [])
+    index = problems(root) if is_whole_project else []
+    secrets = leaks([root / "runs"] if is_whole_project else folders, root)
     report = drift_report(findings, root, index=index, secrets=secrets, given_root=options.root)
     if options.html is not None:
         from ...pages.render import MARK
@@ -151,6 +152,7 @@ def _tell_forge(report: Any, root: Path) -> None:
 def verify(options: argparse.Namespace) -> int:
     """Check records in themselves."""
     from ...evidence.checking.differences.drift import counted
+    from ...evidence.checking.secrets import leaks
     from ...evidence.checking.verify import verify as verify_run
     from ...evidence.recording.index import problems
     from ...evidence.sending.seal import check_key, check_seal
@@ -168,9 +170,11 @@ def verify(options: argparse.Namespace) -> int:
     wrong = over_runs(options, held, folders, "verify", ("with problems", bool))
     by_run = dict(zip((str(near(folder)) for folder in folders), wrong, strict=True))
     lines = [line for run in by_run.values() for line in run]
-    if verdict is not None or (not options.runs and (root / "policy").is_dir()):
+    is_whole_project = verdict is not None or (not options.runs and (root / "policy").is_dir())
+    if is_whole_project:
         lines += [line for line in problems(root) if line not in lines]
         lines += chain_problems(root) if verdict is None else verdict.problems
+    lines += leaks([root / "runs"] if is_whole_project else folders, root)
     unsealed = verdict.unsealed if verdict is not None else []
     failed = bool(lines or (options.strict and unsealed))
     proofs = _proofs(folders) if options.fields else {}

@@ -29,7 +29,7 @@ _BLOCK: Final = lazy_pattern(r"[A-Za-z0-9+/]{40}")
 def leaks(places: Iterable[Path], root: Path) -> list[str]:
     """Return one line for each secret in files, or in the files below folders; no line shows the secret.
 
-    A file that cannot be read gets a line too, since it may hold one.
+    A file that cannot be read gets a line too, since it may hold one. Names of files are searched as well.
     """
     files = list(_files(places))
     by_file = each(partial(_leaks_in, root=root), files, jobs=None if len(files) >= _MANY else 1)
@@ -37,16 +37,29 @@ def leaks(places: Iterable[Path], root: Path) -> list[str]:
 
 
 def _leaks_in(file: Path, root: Path) -> list[str]:
-    name = relative_name(file, root)
+    path = relative_name(file, root)
+    in_name = [kind for _, kind in secrets_in(path)]
+    name = _hidden(path) if in_name else path
     try:
         text = file.read_bytes().decode("utf-8", "replace")
     except OSError as error:
         return [f"{name}: cannot be searched for secrets ({system_reason(error)}); check its permission"]
+    remedy = (
+        "take it out of where it came from, or name its kind in the policy's redact, and record the run again"
+    )
     return [
-        f"{name}: line {line} holds what looks like a secret ({kind}); revoke it, take "
-        "it out of where it came from, or name its kind in the policy's redact, and record the run again"
-        for line, kind in secrets_in(text)
+        f"{name}: {place} holds what looks like a secret ({kind}); revoke it, {remedy}"
+        for place, kind in [
+            *(("its name", kind) for kind in in_name),
+            *((f"line {line}", kind) for line, kind in secrets_in(text)),
+        ]
     ]
+
+
+def _hidden(text: str) -> str:
+    """Return a text with each secret in it replaced."""
+    pattern = _SEARCH.pattern_for(text)
+    return text if pattern is None else pattern.sub("<secret>", text)
 
 
 def secrets_in(text: str) -> Iterator[tuple[int, str]]:
