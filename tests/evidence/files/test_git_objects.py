@@ -28,8 +28,8 @@ def repo(tmp_path: Path) -> Path:
 
 def git(folder: Path, *words: str) -> str:
     names = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "protocol.file.allow=always"]
-    done = subprocess.run(  # noqa: S603
-        ["git", "-C", str(folder), *names, *words],  # noqa: S607
+    done = subprocess.run(
+        ["git", "-C", str(folder), *names, *words],
         env=ENV,
         capture_output=True,
         text=True,
@@ -124,6 +124,13 @@ def test_nothing_of_the_repository_is_run(
         assert objects.files_at(objects.head) and objects.last_change("one.txt")
     assert not left.exists()
     assert before == sorted((path, path.stat().st_mtime_ns) for path in (repo / ".git").rglob("*"))
+
+
+def test_the_configuration_of_the_repository_does_not_count(repo: Path) -> None:
+    with (repo / ".git/config").open("a") as config:
+        config.write("[this is no configuration\n")
+    with opened(repo) as objects:
+        assert [objects.read(blob) for blob in objects.blobs_of("one.txt")] == [b"second\n", b"first\n"]
 
 
 def test_an_object_that_was_replaced_is_the_one_that_was_committed(repo: Path) -> None:
