@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
 from ..fail.errors import ModelError
 from ..runtime.core.effects import AskHuman, AskModel, Call, Decided, Invoke, Wait
+from ..runtime.core.redacted_pieces import RedactedPieces
+from ..runtime.core.redaction import Redactor
 from ..runtime.driver.ports import RunEvent
 from ..runtime.formats.escape import escape_terminal
-from ..runtime.formats.lazy_pattern import lazy_pattern
 from .console import Paint, width_of
 
 
-def tell_model_errors(stream: TextIO) -> None:
-    """Print what a live model's adapter says of a failure; its words are ours, and no record holds them."""
+def tell_model_errors(stream: TextIO, redact: Redactor) -> None:
+    """Print what a live model's adapter says of a failure, without secrets; no record holds its words."""
     import logging  # slow to import, and a script raises nothing
 
     class ModelErrors(logging.Handler):
@@ -23,17 +24,12 @@ def tell_model_errors(stream: TextIO) -> None:
             error = record.exc_info[1] if record.exc_info else None
             if isinstance(error, ModelError | TimeoutError) and str(error):
                 with contextlib.suppress(OSError, ValueError):
-                    print(f"tachograph: {escape_terminal(str(error), 400)}", file=stream, flush=True)
+                    said = escape_terminal(redact(str(error)), 400)
+                    print(f"tachograph: {said}", file=stream, flush=True)
 
     logger = logging.getLogger("tachograph")
     logger.setLevel(logging.INFO)
     logger.addHandler(ModelErrors())
-
-
-# up to the last character that stands in no key
-_WORDS: Final = lazy_pattern(r"(?s).*[^\x21-\x7e]")
-# what a secret that holds spaces begins with
-_BEGUN: Final = lazy_pattern(r"(?i:bearer|basic)\s+\Z|-----BEGIN (?![\s\S]*-----END )")
 
 
 class Progress:
@@ -44,11 +40,11 @@ class Progress:
         self._paint = paint
         self._width = width or width_of(stream)
         self._midline = False
-        # what takes secrets out of a model's text before it is shown; and what of it is not shown yet
-        self.redact: Callable[[str], str] = str
+        # takes secrets out of a model's text before it is shown
+        self.redactor = Redactor(())
+        self._pieces: RedactedPieces | None = None  # of the reply that is coming in
         # how the place of a rule is shown: with a policy at hand, its file and line
         self.place_of: Callable[[str], str] = str
-        self._unshown = ""
         self._step: int | None = None  # the step that was named last
         self._index: int | None = None  # the call in it that was named last
 
@@ -62,23 +58,26 @@ class Progress:
             self._performed(notice)
 
     def token(self, text: str) -> None:
-        """Show a piece of a model's text: whole words only, since a secret may arrive in pieces."""
-        complete = _WORDS.match(self._unshown + text)
-        self._unshown += text
-        if complete is not None and not _BEGUN.search(complete.group()):
-            self._show(complete.group())
+        """Show a piece of a model's text, as far as it is no part of a secret."""
+        if self._pieces is None:
+            self._pieces = RedactedPieces(self.redactor)
+        self._show(self._pieces.add(text))
 
     def _show(self, text: str) -> None:
-        self._unshown = self._unshown[len(text) :]
-        text = self.redact(text)
+        if not text:
+            return
         with contextlib.suppress(OSError):
             shown = "\n       ".join(escape_terminal(line) for line in text.split("\n"))
             print(shown if self._midline else f"       {shown}", end="", file=self._stream, flush=True)
             self._midline = True
 
+    def _replied(self, *, is_whole: bool) -> None:
+        """Show what is left of a reply. Where it broke off, that may be a part of a secret, and is not shown."""
+        pieces, self._pieces = self._pieces, None
+        if pieces is not None and is_whole:
+            self._show(pieces.rest())
+
     def _print(self, text: str) -> None:
-        if self._unshown:
-            self._show(self._unshown)
         if self._midline:
             text, self._midline = f"\n{text}", False
         # its reader left, or a tool closed it: the run goes on, and the end of it says so
@@ -120,6 +119,8 @@ class Progress:
     def _performed(self, notice: RunEvent) -> None:
         item, outcome = notice.item, notice.outcome
         assert outcome is not None
+        if isinstance(item, AskModel):
+            self._replied(is_whole=outcome.fault is None)
         if isinstance(item, Invoke) and item.index != self._index:
             self._name(item.call, item.index)  # calls that run together were all decided before
         if isinstance(item, Invoke | AskModel):

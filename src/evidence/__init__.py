@@ -1,5 +1,5 @@
 """Evidence: tasks, recording, checking, and questions about recorded runs.
 
-Rooms, each importing only those after it: `queries` beside `sending`, `sealing`, `checking`, `recording`, `tasks`,
-`files`.
+Rooms, each importing only those after it: `canary`, `queries` beside `sending`, `sealing`, `checking`, `recording`,
+`tasks`, `files`.
 """

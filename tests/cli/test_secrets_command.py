@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tachograph.evidence.canary.marks import WAYS
 from tests.cli_project import GIVEN, RUN, Say
 from tests.cli_project import project as project
 from tests.cli_project import say as say
@@ -66,3 +67,34 @@ def test_a_word_that_is_close_is_meant(say: Say) -> None:
     assert "did you mean `secrets`?" in say("secret")[2]
     assert "canonical/v1" in say("secrets", "canonical/v2")[2]
     assert "canonical/v1" in say("completion", "--words", "secrets", "cano")[1]
+
+
+def test_the_canary_finds_nothing_under_the_policy_of_the_project(project: Path, say: Say) -> None:
+    before = sorted(path for path in project.rglob("*"))
+    code, out, err = say("secrets", "--canary")
+    assert (code, err) == (0, "")
+    *ways, last = out.splitlines()
+    assert [line.split("  ", 1) for line in ways] == [["kept out", what] for what in WAYS.values()]
+    assert last.startswith(f"secrets: none of {len(WAYS)} marked values in ")
+    assert last.endswith(" bytes that 6 runs wrote, under policy/v1.yaml")
+    assert sorted(path for path in project.rglob("*")) == before
+
+
+def test_the_canary_finds_what_a_policy_without_redaction_lets_in(project: Path, say: Say) -> None:
+    policy = project / "policy/v1.yaml"
+    text = policy.read_text(encoding="utf-8")
+    policy.write_text(text[: text.index("redact:")] + "redact: [jwt]\n", encoding="utf-8")
+    code, out, _ = say("secrets", "--canary")
+    assert code == 1 and "found     the name of an argument: in " in out
+    assert "kept out  a key of the usage of a reply\n" in out, "which nobody records"
+    code, out, _ = say("secrets", "--canary", "canonical/v1", "--json")
+    (trials,) = json.loads(out).values()
+    assert code == 1 and len(trials) == 6
+    for name, trial in trials.items():
+        assert "runs/canary/trial/state.jsonl" in trial["found"]["question"], name
+        assert trial["ending"] == "final_answer" and trial["not_tried"] == []
+
+
+def test_a_task_that_is_not_there_is_refused(say: Say) -> None:
+    code, out, err = say("secrets", "--canary", "canonical/v2")
+    assert (code, out) == (2, "") and "canonical/v2" in err

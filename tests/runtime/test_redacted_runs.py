@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tachograph import Agent, Policy
+from tachograph import Agent, AgentEvent, Answer, EventListener, Policy
 from tachograph.fail.errors import InputError
 from tachograph.runtime.core import known_secrets
 from tachograph.runtime.core.clock import VirtualClock
@@ -203,3 +203,72 @@ def test_a_short_value_of_the_environment_is_refused(monkeypatch: pytest.MonkeyP
 def test_the_record_says_that_redaction_was_off(redact: Any) -> None:
     done = perform([answer(MAIL)], policy=policy_data(redact=redact))
     assert done.lines[0]["policy"]["redact"] == {"off": True} and done.result.answer == MAIL
+
+
+TOKEN = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def test_what_is_logged_of_an_exception_holds_no_secret(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(args: dict[str, Any], io: Any) -> Any:
+        try:
+            raise KeyError(TOKEN)
+        except KeyError as cause:
+            error = ValueError(f"refused {TOKEN}")
+            error.add_note(f"noted {TOKEN}")
+            raise error from cause
+
+    with caplog.at_level("INFO", "tachograph"):
+        done = perform(
+            [ask(probe()), answer()],
+            [tool(run=fail)],
+            policy_data(redact=["github_token"], on_failure="inform"),
+        )
+    assert done.result.ok and TOKEN not in caplog.text
+    assert "tool probe raised" in caplog.text and "ValueError: refused <secret:github_token:1>" in caplog.text
+    assert "noted <secret:" in caplog.text and "KeyError: '<secret:" in caplog.text
+    assert b"<secret:" not in done.state, "what is logged gives out no number of the run"
+
+
+def test_a_long_name_of_a_model_is_cut_behind_its_secrets() -> None:
+    done = perform([answer(model="m" * 159 + "/" + TOKEN + "x")], policy=policy_data(redact=["github_token"]))
+    assert b"ghp_" not in done.state and b"/<secret:github_token:1>" in done.state
+
+
+def test_pieces_of_a_text_are_heard_without_a_secret_that_is_split_over_them() -> None:
+    def model(asked: LLMInput) -> LLMOutput:
+        text = f"The token is {TOKEN}, as I said before, and so I will say again."
+        for letter in text if asked.on_text is not None else ():
+            asked.on_text(letter)
+        return LLMOutput(final_answer=text, usage={"input_tokens": 1, "output_tokens": 1})
+
+    heard: list[str] = []
+
+    def hear(event: AgentEvent) -> None:
+        if event.what == "text_delta":
+            heard.append(event.data["text"])
+
+    policy = Policy.from_dict(policy_data(redact=["github_token"]))
+    result = Agent(model, [tool(), tool("echo")], policy, mounts={"books": "."}).run(
+        "?", listeners=[EventListener(hear)]
+    )
+    assert "".join(heard) == result.answer and TOKEN not in "".join(heard) and len(heard) > 3
+
+
+def test_a_signature_that_is_none_is_kept_without_a_secret() -> None:
+    kept: list[Any] = []
+
+    def approve(question: Any) -> Answer:
+        return Answer("allow", signature=TOKEN)
+
+    def hear(notice: Any) -> None:
+        if notice.outcome is not None and notice.outcome.answer is not None:
+            kept.append(notice.outcome.answer.signature)
+
+    perform(
+        [ask(probe()), answer()],
+        [tool()],
+        policy_data(redact=["github_token"], approval={"required_for": ["probe"], "timeout_s": 5}),
+        approve=approve,
+        listeners=[hear],
+    )
+    assert kept == ["<secret:github_token:1>"]

@@ -15,7 +15,7 @@ COMMANDS = {
     "approve": ("approve", "answer a question that a run put into a file"),
     "check": ("check", "make recorded runs again and compare them byte for byte"),
     "verify": ("check", "check records in themselves, without running anything"),
-    "secrets": ("secrets", "search every file of recorded runs for secrets"),
+    "secrets": ("secrets", "search recorded runs for secrets; --canary: try whether any gets into one"),
     "seal": ("sealing", "sign runs, or with --all the whole project, with ed25519 keys"),
     "replay": ("check", "make runs again from their own records: no model, no tools"),
     "accept": ("accept", "record drifted runs anew and store the reason; refused in CI"),

@@ -13,6 +13,7 @@ from typing import Any, Final
 from ...fail.errors import InputError
 from ...light_dataclasses import replace
 from ...runtime.core.redaction import Redactor
+from ...runtime.core.secret_kinds import ENV_KIND, KEY_KINDS
 from ...runtime.formats.canonical_json import NotJson, freeze
 from ...runtime.formats.escape import escape_terminal
 from ..console import painter
@@ -180,7 +181,7 @@ def run(options: argparse.Namespace) -> int:
     setting = replace(setting, on_signal=options.on_signal or setting.on_signal)
     print_warnings(agent.policy)
     if progress is not None:
-        progress.redact = agent.redactor().for_model_output()
+        progress.redactor = agent.redactor()
         progress.place_of = agent.policy.shown
     if live and not options.replace:
         check_replaceable(out, setting.run_id, "--replace")
@@ -256,7 +257,11 @@ def _go_on(options: argparse.Namespace, out: Path, task: Any) -> int:
 def _approver(options: Any, policy: Any, way: str | None, progress: Progress | None = None) -> Any:
     """Who is asked about calls that need a person; None where the task answers. `progress` learns of the policy."""
     if progress is not None:
+        from ...runtime.core.known_secrets import from_environment, registered
+
         progress.place_of = policy.shown
+        values = from_environment(policy.redact_env, skips_short=True).values()
+        progress.redactor = policy.redactor([*registered(), *((ENV_KIND, value) for value in values)])
     from ...runtime.driver.file_approvals import ByFile
     from ..terminal_approval import Terminal
 
@@ -300,15 +305,11 @@ def _model(options: argparse.Namespace, spec: str | None, progress: Progress | N
         stream=progress is not None and not options.no_stream,  # nobody listens without it
         extra=extra,
     )
-    if progress is not None:
-        progress.redact = Redactor(
-            (), model.secrets
-        ).for_model_output()  # a run adds the kinds that its policy names
     print(
         f"tachograph: the model {escape_terminal(spec, 100)} is asked at {escape_terminal(model.host, 200)}",
         file=sys.stderr,
     )
-    tell_model_errors(sys.stderr)
+    tell_model_errors(sys.stderr, Redactor(KEY_KINDS, model.secrets))
     return model
 
 

@@ -4,8 +4,10 @@
 - `lines`: the lines of a ledger as types
 - `outcome_codec`: outcomes as plain data and back, for journal and replay
 - `redaction`: secrets replaced by typed placeholders as they enter a run
+- `redacted_pieces`: the same for a text that comes in pieces
 - `secret_kinds`: kinds of secrets with a fixed prefix or context
 - `known_secrets`: secrets known by their text: keys of opened models, environment variables
+- `branch_numbers`: numbers of secrets that calls which run together are the first to meet
 - `branches`: which call of a group is being performed
 - `stopping`: what ends a call that the run waits for
 - `clock`: the virtual and the system clock; the only place that reads the time

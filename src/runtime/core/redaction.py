@@ -17,17 +17,18 @@ from typing import Any, Final
 from ...fail.errors import InputError
 from ..formats import canonical_json
 from ..formats.canonical_json import Fragment
+from .branch_numbers import PROVISIONAL, BranchNumbers
 from .branches import BRANCH, MAX_CALLS, Branch
 from .effects import Outcome
 from .outcome_codec import map_texts, outcome_to_dict
 from .secret_kinds import NEEDLES, PATTERNS, SHORTEST
 
 MARK: Final = "<secret:"
-# above every number that a record holds; each call of a group has as many for itself
-PROVISIONAL: Final = 10_000_000
 _LOOKS_LIKE: Final = re.compile(r"<secret:(?:([a-z_]+):([1-9][0-9]*)>)?")
 # a placeholder, and what was escaped because it looked like one
 _PLACEHOLDER: Final = re.compile(r"<secret:(:*)([a-z_]+):([1-9][0-9]*)>")
+
+_MANY: Final = 10_000  # characters: no pattern of a policy matches more
 
 # characters of which most needles hold one, and most prose few: without it no needle of its group is looked for
 _MARKS: Final = "_-:/."
@@ -65,7 +66,7 @@ class Redactor:
         ] = {}  # numbers of an earlier process, by kind and keyed digest
         # numbered since the journal was told last: kind, number, and the secret or its keyed digest
         self._untold: list[tuple[str, int, str | None, str]] = []
-        self._branches: dict[Branch, _BranchNumbers] = {}
+        self._branches: dict[Branch, BranchNumbers] = {}
         # keyed digests of secrets with a number of an earlier process that was not settled
         self._provisional: dict[tuple[str, int], str] = {}
         # known texts first, then in the table's order, so that the more special kind is tried first
@@ -74,6 +75,7 @@ class Redactor:
         own = {kind: PATTERNS[kind] for kind in PATTERNS if kind in kinds}
         self._parts = {kind: f"(?P<{kind}>{text})" for kind, text in {**(patterns or {}), **own}.items()}
         self._always = frozenset(patterns or {})
+        self._own_length = max(map(_length, (patterns or {}).values()), default=0)
         self._needles = _needles_by_mark(own)
         self._compiled: dict[frozenset[str], re.Pattern[str] | None] = {}
 
@@ -114,6 +116,22 @@ class Redactor:
     def for_model_output(self) -> Redactor:
         """Return a redactor for what a model says: it has read placeholders, and may repeat those given out."""
         return _Repeating(self)
+
+    def ahead(self) -> Redactor:
+        """Return a redactor for what a model is saying: it numbers as this one will, and gives out no number of it."""
+        return _Ahead(self)
+
+    def longest(self, words: int) -> tuple[int, int]:
+        """Return how many words and characters a secret may span, where those of the table span `words`."""
+        return max([words, *(len(value.split()) + 1 for value in self._known)]), self._own_length
+
+    def whole_until(self, text: str, end: int) -> int:
+        """Return where text that is not whole can be cut, at `end` or before it, without cutting a secret."""
+        pattern = self.pattern_for(text)
+        for match in pattern.finditer(text) if pattern is not None else ():
+            if match.start() < end < match.end():
+                return match.start()
+        return end
 
     def _escape(self, text: str) -> str:
         return text.replace(MARK, f"{MARK}:")
@@ -197,12 +215,12 @@ class Redactor:
 
     # ---- numbers of a group ------------------------------------------------------------------------------
 
-    def _in_branch(self, branch: Branch) -> _BranchNumbers:
+    def _in_branch(self, branch: Branch) -> BranchNumbers:
         if branch not in self._branches:
             step, index = branch
             base = PROVISIONAL * (step * (MAX_CALLS + 1) + index)
             taken = [number for _, number in self._provisional if base <= number < base + PROVISIONAL]
-            self._branches[branch] = _BranchNumbers(max(taken, default=base - 1) + 1, base)
+            self._branches[branch] = BranchNumbers(max(taken, default=base - 1) + 1, base)
         return self._branches[branch]
 
     def _number_in(self, branch: Branch, key: tuple[str, str]) -> int:
@@ -240,7 +258,7 @@ class Redactor:
 
         return map_texts(outcome, lambda text: _PLACEHOLDER.sub(settled, text))
 
-    def _final(self, met: _BranchNumbers, kind: str, number: int) -> int | None:
+    def _final(self, met: BranchNumbers, kind: str, number: int) -> int | None:
         """Return the number in the record for a provisional one, None for any other."""
         secret = met.secrets.get((kind, number))
         if secret is not None:
@@ -313,35 +331,6 @@ def placeholder_counts(text: str) -> dict[str, int]:
     return found
 
 
-class _BranchNumbers:
-    """What one call of a group has met that no call before the group had.
-
-    `numbers` are the provisional ones, from `base` on, `secrets` the same turned round, `final` are the numbers that
-    they have in the record, `untold` those that the journal was not told of, `counts` numbers that recorded outcomes
-    hold.
-    """
-
-    def __init__(self, free: int, base: int) -> None:
-        self.base = base
-        self.numbers: dict[tuple[str, str], int] = {}
-        self.secrets: dict[tuple[str, int], str] = {}
-        self.final: dict[tuple[str, int], int] = {}
-        self.untold: list[tuple[str, int, str | None, str]] = []
-        self.counts: list[Mapping[str, int]] = []
-        self._free = free
-
-    def add(self, key: tuple[str, str], earlier: int | None) -> None:
-        """Give a secret the number that an earlier process of the run gave it, or the next free one."""
-        kind, secret = key
-        number = self._free if earlier is None else earlier
-        if number >= self.base + PROVISIONAL:
-            raise OverflowError("too many secrets in one call")
-        self._free += earlier is None
-        self.numbers[key] = number
-        self.secrets[kind, number] = secret
-        self.untold.append((kind, number, secret, ""))
-
-
 def _needles_by_mark(kinds: Iterable[str]) -> tuple[tuple[str, list[tuple[str, str]]], ...]:
     """Return the needles of kinds, each with its kind, grouped by a mark that each of a group holds; "" for none."""
     groups: dict[str, list[tuple[str, str]]] = {}
@@ -350,6 +339,12 @@ def _needles_by_mark(kinds: Iterable[str]) -> tuple[tuple[str, list[tuple[str, s
             mark = next((mark for mark in _MARKS if mark in needle), "")
             groups.setdefault(mark, []).append((needle, kind))
     return tuple(groups.items())
+
+
+def _length(pattern: str) -> int:
+    """Return how many characters a pattern may match; many where the standard library's parser does not say."""
+    parser: Any = getattr(re, "_parser", None)
+    return _MANY if parser is None else min(_MANY, parser.parse(pattern).getwidth()[1])
 
 
 class _Repeating(Redactor):
@@ -365,3 +360,11 @@ class _Repeating(Redactor):
         kind, number = match.groups()
         known = kind is not None and int(number) <= self._counts.get(kind, 0)
         return match.group() if known else match.group().replace(MARK, f"{MARK}:", 1)
+
+
+class _Ahead(_Repeating):
+    """Numbers as another redactor would if it were asked now, and leaves that one's numbers alone."""
+
+    def __init__(self, whole: Redactor) -> None:
+        super().__init__(whole)
+        self._numbers, self._counts, self._untold = self._numbers.copy(), self._counts.copy(), []

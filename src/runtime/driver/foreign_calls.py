@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future, ThreadPoolExecutor
 
+    from ..core.redaction import Redactor
     from ..workspace.tool_io import IO
 
 _RUNTIME: Final = __name__.partition("driver.")[0]
@@ -289,8 +290,11 @@ def caught(foreign: Callable[[], Any]) -> Came:
             os._exit(70)  # a child that foreign code forked: the run and its files are not its own
 
 
-def log_failure(message: str, *values: object, error: BaseException) -> None:
+def log_failure(message: str, *values: object, error: BaseException, redact: Redactor) -> None:
     """Log what foreign code raised, with text and traceback: for the one who develops it, never for a record.
+
+    The text, with notes and causes, is logged without secrets. A handler that looks at the exception itself gets it as
+    it is.
 
     Raises MemoryError where it was the runtime itself that found no memory.
     """
@@ -298,7 +302,12 @@ def log_failure(message: str, *values: object, error: BaseException) -> None:
         raise error
     import logging  # slow to import, and most runs have nothing to log
 
-    logging.getLogger("tachograph").info(message, *values, exc_info=error)
+    logger = logging.getLogger("tachograph")
+    if logger.isEnabledFor(logging.INFO):
+        raised = (type(error), error, error.__traceback__)
+        record = logger.makeRecord(logger.name, logging.INFO, __file__, 0, message, values, raised)
+        record.exc_text = redact.ahead()(logging.Formatter().formatException(raised))
+        logger.handle(record)
 
 
 def lacks_memory_itself(error: BaseException) -> bool:

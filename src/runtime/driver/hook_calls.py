@@ -60,7 +60,7 @@ def _fault_of(effect: AskHook, error: BaseException, redact: Redactor) -> Outcom
     """Return what a hook raised as a fault. Raises what is no failure of the hook."""
     if isinstance(error, KeyboardInterrupt | Cancelled | ForceQuit):
         raise error
-    log_failure("hook %s raised", effect.hook, error=error)
+    log_failure("hook %s raised", effect.hook, error=error, redact=redact)
     fault = fault_from_error(error)
     kind = fault.kind if fault.kind == FaultKind.TIMEOUT else FaultKind.OTHER
     return Outcome(fault=replace(Fault(fault.exception, kind), exception=redact(fault.exception)))

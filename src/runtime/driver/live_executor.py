@@ -21,6 +21,7 @@ from ..core.effects import (
     Reply,
     Wait,
 )
+from ..core.redacted_pieces import RedactedPieces
 from ..core.redaction import MARK, Redactor, placeholder_counts
 from ..formats import canonical_json
 from ..formats.canonical_json import NotJson
@@ -156,7 +157,7 @@ class LiveExecutor:
         attempt = Attempt(self._interrupts, self._scope)
         asked, pieces = effect.input, None
         if self._on_text is not None:
-            pieces = TextPieces(effect, self._on_text, self._calls.loop)
+            pieces = TextPieces(effect, RedactedPieces(self._redact), self._on_text, self._calls.loop)
             asked = replace(asked, on_text=pieces)
         try:
             output, failed = await self._calls.call(
@@ -164,6 +165,8 @@ class LiveExecutor:
             )
             if failed is not None:
                 raise failed
+            if pieces is not None:
+                pieces.end()
         except (InputError, Cancelled, KeyboardInterrupt, ForceQuit, CallerLeft):
             raise  # a script's mistake is its author's, not the model's
         except InvalidModelOutput:
@@ -171,7 +174,7 @@ class LiveExecutor:
                 reply=Reply(None, (), None, None, None, None, problem="the adapter found no reply")
             )
         except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends the run with a record
-            log_failure("the model raised", error=error)
+            log_failure("the model raised", error=error, redact=self._redact)
             return Outcome(fault=self._fault(error, (ConnectionError,)))
         finally:
             if pieces is not None:
@@ -236,7 +239,7 @@ class LiveExecutor:
         except NotJson as error:  # of a worker, which reads the result
             invalid = error.reason
         except BaseException as error:  # noqa: BLE001 - foreign code: SystemExit ends a tool, not the run
-            log_failure("tool %s raised", tool.name, error=error)
+            log_failure("tool %s raised", tool.name, error=error, redact=self._redact)
             fault = self._fault(error, tool.transient, has_acted=io.may_have_acted)
         else:
             if isinstance(returned, Outcome):

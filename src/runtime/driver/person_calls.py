@@ -12,6 +12,7 @@ from ..core.clock import Clock
 from ..core.effects import ANOTHER_QUESTION, Answer, AskHuman, Outcome
 from ..core.redaction import Redactor
 from ..core.stopping import IS_OVER
+from ..policy.signers import is_signature
 from .foreign_calls import Attempt, ForeignCalls, Manner, log_failure
 from .ports import Approve
 
@@ -58,7 +59,7 @@ async def ask_person(
     except Cancelled:
         raise
     except Exception as error:  # noqa: BLE001 - foreign code; who did not allow a call refused it
-        log_failure("asking a person raised", error=error)
+        log_failure("asking a person raised", error=error, redact=redact)
         said = Answer("deny", why=f"asking raised {type(error).__name__}")
     finally:
         over.set()  # a thread that the run left takes no answer any more
@@ -79,7 +80,8 @@ def _read(said: object, digest: str, redact: Redactor) -> Answer:
         return Answer("deny", why="the answer was none")
     if said.digest is not None and said.digest != digest:
         return Answer("deny", why=ANOTHER_QUESTION)
-    signature = said.signature if isinstance(said.signature, str) else None
+    # of another form it is none, and may be anything
+    signature = said.signature if is_signature(said.signature) else _text(said.signature, redact)
     return Answer(said.answer, _text(said.by, redact), _text(said.why, redact), signature=signature)
 
 

@@ -232,7 +232,7 @@ def read_reply(output: object, step: int, redact: Redactor) -> Reply:
         calls=tuple(calls),
         final_answer=answer if isinstance(answer, str) else None,
         finish_reason=finish,
-        model=redact(_clean(output.model)[:200]) if isinstance(output.model, str) else None,
+        model=redact(_clean(output.model))[:200] if isinstance(output.model, str) else None,
         usage=_usage(output.usage),
         raw=raw,
         problem=problem,

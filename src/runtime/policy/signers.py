@@ -23,6 +23,11 @@ def signed_text(answer: str, digest: str) -> bytes:
     return encode({"answer": answer, "digest": digest, "type": "tachograph/answer/v1"}).encode("ascii")
 
 
+def is_signature(text: object) -> bool:
+    """Return whether something has the form of a signature: 64 bytes in hexadecimal digits."""
+    return isinstance(text, str) and _SIGNATURE.fullmatch(text) is not None
+
+
 def signer_of(answer: Answer, digest: str, signers: Mapping[str, str]) -> str | None:
     """Return the name of the signer whose signature an answer to a question has, None if it has none of theirs.
 
@@ -34,7 +39,7 @@ def signer_of(answer: Answer, digest: str, signers: Mapping[str, str]) -> str | 
     Raises:
         InputError: There is a signature, and the library that verifies it is not installed.
     """
-    if _SIGNATURE.fullmatch(answer.signature or "") is None:
+    if not is_signature(answer.signature):
         return None
     signature = bytes.fromhex(answer.signature or "")
     check_library()
