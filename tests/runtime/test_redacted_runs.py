@@ -230,7 +230,7 @@ def test_what_is_logged_of_an_exception_holds_no_secret(caplog: pytest.LogCaptur
 
 
 def test_a_long_name_of_a_model_is_cut_behind_its_secrets() -> None:
-    done = perform([answer(model="m" * 159 + "/" + TOKEN + "x")], policy=policy_data(redact=["github_token"]))
+    done = perform([answer(model="m" * 170 + "/" + TOKEN + "x")], policy=policy_data(redact=["github_token"]))
     assert b"ghp_" not in done.state and b"/<secret:github_token:1>" in done.state
 
 
