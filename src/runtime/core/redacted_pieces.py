@@ -7,17 +7,17 @@ from typing import Final
 
 from .redaction import Redactor
 
-# no kind of secret spans more words than this; a name, a mark and a value beside one another are three
-WORDS: Final = 6
-# a word, or a character that stands in no secret and so is a word of its own
-_WORD: Final = re.compile(r"[\x21-\x7e]+|[^\x00-\x7f]")
+# up to the last character that stands in no word of a secret
+_WHOLE_WORDS: Final = re.compile(r"(?s).*[^\x21-\x7e]")
+_SHOWN: Final = 400  # characters of what was shown: a name there may say that what comes next is a secret
 
 
 class RedactedPieces:
     """Takes the pieces of one text, and gives back what can be shown of it.
 
-    The last words are held back, since more of a secret may follow, and so is a secret whose end may not be there. No
-    number of the run is given out: what is shown anticipates those that the record gives when the text is whole.
+    A word is held back until it is whole, and a secret of several words until its end is there. A word is judged
+    together with those before it, such as the name of a password. No number of the run is given out: what is shown
+    anticipates those that the record gives when the text is whole.
 
     Args:
         redact: The redactor of the run.
@@ -25,7 +25,7 @@ class RedactedPieces:
 
     def __init__(self, redact: Redactor) -> None:
         self._redact = redact.ahead()
-        self._words, self._length = redact.longest(WORDS)
+        self._shown = ""  # as it came, with its secrets
         self._held = ""
         self._enough = (
             0  # how much is held before it is looked at again, so that a long word costs no square of it
@@ -38,21 +38,49 @@ class RedactedPieces:
         self._held += piece
         if len(self._held) < self._enough:
             return ""
-        shown = self._take(self._redact.whole_until(self._held, self._last_words()))
-        self._enough = len(self._held) + len(self._held) // 8
+        shown = self._take(self._whole_until())
+        self._enough = 0 if shown else len(self._held) + len(self._held) // 8
         return shown
 
     def rest(self) -> str:
         """Return what is left when the text is whole."""
-        self._enough = 0
         return self._take(len(self._held))
 
-    def _take(self, end: int) -> str:
-        text, self._held = self._held[:end], self._held[end:]
-        return self._redact(text)
+    def _whole_until(self) -> int:
+        """Return up to where what is held can be shown."""
+        match = _WHOLE_WORDS.match(self._held)
+        end = 0 if match is None else match.end()
+        if self._redact.longest_own:
+            begun = max(0, len(self._held) - self._redact.longest_own)
+            match = _WHOLE_WORDS.match(self._held, 0, begun)
+            end = min(end, 0 if match is None else match.end())
+        for phrase in self._redact.phrases:
+            first = max(0, len(self._held) - len(phrase))
+            begins = (at for at in range(first, end) if phrase.startswith(self._held[at:]))
+            end = min(end, next(begins, end))
+        return self._outside_secrets(end) if end else 0
 
-    def _last_words(self) -> int:
-        """Return where the words begin that are held back."""
-        begins = [word.start() for word in _WORD.finditer(self._held)]
-        most = len(self._held) - self._length
-        return max((begin for begin in begins[: -self._words] if begin <= most), default=0)
+    def _outside_secrets(self, end: int) -> int:
+        """Return `end`, or where the secret begins that goes on behind it or whose end may not be there."""
+        text, before = self._shown + self._held, len(self._shown)
+        pattern = self._redact.pattern_for(text)
+        for match in pattern.finditer(text) if pattern is not None else ():
+            if match.start() < before + end and (match.end() > before + end or match.end() == len(text)):
+                return max(0, match.start() - before)
+        return end
+
+    def _take(self, end: int) -> str:
+        if not end:
+            return ""
+        text, at = self._shown + self._held, len(self._shown)
+        last = at + end
+        out = []
+        pattern = self._redact.pattern_for(text)
+        for match in pattern.finditer(text, 0, last) if pattern is not None else ():
+            begin, finish = self._redact.secret_of(match)
+            if finish > at:
+                out += [self._redact.escaped(text[at : max(at, begin)]), self._redact.stand_in(match)]
+                at = finish
+        out.append(self._redact.escaped(text[at:last]))
+        self._shown, self._held = text[:last][-_SHOWN:], text[last:]
+        return "".join(out)

@@ -28,6 +28,7 @@ _LOOKS_LIKE: Final = re.compile(r"<secret:(?:([a-z_]+):([1-9][0-9]*)>)?")
 # a placeholder, and what was escaped because it looked like one
 _PLACEHOLDER: Final = re.compile(r"<secret:(:*)([a-z_]+):([1-9][0-9]*)>")
 
+_ONE_WORD: Final = re.compile(r"[\x21-\x7e]+")
 _MANY: Final = 10_000  # characters: no pattern of a policy matches more
 
 # characters of which most needles hold one, and most prose few: without it no needle of its group is looked for
@@ -88,7 +89,7 @@ class Redactor:
         """`text` with each secret replaced; text without secrets comes back as it is."""
         if self.is_noop:
             return text
-        escaped = self._escape(text)
+        escaped = self.escaped(text)
         pattern = self.pattern_for(escaped)
         return escaped if pattern is None else pattern.sub(self._replace, escaped)
 
@@ -121,19 +122,18 @@ class Redactor:
         """Return a redactor for what a model is saying: it numbers as this one will, and gives out no number of it."""
         return _Ahead(self)
 
-    def longest(self, words: int) -> tuple[int, int]:
-        """Return how many words and characters a secret may span, where those of the table span `words`."""
-        return max([words, *(len(value.split()) + 1 for value in self._known)]), self._own_length
+    @property
+    def longest_own(self) -> int:
+        """How many characters a secret of the policy's own patterns may have."""
+        return self._own_length
 
-    def whole_until(self, text: str, end: int) -> int:
-        """Return where text that is not whole can be cut, at `end` or before it, without cutting a secret."""
-        pattern = self.pattern_for(text)
-        for match in pattern.finditer(text) if pattern is not None else ():
-            if match.start() < end < match.end():
-                return match.start()
-        return end
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        """The known secrets that are more than one word."""
+        return tuple(value for value in self._known if not _ONE_WORD.fullmatch(value))
 
-    def _escape(self, text: str) -> str:
+    def escaped(self, text: str) -> str:
+        """Return text in which what looks like a placeholder looks like none."""
         return text.replace(MARK, f"{MARK}:")
 
     def data(self, data: Fragment) -> Fragment:
@@ -146,13 +146,20 @@ class Redactor:
         return self._known.get(match.group()) or str(match.lastgroup)
 
     def _replace(self, match: re.Match[str]) -> str:
-        kind = self._kind(match)
-        value = f"value_{kind}"
-        if match.group() in self._known or value not in match.re.groupindex:
-            return self._placeholder(kind, match.group())
-        whole, (start, end) = match.group(), match.span(value)
-        before, after = start - match.start(), end - match.start()
-        return whole[:before] + self._placeholder(kind, match.group(value)) + whole[after:]
+        start, end = self.secret_of(match)
+        whole, begin = match.group(), match.start()
+        return whole[: start - begin] + self.stand_in(match) + whole[end - begin :]
+
+    def secret_of(self, match: re.Match[str]) -> tuple[int, int]:
+        """Return where the secret begins and ends in what `pattern_for` matched."""
+        value = f"value_{self._kind(match)}"
+        is_whole = match.group() in self._known or value not in match.re.groupindex
+        return match.span() if is_whole else match.span(value)
+
+    def stand_in(self, match: re.Match[str]) -> str:
+        """Return the placeholder of the secret in what `pattern_for` matched."""
+        start, end = self.secret_of(match)
+        return self._placeholder(self._kind(match), match.string[start:end])
 
     def _placeholder(self, kind: str, secret: str) -> str:
         key = (kind, secret)
@@ -353,7 +360,8 @@ class _Repeating(Redactor):
     def __init__(self, whole: Redactor) -> None:
         self.__dict__.update(whole.__dict__)
 
-    def _escape(self, text: str) -> str:
+    def escaped(self, text: str) -> str:
+        """See `Redactor.escaped`."""
         return _LOOKS_LIKE.sub(self._repeated, text)
 
     def _repeated(self, match: re.Match[str]) -> str:
