@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from tachograph import Agent, AgentEvent, Answer, EventListener, Policy
-from tachograph.fail.errors import InputError
+from tachograph.fail.errors import InputError, ModelError
 from tachograph.runtime.core import known_secrets
 from tachograph.runtime.core.clock import VirtualClock
 from tachograph.runtime.core.redaction import Redactor
 from tachograph.runtime.driver.live_executor import LiveExecutor
 from tachograph.runtime.journal.ledger import Totals
+from tachograph.runtime.loop.retry import MAX_SERVICE_TEXT
 from tachograph.runtime.models.providers import open_model
 from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
 from tachograph.runtime.policy.gate import Gate
@@ -272,3 +273,17 @@ def test_a_signature_that_is_none_is_kept_without_a_secret() -> None:
         listeners=[hear],
     )
     assert kept == ["<secret:github_token:1>"]
+
+
+def test_a_message_of_a_service_is_cut_behind_a_word_and_never_in_a_secret() -> None:
+    most = 4 * MAX_SERVICE_TEXT
+    key = f"-----BEGIN PRIVATE KEY-----\n{'A' * (most - 200)}\n-----END PRIVATE KEY-----"
+    said = f"{key} {'so ' * 40}"[: most - 20] + f" {TOKEN} is refused"
+    done = perform(
+        [ModelError("refused", service_text=said), answer()],
+        policy=policy_data(redact=["github_token", "private_key"]),
+    )
+    text = done.steps[0]["llm_attempts"][0]["fault"]["text"]
+    assert text.startswith("<secret:private_key:1> so so") and "ghp" not in text
+    whole = perform([ModelError("refused", service_text="x" * 9 * most), answer()])
+    assert whole.steps[0]["llm_attempts"][0]["fault"]["text"] == "x" * MAX_SERVICE_TEXT

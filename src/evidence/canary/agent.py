@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from .loopback import ask
 
 VARIABLE: Final = "TACHOGRAPH_CANARY"  # the environment variable that holds a marked value
 _DENIED_HOST: Final = "http://denied.test/"
-_FIRST_ANSWER: Final = "At first: "
+_FIRST_ANSWER: Final = '{"said":"nothing"}'
 _WHAT: Final = {
     "type": "object",
     "additionalProperties": False,
@@ -90,20 +91,29 @@ def turns_of(values: Mapping[str, str]) -> list[dict[str, Any]]:
                 call("peek", f"no {values['argument_text']}"),
             ]
         },
-        *({"calls": [call("peek", {"what": what})]} for what in (*looks, "hook_error")),
+        # calls that run together, and number their secrets in the order of the reply
+        {"calls": [call("peek", {"what": what}) for what in (*looks, "hook_error")]},
     ]
     then: list[Any] = [
         *({"calls": [call("fail", {"what": what})]} for what in ("tool_error", "tool_error_note")),
         {"calls": [call("fail", {"what": "tool_error_class"})]},
         *(
             {"calls": [call("request", {"what": what})]}
-            for what in ("url", "redirect", "redirect_denied", "response_header", "response_body")
+            for what in (
+                "url",
+                "request_header",
+                "redirect",
+                "redirect_denied",
+                "response_header",
+                "response_body",
+            )
         ),
         {"calls": [call("fetch", {"url": f"{_DENIED_HOST}{values['url_denied']}"})]},
         *({"calls": [call("keep", {"what": what})]} for what in ("file_name", "file_denied", "file_text")),
         {"calls": [call("ask", {"what": "may I?"})]},
-        {"answer": f"{_FIRST_ANSWER}nothing"},
-        {"answer": f"It was {values['answer']}, as asked."},
+        {"answer": json.dumps({values["answer_misfit"]: 1})},
+        {"answer": _FIRST_ANSWER},
+        {"answer": json.dumps({"said": f"It was {values['answer']}, as asked."})},
     ]
     return first + then
 
@@ -112,6 +122,7 @@ def pages_of(values: Mapping[str, str]) -> dict[str, tuple[int, Mapping[str, str
     """Return the pages that the tools ask for: path -> (status, headers, body)."""
     return {
         f"/{values['url']}": (200, {}, "a page"),
+        "/request_header": (200, {}, "a page"),
         "/redirect": (302, {"Location": f"/{values['redirect']}"}, ""),
         f"/{values['redirect']}": (200, {}, "a page"),
         "/redirect_denied": (302, {"Location": f"{_DENIED_HOST}{values['redirect_denied']}"}, ""),
@@ -183,6 +194,7 @@ def agent_of(model: Model, policy: Policy, values: Mapping[str, str], url: str) 
         model,
         _tools(values, url),
         policy,
+        output_type=_SAID,
         instructions=f"Be careful with {values['instructions']} and {{variable}}.",
         hooks=Hooks(
             before_call=lambda data: _before_call(data, values),
@@ -252,7 +264,8 @@ def _tools(values: Mapping[str, str], url: str) -> list[Tool]:
 
     def request(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
         what = arguments["what"]
-        answer = io.get(f"{url}/{values['url'] if what == 'url' else what}")
+        sent = {"X-Token": values[what]} if what == "request_header" else {}
+        answer = io.request("GET", f"{url}/{values['url'] if what == 'url' else what}", sent)
         return {"said": {"headers": dict(answer.headers), "text": answer.text, "url": answer.url}}
 
     def keep(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
@@ -301,5 +314,5 @@ def _after_call(data: Mapping[str, Any], values: Mapping[str, str]) -> dict[str,
 
 
 def _on_stop(data: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any] | None:
-    first = str(data["answer"]).startswith(_FIRST_ANSWER)
-    return {"send_back": f"Say more of {values['hook_message']}."} if first else None
+    is_first = data["answer"] == _FIRST_ANSWER
+    return {"send_back": f"Say more of {values['hook_message']}."} if is_first else None

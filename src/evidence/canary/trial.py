@@ -22,15 +22,17 @@ from ...runtime.core.redaction import Redactor
 from ...runtime.driver.ports import Listener, RunEvent
 from ...runtime.events import AgentEvent, EventListener
 from ...tracing.live import LiveExport
+from ...tracing.push import Sender
 from ..recording.index import update
 from ..recording.record import record
 from ..recording.resume import resume
+from ..sending.push import trace_of
 from .agent import Model, agent_of, approver, environment, history_of, pages_of, policy_for, turns_of
 from .loopback import TRACES, Loopback
 from .marks import WAYS, Found, Search, marked_values
 
 _RUN: Final = "runs/canary/trial"
-_CUT_AT: Final = 9  # in the midst of the turns
+_CUT_AT: Final = 4  # in the midst of the turns
 _WHOLE: Final = "final_answer"
 
 
@@ -194,8 +196,10 @@ def _performed(
         listeners.append(lambda _event: seen.files())
         try:
             listeners.append(opened.enter_context(LiveExport(f"{server.url}{TRACES}")))
+            sender = Sender(server.url)
         except InputError as error:
             not_tried.append(f"an OTLP receiver: {error}")
+            sender = None
 
         def agent(cut_at: int | None) -> Any:
             address = server.address if kind.live else None
@@ -227,6 +231,9 @@ def _performed(
             result = resume(made, out, listeners=hearing, approve=approver(values))
     seen.out.write(str(result.answer))
     update(seen.root)
+    for content in (False, True):
+        if sender is not None:
+            sender.send(trace_of(out, seen.root, content=content).spans)
     seen.files()
     return result.ending, not_tried
 

@@ -68,7 +68,11 @@ def _line(said: object) -> str | None:
     """Return a service's message as one line that a record can hold, None if there is none."""
     if not isinstance(said, str):
         return None
-    words = " ".join(str.__str__(said)[: 4 * MAX_SERVICE_TEXT].split())
+    text = str.__str__(said)
+    if len(text) > 4 * MAX_SERVICE_TEXT:
+        # without the last word, which may be a part of a secret: it would not be known as one
+        text = text[: 4 * MAX_SERVICE_TEXT].rsplit(None, 1)[0]
+    words = " ".join(text.split())
     return words.encode("utf-8", "replace").decode("utf-8") or None
 
 

@@ -19,7 +19,7 @@ REDACT = Policy.load(ROOT / "policy/v1.yaml", root=ROOT).data["redact"]
 # texts of exceptions are logged alone
 LOGGED = {"model_exception", "tool_error", "tool_error_note", "hook_error"}
 # what no run writes down, whatever its policy: ids are the run's own, and of a reply only known words and counts stay
-NOWHERE = {"history_call_id", "reply_finish", "reply_usage"}
+NOWHERE = {"history_call_id", "reply_finish", "reply_usage", "request_header"}
 # what is checked before it is recorded, and stands in a journal until then
 JOURNALED = {"approval_signature"}
 RECORDED = WAYS.keys() - LOGGED - NOWHERE - JOURNALED
@@ -54,10 +54,13 @@ def test_without_redaction_all_that_is_recorded_is_found(kind: Kind, redact: Any
     assert {way for way, places in found.items() if "log" in places} >= LOGGED
     assert {way for way in NOWHERE if found[way]} == set()
     pieces = {way for way, places in found.items() if "pieces of text" in places}
-    assert pieces == ({"reply", "answer"} if kind.streams else set())
+    assert pieces == ({"reply", "answer", "answer_misfit"} if kind.streams else set())
     for way in ("tool_name", "argument_name", "reply_model", "tool_error_class", "hook_reason"):
         trace = "runs/canary/trial/trace.json"
         assert trace in found[way] and any(place.startswith("OTLP") for place in found[way]), way
+    # a trace that is pushed with what was said holds what the model and the tools said
+    for way in ("question", "argument", "tool_result", "answer", "redirect", "file_name"):
+        assert any(place.startswith("OTLP") for place in found[way]), way
 
 
 def test_a_half_of_a_value_is_found_in_any_letter_case() -> None:
@@ -82,7 +85,16 @@ def test_each_way_that_a_model_says_stands_in_its_turns() -> None:
     said = repr(turns_of(values))
     assert {way for way in WAYS if values[way] in said} == {
         *(way for way in WAYS if way.startswith("reply")),
-        *("answer", "model_error", "tool_name", "argument", "argument_name", "argument_text", "url_denied"),
+        *(
+            "answer",
+            "answer_misfit",
+            "model_error",
+            "tool_name",
+            "argument",
+            "argument_name",
+            "argument_text",
+            "url_denied",
+        ),
     }
 
 
