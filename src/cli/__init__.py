@@ -7,6 +7,7 @@
 - `console`: colour, width, text that is safe to show
 - `progress`: progress output of a run
 - `run_result`: what is printed of a run that has ended
+- `keys`: single keys and lines from a person at a terminal
 - `terminal_approval`: ask a person at the terminal about a call
 
 `commands/` holds the commands, one module each.

@@ -19,6 +19,7 @@ COMMANDS = {
     "seal": ("sealing", "sign runs, or with --all the whole project, with ed25519 keys"),
     "replay": ("check", "make runs again from their own records: no model, no tools"),
     "accept": ("accept", "record drifted runs anew and store the reason; refused in CI"),
+    "review": ("review", "go through drift at a terminal, cause by cause: accept, skip, view, explain"),
     "index": ("index", "complete what a crash cut off in runs/, and write its index anew"),
     "ls": ("views.ls", "list recorded runs: name, ending, failure mode, steps, model, when"),
     "show": ("views.show", "print a recorded run, or two side by side"),

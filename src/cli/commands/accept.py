@@ -32,24 +32,29 @@ def accept(options: argparse.Namespace) -> int:
     """Record drifted runs anew, with a reason."""
     from ...review.drift import accept as accepting
 
-    if os.environ.get("CI", "").lower() not in ("", "0", "false"):  # noqa: TID251 - decides nothing in a run
-        raise InputError(
-            "CI never accepts",
-            remedy="accept where you work and commit the result; unset CI if this is there",
-        )
+    refuse_in_ci()
     reason = accepting.reason_of(options.reason)
     if bool(options.runs) == options.all:
         raise InputError("it is not said what to accept", remedy="name runs, or give --all, not both")
     if options.root is not None or in_project():
         accepting.recover(root_of(options))
     root, folders = _folders(options)
-    changes, left, unrecorded = _sorted(options, root, folders, reason)
+    changes, left, unrecorded = examined(options, root, folders, reason)
     if options.runs and left:
         (run, why), *more = left.items()
         others = f" (and {len(more)} more are refused)" if more else ""
         kind = EffectNotRecorded if run in unrecorded else InputError
         raise kind(f"{why}{others}; nothing was written", file=run)
-    return _do(options, root, changes, left)
+    return accept_changes(options, root, changes, left)
+
+
+def refuse_in_ci() -> None:
+    """Raise InputError in CI, where nobody can have looked at what is accepted."""
+    if os.environ.get("CI", "").lower() not in ("", "0", "false"):  # noqa: TID251 - decides nothing in a run
+        raise InputError(
+            "CI never accepts",
+            remedy="accept where you work and commit the result; unset CI if this is there",
+        )
 
 
 def _folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
@@ -58,7 +63,7 @@ def _folders(options: argparse.Namespace) -> tuple[Path, list[Path]]:
     return root, owners(root, folders)
 
 
-def _sorted(
+def examined(
     options: argparse.Namespace, root: Path, folders: Sequence[Path], reason: str
 ) -> tuple[list[Any], dict[str, str], set[str]]:
     """Return the runs to accept, why others are not, and which of them have external calls without an answer.
@@ -84,7 +89,23 @@ def _sorted(
     return changes, left, {item.run for item, _ in results if item.unrecorded}
 
 
-def _do(options: argparse.Namespace, root: Path, changes: list[Any], left: dict[str, str]) -> int:
+def accept_changes(
+    options: argparse.Namespace,
+    root: Path,
+    changes: list[Any],
+    left: dict[str, str],
+    *,
+    announced: bool = False,
+) -> int:
+    """Put changes in place and print what was done; return the exit code.
+
+    Args:
+        options: The parsed options of the command.
+        root: The project.
+        changes: What is accepted.
+        left: By run why it is not accepted.
+        announced: Whether the preview was printed already.
+    """
     from ...evidence.checking.differences.drift import counted
     from ...evidence.files.accepted import ACCEPTED
     from ...review.drift.accept import accept as put_in_place
@@ -94,7 +115,7 @@ def _do(options: argparse.Namespace, root: Path, changes: list[Any], left: dict[
     seals = list(sealed(changes))
     if changes:
         needs_line(root, changes)  # no preview of what would be refused
-    if changes and not options.json:
+    if changes and not options.json and not announced:
         for line in preview(changes):
             print(escape_terminal(line, 400))
         sys.stdout.flush()  # what is about to be done is told before it is done

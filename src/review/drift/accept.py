@@ -235,6 +235,15 @@ def _written(stack: contextlib.ExitStack, one: Change) -> Folder:
     return folder
 
 
+def stands(one: Change) -> bool:
+    """Return whether an accepted run is in place."""
+    try:
+        found = accepted.digest_of(read_unlinked(one.folder / MANIFEST))
+    except (OSError, ValueError):
+        return False
+    return bool(found == one.entry["manifest"]["after"])
+
+
 def sealed(changes: Sequence[Change]) -> Iterator[str]:
     """Yield the runs that have a seal, which is for their old files."""
     for one in changes:

@@ -37,6 +37,13 @@ def lines(report: DriftReport, paint: Paint, width: int | None = None) -> Iterat
             yield f"    {line.command}"
 
 
+def run_lines(run: DriftedRun, paint: Paint, width: int) -> Iterator[str]:
+    """Yield what is told of one run, its name first, broken to fit the columns of a terminal."""
+    head = _Line(f"{paint(run.kind, 'red')}  {escape_build_log(run.run, 200)}")
+    for line in (head, *_body(run, paint)):
+        yield from fold(line.text, width, line.hang)
+
+
 def closing(report: DriftReport, names: str, from_code: int, total: int) -> str:
     """Return the last line of a check in which no run drifted; `from_code` of the `total` runs have no task."""
     wrong = []
