@@ -25,6 +25,11 @@ def add(commands: Any, verb: Verb) -> None:
     )
     parser.add_argument("--all", action="store_true", help="all runs that drifted and can be accepted")
     parser.add_argument("--reason", metavar="TEXT", help="why the runs may differ; one for all of them")
+    parser.add_argument(
+        "--code-changed",
+        action="store_true",
+        help="accept too what differs by the code or a package, which only the manifest claims to have been others",
+    )
     add_jobs(parser)
 
 
@@ -71,6 +76,7 @@ def examined(
     With `--all` only those that drift.
     """
     from ...evidence.checking.check import examine
+    from ...evidence.checking.experiment.find import find_causes
     from ...review.drift.accept import change, refusal
     from ...runtime.core.clock import stopwatch
 
@@ -79,9 +85,10 @@ def examined(
         return examine(folder, root=root), stopwatch() - begun
 
     results = over_runs(options, timed, folders, "accept", ("drifted", lambda item: not item[0].ok))
+    find_causes([item for item, _ in results], root, jobs=options.jobs)
     changes, left = [], {}
     for folder, (item, seconds) in zip(folders, results, strict=True):
-        why = refusal(item, folder, root)
+        why = refusal(item, folder, root, code_changed=options.code_changed)
         if why is None:
             changes.append(change(item, folder, root, reason, seconds))
         elif options.runs or not item.ok:

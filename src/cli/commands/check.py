@@ -38,6 +38,9 @@ def add(commands: Any, verb: Verb) -> None:
     parser.add_argument(
         "--bisect", action="store_true", help="for `git bisect run`: 125 where a run cannot be judged"
     )
+    parser.add_argument(
+        "--verbose", action="store_true", help="report each run, also where many drifted for one cause"
+    )
     add_jobs(parser)
     parser = verb(commands, "verify", verify)
     parser.add_argument("runs", nargs="*", type=path_given, metavar="RUN", help=_ALL)
@@ -117,7 +120,7 @@ def _say_drift(options: argparse.Namespace, report: Any, root: Path, folders: Se
     if options.github:
         _tell_forge(report, root)
     width = width_of(sys.stdout) if sys.stdout.isatty() else None
-    for line in lines(report, painter(sys.stdout, options.no_color), width):
+    for line in lines(report, painter(sys.stdout, options.no_color), width, verbose=options.verbose):
         print(line)
     if report.runs:
         return

@@ -46,6 +46,7 @@ from ..tasks.expect import differences
 from ..tasks.openings import given_beside
 from ..tasks.place import expected_of, expected_of_run, owner_of, place_of
 from ..tasks.task import Task, build, load_task
+from .differences.cause import offer_to_accept
 from .differences.compare import (
     BROKEN,
     Findings,
@@ -153,13 +154,13 @@ def _conclude(findings: Findings, committed: Mapping[str, bytes], base: Path) ->
         findings.tampered = True
         findings.lines.append(f"its {MANIFEST} is not the one in {INDEX}")
     findings.code = (_made_by(committed[MANIFEST]), package_digest())
-    packages = _moved_packages(committed[MANIFEST], findings.packages)
-    findings.lines += packages
+    findings.moved_packages = _moved_packages(committed[MANIFEST], findings.packages)
+    findings.lines += findings.moved_packages
     explained = (
         findings.moved
         or findings.rerendered
         or findings.missed
-        or packages
+        or findings.moved_packages
         or findings.code[0] != findings.code[1]
     )
     if not findings.tampered and findings.code[0] != findings.code[1] and not findings.moved:
@@ -173,8 +174,8 @@ def _conclude(findings: Findings, committed: Mapping[str, bytes], base: Path) ->
         )
     if findings.tampered or findings.missed:
         findings.accept = None
-    elif findings.fresh is not None and not findings.asked_otherwise:
-        findings.accept = f'tachograph accept {shlex.quote(findings.run)} --reason "..."'
+    else:
+        offer_to_accept(findings)
 
 
 def _moved_on_disk(folder: Path, base: Path) -> dict[str, str]:

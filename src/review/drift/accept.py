@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ...evidence.checking.check import by_gravity
-from ...evidence.checking.differences.cause import causes_of
+from ...evidence.checking.differences.cause import CODE_CHANGED, causes_of
 from ...evidence.checking.differences.compare import Findings
 from ...evidence.checking.differences.drift import counted
 from ...evidence.files import accepted, manifest
@@ -32,6 +32,9 @@ from ...runtime.formats.read_file import read_unlinked
 from .report import QUIET
 
 MAX_REASON: Final = 2000
+NEEDS_WORD: Final = (
+    "differs by the code or a package, which only its manifest claims to have been another one"
+)
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,15 @@ def reason_of(text: str | None) -> str:
     return reason
 
 
-def refusal(findings: Findings, folder: Path, root: Path) -> str | None:
-    """Return why a run is not accepted, with what to do; None where it is."""
+def refusal(findings: Findings, folder: Path, root: Path, *, code_changed: bool = False) -> str | None:
+    """Return why a run is not accepted, with what to do; None where it is.
+
+    Args:
+        findings: The findings of a check, with their causes.
+        folder: The folder of the run.
+        root: The project.
+        code_changed: A person says that the code or a package is another one, as the manifest claims.
+    """
     parts = Path(findings.run).parts
     inside = len(parts) == 3 and parts[0] == "runs" and folder.resolve() == (root / findings.run).resolve()
     if findings.ok:
@@ -82,6 +92,8 @@ def refusal(findings: Findings, folder: Path, root: Path) -> str | None:
             if findings.accept
             else "cannot be made again"
         )
+    if findings.rests_on_a_claim and not code_changed:
+        return f"{NEEDS_WORD}; if you know that they changed, give {CODE_CHANGED}"
     if any(os.path.lexists(folder / kind) for kind in OWNED):
         return f"holds {' or '.join(OWNED)}, which would be lost; record it again with `tachograph run`"
     if not inside:

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from ...evidence.checking.check import by_gravity
-from ...evidence.checking.differences.cause import Cause, causes, in_words
+from ...evidence.checking.differences.cause import CODE_CHANGED, Cause, causes, in_words
 from ...evidence.checking.differences.compare import BROKEN, Findings
 from ...evidence.checking.differences.drift import Divergence, counted
+from ...evidence.checking.differences.found_cause import GUESS
+from ...evidence.checking.experiment.find import find_causes
 from ...evidence.files import accepted
 from ...evidence.files.json_diff import CLASSES
 from ...evidence.files.manifest import STATE
@@ -32,6 +34,7 @@ _NOT_ACCEPTED: Final = {
     "again": ("cannot be made again", "cannot be made again"),
     "task": ("needs its task fixed first", "need their task fixed first"),
     "effect": ("needs its effects performed again", "need their effects performed again"),
+    "code": ("needs --code-changed", "need --code-changed"),
     "model": ("needs its model again", "need their model again"),
 }
 
@@ -86,6 +89,7 @@ class DriftedRun:
         lines: everything that was found; `notes` without the lines on `first` and `gravest`.
         judged: whether the run could be made again.
         accept: the command that accepts or records it anew, if any.
+        guess: why the causes could not be found by trying, if they could not.
         not_accepted: why `tachograph accept` does not take it, a key of what `DriftReport.takes` puts in words.
     """
 
@@ -101,6 +105,7 @@ class DriftedRun:
     judged: bool
     accept: str | None
     not_accepted: str | None = None
+    guess: str | None = None
 
     @property
     def differences(self) -> tuple[DifferenceContext, ...]:
@@ -125,6 +130,7 @@ class DriftedRun:
             "notes": list(self.notes),
             "edited_by_hand": self.edited_by_hand,
             "made_again": self.judged,
+            "guess": self.guess,
             "accept": self.accept,
         }
 
@@ -172,10 +178,19 @@ class DriftReport:
 
     @property
     def head(self) -> str:
-        """The first line: how many runs drifted, and the likely cause."""
+        """The first line: how many runs drifted, and the cause, or the likely one if it is a guess."""
         cause = in_words(self.causes)
-        because = f"; likely cause: {cause}" if cause else ""
+        word = "likely cause" if any(item.certainty == GUESS for item in self.causes) else "cause"
+        because = f"; {word}: {cause}" if cause else ""
         return f"check: {len(self.runs)} of {self.total} runs drifted{because}"
+
+    @property
+    def guesses(self) -> list[str]:
+        """Why causes could not be found by trying, each reason with the number of runs if there are several."""
+        reasons = Counter(run.guess for run in self.runs if run.guess is not None)
+        every = len(self.runs) == reasons.total() and len(reasons) == 1
+        whose = {why: "" if every else f" for {counted(number, 'run')}" for why, number in reasons.items()}
+        return [f"the cause was not found by trying{runs}: {why}" for why, runs in whose.items()]
 
     @property
     def accept(self) -> str | None:
@@ -184,14 +199,17 @@ class DriftReport:
             return None
         if len(self.runs) == 1:
             return self.runs[0].accept
-        if any(run.accept is not None and _is_accept(run.accept) for run in self.runs):
+        if any(run.not_accepted is None for run in self.runs):
             return f'tachograph accept --all --reason "..."{self.option}'
+        if any(run.not_accepted == "code" for run in self.runs):
+            return f'tachograph accept --all {CODE_CHANGED} --reason "..."{self.option}'
         return None
 
     @property
     def takes(self) -> str | None:
         """How many runs the command takes and why not the others; None where it takes all, or there is none."""
-        left = Counter(run.not_accepted for run in self.runs if run.not_accepted is not None)
+        given = "code" if self.accept is not None and CODE_CHANGED in self.accept.split() else None
+        left = Counter(run.not_accepted for run in self.runs if run.not_accepted not in (None, given))
         if self.accept is None or not left:
             return None
         why = ", ".join(
@@ -234,7 +252,9 @@ def drift_report(
     given_root: str | None = None,
 ) -> DriftReport:
     """Return the report on the findings of a check of the project at `root`."""
-    bad = by_gravity([item for item in findings if not item.ok])
+    bad = [item for item in findings if not item.ok]
+    find_causes(bad, root)
+    bad = by_gravity(bad)
     option = f" --root {shlex.quote(given_root)}" if given_root is not None else ""
     every = causes(bad)
     wrong = accepted.history(root).wrong if bad else []
@@ -263,13 +283,14 @@ def _drifted_run(
         findings.judged,
         f"{accept}{option}" if accept is not None and _is_accept(accept) else accept,
         _not_accepted(findings),
+        findings.guess,
     )
 
 
 def _not_accepted(findings: Findings) -> str | None:
     """Return why `tachograph accept` does not take a run, in the order in which it asks; None where it does."""
     if findings.accept is not None and _is_accept(findings.accept):
-        return None
+        return "code" if findings.rests_on_a_claim else None
     if findings.tampered:
         return "hand"
     if not findings.judged:

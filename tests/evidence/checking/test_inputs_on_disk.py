@@ -39,7 +39,7 @@ def test_a_document_that_is_a_folder_now_cannot_be_read(project: Path) -> None:
     (project / NOTE).unlink()
     (project / NOTE).mkdir()
     found = examine(project / RUN, root=project)
-    assert f"input moved: {NOTE} cannot be read (no plain file)" in found.lines
+    assert f"input moved: {NOTE} cannot be read (no plain file), and is no longer read" in found.lines
 
 
 def test_a_document_that_is_gone_is_gone(project: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_document_that_is_gone_is_gone(project: Path) -> None:
 def test_a_document_that_is_there_was_not_read(project: Path) -> None:
     replaced(project / "crew/notes.py", '"path": "notes/first.md"', '"path": "notes/other.md"')
     found = examine(project / RUN, root=project)
-    assert f"input not read this time: {NOTE}" in found.lines
+    assert f"input no longer read: {NOTE}" in found.lines
     assert NOTE not in found.moved and not any("is gone" in line for line in found.lines)
 
 

@@ -138,8 +138,8 @@ def at_a_terminal(project: Path, *words: str) -> list[str]:
 def test_a_check_fits_a_terminal_and_in_a_pipe_a_list_is_one_line(project: Path) -> None:
     for edit in (MINUTES, REMARK):
         replaced(project / edit[0], *edit[1:])
-    shown = at_a_terminal(project, "check")
-    piped = list(lines(reviewed(project), plain))
+    shown = at_a_terminal(project, "check", "--verbose")
+    piped = list(lines(reviewed(project), plain, verbose=True))
     assert max(map(len, piped)) > 200 and max(map(len, shown)) == 80
     whole = "".join("\n".join(shown).split())
     assert [line for line in piped if "".join(line.split()) not in whole] == [], "\n".join(shown)

@@ -99,7 +99,9 @@ def test_nothing_moved(then: bool, cause: str, project: Path, monkeypatch: pytes
     found = examine(project / DENIED, root=project)
     assert (found.kind, causes_of(found), found.moved) == ("TEXT", [cause], {})
     assert (found.accept is None) == then == found.tampered
-    assert str(*causes([found])) == (f"{HAND} (1 of them)" if then else f"{CODE} (no input moved)")
+    assert str(*causes([found])) == (
+        f"{HAND} (1 of them)" if then else f"{CODE}, as manifest.json claims (no input moved)"
+    )
 
 
 CODE_EDITS = {
@@ -128,11 +130,17 @@ def test_code_that_changed_is_the_cause_and_can_be_accepted(name: str, tmp_path:
     done = cli("check", CANONICAL, cwd=project, env={"CI": ""})
     lines = done.stdout.splitlines()
     assert done.returncode == 1 and lines[:2] == [
-        "check: 1 of 1 runs drifted; likely cause: the code (no input moved)",
+        "check: 1 of 1 runs drifted; cause: the code, as manifest.json claims (no input moved)",
         f"{kind}  {CANONICAL}",
     ], done.stdout
-    assert said in done.stdout and lines[-1] == f'accept it: tachograph accept {CANONICAL} --reason "..."'
+    command = f'tachograph accept {CANONICAL} --code-changed --reason "..."'
+    assert said in done.stdout and lines[-1] == f"accept it: {command}"
     done = cli("accept", CANONICAL, "--reason", "clearer words", cwd=project, env={"CI": ""})
+    assert done.returncode == 2 and "which only its manifest claims" in done.stderr
+    assert not (project / "runs/ACCEPTED.jsonl").exists()
+    done = cli(
+        "accept", CANONICAL, "--code-changed", "--reason", "clearer words", cwd=project, env={"CI": ""}
+    )
     assert done.returncode == 0, done.stderr
     entry = json.loads((project / "runs/ACCEPTED.jsonl").read_text())
     assert entry["cause"] == [CODE] and entry["class"] == kind and entry["inputs"] == []
@@ -159,7 +167,7 @@ def test_an_edited_record_is_no_drift_and_never_accepted(
     replaced(project / DENIED / "state.jsonl", '"top_k":3', '"top_k":4')
     code, out = tachograph(project, capsys, monkeypatch, "check", DENIED)
     assert code == 1
-    assert out.splitlines()[0] == f"check: 1 of 1 runs drifted; likely cause: {HAND} (1 of them)"
+    assert out.splitlines()[0] == f"check: 1 of 1 runs drifted; cause: {HAND} (1 of them)"
     assert (
         out.splitlines()[-1] == "nothing to accept: fix the inputs named above, or restore the run's folder"
     )

@@ -1,6 +1,7 @@
-"""Find what made runs drift: the cause of each run's first difference, then the causes of all runs together.
+"""What made runs drift: the causes of each run, then of all runs together.
 
-A changed input is not always the cause: editing a comment in the policy changes an input of every run. The first
+Where runs cannot be made again with their inputs as recorded (`checking.experiment`), the causes are guessed. A changed
+input is not always the cause: editing a comment in the policy changes an input of every run. The first
 differences therefore select among the changed inputs: a decision depends on the policy file that it names, a
 result on the documents that the call read or on its tool, a hook's answer on the file with the hooks, a reply on the
 task's script. If no changed input can have caused a difference, the code did.
@@ -9,6 +10,7 @@ task's script. If no changed input can have caused a difference, the code did.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -17,12 +19,15 @@ from ....runtime.core.lines import Line
 from ....runtime.core.outcome_codec import pairs_from_dict
 from ....runtime.formats.escape import escape_terminal
 from ...files.json_diff import CLASSES
+from ...files.manifest import MANIFEST
 from .compare import Findings
 from .drift import Divergence
+from .found_cause import CLAIM, CODE, DEPENDENCY, GUESS, HAND, TRIED, FoundCause
 
-CODE: Final = "the code"
-HAND: Final = "the record was edited by hand"
+CODE_CHANGED: Final = "--code-changed"
+OWN_TASK: Final = "the task of each"  # in place of the names of several tasks
 SEVERAL: Final = 3  # the number of causes named in one line
+_SURENESS: Final = (TRIED, CLAIM, GUESS)
 _ORDER: Final = {name: i for i, name in enumerate(CLASSES)}
 
 # the inputs that a place in a line depends on, the likeliest first; `at`, `read` and `tool` depend on the place
@@ -51,49 +56,73 @@ class Cause:
     """A cause of drift.
 
     Attributes:
-        source: Path of an input, `CODE` or `HAND`.
+        source: Path of an input, or of several that are behind it together, `CODE`, `DEPENDENCY` or `HAND`.
         runs: Names of the runs that drifted because of it.
         classes: Classes of their differences.
         alone: Whether it is the only cause, and no input changed.
+        certainty: The least sure of `TRIED`, `CLAIM` and `GUESS` among its runs.
+        diff: Lines on how the input differs from what was recorded; none where that is not known.
     """
 
     source: str
     runs: tuple[str, ...]
     classes: tuple[str, ...]
     alone: bool
+    certainty: str = GUESS
+    diff: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cause as plain data."""
-        return {"what": self.source, "runs": list(self.runs), "classes": list(self.classes)}
+        return {
+            "what": self.source,
+            "runs": list(self.runs),
+            "classes": list(self.classes),
+            "certainty": self.certainty,
+            "diff": list(self.diff),
+        }
 
     def __str__(self) -> str:
         if self.source == CODE and self.alone:
-            return f"{CODE} (no input moved)"
-        word = (
-            escape_terminal(self.source)
-            if self.source in (CODE, HAND)
-            else f"{escape_terminal(self.source)} moved"
-        )
+            return f"{CODE}, as {MANIFEST} claims (no input moved)"
+        word = escape_terminal(self.source)
+        if self.source in (CODE, DEPENDENCY):
+            word = f"{word}, as {MANIFEST} claims"
+        elif self.source != HAND:
+            word = f"{word} moved"
         return f"{word} ({len(self.runs)} of them)"
 
 
 def causes(drifted: Sequence[Findings]) -> list[Cause]:
     """Return the causes of drift in all runs, the gravest first."""
-    by_source: dict[str, list[Findings]] = {}
+    by_source: dict[str, list[tuple[Findings, FoundCause]]] = {}
+    with_own_task = sum(any(_is_own_task(item, found) for found in found_causes(item)) for item in drifted)
     for item in drifted:
-        for source in causes_of(item):
-            by_source.setdefault(source, []).append(item)
+        for found in found_causes(item):
+            own = with_own_task > 1 and _is_own_task(item, found)
+            by_source.setdefault(_generally(item, found) if own else found.source, []).append((item, found))
     alone = len(by_source) == 1 and not any(item.moved for item in drifted)
     grouped = [
         Cause(
             source,
-            tuple(sorted(item.run for item in items)),
-            tuple(sorted({item.kind for item in items}, key=lambda kind: _ORDER.get(kind, -1))),
+            tuple(sorted(item.run for item, _ in pairs)),
+            tuple(sorted({item.kind for item, _ in pairs}, key=lambda kind: _ORDER.get(kind, -1))),
             alone,
+            max((found.certainty for _, found in pairs), key=_SURENESS.index),
+            next((found.diff for _, found in pairs if found.diff), ()),
         )
-        for source, items in by_source.items()
+        for source, pairs in by_source.items()
     ]
     return sorted(grouped, key=lambda cause: (_gravity(cause), -len(cause.runs), cause.source))
+
+
+def _is_own_task(findings: Findings, found: FoundCause) -> bool:
+    return any(findings.roles.get(source) == "task" for source in found.sources)
+
+
+def _generally(findings: Findings, found: FoundCause) -> str:
+    """Return a cause in words in which a run's own task is not named, so that runs of several tasks share it."""
+    names = sorted(OWN_TASK if findings.roles.get(name) == "task" else name for name in found.sources)
+    return FoundCause(tuple(names), found.certainty).source
 
 
 def in_words(all_causes: Sequence[Cause]) -> str | None:
@@ -108,13 +137,43 @@ def _gravity(cause: Cause) -> int:
 
 
 def causes_of(findings: Findings) -> list[str]:
-    """Return what made one run drift: changed inputs, `CODE` or `HAND`; empty if it is unknown."""
+    """Return what made one run drift, in words: inputs, `CODE`, `DEPENDENCY` or `HAND`; empty if it is unknown."""
+    return [cause.source for cause in found_causes(findings)]
+
+
+def found_causes(findings: Findings) -> list[FoundCause]:
+    """Return what is behind the drift of one run: as found by trying, else as it is guessed."""
+    return guessed(findings) if findings.causes is None else findings.causes
+
+
+def guessed(findings: Findings) -> list[FoundCause]:
+    """Return the likely causes of the drift of one run, as its record and its differences tell them."""
     if findings.tampered:
-        return [HAND]
+        return [FoundCause((HAND,), TRIED)]
+    if findings.judged and not findings.moved:
+        claims = [FoundCause((DEPENDENCY,), CLAIM)] if findings.moved_packages else []
+        if findings.code is not None and findings.code[0] != findings.code[1]:
+            claims.insert(0, FoundCause((CODE,), CLAIM))
+        differs = findings.drift is not None or findings.fresh is not None
+        return claims or ([FoundCause((CODE,), CLAIM)] if differs else [])
+    return [FoundCause((source,), CLAIM if source == CODE else GUESS) for source in _likely(findings)]
+
+
+def offer_to_accept(findings: Findings) -> None:
+    """Set the command that accepts a run, if it can be accepted.
+
+    It needs a flag of its own where only the manifest claims what is behind the drift: the person has to know it.
+    """
+    if findings.fresh is not None and not findings.asked_otherwise:
+        claimed = any(cause.certainty == CLAIM for cause in found_causes(findings))
+        flag = f" {CODE_CHANGED}" if claimed else ""
+        findings.accept = f'tachograph accept {shlex.quote(findings.run)}{flag} --reason "..."'
+
+
+def _likely(findings: Findings) -> list[str]:
+    """Return the changed inputs that the differences can depend on, or `CODE`."""
     if not findings.judged:
         return sorted(findings.moved)
-    if not findings.moved:
-        return [CODE] if findings.drift is not None or findings.fresh is not None else []
     drift = findings.drift
     if drift is None or drift.kind == "DIGEST-ONLY" or drift.first is None:
         return sorted(findings.moved)

@@ -20,6 +20,7 @@ from ...files.claims.volatile import misshapen_claims
 from ...files.manifest import MANIFEST, REPORT, STATE, TRACE
 from ...files.rebuild import rebuild
 from .drift import Drift, compare
+from .found_cause import CLAIM, FoundCause
 
 _PARTS = 5  # parts of a request that are named in a line
 BROKEN = "BROKEN"  # the class of a record that cannot be compared, or that does not hold in itself
@@ -44,6 +45,9 @@ class Findings:
         unrecorded: A call of an external tool moved, so that no recorded result answers it.
         judged: The run could be executed again, whatever the result.
         fresh: The four files that the run gives now.
+        moved_packages: What the manifest claims of packages that are of another version here.
+        causes: What is behind the drift; None until it was looked for.
+        guess: Why the causes could not be found by trying; None where they were, or nothing was to be tried.
         accept: The command that accepts them.
     """
 
@@ -61,7 +65,15 @@ class Findings:
     unrecorded: bool = False
     judged: bool = True
     fresh: Mapping[str, bytes] | None = field(default=None, repr=False)
+    moved_packages: list[str] = field(default_factory=list)
+    causes: list[FoundCause] | None = None
+    guess: str | None = None
     accept: str | None = None
+
+    @property
+    def rests_on_a_claim(self) -> bool:
+        """Whether only the manifest says what is behind some of the drift."""
+        return any(cause.certainty == CLAIM for cause in self.causes or ())
 
     @property
     def ok(self) -> bool:
@@ -104,8 +116,10 @@ def compare_files(
     items = _items(recorded_manifest)
     for path, (then, now) in findings.digests.items():
         change = in_words(then, now) if now is not None else change_on_disk(items[path], base)
+        if now is None and change is not None and change != in_words(then, None):
+            change = f"{change}, and is no longer read"
         if change is None:
-            findings.lines.append(f"input not read this time: {escape_terminal(path)}")
+            findings.lines.append(f"input no longer read: {escape_terminal(path)}")
         else:
             findings.moved[path] = change
             findings.lines.append(f"input moved: {escape_terminal(path)} {change}")
@@ -235,14 +249,14 @@ def _items(manifest: Line) -> dict[str, Line]:
 
 
 def _compare_ledgers(findings: Findings, before: bytes, after: bytes, name: str) -> None:
-    lines = _decoded(before)
+    lines = decoded(before)
     if isinstance(lines, int):
         findings.tampered = True
         findings.lines.append(
             f"{STATE} line {lines}: is no line that a run writes; {name}/{STATE} was changed"
         )
         return
-    fresh = _decoded(after)
+    fresh = decoded(after)
     assert not isinstance(fresh, int)
     note_drift(findings, lines, fresh)
     if findings.drift is not None and findings.drift.first is None:
@@ -300,7 +314,7 @@ def _roles(run: Line) -> dict[str, str]:
     return roles
 
 
-def _decoded(state: bytes) -> list[Line] | int:
+def decoded(state: bytes) -> list[Line] | int:
     """Return the lines of a ledger, its chain unchecked, or the number of the first that is not an object."""
     out: list[Line] = []
     for number, text in enumerate(state.split(b"\n")[:-1], start=1):

@@ -198,7 +198,7 @@ def compare(before: list[Line], after: list[Line]) -> Drift:
     heads: dict[str, Divergence] = {}  # the first of each class
     counts: Counter[str] = Counter()
     behind: Counter[str] = Counter()
-    for divergence in islice(_divergences(before, after), _LIMIT):
+    for divergence in islice(divergences(before, after), _LIMIT):
         counts[divergence.kind] += 1
         heads.setdefault(divergence.kind, divergence)
         if first is not None:
@@ -209,7 +209,8 @@ def compare(before: list[Line], after: list[Line]) -> Drift:
     return Drift(first or gravest, counts, gravest, behind, moved_parts(before, after))
 
 
-def _divergences(before: list[Line], after: list[Line]) -> Iterator[Divergence]:
+def divergences(before: list[Line], after: list[Line]) -> Iterator[Divergence]:
+    """Yield every difference of two ledgers, line by line."""
     asked = asked_pattern(before)
     for number, a, b in _pairs(before, after):
         line = a if isinstance(a, dict) else b if isinstance(b, dict) else {}

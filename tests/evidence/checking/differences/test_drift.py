@@ -256,6 +256,7 @@ def test_runs_where_only_digests_moved_stand_in_one_line(
     assert code == 1 and out.splitlines() == [
         f"check: 5 of 5 runs drifted; likely cause: {POLICY} moved (5 of them)",
         f"DIGEST-ONLY  5 runs: {names}",
+        "guess  the cause was not found by trying: there is no git history here",
         'accept it: tachograph accept --all --reason "..."',
     ]
 
@@ -266,10 +267,10 @@ def test_the_gravest_come_first_and_each_has_its_command(
     for name in ("an answer of the model", "a rule that no call asks for", "a page of the corpus"):
         change = CHANGES[name]
         replaced(project / change.file, change.old, change.new)
-    code, out = tachograph(project, capsys, monkeypatch, "check")
+    code, out = tachograph(project, capsys, monkeypatch, "check", "--verbose")
     heads = [line for line in out.splitlines() if not line.startswith("  ")]
     assert code == 1 and [line.split()[0] for line in heads[1:]] == [
-        *("EFFECT", "EFFECT", "ANSWER", "DIGEST-ONLY", "accept"),
+        *("EFFECT", "EFFECT", "ANSWER", "DIGEST-ONLY", "guess", "accept"),
     ]
     assert heads[1:4] == [f"EFFECT  {CANONICAL}", f"EFFECT  {RETRIED}", f"ANSWER  {GIVEN}"]
     assert f'  accept this one: tachograph accept {GIVEN} --reason "..."' in out.splitlines()
