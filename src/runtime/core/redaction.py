@@ -78,6 +78,9 @@ class Redactor:
         self._always = frozenset(patterns or {})
         self._own_length = max(map(_length, (patterns or {}).values()), default=0)
         self._needles = _needles_by_mark(own)
+        # of kinds that a name tells
+        telling = (kind for kind in own if f"(?P<value_{kind}>" in own[kind])
+        self._telling = tuple(needle for kind in telling for needle in NEEDLES[kind])
         self._compiled: dict[frozenset[str], re.Pattern[str] | None] = {}
 
     @property
@@ -137,10 +140,27 @@ class Redactor:
         return text.replace(MARK, f"{MARK}:")
 
     def data(self, data: Fragment) -> Fragment:
-        """Canonical data with every string of it, keys included, redacted. Raises NotJson."""
+        """Canonical data with every string of it, keys included, redacted. Raises NotJson.
+
+        A key may be the name that tells a secret, as `aws_secret_access_key` does; then it is looked at with its value.
+        """
         if self.is_noop:
             return data
-        return canonical_json.freeze(canonical_json.map_strings(data.value(), self))
+        return canonical_json.freeze(canonical_json.map_strings(data.value(), self, self._beside))
+
+    def _beside(self, name: str, text: str) -> str:
+        """Return the redacted text that stands under a name."""
+        redacted, lower = self(text), name.lower()
+        if redacted != self.escaped(text) or not any(needle in lower for needle in self._telling):
+            return redacted
+        whole, begin = f"{name}={text}", len(name) + 1
+        pattern = self.pattern_for(whole)
+        for match in pattern.finditer(whole) if pattern is not None else ():
+            start, end = self.secret_of(match)
+            if start >= begin:
+                rest = self.escaped(whole[end:])
+                return self.escaped(whole[begin:start]) + self.stand_in(match) + rest
+        return redacted
 
     def _kind(self, match: re.Match[str]) -> str:
         return self._known.get(match.group()) or str(match.lastgroup)

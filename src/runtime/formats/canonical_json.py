@@ -264,8 +264,12 @@ def digest(text: str | bytes) -> str:
     return hashlib.sha256(text.encode("utf-8") if isinstance(text, str) else text).hexdigest()
 
 
-def map_strings(value: Any, change: Callable[[str], str]) -> Any:
+def map_strings(
+    value: Any, change: Callable[[str], str], change_under: Callable[[str, str], str] | None = None
+) -> Any:
     """Return a copy of plain data with `change` applied to every string, keys included.
+
+    With `change_under`, that is applied to a string which stands under a key, with the key as it was.
 
     Raises:
         NotJson: two keys of an object become one.
@@ -273,10 +277,15 @@ def map_strings(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        changed = {change(key): map_strings(item, change) for key, item in value.items()}
+        changed = {
+            change(key): map_strings(item, change, change_under)
+            if change_under is None or not isinstance(item, str)
+            else change_under(key, item)
+            for key, item in value.items()
+        }
         if len(changed) != len(value):
             raise NotJson("two keys become one when secrets are taken out")
         return changed
     if isinstance(value, list):
-        return [map_strings(item, change) for item in value]
+        return [map_strings(item, change, change_under) for item in value]
     return value

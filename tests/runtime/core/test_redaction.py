@@ -340,3 +340,26 @@ def test_a_placeholder_is_resolved_only_for_the_kinds_that_are_granted() -> None
     assert redact.reveal(data, ("email",)) == ({"to": "a@b.test <secret:env:1> <secret::email:1>"}, None)
     assert redact.reveal(data, ()) == (data, None)
     assert redact.reveal({"to": "<secret:email:7>"}, ("email",)) == ({"to": "<secret:email:7>"}, ("email", 7))
+
+
+def test_a_secret_that_only_its_name_tells_is_found_under_that_name() -> None:
+    value = (A + B)[:40]
+    redact = Redactor(["aws_secret_key", "github_token"])
+    data = {
+        "keys": [{"aws_secret_access_key": value, "Region": "eu"}, {"AWS_SECRET_KEY": f"{value}"}],
+        "github": "ghp_" + A,
+        "aws_secret_access_key": "ask me",
+        "digest": value,
+    }
+    assert redact.data(freeze(data)).value() == {
+        "keys": [
+            {"aws_secret_access_key": "<secret:aws_secret_key:1>", "Region": "eu"},
+            {"AWS_SECRET_KEY": "<secret:aws_secret_key:1>"},
+        ],
+        "github": "<secret:github_token:1>",
+        "aws_secret_access_key": "ask me",
+        "digest": value,
+    }
+    assert Redactor(["github_token"]).data(freeze(data)).value()["keys"] == data["keys"]
+    said = {"aws_secret_access_key": f"<secret:x:1> {value}"}
+    assert redact.data(freeze(said)).value() == {"aws_secret_access_key": f"<secret::x:1> {value}"}
