@@ -287,3 +287,19 @@ def test_a_message_of_a_service_is_cut_behind_a_word_and_never_in_a_secret() -> 
     assert text.startswith("<secret:private_key:1> so so") and "ghp" not in text
     whole = perform([ModelError("refused", service_text="x" * 9 * most), answer()])
     assert whole.steps[0]["llm_attempts"][0]["fault"]["text"] == "x" * MAX_SERVICE_TEXT
+
+
+@pytest.mark.parametrize("given", ["run_id", "principal"])
+def test_a_name_of_a_run_that_is_a_secret_is_refused_and_not_shown(given: str, tmp_path: Path) -> None:
+    agent = Agent(
+        Wrapped("x"),
+        [tool(), tool("echo")],
+        Policy.from_dict(policy_data(redact=["github_token"])),
+        mounts={},
+    )
+    names: dict[str, Any] = {given: TOKEN}
+    with pytest.raises(InputError, match="github_token") as refused:
+        agent.run("?", ledger=tmp_path / "ledger", **names)
+    assert TOKEN not in str(refused.value)
+    ledger = tmp_path / "ledger"
+    assert not ledger.exists() or TOKEN not in ledger.read_text(encoding="utf-8")
