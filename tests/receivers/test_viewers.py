@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,6 +73,13 @@ def recorded(run: str) -> dict[str, Shown]:
     return made
 
 
+def queries(viewer: str) -> tuple[str, str]:
+    """What the page of queries asks a viewer: denials, and attempts that failed or were repeated."""
+    page = (ROOT / "docs/queries.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| {viewer} \| `(.*?)` \| `(.*?)` \|$", page, re.M)
+    return row[0], row[1]
+
+
 def same(shown: dict[str, Shown], wanted: dict[str, Shown], *, shift_us: int = 0) -> None:
     """Hold what a viewer gives back against what was sent; its clock may round."""
     assert set(shown) == set(wanted)
@@ -93,9 +101,17 @@ def test_the_denial_the_model_the_tokens_and_the_tools_are_there(way: tuple[Any,
     shown = way[0].spans(denied["trace_id"], denied["spans"])
     (check,) = [span.attributes for span in shown.values() if span.kind == "GUARDRAIL"]
     assert check["agent.policy.decision"] == "deny" and check["agent.policy.rule_id"] == "url_allowlist"
-    assert check["agent.policy.at"] == "policy/v1.yaml:6"
+    assert check["agent.policy.at"] == "policy/v1.yaml#/url_allowlist"
     if isinstance(way[0], Phoenix):
         assert way[0].filtered("agent.policy.decision == 'deny'") == ["policy_check"]
+        denials, repeated = queries("Phoenix")
+        assert way[0].filtered(denials) == ["policy_check"]
+        assert way[0].filtered(repeated) == ["retry_attempt", "retry_attempt"]
+        assert "retry_attempt" in way[0].filtered("status_code == 'ERROR'")
+    else:
+        denials, failed = queries("MLflow")
+        assert way[0].filtered(denials) == [denied["trace_id"]]
+        assert way[0].filtered(failed) == [retried["trace_id"]]
     assert "TOOL" not in {span.kind for span in shown.values()}
     shown = way[0].spans(canonical["trace_id"], canonical["spans"])
     models = [span.attributes for span in shown.values() if span.kind == "LLM"]
