@@ -11,6 +11,7 @@ import pytest
 
 from tachograph.cli import main as command_line
 from tests.cli.terminal_hand import Hand
+from tests.evidence.checking.experiment.changes import by_other_code
 from tests.evidence.project import DENIED, RETRIED, copy_inputs
 from tests.review.accepting import ACCEPTED, edit, entries
 from tests.review.drift_changes import CHANGES, GIVEN, MINUTES, PAGE, task_of
@@ -126,6 +127,23 @@ def test_a_change_of_verdicts_wants_a_whole_word(project: Path) -> None:
         assert hand.end() == 0
     (entry,) = entries(project)
     assert (entry["run"], entry["class"]) == (GIVEN, "VERDICT")
+
+
+def test_what_only_a_manifest_claims_wants_a_whole_word(project: Path) -> None:
+    by_other_code(DENIED)(project)
+    before = tree(project)
+    with reviewing(project) as hand:
+        assert "the code: 1 run" in hand.until()
+        assert "only the manifest claims that this was another" in hand.ask("e")
+        hand.ask("a")
+        assert "is only claimed, in 1 of the runs" in hand.ask("clearer words\n")
+        assert "nothing was accepted" in hand.ask("\n")
+        assert tree(project) == before
+        hand.ask("a")
+        hand.ask("clearer words\n")
+        hand.type("yes\n")
+        assert hand.end() == 0
+    assert [entry["run"] for entry in entries(project)] == [DENIED]
 
 
 def test_an_empty_reason_accepts_nothing(project: Path) -> None:

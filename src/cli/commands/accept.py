@@ -30,6 +30,12 @@ def add(commands: Any, verb: Verb) -> None:
         action="store_true",
         help="accept too what differs by the code or a package, which only the manifest claims to have been others",
     )
+    parser.add_argument(
+        "--merge",
+        action="store_true",
+        help="while git merges a branch: make runs that both changed anew from the merged inputs; "
+        "--reason is for what neither accepted",
+    )
     add_jobs(parser)
 
 
@@ -38,6 +44,8 @@ def accept(options: argparse.Namespace) -> int:
     from ...review.drift import accept as accepting
 
     refuse_in_ci()
+    if options.merge:
+        return _accept_merge(options)
     reason = accepting.reason_of(options.reason)
     if bool(options.runs) == options.all:
         raise InputError("it is not said what to accept", remedy="name runs, or give --all, not both")
@@ -51,6 +59,42 @@ def accept(options: argparse.Namespace) -> int:
         kind = EffectNotRecorded if run in unrecorded else InputError
         raise kind(f"{why}{others}; nothing was written", file=run)
     return accept_changes(options, root, changes, left)
+
+
+def _accept_merge(options: argparse.Namespace) -> int:
+    """Record what two branches give together that both accepted changes."""
+    from ...evidence.checking.check import runs_below
+    from ...evidence.checking.differences.drift import counted
+    from ...evidence.files.accepted import ACCEPTED
+    from ...review.drift.accept import needs_line, reason_of, recover
+    from ...review.drift.merge import merge_of
+
+    if options.runs or options.all:
+        raise InputError("--merge is for all runs", remedy="leave out the names of runs and --all")
+    reason = reason_of(options.reason) if options.reason is not None else None
+    root = root_of(options, own=True)
+    merge = merge_of(root)
+    recover(root)
+    options.all = True
+    try:
+        merge.begin(root)
+        changes, left, _ = examined(options, root, owners(root, runs_below(root)), "")
+        if left:
+            (run, why), *more = left.items()
+            others = f" (and {len(more)} more are refused)" if more else ""
+            raise InputError(f"{why}{others}; nothing was written", file=run)
+        changes = merge.with_reasons(changes, reason)
+        needs_line(root, changes)
+    except BaseException:
+        merge.undo(root)
+        raise
+    if not options.json:
+        both = counted(len(merge.both), "run")
+        print(f"merge: {both} changed on both branches; {ACCEPTED} keeps the reasons of both")
+    code = accept_changes(options, root, changes, {})
+    if not options.json:
+        print("now: git add runs, look at `git diff --cached`, and commit the merge")
+    return code
 
 
 def refuse_in_ci() -> None:

@@ -113,7 +113,7 @@ class _Session:
                 if not self._terminal.pages(list(self._differences(group))):
                     return False
             elif key == "e":
-                if not self._terminal.pages(list(self._fold(explanation(group, self._root)))):
+                if not self._terminal.pages(list(self._fold(explanation(group)))):
                     return False
             else:
                 self._terminal.forget_typed()  # a sentence that was typed is no row of keys
@@ -144,8 +144,8 @@ class _Session:
         asked = self._reason()
         if asked is None or not asked:
             return False if asked is None else None
-        if group.verdicts:
-            agreed = self._agreed(group.verdicts)
+        if group.verdicts or group.claims:
+            agreed = self._agreed(group)
             if not agreed:
                 return False if agreed is None else None
         return self._put_in_place(takes, changes, asked)
@@ -167,13 +167,19 @@ class _Session:
                 self._folded([f"{escape_terminal(error.message, 200)}{again}"])
         return ""
 
-    def _agreed(self, verdicts: int) -> bool | None:
-        """Return whether a change of verdicts is confirmed by a whole word; None at the end of input."""
+    def _agreed(self, group: Any) -> bool | None:
+        """Return whether a change of verdicts or of code is confirmed by a whole word; None at the end of input."""
         self._terminal.forget_typed()  # agreed to is only what has been read
-        number = (
-            "1 verdict of the gate changes" if verdicts == 1 else f"{verdicts} verdicts of the gate change"
-        )
-        typed = self._terminal.line(f"{number}; type yes to accept that > ")
+        what = []
+        if group.verdicts:
+            number = group.verdicts
+            what.append(
+                "1 verdict of the gate changes" if number == 1 else f"{number} verdicts of the gate change"
+            )
+        if group.claims:
+            what.append(f"that the code or a package changed is only claimed, in {group.claims} of the runs")
+        self._folded(what)
+        typed = self._terminal.line("type yes to accept that > ")
         if typed is not None and typed.strip().lower() != "yes":
             self._terminal.say("nothing was accepted")
             return False
@@ -186,6 +192,7 @@ class _Session:
         try:
             if self._options.root is not None or in_project():
                 recover(root_of(self._options))
+            self._options.code_changed = True  # confirmed before, where a run differs by a claim
             folders = [one.folder for one in takes]
             changes, left, _ = examined(self._options, self._root, folders, reason)
             seen = {one.findings.run: {**one.entry, "reason": reason} for one in shown}

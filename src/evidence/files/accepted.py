@@ -128,7 +128,7 @@ def history(root: Path) -> History:
         return accepted
     *lines, rest = text.split(b"\n")
     for number, line in enumerate(lines, start=1):
-        entry = _entry(line)
+        entry = entry_of(line)
         if isinstance(entry, str):
             accepted.wrong.append(f"{ACCEPTED}:{number}: {entry}; restore the line or take it out")
         else:
@@ -148,7 +148,7 @@ def problems(root: Path) -> list[str]:
     return accepted.wrong + [line for line in out if line is not None]
 
 
-def _entry(line: bytes) -> Line | str:
+def entry_of(line: bytes) -> Line | str:
     """Return the entry of a line, or what is wrong with the line."""
     try:
         entry: Line = json.loads(line)
@@ -213,7 +213,7 @@ def complete(root: Path) -> list[Line]:
         added = []
         last = _last_lines(before)
         for number, line in enumerate(announced.splitlines(), start=1):
-            entry = _entry(line)
+            entry = entry_of(line)
             if isinstance(entry, str):
                 raise RecordError(entry, file=PENDING, line=number, remedy="restore the line or take it out")
             if last.get(entry["run"]) != line and _stands_as(root, entry):
@@ -227,7 +227,7 @@ def complete(root: Path) -> list[Line]:
 
 def _last_lines(text: bytes) -> dict[str, bytes]:
     """Return the last line of each run, by run; an earlier one may be the same, where a change was taken back."""
-    entries = ((_entry(line), line) for line in text.split(b"\n"))
+    entries = ((entry_of(line), line) for line in text.split(b"\n"))
     return {str(entry["run"]): line for entry, line in entries if not isinstance(entry, str)}
 
 

@@ -83,6 +83,33 @@ class GitObjects:
         except ValueError:
             return None
 
+    def merging(self) -> list[str]:
+        """Return the commits that are being merged into HEAD; none where no merge is under way."""
+        try:
+            lines = _short(_folder_of(self.top)[0] / "MERGE_HEAD").split()
+        except (OSError, UnicodeDecodeError):
+            return []
+        return [line for line in lines if _SHA.fullmatch(line)]
+
+    def merge_base(self, one: str, other: str) -> str | None:
+        """Return the best common ancestor of two commits, or None."""
+        commit = (self._run("merge-base", one, other) or b"").decode("ascii", "replace").strip()
+        return commit if _SHA.fullmatch(commit) else None
+
+    def unmerged(self) -> list[str] | None:
+        """Return the paths that still conflict, as git names them; None where the index cannot be read."""
+        assert self._place is not None, "used outside its context"
+        folder = _folder_of(self.top)[0]
+        try:
+            for file in (folder / "index", *folder.glob("sharedindex.*")):
+                shutil.copyfile(file, Path(self._place.name) / file.name)
+        except OSError:
+            return None
+        out = self._run("ls-files", "--unmerged", "-z")
+        if out is None:
+            return None
+        return sorted({os.fsdecode(entry.partition(b"\t")[2]) for entry in out.split(b"\0")[:-1]})
+
     def has_commit(self, commit: str) -> bool:
         """Return whether there is such a commit, given its whole name."""
         return (
@@ -200,15 +227,20 @@ def _succeeds(program: str, words: list[str], out: Path) -> bool:
 def head_of(top: Path) -> tuple[str, Path] | None:
     """Return the commit that HEAD names and the folder of its objects, read from the files that git keeps."""
     try:
-        folder = top / ".git"
-        if folder.is_file():  # a worktree of its own
-            folder = top / _short(folder).removeprefix("gitdir: ").strip()
-        common = folder / "commondir"
-        shared = folder / _short(common).strip() if common.is_file() else folder
+        folder, shared = _folder_of(top)
         commit = _named(_short(folder / "HEAD").strip(), [folder, shared])
         return (commit, (shared / "objects").resolve()) if _SHA.fullmatch(commit) else None
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def _folder_of(top: Path) -> tuple[Path, Path]:
+    """Return the folders in which git keeps what is of this checkout, and what all checkouts share."""
+    folder = top / ".git"
+    if folder.is_file():  # a worktree of its own
+        folder = top / _short(folder).removeprefix("gitdir: ").strip()
+    common = folder / "commondir"
+    return folder, folder / _short(common).strip() if common.is_file() else folder
 
 
 def _named(head: str, places: list[Path]) -> str:

@@ -8,4 +8,5 @@
 - `page`: drift as an HTML page
 - `annotations`: drift as annotations and a job summary for GitHub
 - `accept`: record drifted runs anew, with a reason
+- `merge`: what stands of two branches that both accepted changes
 """

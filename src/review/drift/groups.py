@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...evidence.checking.differences.cause import CODE, HAND
+from ...evidence.checking.differences.cause import Cause
 from ...evidence.checking.differences.compare import Findings
 from ...evidence.checking.differences.drift import counted
+from ...evidence.checking.differences.found_cause import CODE, DEPENDENCY, GUESS, HAND
 from ...evidence.files import accepted
-from ...evidence.files.git_objects import GitObjects
 from ...evidence.files.json_diff import CLASSES
 from ...runtime.formats.escape import escape_terminal
-from ...runtime.formats.read_file import NotPlain, read_unlinked
 from .accept import refusal
 from .report import DriftedRun, DriftReport
 
 _NAMES: Final = 8  # runs that are named in the head of a group
 _WORDS: Final = 400  # characters of a line
-_CHANGED_LINES: Final = 200  # lines shown of what changed in an input
 _EVERY: Final = {name: i for i, name in enumerate(CLASSES)}
 
 
@@ -40,7 +36,7 @@ class Member:
 class Group:
     """The runs that drifted for the same causes, the gravest first."""
 
-    causes: tuple[str, ...]
+    causes: tuple[Cause, ...]
     members: tuple[Member, ...]
 
     @property
@@ -54,6 +50,11 @@ class Group:
         drifts = [member.findings.drift for member in self.acceptable]
         return sum(drift.counts["VERDICT"] for drift in drifts if drift is not None)
 
+    @property
+    def claims(self) -> int:
+        """How many of the runs that can be accepted differ by what only their manifests claim."""
+        return sum(member.findings.rests_on_a_claim for member in self.acceptable)
+
 
 def groups(
     report: DriftReport, findings: Sequence[Findings], folders: Sequence[Path], root: Path
@@ -63,9 +64,12 @@ def groups(
     by_causes: dict[tuple[str, ...], list[Member]] = {}
     for run in report.runs:
         item, folder = found[run.run]
-        member = Member(folder, item, run, refusal(item, folder, root))
+        member = Member(folder, item, run, refusal(item, folder, root, code_changed=True))
         by_causes.setdefault(tuple(sorted(run.causes)), []).append(member)
-    return [Group(causes, tuple(members)) for causes, members in by_causes.items()]
+    causes = {cause.source: cause for cause in report.causes}
+    return [
+        Group(tuple(causes[name] for name in names), tuple(members)) for names, members in by_causes.items()
+    ]
 
 
 def head(group: Group) -> Iterator[str]:
@@ -84,10 +88,14 @@ def head(group: Group) -> Iterator[str]:
         yield f"  {escape_terminal(first.summary if first is not None else lines[0], _WORDS)}"
 
 
-def explanation(group: Group, root: Path) -> Iterator[str]:
+def explanation(group: Group) -> Iterator[str]:
     """Yield why the runs of a group drifted: the rules behind it, what changed in the inputs, what accepting means."""
-    for cause in group.causes or ("",):
-        yield from _why(cause, group, root)
+    for cause in group.causes:
+        yield from _why(cause)
+    if not group.causes:
+        yield "no cause is known: the runs cannot be made again as they are"
+    guesses = dict.fromkeys(member.run.guess for member in group.members if member.run.guess is not None)
+    yield from (f"the cause was not found by trying: {escape_terminal(why, _WORDS)}" for why in guesses)
     rules = dict.fromkeys(
         f"  {name}: {escape_terminal(text, _WORDS)}"
         for member in group.members
@@ -111,70 +119,26 @@ def refusals(group: Group) -> Iterator[str]:
 def _cause_words(group: Group) -> str:
     if not group.causes:
         return "no cause is known"
-    moved = [escape_terminal(name) for name in group.causes if name not in (CODE, HAND)]
-    others = [name for name in group.causes if name in (CODE, HAND)]
-    return " and ".join([*([f"{', '.join(moved)} changed"] if moved else []), *others])
+    return ", ".join(
+        escape_terminal(cause.source, _WORDS)
+        + ("" if _is_no_input(cause) else " changed")
+        + (" (a guess)" if cause.certainty == GUESS else "")
+        for cause in group.causes
+    )
 
 
-def _why(cause: str, group: Group, root: Path) -> Iterator[str]:
-    if cause == CODE:
-        yield "the code: no changed input explains the differences, so the code that makes the runs did it"
-    elif cause == HAND:
+def _is_no_input(cause: Cause) -> bool:
+    return cause.source in (CODE, DEPENDENCY, HAND)
+
+
+def _why(cause: Cause) -> Iterator[str]:
+    if cause.source == HAND:
         yield "the record was edited by hand: what stands in it is not what was recorded; restore it from git"
-    elif not cause:
-        yield "no cause is known: the runs cannot be made again as they are"
+    elif _is_no_input(cause):
+        yield f"{cause.source}: no input explains the differences, and only the manifest claims that this was another"
     else:
-        yield f"{escape_terminal(cause)} changed after the runs were recorded"
-        yield from _changed_lines(cause, group, root)
-
-
-def _changed_lines(path: str, group: Group, root: Path) -> Iterator[str]:
-    """Yield the lines of an input that changed, as far as git has what the runs were recorded with."""
-    pairs = [member.findings.digests[path] for member in group.members if path in member.findings.digests]
-    if not pairs:
-        return
-    before, after = pairs[0]
-    if before is None:
-        yield "  the runs did not depend on it when they were recorded"
-        return
-    old, new = _recorded(path, before, root), _present(path, after, root)
-    if old is None:
-        yield "  what it was when they were recorded is not in the history of this repository"
-        return
-    if new is None:
-        yield "  the runs do not depend on it any more, or it is gone"
-        return
-    rows = list(difflib.unified_diff(old.splitlines(), new.splitlines(), "recorded", "now", n=2, lineterm=""))
-    if not rows:
-        yield "  only its line ends, or bytes that are no text, differ"
-    yield from (f"  {escape_terminal(row, _WORDS)}".rstrip() for row in rows[:_CHANGED_LINES])
-    if len(rows) > _CHANGED_LINES:
-        yield f"  and {counted(len(rows) - _CHANGED_LINES, 'line')} more"
-
-
-def _recorded(path: str, digest: str, root: Path) -> str | None:
-    """Return the text that an input had when its digest was recorded; None where git does not have it."""
-    repository = GitObjects.around(root)
-    if repository is None:
-        return None
-    with repository:
-        name = repository.inside(root / path)
-        for blob in repository.blobs_of(name) if name is not None else ():
-            data = repository.read(blob)
-            if data is not None and hashlib.sha256(data).hexdigest() == digest:
-                return data.decode("utf-8", "replace")
-    return None
-
-
-def _present(path: str, digest: str | None, root: Path) -> str | None:
-    """Return the text of an input as it is now; None where it is not the one that the check read."""
-    if digest is None:
-        return None
-    try:
-        data = read_unlinked(root / path)
-    except (OSError, NotPlain, ValueError):
-        return None
-    return data.decode("utf-8", "replace") if hashlib.sha256(data).hexdigest() == digest else None
+        yield f"{escape_terminal(cause.source, _WORDS)} changed after the runs were recorded"
+        yield from (f"  {escape_terminal(row, _WORDS)}".rstrip() for row in cause.diff)
 
 
 def _consequence(group: Group) -> Iterator[str]:
