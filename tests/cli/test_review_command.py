@@ -266,7 +266,7 @@ def test_the_transcript_in_the_docs_is_what_is_said(project: Path) -> None:
         hand.type("the room asks for 21 minutes\n")
         assert hand.end() == 0
         said = hand.seen.replace("\r\n", "\n")
-    assert said[said.index("review: 1 of 3") :] == shown
+    assert said[said.index("review: 1 of 3 runs drifted") :] == shown
 
 
 def test_nothing_drifted(project: Path) -> None:
