@@ -21,7 +21,7 @@ from .branch_numbers import PROVISIONAL, BranchNumbers
 from .branches import BRANCH, MAX_CALLS, Branch
 from .effects import Outcome
 from .outcome_codec import map_texts, outcome_to_dict
-from .secret_kinds import NEEDLES, PATTERNS, SHORTEST
+from .secret_kinds import NEEDLES, PATTERNS, SHORTEST, secret_rules
 
 MARK: Final = "<secret:"
 _LOOKS_LIKE: Final = re.compile(r"<secret:(?:([a-z_]+):([1-9][0-9]*)>)?")
@@ -74,13 +74,20 @@ class Redactor:
         self._known = {value: kind for kind, value in values if value}
         self._values = [re.escape(value) for value in sorted(self._known, key=len, reverse=True)]
         own = {kind: PATTERNS[kind] for kind in PATTERNS if kind in kinds}
+        needles = {kind: NEEDLES[kind] for kind in own}
+        self._kinds: dict[str, str] = {}  # of the groups that are named otherwise
+        for number, rule in enumerate(secret_rules()):
+            if rule.kind in kinds:
+                group = f"{rule.kind}_{number}"  # no kind of a policy has a digit
+                own[group] = rule.pattern.replace("(?P<value>", f"(?P<value_{group}>")
+                needles[group], self._kinds[group] = rule.needles, rule.kind
         self._parts = {kind: f"(?P<{kind}>{text})" for kind, text in {**(patterns or {}), **own}.items()}
         self._always = frozenset(patterns or {})
         self._own_length = max(map(_length, (patterns or {}).values()), default=0)
-        self._needles = _needles_by_mark(own)
+        self._needles = _needles_by_mark(needles)
         # of kinds that a name tells
         telling = (kind for kind in own if f"(?P<value_{kind}>" in own[kind])
-        self._telling = tuple(needle for kind in telling for needle in NEEDLES[kind])
+        self._telling = tuple({needle: None for kind in telling for needle in needles[kind]})
         self._compiled: dict[frozenset[str], re.Pattern[str] | None] = {}
 
     @property
@@ -163,7 +170,8 @@ class Redactor:
         return redacted
 
     def _kind(self, match: re.Match[str]) -> str:
-        return self._known.get(match.group()) or str(match.lastgroup)
+        group = str(match.lastgroup)
+        return self._known.get(match.group()) or self._kinds.get(group, group)
 
     def _replace(self, match: re.Match[str]) -> str:
         start, end = self.secret_of(match)
@@ -172,7 +180,7 @@ class Redactor:
 
     def secret_of(self, match: re.Match[str]) -> tuple[int, int]:
         """Return where the secret begins and ends in what `pattern_for` matched."""
-        value = f"value_{self._kind(match)}"
+        value = f"value_{match.lastgroup}"
         is_whole = match.group() in self._known or value not in match.re.groupindex
         return match.span() if is_whole else match.span(value)
 
@@ -358,11 +366,11 @@ def placeholder_counts(text: str) -> dict[str, int]:
     return found
 
 
-def _needles_by_mark(kinds: Iterable[str]) -> tuple[tuple[str, list[tuple[str, str]]], ...]:
+def _needles_by_mark(needles: Mapping[str, Sequence[str]]) -> tuple[tuple[str, list[tuple[str, str]]], ...]:
     """Return the needles of kinds, each with its kind, grouped by a mark that each of a group holds; "" for none."""
     groups: dict[str, list[tuple[str, str]]] = {}
-    for kind in kinds:
-        for needle in NEEDLES[kind]:
+    for kind, texts in needles.items():
+        for needle in texts:
             mark = next((mark for mark in _MARKS if mark in needle), "")
             groups.setdefault(mark, []).append((needle, kind))
     return tuple(groups.items())

@@ -2,11 +2,17 @@
 
 A pattern may have one group, `value_KIND`: then only that part is the secret, and what stands around it stays.
 NEEDLES holds texts of which one, in lower case, stands in every secret of a kind: a text without any is not searched.
+
+`secret_rules.json` has further rules, each for one vendor's secrets or for names that stand beside a value, with the
+source of what it says. Each belongs to one of these kinds, so a policy that names a kind has its rules too.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple
 
 _START: Final = r"(?<![A-Za-z0-9])"
 
@@ -110,3 +116,28 @@ KEY_KINDS: Final = tuple(kind for kind in PATTERNS if kind != "email")
 ENV_KIND: Final = "env"
 # shorter values are no secret ("EMPTY", "ollama"): replacing them would tear up ordinary text
 SHORTEST: Final = 8
+
+
+class SecretRule(NamedTuple):
+    """One rule of `secret_rules.json`.
+
+    Attributes:
+        name: What it finds.
+        kind: The kind that it belongs to.
+        needles: Texts of which one, in lower case, stands in whatever it finds.
+        pattern: A regular expression; a group `value` is the secret, else all of it.
+        source: Where its maker describes the shape.
+    """
+
+    name: str
+    kind: str
+    needles: tuple[str, ...]
+    pattern: str
+    source: str
+
+
+@lru_cache(maxsize=1)
+def secret_rules() -> tuple[SecretRule, ...]:
+    """Return the rules of `secret_rules.json`."""
+    text = Path(__file__).with_name("secret_rules.json").read_text(encoding="utf-8")
+    return tuple(SecretRule(**{**rule, "needles": tuple(rule["needles"])}) for rule in json.loads(text))
