@@ -6,6 +6,7 @@
 - `redaction`: secrets replaced by typed placeholders as they enter a run
 - `redacted_pieces`: the same for a text that comes in pieces
 - `secret_kinds`: kinds of secrets with a fixed prefix or context
+- `secret_search`: which of them a text may hold, and the patterns that find them
 - `known_secrets`: secrets known by their text: keys of opened models, environment variables
 - `branch_numbers`: numbers of secrets that calls which run together are the first to meet
 - `branches`: which call of a group is being performed

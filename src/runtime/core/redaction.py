@@ -21,7 +21,8 @@ from .branch_numbers import PROVISIONAL, BranchNumbers
 from .branches import BRANCH, MAX_CALLS, Branch
 from .effects import Outcome
 from .outcome_codec import map_texts, outcome_to_dict
-from .secret_kinds import NEEDLES, PATTERNS, SHORTEST, secret_rules
+from .secret_kinds import SHORTEST
+from .secret_search import search_for
 
 MARK: Final = "<secret:"
 _LOOKS_LIKE: Final = re.compile(r"<secret:(?:([a-z_]+):([1-9][0-9]*)>)?")
@@ -29,10 +30,6 @@ _LOOKS_LIKE: Final = re.compile(r"<secret:(?:([a-z_]+):([1-9][0-9]*)>)?")
 _PLACEHOLDER: Final = re.compile(r"<secret:(:*)([a-z_]+):([1-9][0-9]*)>")
 
 _ONE_WORD: Final = re.compile(r"[\x21-\x7e]+")
-_MANY: Final = 10_000  # characters: no pattern of a policy matches more
-
-# characters of which most needles hold one, and most prose few: without it no needle of its group is looked for
-_MARKS: Final = "_-:/."
 
 
 class Redactor:
@@ -73,27 +70,13 @@ class Redactor:
         # known texts first, then in the table's order, so that the more special kind is tried first
         self._known = {value: kind for kind, value in values if value}
         self._values = [re.escape(value) for value in sorted(self._known, key=len, reverse=True)]
-        own = {kind: PATTERNS[kind] for kind in PATTERNS if kind in kinds}
-        needles = {kind: NEEDLES[kind] for kind in own}
-        self._kinds: dict[str, str] = {}  # of the groups that are named otherwise
-        for number, rule in enumerate(secret_rules()):
-            if rule.kind in kinds:
-                group = f"{rule.kind}_{number}"  # no kind of a policy has a digit
-                own[group] = rule.pattern.replace("(?P<value>", f"(?P<value_{group}>")
-                needles[group], self._kinds[group] = rule.needles, rule.kind
-        self._parts = {kind: f"(?P<{kind}>{text})" for kind, text in {**(patterns or {}), **own}.items()}
-        self._always = frozenset(patterns or {})
-        self._own_length = max(map(_length, (patterns or {}).values()), default=0)
-        self._needles = _needles_by_mark(needles)
-        # of kinds that a name tells
-        telling = (kind for kind in own if f"(?P<value_{kind}>" in own[kind])
-        self._telling = tuple({needle: None for kind in telling for needle in needles[kind]})
+        self._search = search_for(tuple(kinds), tuple((patterns or {}).items()))
         self._compiled: dict[frozenset[str], re.Pattern[str] | None] = {}
 
     @property
     def is_noop(self) -> bool:
         """Whether there is nothing to look for."""
-        return not self._parts and not self._known
+        return not self._search.parts and not self._known
 
     def __call__(self, text: str) -> str:
         """`text` with each secret replaced; text without secrets comes back as it is."""
@@ -111,16 +94,9 @@ class Redactor:
 
     def pattern_for(self, text: str) -> re.Pattern[str] | None:
         """Return the pattern of all that a text may hold, or None where it can hold no secret."""
-        lower = text.lower()
-        present = self._always.union(
-            kind
-            for mark, needles in self._needles
-            if mark in lower
-            for needle, kind in needles
-            if needle in lower
-        )
+        present = self._search.present(text)
         if present not in self._compiled:
-            parts = [*self._values, *(part for kind, part in self._parts.items() if kind in present)]
+            parts = [*self._values, *(part for group, part in self._search.parts.items() if group in present)]
             self._compiled[present] = re.compile("|".join(parts)) if parts else None
         return self._compiled[present]
 
@@ -135,7 +111,7 @@ class Redactor:
     @property
     def longest_own(self) -> int:
         """How many characters a secret of the policy's own patterns may have."""
-        return self._own_length
+        return self._search.longest_own
 
     @property
     def phrases(self) -> tuple[str, ...]:
@@ -158,7 +134,7 @@ class Redactor:
     def _beside(self, name: str, text: str) -> str:
         """Return the redacted text that stands under a name."""
         redacted, lower = self(text), name.lower()
-        if redacted != self.escaped(text) or not any(needle in lower for needle in self._telling):
+        if redacted != self.escaped(text) or not any(needle in lower for needle in self._search.telling):
             return redacted
         whole, begin = f"{name}={text}", len(name) + 1
         pattern = self.pattern_for(whole)
@@ -171,7 +147,18 @@ class Redactor:
 
     def _kind(self, match: re.Match[str]) -> str:
         group = str(match.lastgroup)
-        return self._known.get(match.group()) or self._kinds.get(group, group)
+        known = self._known.get(match.group())
+        if known is not None or group not in self._search.kinds:
+            return known or group
+        if (
+            f"value_{group}" in match.re.groupindex
+        ):  # beside a name may stand a secret that tells its kind itself
+            value = match[f"value_{group}"]
+            pattern = self.pattern_for(value)
+            inner = None if pattern is None else pattern.match(value)
+            if inner is not None:
+                return self._kind(inner)
+        return self._search.kinds[group]
 
     def _replace(self, match: re.Match[str]) -> str:
         start, end = self.secret_of(match)
@@ -364,22 +351,6 @@ def placeholder_counts(text: str) -> dict[str, int]:
         if match.group(1) is not None and int(match.group(2)) < PROVISIONAL:
             found[match.group(1)] = max(int(match.group(2)), found.get(match.group(1), 0))
     return found
-
-
-def _needles_by_mark(needles: Mapping[str, Sequence[str]]) -> tuple[tuple[str, list[tuple[str, str]]], ...]:
-    """Return the needles of kinds, each with its kind, grouped by a mark that each of a group holds; "" for none."""
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for kind, texts in needles.items():
-        for needle in texts:
-            mark = next((mark for mark in _MARKS if mark in needle), "")
-            groups.setdefault(mark, []).append((needle, kind))
-    return tuple(groups.items())
-
-
-def _length(pattern: str) -> int:
-    """Return how many characters a pattern may match; many where the standard library's parser does not say."""
-    parser: Any = getattr(re, "_parser", None)
-    return _MANY if parser is None else min(_MANY, parser.parse(pattern).getwidth()[1])
 
 
 class _Repeating(Redactor):

@@ -118,6 +118,10 @@ ENV_KIND: Final = "env"
 SHORTEST: Final = 8
 
 
+# a word that is long enough for a secret
+WORD: Final = r"\S{16,}"
+
+
 class SecretRule(NamedTuple):
     """One rule of `secret_rules.json`.
 
@@ -127,6 +131,9 @@ class SecretRule(NamedTuple):
         needles: Texts of which one, in lower case, stands in whatever it finds.
         pattern: A regular expression; a group `value` is the secret, else all of it.
         source: Where its maker describes the shape.
+        hint: A regular expression that matches in the lower case of each text in which the rule finds something, where
+            the needles are in many texts.
+        across_words: Whether there may be white space in what it finds. If not, that is a word of `WORD` at least.
     """
 
     name: str
@@ -134,6 +141,8 @@ class SecretRule(NamedTuple):
     needles: tuple[str, ...]
     pattern: str
     source: str
+    hint: str | None = None
+    across_words: bool = False
 
 
 @lru_cache(maxsize=1)
