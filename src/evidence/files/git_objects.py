@@ -110,6 +110,16 @@ class GitObjects:
             return None
         return sorted({os.fsdecode(entry.partition(b"\t")[2]) for entry in out.split(b"\0")[:-1]})
 
+    def resolve(self, name: str) -> str | None:
+        """Return the object that a name such as HEAD~1 or HEAD:policy/v1.yaml stands for; None where there is none.
+
+        Names of branches are the repository's own, so git looks them up there, by a command that runs none of its
+        programs. A relative path counts from the top folder.
+        """
+        out = self._call("-C", str(self.top), "rev-parse", "--verify", "--quiet", name)
+        found = (out or b"").decode("ascii", "replace").strip()
+        return found if _SHA.fullmatch(found) else None
+
     def has_commit(self, commit: str) -> bool:
         """Return whether there is such a commit, given its whole name."""
         return (
@@ -157,11 +167,16 @@ class GitObjects:
         return self._run("cat-file", "blob", blob)
 
     def _run(self, *words: str) -> bytes | None:
+        """Return what git prints in the empty repository; None where it fails."""
+        assert self._place is not None, "used outside its context"
+        return self._call("--literal-pathspecs", f"--git-dir={self._place.name}", *words)
+
+    def _call(self, *words: str) -> bytes | None:
         """Return what git prints; None where it fails."""
         import subprocess  # slow to import, and few commands read git
 
-        assert self._git is not None and self._place is not None, "used outside its context"
-        command = [self._git, "--literal-pathspecs", f"--git-dir={self._place.name}", *words]
+        assert self._git is not None, "used outside its context"
+        command = [self._git, *words]
         try:
             done = subprocess.run(  # noqa: S603 - git, with words of ours
                 command,

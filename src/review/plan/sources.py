@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import posixpath
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...evidence.files.git_objects import GitObjects
 from ...fail.errors import InputError
 from ...runtime.formats.document_digest import digest_of_document
 from ...runtime.formats.shipped_files import relative_to_root
@@ -102,8 +102,8 @@ class Sources(AbstractContextManager["Sources"]):
         """Return a file copied below `base`, from git or from the working tree."""
         if _is_of_git(name):
             ref, _, place = name.partition(":")
-            text = _git(self._root, name, "cat-file", "blob", name)
-            recorded = self._in_root(place)
+            text, inside = _blob(self._root, name)
+            recorded = _in_root(place, inside)
             shown = f"{ref}:{recorded}"
         else:
             plain = self._plain(name)
@@ -123,12 +123,12 @@ class Sources(AbstractContextManager["Sources"]):
             ) from None
         return Source(name, path, recorded, digest_of_document(text))
 
-    def _in_root(self, place: str) -> str:
-        """Return git's path, which is relative to the top of the repository, as a record names it."""
-        if place.startswith(("./", "../")):
-            return posixpath.normpath(place)
-        prefix = _git(self._root, place, "rev-parse", "--show-prefix").decode("utf-8", "replace").rstrip("\n")
-        return posixpath.normpath(place.removeprefix(prefix))
+
+def _in_root(place: str, inside: str) -> str:
+    """Return git's path, which is relative to the top of the repository, as a record names it."""
+    if place.startswith(("./", "../")):
+        return posixpath.normpath(place)
+    return posixpath.normpath(place if inside == "." else place.removeprefix(f"{inside}/"))
 
 
 def _is_of_git(name: str) -> bool:
@@ -142,14 +142,19 @@ def _digest(path: Path) -> str | None:
         return None
 
 
-def _git(root: Path, name: str, *words: str) -> bytes:
+def _blob(root: Path, name: str) -> tuple[bytes, str]:
+    """Return a file that git has, and the folder of the project as git names it. Raises InputError."""
     if name.startswith("-"):
         raise InputError("is not a commit", file=name, remedy=_EXAMPLE)
-    command = ["git", "-C", str(root), *words]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=60, check=False)  # noqa: S603 - fixed words
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise InputError(f"git cannot be run ({type(error).__name__})", remedy="install git") from None
-    if done.returncode != 0:
-        raise InputError("neither a file nor one that git has", file=name[:200], remedy=_EXAMPLE)
-    return done.stdout
+    repository = GitObjects.around(root)
+    if repository is not None:
+        with repository:
+            inside = repository.inside(root)
+            ref, _, place = name.partition(":")
+            if place.startswith(("./", "../")):
+                name = f"{ref}:{posixpath.normpath(posixpath.join(inside or '', place))}"
+            found = repository.resolve(name)
+            text = None if found is None else repository.read(found)
+        if text is not None and inside is not None:
+            return text, inside
+    raise InputError("neither a file nor one that git has", file=name[:200], remedy=_EXAMPLE)

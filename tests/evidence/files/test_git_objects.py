@@ -164,3 +164,13 @@ def test_there_may_be_nothing_to_read(tmp_path: Path, repo: Path, monkeypatch: p
         assert objects.read(blob) is None
     monkeypatch.setenv("PATH", str(tmp_path))
     assert GitObjects.around(repo) is None
+
+
+def test_names_are_looked_up_in_the_repository(repo: Path) -> None:
+    second = git(repo, "rev-parse", "HEAD~1")
+    blob = git(repo, "rev-parse", "HEAD~2:inner/two.txt")
+    with opened(repo) as objects:
+        assert objects.resolve("main~1") == second
+        assert objects.resolve("HEAD~2:inner/two.txt") == blob
+        for name in ("nowhere", "HEAD:none", "-h", "--all", "", "HEAD\0", "x" * 5000):
+            assert objects.resolve(name) is None, name
