@@ -26,6 +26,11 @@ def add(commands: Any, verb: Verb) -> None:
     parser.add_argument("--all", action="store_true", help="all runs that drifted and can be accepted")
     parser.add_argument("--reason", metavar="TEXT", help="why the runs may differ; one for all of them")
     parser.add_argument(
+        "--expose-secrets",
+        action="store_true",
+        help="accept too what puts secrets into records that were kept out of them, or lets a tool have them",
+    )
+    parser.add_argument(
         "--code-changed",
         action="store_true",
         help="accept too what differs by the code or a package, which only the manifest claims to have been others",
@@ -132,7 +137,7 @@ def examined(
     find_causes([item for item, _ in results], root, jobs=options.jobs)
     changes, left = [], {}
     for folder, (item, seconds) in zip(folders, results, strict=True):
-        why = refusal(item, folder, root, code_changed=options.code_changed)
+        why = refusal(item, folder, root, code_changed=options.code_changed, expose=options.expose_secrets)
         if why is None:
             changes.append(change(item, folder, root, reason, seconds))
         elif options.runs or not item.ok:

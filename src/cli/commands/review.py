@@ -144,7 +144,7 @@ class _Session:
         asked = self._reason()
         if asked is None or not asked:
             return False if asked is None else None
-        if group.verdicts or group.claims:
+        if group.verdicts or group.claims or group.exposures:
             agreed = self._agreed(group)
             if not agreed:
                 return False if agreed is None else None
@@ -168,7 +168,7 @@ class _Session:
         return ""
 
     def _agreed(self, group: Any) -> bool | None:
-        """Return whether a change of verdicts or of code is confirmed by a whole word; None at the end of input."""
+        """Return whether what is grave in a group is confirmed by a whole word; None at the end of input."""
         self._terminal.forget_typed()  # agreed to is only what has been read
         what = []
         if group.verdicts:
@@ -178,6 +178,10 @@ class _Session:
             )
         if group.claims:
             what.append(f"that the code or a package changed is only claimed, in {group.claims} of the runs")
+        if group.exposures:
+            what.append(
+                f"secrets may enter records that were kept out of them, in {group.exposures} of the runs"
+            )
         self._folded(what)
         typed = self._terminal.line("type yes to accept that > ")
         if typed is not None and typed.strip().lower() != "yes":
@@ -192,7 +196,8 @@ class _Session:
         try:
             if self._options.root is not None or in_project():
                 recover(root_of(self._options))
-            self._options.code_changed = True  # confirmed before, where a run differs by a claim
+            # confirmed before, where a run differs by a claim or exposes secrets
+            self._options.code_changed = self._options.expose_secrets = True
             folders = [one.folder for one in takes]
             changes, left, _ = examined(self._options, self._root, folders, reason)
             seen = {one.findings.run: {**one.entry, "reason": reason} for one in shown}

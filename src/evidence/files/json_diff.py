@@ -66,6 +66,7 @@ def _weight(key: str) -> tuple[int, str]:
 
 
 CLASSES: Final = (
+    "EXPOSURE",
     "VERDICT",
     "EFFECT",
     "ANSWER",

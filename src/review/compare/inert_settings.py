@@ -14,13 +14,17 @@ from ...runtime.policy.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting that differs. `at` is its line in NEW, `note` says what the difference means."""
+    """A setting that differs.
+
+    `at` is its line in NEW, `note` says what the difference means, and `exposes` that it lets out secrets.
+    """
 
     name: str
     before: Any
     after: Any
     at: str
     note: str = ""
+    exposes: bool = False
 
     def to_dict(self) -> Line:
         """Return the setting as JSON data."""
@@ -177,7 +181,7 @@ def _redact(old: Policy, new: Policy) -> list[Setting]:
     more = [kind for kind in after if kind not in before]
     notes = [f"secrets of the kind {kind} may enter records" for kind in lost]
     notes += [f"secrets of the kind {kind} stay out of records" for kind in more]
-    return [Setting("redact", before, after, new.at("/redact"), "; ".join(notes))]
+    return [Setting("redact", before, after, new.at("/redact"), "; ".join(notes), bool(lost))]
 
 
 def _patterns(old: Policy, new: Policy) -> list[Setting]:
@@ -189,6 +193,7 @@ def _patterns(old: Policy, new: Policy) -> list[Setting]:
             new.redact_patterns[name],
             new.at("/redact/patterns"),
             f"secrets of the kind {name} are other texts",
+            True,
         )
         for name in old.redact_patterns.keys() & new.redact_patterns.keys()
         if old.redact_patterns[name] != new.redact_patterns[name]
@@ -209,4 +214,7 @@ def _revealed(old: Policy, new: Policy) -> list[Setting]:
         if pair not in after
     ]
     notes += [f"{pair} is revealed: such a secret reaches that tool" for pair in after if pair not in before]
-    return [Setting("redact.reveal_to", before, after, new.at("/redact/reveal_to"), "; ".join(notes))]
+    reveals = any(pair not in before for pair in after)
+    return [
+        Setting("redact.reveal_to", before, after, new.at("/redact/reveal_to"), "; ".join(notes), reveals)
+    ]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ...evidence.checking.check import by_gravity
-from ...evidence.checking.differences.cause import CODE_CHANGED, causes_of
+from ...evidence.checking.differences.cause import CODE_CHANGED, EXPOSE, causes_of
 from ...evidence.checking.differences.compare import Findings
 from ...evidence.checking.differences.drift import counted
 from ...evidence.files import accepted, manifest
@@ -61,7 +61,9 @@ def reason_of(text: str | None) -> str:
     return reason
 
 
-def refusal(findings: Findings, folder: Path, root: Path, *, code_changed: bool = False) -> str | None:
+def refusal(
+    findings: Findings, folder: Path, root: Path, *, code_changed: bool = False, expose: bool = False
+) -> str | None:
     """Return why a run is not accepted, with what to do; None where it is.
 
     Args:
@@ -69,6 +71,7 @@ def refusal(findings: Findings, folder: Path, root: Path, *, code_changed: bool 
         folder: The folder of the run.
         root: The project.
         code_changed: A person says that the code or a package is another one, as the manifest claims.
+        expose: A person says that secrets may enter its record that were kept out of it.
     """
     parts = Path(findings.run).parts
     inside = len(parts) == 3 and parts[0] == "runs" and folder.resolve() == (root / findings.run).resolve()
@@ -94,6 +97,9 @@ def refusal(findings: Findings, folder: Path, root: Path, *, code_changed: bool 
         )
     if findings.rests_on_a_claim and not code_changed:
         return f"{NEEDS_WORD}; if you know that they changed, give {CODE_CHANGED}"
+    if findings.is_exposure and not expose:
+        what = findings.exposes[0] if findings.exposes else "something else stands where a placeholder stood"
+        return f"puts into its record what was kept out of it ({what}); if that is meant, give {EXPOSE}"
     if any(os.path.lexists(folder / kind) for kind in OWNED):
         return f"holds {' or '.join(OWNED)}, which would be lost; record it again with `tachograph run`"
     if not inside:

@@ -55,6 +55,11 @@ class Group:
         """How many of the runs that can be accepted differ by what only their manifests claim."""
         return sum(member.findings.rests_on_a_claim for member in self.acceptable)
 
+    @property
+    def exposures(self) -> int:
+        """How many of the runs that can be accepted let in secrets that were kept out of them."""
+        return sum(member.findings.is_exposure for member in self.acceptable)
+
 
 def groups(
     report: DriftReport, findings: Sequence[Findings], folders: Sequence[Path], root: Path
@@ -64,7 +69,7 @@ def groups(
     by_causes: dict[tuple[str, ...], list[Member]] = {}
     for run in report.runs:
         item, folder = found[run.run]
-        member = Member(folder, item, run, refusal(item, folder, root, code_changed=True))
+        member = Member(folder, item, run, refusal(item, folder, root, code_changed=True, expose=True))
         by_causes.setdefault(tuple(sorted(run.causes)), []).append(member)
     causes = {cause.source: cause for cause in report.causes}
     return [

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ...evidence.checking.check import by_gravity
-from ...evidence.checking.differences.cause import CODE_CHANGED, Cause, causes, in_words
+from ...evidence.checking.differences.cause import CODE_CHANGED, EXPOSE, Cause, causes, in_words
 from ...evidence.checking.differences.compare import BROKEN, Findings
 from ...evidence.checking.differences.drift import Divergence, counted
 from ...evidence.checking.differences.found_cause import GUESS
@@ -35,8 +35,11 @@ _NOT_ACCEPTED: Final = {
     "task": ("needs its task fixed first", "need their task fixed first"),
     "effect": ("needs its effects performed again", "need their effects performed again"),
     "code": ("needs --code-changed", "need --code-changed"),
+    "exposure": ("needs --expose-secrets", "need --expose-secrets"),
     "model": ("needs its model again", "need their model again"),
 }
+# flag of `accept` -> why runs are not accepted without it
+_FLAGS: Final = {CODE_CHANGED: "code", EXPOSE: "exposure"}
 
 
 @dataclass(frozen=True)
@@ -201,15 +204,18 @@ class DriftReport:
             return self.runs[0].accept
         if any(run.not_accepted is None for run in self.runs):
             return f'tachograph accept --all --reason "..."{self.option}'
-        if any(run.not_accepted == "code" for run in self.runs):
-            return f'tachograph accept --all {CODE_CHANGED} --reason "..."{self.option}'
-        return None
+        flags = {flag for run in self.runs for flag in _flags(run.accept)}
+        return (
+            f'tachograph accept --all {" ".join(sorted(flags))} --reason "..."{self.option}'
+            if flags
+            else None
+        )
 
     @property
     def takes(self) -> str | None:
         """How many runs the command takes and why not the others; None where it takes all, or there is none."""
-        given = "code" if self.accept is not None and CODE_CHANGED in self.accept.split() else None
-        left = Counter(run.not_accepted for run in self.runs if run.not_accepted not in (None, given))
+        given = {_FLAGS[flag] for flag in _flags(self.accept)}
+        left = Counter(run.not_accepted for run in self.runs if run.not_accepted not in {None, *given})
         if self.accept is None or not left:
             return None
         why = ", ".join(
@@ -237,6 +243,11 @@ class DriftReport:
             "accept_takes": self.takes,
             "index": [*self.index, *self.secrets],
         }
+
+
+def _flags(command: str | None) -> list[str]:
+    """Return the flags of a command by which a person says that they know what is accepted."""
+    return [word for word in (command or "").split() if word in _FLAGS]
 
 
 def _is_accept(command: str) -> bool:
@@ -290,7 +301,7 @@ def _drifted_run(
 def _not_accepted(findings: Findings) -> str | None:
     """Return why `tachograph accept` does not take a run, in the order in which it asks; None where it does."""
     if findings.accept is not None and _is_accept(findings.accept):
-        return "code" if findings.rests_on_a_claim else None
+        return "code" if findings.rests_on_a_claim else "exposure" if findings.is_exposure else None
     if findings.tampered:
         return "hand"
     if not findings.judged:

@@ -109,8 +109,13 @@ class Plan:
 
     @property
     def code(self) -> int:
-        """The exit code: 1 where something is widened, or may be."""
-        return 1 if self.widens or self.is_undecided else 0
+        """The exit code: 1 where something is widened, or may be, and where secrets are let out."""
+        return 1 if self.widens or self.is_undecided or self.exposes else 0
+
+    @property
+    def exposes(self) -> bool:
+        """Whether secrets may enter records, or reach a tool, that were kept from them."""
+        return any(setting.exposes for setting in self.comparison.settings)
 
     @property
     def verdict(self) -> str:
@@ -141,6 +146,8 @@ class Plan:
     @property
     def closing(self) -> str | None:
         """Why the check fails although no widening was found; None where it does not."""
+        if self.exposes and not self.widens:
+            return "secrets may enter records or reach a tool that were kept from them (EXPOSURE)"
         if self.widens or not self.is_undecided:
             return None
         return "whether anything else is widened cannot be told; that counts as if it were"
@@ -156,6 +163,7 @@ class Plan:
             "verdict": self.verdict,
             "equal": self.is_equal,
             "widens": self.widens,
+            "exposes": self.exposes,
             "untold": self.is_undecided,
             "policies": self.comparison.to_dict(),
             "runs": runs,

@@ -147,7 +147,8 @@ def event_of(witness: Any) -> str:
 
 def setting_of(setting: Any) -> str:
     """Return a setting that changed, on one line."""
-    text = f"{setting.name}: {_json(setting.before)} -> {_json(setting.after)} ({setting.at})"
+    mark = "EXPOSURE  " if setting.exposes else ""
+    text = f"{mark}{setting.name}: {_json(setting.before)} -> {_json(setting.after)} ({setting.at})"
     return f"{text}: {setting.note}" if setting.note else text
 
 

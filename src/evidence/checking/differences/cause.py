@@ -25,6 +25,7 @@ from .drift import Divergence
 from .found_cause import CLAIM, CODE, DEPENDENCY, GUESS, HAND, TRIED, FoundCause
 
 CODE_CHANGED: Final = "--code-changed"
+EXPOSE: Final = "--expose-secrets"
 OWN_TASK: Final = "the task of each"  # in place of the names of several tasks
 SEVERAL: Final = 3  # the number of causes named in one line
 _SURENESS: Final = (TRIED, CLAIM, GUESS)
@@ -162,11 +163,12 @@ def guessed(findings: Findings) -> list[FoundCause]:
 def offer_to_accept(findings: Findings) -> None:
     """Set the command that accepts a run, if it can be accepted.
 
-    It needs a flag of its own where only the manifest claims what is behind the drift: the person has to know it.
+    It needs a flag of its own where only the manifest claims what is behind the drift, and where secrets enter records
+    that were kept out of them: the person has to know it.
     """
     if findings.fresh is not None and not findings.asked_otherwise:
         claimed = any(cause.certainty == CLAIM for cause in found_causes(findings))
-        flag = f" {CODE_CHANGED}" if claimed else ""
+        flag = (f" {CODE_CHANGED}" if claimed else "") + (f" {EXPOSE}" if findings.is_exposure else "")
         findings.accept = f'tachograph accept {shlex.quote(findings.run)}{flag} --reason "..."'
 
 

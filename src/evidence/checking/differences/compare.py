@@ -20,6 +20,7 @@ from ...files.claims.volatile import misshapen_claims
 from ...files.manifest import MANIFEST, REPORT, STATE, TRACE
 from ...files.rebuild import rebuild
 from .drift import Drift, compare
+from .exposure import EXPOSURE
 from .found_cause import CLAIM, FoundCause
 
 _PARTS = 5  # parts of a request that are named in a line
@@ -47,6 +48,7 @@ class Findings:
         fresh: The four files that the run gives now.
         moved_packages: What the manifest claims of packages that are of another version here.
         causes: What is behind the drift; None until it was looked for.
+        exposes: What the policy redacts less than the recorded one, in words.
         guess: Why the causes could not be found by trying; None where they were, or nothing was to be tried.
         accept: The command that accepts them.
     """
@@ -67,6 +69,7 @@ class Findings:
     fresh: Mapping[str, bytes] | None = field(default=None, repr=False)
     moved_packages: list[str] = field(default_factory=list)
     causes: list[FoundCause] | None = None
+    exposes: list[str] = field(default_factory=list)
     guess: str | None = None
     accept: str | None = None
 
@@ -74,6 +77,11 @@ class Findings:
     def rests_on_a_claim(self) -> bool:
         """Whether only the manifest says what is behind some of the drift."""
         return any(cause.certainty == CLAIM for cause in self.causes or ())
+
+    @property
+    def is_exposure(self) -> bool:
+        """Whether secrets enter records, or may, that were kept out of them."""
+        return bool(self.exposes) or (self.drift is not None and self.drift.counts[EXPOSURE] > 0)
 
     @property
     def ok(self) -> bool:
@@ -100,6 +108,8 @@ class Findings:
             return BROKEN
         if kind is None and self.fresh is None:
             return BROKEN
+        if self.is_exposure:
+            return EXPOSURE
         if kind is None and self.moved and not self.rerendered:
             return "DIGEST-ONLY"
         return kind or ("TEXT" if list(self.rerendered) == [REPORT] else "SHAPE")

@@ -1,8 +1,8 @@
 """Classify the differences of two ledgers of one run by their consequence.
 
-Classes, gravest first: VERDICT (a decision), EFFECT (a call, a result, something written), ANSWER, ASKED (what a
-live model was asked with), ENDING, BUDGET (tokens, totals, limits), RETRY (attempts, waits), SHAPE (steps, times,
-settings), TEXT (text without consequence), DIGEST-ONLY (only digests of inputs changed).
+Classes, gravest first: EXPOSURE (a secret that was kept out), VERDICT (a decision), EFFECT (a call, a result, something
+written), ANSWER, ASKED (what a live model was asked with), ENDING, BUDGET (tokens, totals, limits), RETRY (attempts,
+waits), SHAPE (steps, times, settings), TEXT (text without consequence), DIGEST-ONLY (only digests of inputs changed).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ....light_dataclasses import dataclass, field
 from ....runtime.core.lines import Line
 from ....runtime.formats.escape import escape_terminal, truncate
 from ...files.json_diff import ABSENT, CLASSES, differences
+from .exposure import EXPOSURE, is_exposed
 from .requests import asked_pattern, moved_parts
 
 # the first pattern that matches a pointer (prefixed by its line's type) gives the class
@@ -223,6 +224,8 @@ def divergences(before: list[Line], after: list[Line]) -> Iterator[Divergence]:
         for pointer, left, right in differences(a, b):
             place = str(a["type"]) + pointer
             kind = "ASKED" if asked is not None and asked.match(place) else class_of(str(a["type"]), pointer)
+            if is_exposed(left, right):
+                kind = EXPOSURE
             yield Divergence(number, step, pointer, left, right, kind, (_line(a), _line(b)))
 
 

@@ -21,10 +21,12 @@ from ...files.manifest import FILES, MANIFEST, STATE
 from ..differences.cause import guessed, offer_to_accept
 from ..differences.compare import Findings, decoded
 from ..differences.drift import compare
+from ..differences.exposure import EXPOSURE
 from ..differences.found_cause import CLAIM, CODE, DEPENDENCY, HAND, TRIED, FoundCause
 from ..workers import cores
 from .attribution import FAILS, Key, behind, key_of, keys_of
 from .input_diff import input_diff
+from .moved_policy import exposures
 from .recorded_inputs import Earlier, recorded_inputs
 from .scratch_copy import TooLarge
 from .trials import Files, State, Trials, state_of
@@ -152,6 +154,8 @@ def _conclude(case: _Case, trials: Trials, root: Path) -> None:
     # what only digests moved by is no cause of what else differs
     found = [] if rest and _only_digests(trials, case) else _of_inputs(case, trials, back, root)
     findings.causes = [*found, *rest]
+    findings.exposes = exposures(_lines(back)[0], case.earlier, root)
+    findings.lines += [f"{EXPOSURE}: {words}" for words in findings.exposes]
     if findings.accept is not None:
         offer_to_accept(findings)
     if HAND in (source for cause in rest for source in cause.sources):
