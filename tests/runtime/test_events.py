@@ -243,7 +243,7 @@ def test_pieces_of_threads_of_a_model_are_heard_in_the_thread_of_the_event_loop(
     heard: list[tuple[str, int]] = []
 
     def model(asked: Any) -> Any:
-        others = [threading.Thread(target=asked.on_text, args=("piece",)) for _ in range(3)]
+        others = [threading.Thread(target=asked.on_text, args=("piece ",)) for _ in range(3)]
         for other in others:
             other.start()
         for other in others:

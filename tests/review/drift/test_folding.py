@@ -85,7 +85,7 @@ def made(number: int, kind: str, notes: int, facts: int) -> DriftedRun:
 
 RUNS = st.lists(
     st.tuples(st.sampled_from([BROKEN, *CLASSES]), st.integers(0, 40), st.integers(0, 6)),
-    min_size=1,
+    min_size=2,
     max_size=80,
 )
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tachograph.evidence.checking.differences.compare import Findings, note_drift
+from tachograph.evidence.checking.differences.found_cause import GUESS, FoundCause
 from tachograph.pages.render import MARK
 from tachograph.review.drift.annotations import commands, summary
 from tachograph.review.drift.page import drift_page
@@ -65,6 +66,7 @@ def told(text: str) -> DriftReport:
             item, [{"type": "run", "question": text}, _step(text, "")], [{"type": "run"}, _step(text, "!")]
         )
         item.lines += [f"said: {text}", f"input moved: {text}"]
+        item.causes = [FoundCause((text,), GUESS, (f"-{text}", f"+{text}"))]
         found.append(item)
     return drift_report(found, ROOT, index=[f"runs: {text}"], secrets=[f"{text}: line 1"], given_root=text)
 
@@ -77,7 +79,7 @@ def reviews() -> dict[str, DriftReport]:
 
 def test_a_terminal(reviews: dict[str, DriftReport]) -> None:
     odd = []
-    ours = re.compile(r"check: |[A-Za-z-]+  |  |accept it: ")
+    ours = re.compile(r"check: |[A-Za-z-]+  |  |accept it: |accept takes |nothing ")
     for text, item in reviews.items():
         shown = list(lines(item, lambda word, _colour: word))
         whole = "\n".join(shown)
