@@ -80,7 +80,7 @@ def test_a_value_is_taken_out_of_a_run_and_of_what_was_accepted(
 
     assert holding() == []
     replaced(overlay, "    - email\n", "")
-    says("accept", "--all", "--reason", "the address is wanted")
+    says("accept", "--all", "--expose-secrets", "--reason", "the address is wanted")
     assert "state.jsonl" in holding()
     replaced(overlay, "    - github_token\n", "    - email\n    - github_token\n")
     says("accept", "--all", "--reason", "the address is hidden")

@@ -5,21 +5,31 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from ....runtime.core.redaction import Redactor
+from ....runtime.core.secret_kinds import PATTERNS
 from ....runtime.policy.policy import Policy
 
 EXPOSURE: Final = "EXPOSURE"
-_PLACEHOLDER: Final = re.compile(r"<secret:[a-z_]+:[1-9][0-9]*>")
+_PLACEHOLDER: Final = re.compile(r"<secret:([a-z_]+):[1-9][0-9]*>")
 
 
 def is_exposed(before: Any, after: Any) -> bool:
-    """Return whether a text is another one, since something else than a placeholder stands where one stood."""
+    """Return whether a text is another one, since a secret stands where its placeholder stood.
+
+    A value of the kind has to stand there; of kinds that are not told by a pattern of ours, anything.
+    """
     if not isinstance(before, str) or not isinstance(after, str) or "<secret:" not in before:
         return False
-    rest = _PLACEHOLDER.split(before)
-    if len(rest) < 2 or before == after:
+    parts = _PLACEHOLDER.split(before)
+    rest, kinds = parts[::2], parts[1::2]
+    if not kinds or before == after:
         return False
     match = re.fullmatch("([\\s\\S]+?)".join(map(re.escape, rest)), after)
-    return match is not None and any(not _PLACEHOLDER.search(text) for text in match.groups())
+    if match is None:
+        return False
+    shown = {kind for kind, text in zip(kinds, match.groups(), strict=True) if not _PLACEHOLDER.search(text)}
+    ours = shown & PATTERNS.keys()
+    return shown != ours or (bool(ours) and Redactor(sorted(ours)).kind_in(after) is not None)
 
 
 def redacts_less(old: Policy, new: Policy) -> list[str]:
