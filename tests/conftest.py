@@ -1,7 +1,4 @@
-"""Settings of all tests: no time limit for examples of Hypothesis, no `CI`, signals heard, the option `--sample`.
-
-What a sample is, is in dev/sample.py.
-"""
+"""Settings of all tests: no time limit for examples of Hypothesis, no `CI`, signals heard, reasons of skips told."""
 
 from __future__ import annotations
 
@@ -13,8 +10,6 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
-from dev.sample import choose
-from tests.support import ROOT
 
 # on a busy machine any example can take longer than the default limit of 200 ms
 settings.register_profile("no_deadline", deadline=None)
@@ -27,27 +22,6 @@ os.environ.pop("CI", None)
 for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, _handler)
-
-# tests with the packages of others -> the code that stands between them and us
-_CODE = {"tests/providers/": "src/runtime/models/providers/", "tests/adapters/": "src/adapters/"}
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--sample", action="store_true", help="perform a part of the tests, see dev/sample.py")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--sample"):
-        return
-    suite = {}
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        suite[item.nodeid] = [file, *(code for tests, code in _CODE.items() if file.startswith(tests))]
-    found = choose(suite, ROOT)
-    names = set(found.names)
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
-    items[:] = [item for item in items if item.nodeid in names]
-    print(f"\nsample: {found.why}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# All that CI does: clone what is committed into a path with a space, set up from the lock, run every stage there, print
+# what each took. The exit code is the worst of all stages, and the last lines printed are those of the stage that failed.
+set -uo pipefail
+unset PYTHONDONTWRITEBYTECODE # many processes are started: bytecode is compiled once for all of them
+place="$(mktemp -d)"
+trap 'rm -rf "$place"' EXIT
+clone="$place/a clone"
+git clone -q . "$clone" || exit 2
+cd "$clone" || exit 2
+worst=0
+failed=
+table=
+
+stage() { # NAME COMMAND...
+  local name="$1" begun=$SECONDS code
+  shift
+  echo "== $name"
+  "$@" 2>&1 < /dev/null | tee "$place/$name.log"
+  code=${PIPESTATUS[0]}
+  table+="$(printf '%5d s  %-16s exit %d' $((SECONDS - begun)) "$name" "$code")"$'\n'
+  if [ "$code" -ne 0 ]; then
+    failed="$failed $name"
+    [ "$code" -gt "$worst" ] && worst=$code
+  fi
+  return "$code"
+}
+
+unchanged() { # recording again changes nothing that is committed
+  git diff --exit-code && test -z "$(git status --porcelain)"
+}
+
+canonical() {
+  make canonical && unchanged
+}
+
+if stage canonical canonical; then
+  for target in lint evidence-check verify policy-test smoke smoke-runtime trace-smoke tool-smoke fixture-check test; do
+    stage "$target" make "$target"
+  done
+fi
+printf '\n%s%5d s  in all, %d min %02d s\n' "$table" "$SECONDS" $((SECONDS / 60)) $((SECONDS % 60))
+for name in $failed; do
+  printf '\n== %s failed; its last lines:\n' "$name"
+  tail -n 40 "$place/$name.log"
+done
+exit "$worst"
