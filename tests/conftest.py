@@ -10,7 +10,6 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
-
 # on a busy machine any example can take longer than the default limit of 200 ms
 settings.register_profile("no_deadline", deadline=None)
 settings.load_profile("no_deadline")
