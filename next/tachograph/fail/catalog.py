@@ -1,0 +1,258 @@
+"""Classify what can happen in a step: its failure mode and the run's ending. Nothing is classified anywhere else.
+
+What happened is a value, a `Happening`; `classify(happening, on_deny, on_failure)` looks it up in one table. A
+happening that the table does not hold is a mistake of ours and raises KeyError.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+
+class Rule(StrEnum):
+    """A rule of the gate, in evaluation order; HOOK is what a hook decides, GATE_ERROR a failure of the gate itself."""
+
+    TOOL_REGISTRY = "tool_registry"
+    PRINCIPAL = "principal"
+    TIME_WINDOW = "time_window"
+    URL_ALLOWLIST = "url_allowlist"
+    SANDBOX_PATH = "sandbox_path"
+    ARG_SCHEMA = "arg_schema"
+    ARGUMENTS = "arguments"
+    REDACT = "redact"
+    CYCLE_DETECTION = "cycle_detection"
+    TOOL_LIMITS = "tool_limits"
+    LOOP_BUDGET = "loop_budget"
+    APPROVAL = "approval"
+    HOOK = "hook"
+    GATE_ERROR = "gate_error"
+
+
+RULES: Final = tuple(Rule)
+
+
+class Ending(StrEnum):
+    """Why a run ended; ENDINGS says each in words."""
+
+    FINAL_ANSWER = "final_answer"
+    POLICY_DENIAL = "policy_denial_terminal"
+    FAILURE = "failure_mode_terminal"
+    LOOP_BUDGET = "loop_budget"
+    APPROVAL_REFUSED = "approval_refused"
+    REFUSED = "refused"
+    CANCELLED = "cancelled"
+
+
+ENDINGS: Final[dict[str, str]] = {
+    Ending.FINAL_ANSWER: "the model answered",
+    Ending.POLICY_DENIAL: "a call was denied and the policy ends the run there",
+    Ending.FAILURE: "a failure that the run cannot go on from",
+    Ending.LOOP_BUDGET: "a budget of the policy was used up",
+    Ending.APPROVAL_REFUSED: "a person refused a call, or did not answer in time",
+    Ending.REFUSED: "the model, or a filter of its service, refused to answer",
+    Ending.CANCELLED: "the run was told to stop",
+}
+
+
+class FailureMode(StrEnum):
+    """What went wrong in a step; MODES says each in words."""
+
+    SCHEMA_MISMATCH = "schema_mismatch"
+    CYCLE_DETECTION = "cycle_detection"
+    TOOL_CALL_FAILURE = "tool_call_failure"
+    RETRY_EXHAUSTION = "retry_exhaustion"
+    TIMEOUT = "timeout"
+    CATALOGUED_UNHANDLED = "catalogued_unhandled"
+    LLM_FAILURE = "llm_failure"
+    LLM_INVALID_OUTPUT = "llm_invalid_output"
+    LLM_REFUSAL = "llm_refusal"
+    TOOL_OUTPUT_INVALID = "tool_output_invalid"
+    OUTPUT_MISMATCH = "output_mismatch"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+
+MODES: Final[dict[str, str]] = {
+    FailureMode.SCHEMA_MISMATCH: "the arguments of a call do not fit the tool's input schema",
+    FailureMode.CYCLE_DETECTION: "the same call gave the same result too often",
+    FailureMode.TOOL_CALL_FAILURE: "a tool failed temporarily and recovered within its retries",
+    FailureMode.RETRY_EXHAUSTION: "a tool kept failing until its retries were used up, or may not be repeated",
+    FailureMode.TIMEOUT: "a time-out that may not be repeated, or the run's own deadline",
+    FailureMode.CATALOGUED_UNHANDLED: "a tool raised an exception that nobody foresaw",
+    FailureMode.LLM_FAILURE: "the model could not be asked",
+    FailureMode.LLM_INVALID_OUTPUT: "the model's reply has no usable shape, or is empty",
+    FailureMode.LLM_REFUSAL: "the model, or a filter of its service, refused to answer",
+    FailureMode.TOOL_OUTPUT_INVALID: "a tool's result does not fit its output schema",
+    FailureMode.OUTPUT_MISMATCH: "the final answer is not JSON that fits the schema asked for",
+    FailureMode.CANCELLED: "the run was cancelled by code",
+    FailureMode.INTERRUPTED: "the run was cancelled by a signal",
+}
+
+# modes in which an operation failed, as opposed to being refused, recovered or stopped
+BROKEN: Final = frozenset(
+    {
+        FailureMode.RETRY_EXHAUSTION,
+        FailureMode.TIMEOUT,
+        FailureMode.CATALOGUED_UNHANDLED,
+        FailureMode.LLM_FAILURE,
+        FailureMode.LLM_INVALID_OUTPUT,
+        FailureMode.TOOL_OUTPUT_INVALID,
+        FailureMode.OUTPUT_MISMATCH,
+    }
+)
+
+
+class StopReason(StrEnum):
+    """What stopped a run from outside."""
+
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    DEADLINE = "deadline"
+
+
+# ---- what can happen ---------------------------------------------------------------------------------------
+
+
+class Answered(Struct, frozen=True):
+    """The model gave its final answer."""
+
+
+class Refused(Struct, frozen=True):
+    """The model, or a filter of its service, refused to answer."""
+
+
+class Succeeded(Struct, frozen=True):
+    """An effect succeeded; `recovered` says that attempts failed before."""
+
+    recovered: bool = False
+
+
+class ResultLost(Struct, frozen=True):
+    """A tool did its work, but its result was lost when the process ended; `recovered` as in `Succeeded`."""
+
+    recovered: bool = False
+
+
+class Denied(Struct, frozen=True):
+    """A rule refused a call, a result or a step; `repeated` if the same call had been refused before."""
+
+    rule: Rule
+    repeated: bool = False
+
+
+class ApprovalRefused(Struct, frozen=True):
+    """A person refused a call, or did not answer in time."""
+
+
+class StoppedByHook(Struct, frozen=True):
+    """A hook ended the run before the model was asked, or failed where the run was to stop."""
+
+
+class CallStopped(Struct, frozen=True):
+    """A call was cancelled on its own; the run goes on."""
+
+
+class GaveUp(Struct, frozen=True):
+    """An effect failed for good; `mode` is one of BROKEN."""
+
+    mode: FailureMode
+
+
+class Stopped(Struct, frozen=True):
+    """The run was told to stop; `reason` says by what."""
+
+    reason: StopReason
+
+
+Happening = (
+    Answered
+    | Refused
+    | Succeeded
+    | ResultLost
+    | Denied
+    | ApprovalRefused
+    | StoppedByHook
+    | CallStopped
+    | GaveUp
+    | Stopped
+)
+
+
+class Classification(Struct, frozen=True):
+    """What follows: `mode` is None where nothing failed, `ending` is None where the run goes on."""
+
+    mode: FailureMode | None
+    ending: Ending | None
+
+
+CONTINUE: Final = Classification(None, None)
+
+# what happened: (mode, ending under terminate, ending under inform); the word is that of `key_of`
+_TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | None]]] = {
+    Answered(): (None, Ending.FINAL_ANSWER, Ending.FINAL_ANSWER),
+    Refused(): (FailureMode.LLM_REFUSAL, Ending.REFUSED, Ending.REFUSED),
+    Succeeded(): (None, None, None),
+    Succeeded(recovered=True): (FailureMode.TOOL_CALL_FAILURE, None, None),
+    ResultLost(): (None, None, None),
+    ResultLost(recovered=True): (FailureMode.TOOL_CALL_FAILURE, None, None),
+    Denied(Rule.TOOL_REGISTRY): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.URL_ALLOWLIST): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.SANDBOX_PATH): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.REDACT): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.TIME_WINDOW): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.ARGUMENTS): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.TOOL_LIMITS): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.PRINCIPAL): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.ARG_SCHEMA): (FailureMode.SCHEMA_MISMATCH, Ending.FAILURE, None),
+    Denied(Rule.CYCLE_DETECTION): (FailureMode.CYCLE_DETECTION, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL),
+    Denied(Rule.LOOP_BUDGET): (None, Ending.LOOP_BUDGET, Ending.LOOP_BUDGET),
+    Denied(Rule.HOOK): (None, Ending.POLICY_DENIAL, None),
+    StoppedByHook(): (None, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL),
+    Denied(Rule.GATE_ERROR): (None, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL),
+    # a model that proposes a refused call again is not going to adapt
+    **{Denied(rule, repeated=True): (None, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL) for rule in Rule},
+    ApprovalRefused(): (None, Ending.APPROVAL_REFUSED, None),
+    CallStopped(): (None, None, None),
+    # a model that cannot be asked cannot be told either
+    **{
+        GaveUp(mode): (mode, Ending.FAILURE, Ending.FAILURE if mode == FailureMode.LLM_FAILURE else None)
+        for mode in sorted(BROKEN)
+    },
+    Stopped(StopReason.DEADLINE): (FailureMode.TIMEOUT, Ending.FAILURE, Ending.FAILURE),
+    Stopped(StopReason.CANCELLED): (FailureMode.CANCELLED, Ending.CANCELLED, Ending.CANCELLED),
+    Stopped(StopReason.INTERRUPTED): (FailureMode.INTERRUPTED, Ending.CANCELLED, Ending.CANCELLED),
+}
+
+
+def happenings() -> tuple[Happening, ...]:
+    """Return every happening that `classify` knows."""
+    return tuple(_TABLE)
+
+
+def key_of(happening: Happening) -> str:
+    """Return the key that says what follows a happening: the policy's `on_failure` or `on_deny`.
+
+    An answer that does not fit is asked for again as often as the agent's `output_retries` says.
+    """
+    if happening == GaveUp(FailureMode.OUTPUT_MISMATCH):
+        return "output_retries"
+    return "on_failure" if type(happening) is GaveUp else "on_deny"
+
+
+def classify(happening: Happening, on_deny: str, on_failure: str = "terminate") -> Classification:
+    """Return the mode and ending of a happening.
+
+    Args:
+        happening: What happened.
+        on_deny: What the policy says of refusals, `terminate` or `inform`.
+        on_failure: What it says of failures of this tool or of the model, `terminate` or `inform`. Of an answer
+            that does not fit: `inform` while it is asked for again.
+    """
+    if type(happening) is Succeeded and not happening.recovered:
+        return CONTINUE  # a fast path for what happens several times a step; the table holds the same answer
+    mode, terminate, inform = _TABLE[happening]
+    word = on_deny if key_of(happening) == "on_deny" else on_failure
+    return Classification(mode, inform if word == "inform" else terminate)

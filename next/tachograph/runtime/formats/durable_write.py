@@ -1,0 +1,41 @@
+"""Files that are whole or not there, and on the disk once they are written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_durably(path: Path, data: bytes, *, replaces: bool = True, mode: int = 0o666) -> None:
+    """Write a file as a whole, by way of one beside it, and put it on the disk.
+
+    Args:
+        path: The file.
+        data: What it is to hold.
+        replaces: Whether it may be there already.
+        mode: Its permissions, before the umask.
+
+    Raises:
+        OSError: It cannot be written; FileExistsError where it is there and `replaces` is not set.
+    """
+    made = path.with_name(f".{path.name}.tmp")
+    fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    with open(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    if replaces:
+        os.replace(made, path)
+    else:
+        os.link(made, path)  # unlike a rename it replaces nothing
+        os.unlink(made)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Put a folder or a file on the disk. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

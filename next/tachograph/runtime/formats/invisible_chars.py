@@ -1,0 +1,27 @@
+"""Characters that a reader cannot see, or that change how others are drawn.
+
+The table is our own: what one Python takes for unseen, every other does, whatever its version of Unicode. Code
+points that have no meaning yet count as seen. Each constant stands between the brackets of a regular expression.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+
+NONCHARACTERS: Final = r"\ufdd0-\ufdef" + "".join(f"\\U{n:04x}fffe\\U{n:04x}ffff" for n in range(17))
+CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff" + NONCHARACTERS
+# soft hyphen, fillers, blanks, marks of direction, tags, and the reserved code points between them
+INVISIBLE: Final = (
+    r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u2800"
+    r"\u3164\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+# signs that are drawn around or across the characters after them
+ENCLOSING: Final = r"\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd\U00013430-\U0001343f"
+PRIVATE: Final = r"\ue000-\uf8ff\U000f0000-\U0010ffff"
+JOINERS: Final = r"\u200c\u200d"  # many scripts and emoji need them between letters
+SPACES: Final = r"\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"  # all but the ordinary one
+
+# what no line that a person reads may hold as it is
+HIDDEN: Final = re.compile(f"[{CONTROL}{INVISIBLE}{ENCLOSING}{PRIVATE}{JOINERS}{SPACES}]")

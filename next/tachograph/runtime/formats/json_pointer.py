@@ -1,0 +1,90 @@
+"""JSON Pointers (RFC 6901)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+_INDEX: Final = re.compile(
+    r"0|[1-9][0-9]{0,8}"
+)  # no sign, no leading zero (section 4), and no longer than a list is
+
+
+def escape_pointer(key: str) -> str:
+    """Return a key as a token of a pointer."""
+    return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key
+
+
+def unescape_pointer(token: str) -> str:
+    """Return the key that a token of a pointer stands for."""
+    return token.replace("~1", "/").replace("~0", "~")
+
+
+def parse(pointer: str) -> list[str]:
+    """Return the keys of a pointer; none for "", the whole document. Raises ValueError if it is no pointer."""
+    first, *tokens = pointer.split("/")
+    if first:
+        raise ValueError("a pointer begins with /")
+    return [unescape_pointer(token) for token in tokens]
+
+
+def join(keys: Iterable[str | int]) -> str:
+    """Return the pointer that leads through `keys`."""
+    return "".join(f"/{escape_pointer(str(key))}" for key in keys)
+
+
+def get(data: Any, pointer: str) -> Any:
+    """Return the value at a pointer. Raises KeyError, IndexError, ValueError or TypeError."""
+    for key in parse(pointer):
+        data = data[_index(key) if isinstance(data, list) else key]
+    return data
+
+
+def put(data: Any, pointer: str, value: Any) -> None:
+    """Replace the value at a pointer that is not "". Raises as `get` does."""
+    above, _, last = pointer.rpartition("/")
+    parent = get(data, above)
+    parent[_index(last) if isinstance(parent, list) else unescape_pointer(last)] = value
+
+
+def by_value(data: Any, pointer: str) -> str:
+    """Return a pointer in which entries of lists are named by their value, as far as `data` has what it leads to."""
+    tokens = []
+    for key in parse(pointer):
+        if isinstance(data, list):
+            data = data[_index(key)] if _INDEX.fullmatch(key) and int(key) < len(data) else None
+            tokens.append(_name_of(data, key))
+        else:
+            data = data.get(key) if isinstance(data, dict) else None
+            tokens.append(key)
+    return join(tokens)
+
+
+def by_index(data: Any, pointer: str) -> str | None:
+    """Return a pointer in which entries of lists that are named by their value have their index; None without one."""
+    tokens: list[str | int] = []
+    for key in parse(pointer):
+        if isinstance(data, list):
+            index = next((i for i, item in enumerate(data) if _name_of(item, str(i)) == key), None)
+            if index is None:
+                return None
+            data = data[index]
+            tokens.append(index)
+        else:
+            data = data.get(key) if isinstance(data, dict) else None
+            tokens.append(key)
+    return join(tokens)
+
+
+def _name_of(item: Any, index: str) -> str:
+    """Return what an entry of a list is called: its value, an object's `url`, else its place."""
+    if isinstance(item, dict):
+        return str(item.get("url", index))
+    return index if item is None or isinstance(item, list) else str(item)
+
+
+def _index(key: str) -> int:
+    if not _INDEX.fullmatch(key):
+        raise ValueError("no index")
+    return int(key)

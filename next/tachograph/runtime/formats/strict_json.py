@@ -1,0 +1,137 @@
+"""JSON, read strictly: what two readers could understand differently is refused, never repaired."""
+
+from __future__ import annotations
+
+import json
+import math
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+MAX_SAFE_INTEGER: Final = 2**53 - 1
+MAX_DEPTH: Final = 128
+MAX_TEXT: Final = 8_000_000
+TOO_BIG: Final = "integer beyond 2^53"
+
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+class NotJson(ValueError):
+    """A text or value that is no JSON as we accept it; `reason` is a few words of ours."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+def canonical(value: Any) -> bytes:
+    """Return plain data as JSON with sorted keys and without blanks: what is digested and compared."""
+    return _encode(value)
+
+
+def digest(data: bytes | str) -> str:
+    """Return the SHA-256 in hex; text is encoded as UTF-8."""
+    return sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+
+
+def as_json(value: Any, *, most: int | None = None) -> Any:
+    """Return a copy of a value as plain JSON data: dict, list, str, int, float, bool and None, and no subclasses.
+
+    Tuples become lists and integral floats integers, so that 1 and 1.0 are one.
+
+    Args:
+        value: Anything.
+        most: How many values it may hold.
+
+    Raises:
+        NotJson: It is not JSON, or it is nested deeper than 128 levels or holds more than `most` values.
+    """
+    left = [math.inf if most is None else most]
+
+    def copy(value: Any, depth: int) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise NotJson(f"more than {most:,} values")
+        kind = type(value)
+        if kind is str:
+            return _text(value)
+        if value is None or kind is bool:
+            return value
+        if kind is int:
+            return _safe(value)
+        if kind is float:
+            if not math.isfinite(value):
+                raise NotJson("NaN or infinity")
+            return _safe(int(value)) if value.is_integer() else value
+        if depth >= MAX_DEPTH:
+            raise NotJson("nested too deeply")
+        if kind is dict:
+            if not all(type(key) is str for key in value):
+                raise NotJson("a key that is no string")
+            return {_text(key): copy(item, depth + 1) for key, item in value.items()}
+        if kind is list or kind is tuple:
+            return [copy(item, depth + 1) for item in value]
+        raise NotJson("not JSON data")
+
+    return copy(value, 0)
+
+
+def _text(text: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise NotJson("lone surrogate") from None
+    return text
+
+
+def _safe(number: int) -> int:
+    if abs(number) > MAX_SAFE_INTEGER:
+        raise NotJson(TOO_BIG)
+    return number
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        raise NotJson("duplicate key")
+    return out
+
+
+def _refuse_constant(_name: str) -> Any:
+    raise NotJson("NaN or infinity")
+
+
+def _int(text: str) -> int:
+    if len(text) > 17:
+        raise NotJson(TOO_BIG)
+    return int(text)
+
+
+_read_strictly: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_int
+).raw_decode
+
+
+def parse(text: str, *, most: int | None = None) -> Any:
+    """Read JSON that others wrote, as plain data.
+
+    Raises:
+        NotJson: The text holds duplicate keys, NaN, infinities, lone surrogates, integers beyond 2^53, more than 128
+            levels, more than 8,000,000 characters or more than `most` values, or is no JSON at all.
+    """
+    if len(text) > MAX_TEXT:
+        raise NotJson("text too long")
+    text = text.strip(" \t\n\r")
+    try:
+        value, end = _read_strictly(text)
+    except NotJson:
+        raise
+    except RecursionError:
+        raise NotJson("nested too deeply") from None
+    except ValueError:
+        raise NotJson("not JSON") from None
+    if end != len(text):
+        raise NotJson("not JSON")
+    return as_json(value, most=most)

@@ -1,0 +1,391 @@
+"""Read policy and task files: a small, unambiguous part of YAML, or a refusal with a place.
+
+The reader works on the parser's events and builds only dict, list, str, int, float, bool and None, so no tag can
+construct anything. What two YAML readers could understand differently is refused, with a remedy. libyaml and
+PyYAML's own parser differ over tabs, comments, `?` and `:` in brackets; the text itself is checked for those, so
+that a file has one verdict whichever of the two is installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import yaml
+
+from msgspec import Struct
+from . import yaml_syntax as syntax
+from .escape import quote_literal
+from .json_pointer import escape_pointer
+
+__all__ = ["Document", "YamlError", "load"]
+
+MAX_DEPTH: Final = 64
+MAX_ALIASES: Final = 16
+MAX_NODES: Final = 200_000
+MAX_POINTERS: Final = 1 << 24  # characters in all pointers: long keys with many values below them multiply
+MAX_INT: Final = 2**53 - 1  # what every JSON reader holds exactly
+_INT_DIGITS: Final = 17  # with a sign; more cannot be in range, and converting many digits is slow
+
+# PyYAML's own parser is several times slower, and used only where libyaml was not built in.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class YamlError(ValueError):
+    """A file is refused. `line` and `column` count from 1; str() is "name:line:column: message"."""
+
+    def __init__(self, name: str, line: int, column: int, message: str) -> None:
+        super().__init__(name, line, column, message)
+        self.name = name
+        self.line = line
+        self.column = column
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.line}:{self.column}: {self.message}"
+
+
+class Document(Struct, frozen=True):
+    """What a file holds.
+
+    Attributes:
+        data: dict, list, str, int, float, bool or None; an aliased node is the same object at both places.
+        marks: (line, column), both from 1, of every JSON Pointer: of the key for a value in a mapping, else of
+            the value; "" is the first node. What lies inside an aliased node has no mark of its own.
+        values: the place of the value itself, for what is written behind a key.
+    """
+
+    data: Any
+    marks: Mapping[str, tuple[int, int]]
+    values: Mapping[str, tuple[int, int]]
+
+    def at(self, pointer: str) -> tuple[int, int]:
+        """Return (line, column) of the pointer, or of its nearest ancestor in the file. Never raises."""
+        while pointer and pointer not in self.marks:
+            pointer = pointer.rpartition("/")[0]
+        return self.marks.get(pointer, (1, 1))
+
+    def place(self, pointer: str, of_value: bool) -> tuple[int, int]:
+        """Return the same as `at`, or with `of_value` the place of the value behind the key."""
+        place = self.values.get(pointer) if of_value else None
+        return place or self.at(pointer)
+
+
+def load(data: bytes, name: str, *, max_bytes: int = 1 << 20) -> Document:
+    """Read one document from `data`; `name` stands in errors.
+
+    Raises:
+        YamlError: for whatever is not in the accepted part of YAML. Nothing else is raised.
+    """
+    reader = _Reader(_decode(data, name, max_bytes), name)
+    parsed: Any = yaml.parse(reader.text, Loader=_LOADER)
+    with contextlib.closing(parsed) as events:
+        try:
+            return reader.document(events)
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+            raise reader.syntax_error(mark) from None
+        except OverflowError:  # PyYAML's own scanner lets chr() fail on an escape beyond the last code point
+            raise reader.syntax_error(None) from None
+
+
+def _decode(data: bytes, name: str, max_bytes: int) -> str:
+    """Return the text of a file, which holds only characters that a reader can see."""
+    if len(data) > max_bytes:
+        raise YamlError(name, 1, 1, f"the file has more than {max_bytes} bytes; split it")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8")
+        raise _Reader(before, name).error(
+            len(before), "not UTF-8 here; save the file as UTF-8 without a byte order mark"
+        ) from None
+    if hidden := syntax.HIDDEN.search(text):
+        message = (
+            f"U+{ord(hidden[0]):04X} is not visible; remove it, or write it as an escape in double quotes"
+        )
+        if text.startswith("\ufeff"):
+            message = "the file starts with a byte order mark; save it as UTF-8 without one"
+        elif hidden[0] == "\r":
+            message = "a carriage return without a line feed; end lines with a line feed"
+        raise _Reader(text, name).error(hidden.start(), message)
+    return text
+
+
+class _Reader:
+    """Build the data of one file from the parser's events, node by node. Places in the text are indices."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.text = text
+        self.name = name
+        self.checked = 0  # all text before this index is checked
+        # where the last line ends if no line feed does, else behind the text
+        self.unended = len(text) + 1 if text.endswith("\n") else len(text.rstrip(" \r\n"))
+        self.marks: dict[str, tuple[int, int]] = {}
+        self.values: dict[str, tuple[int, int]] = {}
+        self.anchors: dict[str, Any] = {}
+        self.aliases = self.nodes = self.pointers = 0
+
+    def document(self, events: Iterator[Any]) -> Document:
+        """Read the only document."""
+        self.events = events
+        next(events)  # the start of the stream
+        if type(next(events)) is yaml.StreamEndEvent:
+            raise self.error(0, "the file is empty; write a document in it")
+        first = next(events)
+        if isinstance(first, yaml.ScalarEvent) and not (first.value or first.tag) and first.implicit[0]:
+            raise self.error(self.start(first)[0], "the document is empty; write something in it")
+        self.mark("", first.start_mark)
+        data = self.node(first, "", 0, -1, False)
+        next(events)  # the end of the document
+        after: Any = next(events)
+        if type(after) is not yaml.StreamEndEvent:
+            message = "a second document starts here; keep one document in a file"
+            raise self.error(after.start_mark.index, message)
+        self.check_gap(len(self.text))
+        return Document(data, self.marks, self.values)
+
+    def node(self, event: Any, pointer: str, depth: int, indent: int, in_brackets: bool) -> Any:
+        """Return the value of the node that starts with `event`.
+
+        `indent` is the column, from 0, of the innermost collection without brackets around it, or -1.
+        """
+        if type(event) is yaml.AliasEvent:
+            return self.alias(event, depth)
+        value: Any
+        start, column = self.start(event)
+        if type(event) is yaml.ScalarEvent:
+            value = self.scalar(event, start, indent, in_brackets)
+            if event.implicit[0] and (not value or value[0] in syntax.AMBIGUOUS_START):
+                value = self.resolve(value, start)
+        else:
+            if depth >= MAX_DEPTH:
+                raise self.error(start, f"nested deeper than {MAX_DEPTH} levels; flatten it")
+            if event.flow_style:
+                column = indent
+            read = self.items if type(event) is yaml.SequenceStartEvent else self.entries
+            value, end = read(pointer, depth + 1, column, event.flow_style)
+            if event.flow_style and not in_brackets:
+                self.check_lines(start, end.end_mark.index, indent, may_comment=True)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = value
+        return value
+
+    def items(self, pointer: str, depth: int, indent: int, in_brackets: bool) -> tuple[list[Any], Any]:
+        """Return the items of a list, and its last event."""
+        items: list[Any] = []
+        while type(event := next(self.events)) is not yaml.SequenceEndEvent:
+            below = f"{pointer}/{len(items)}"
+            self.mark(below, event.start_mark)
+            items.append(self.node(event, below, depth, indent, in_brackets))
+        return items, event
+
+    def entries(self, pointer: str, depth: int, indent: int, in_brackets: bool) -> tuple[dict[str, Any], Any]:
+        """Return the entries of a mapping, and its last event."""
+        entries: dict[str, Any] = {}
+        while type(event := next(self.events)) is not yaml.MappingEndEvent:
+            key = self.key(event, indent, in_brackets)
+            below = f"{pointer}/{escape_pointer(key)}"
+            if key in entries:
+                line, column = self.marks[below]
+                raise self.error(
+                    event.start_mark.index,
+                    f"the key {quote_literal(key)} stands at {line}:{column} already; keep one",
+                )
+            self.mark(below, event.start_mark)
+            value = next(self.events)
+            entries[key] = self.node(value, below, depth, indent, in_brackets)
+            mark, end = value.start_mark, value.end_mark
+            if type(value) is not yaml.ScalarEvent or mark.index < end.index:
+                self.values[below] = (mark.line + 1, mark.column + 1)
+        return entries, event
+
+    def key(self, event: Any, indent: int, in_brackets: bool) -> str:
+        """Return a key, which is text to every reader."""
+        if type(event) is not yaml.ScalarEvent:
+            raise self.error(event.start_mark.index, "a key must be plain or quoted text; write it out")
+        start, _ = self.start(event)
+        key = self.scalar(event, start, indent, in_brackets)
+        plain = event.implicit[0]
+        if plain and key == "<<":
+            raise self.error(start, "merge keys are not accepted; write the entries out")
+        if not key:
+            raise self.error(start, "a key is missing here; write one before the colon")
+        if plain and key[0] in syntax.AMBIGUOUS_START and type(self.resolve(key, start)) is not str:
+            raise self.error(start, f"the key {quote_literal(key)} is not text; quote it")
+        if hidden := syntax.HIDDEN_IN_KEY.search(key):
+            raise self.error(start, f"a key with the hidden character U+{ord(hidden[0]):04X}; remove it")
+        if event.anchor is not None:
+            self.anchors[event.anchor] = key
+        return key
+
+    def alias(self, event: Any, depth: int) -> Any:
+        """Return the value that an alias stands for; it counts in full."""
+        index = event.start_mark.index
+        self.check_gap(index)
+        self.checked = event.end_mark.index
+        self.aliases += 1
+        if self.aliases > MAX_ALIASES:
+            raise self.error(index, f"more than {MAX_ALIASES} aliases; write the values out")
+        if event.anchor not in self.anchors:
+            raise self.error(index, "an alias of an anchor that is not defined above; write the value out")
+        value = self.anchors[event.anchor]
+        if value is self:
+            raise self.error(index, "an alias inside its own anchor; write the value out")
+        nodes, height = _size(value)
+        if depth + height > MAX_DEPTH:
+            raise self.error(index, f"nested deeper than {MAX_DEPTH} levels; flatten it")
+        self.count(index, nodes)
+        return value
+
+    def start(self, event: Any) -> tuple[int, int]:
+        """Check what stands before a node, and its anchor; return index and column of what it holds."""
+        index, column = event.start_mark.index, event.start_mark.column
+        self.check_gap(index)
+        if event.anchor is not None:
+            if event.anchor in self.anchors:
+                raise self.error(index, "an anchor of this name stands above already; rename one of them")
+            self.anchors[event.anchor] = self  # an alias in the node would be of the node itself
+            anchor = syntax.ANCHOR_AND_GAP.match(self.text, index)
+            if anchor is None:
+                raise self.stray(index)
+            index = anchor.end()
+            column = index - self.text.rfind("\n", 0, index) - 1
+        if event.tag is not None:
+            raise self.error(index, syntax.TAGGED)
+        self.count(index, 1)
+        return index, column
+
+    def scalar(self, event: Any, start: int, indent: int, in_brackets: bool) -> str:
+        """Return the text of a scalar once the way it is written is known to be read alike everywhere."""
+        value: str = event.value
+        text, end = self.text, event.end_mark.index
+        self.checked = max(self.checked, end)
+        if event.implicit[0]:
+            stray = (syntax.STRAY_IN_BRACKETS if in_brackets else syntax.TAB).search(text, start, end)
+            if stray:
+                raise self.stray(stray.start())
+            if in_brackets and (colon := syntax.GLUED_COLON.match(text, end)):
+                raise self.stray(colon.end() - 1)
+        elif event.style in ("|", ">"):
+            self.check_block(start, end, indent)
+        else:
+            if event.start_mark.line != event.end_mark.line:
+                self.check_lines(start, end, indent, may_comment=False)
+            if not value.isascii() and syntax.SURROGATE.search(value):
+                raise self.error(start, syntax.ESCAPE)
+        return value
+
+    def resolve(self, value: str, index: int) -> Any:
+        """Return a plain scalar as bool, None, int, float or text; refuse what readers disagree on."""
+        if value in syntax.WORDS:
+            return syntax.WORDS[value]
+        if syntax.INT.fullmatch(value):
+            if len(value) > _INT_DIGITS or abs(int(value)) > MAX_INT:
+                raise self.error(index, "an integer beyond 2^53-1; quote it if it is text")
+            return int(value)
+        if syntax.FLOAT.fullmatch(value):
+            if not math.isfinite(float(value)):
+                raise self.error(index, "a number too large; quote it if it is text")
+            return float(value)
+        if syntax.AMBIGUOUS.fullmatch(value):
+            raise self.error(
+                index, f"YAML readers disagree on {quote_literal(value)}; quote it if it is text"
+            )
+        return value
+
+    def mark(self, pointer: str, mark: Any) -> None:
+        """Keep the place of a pointer."""
+        self.pointers += len(pointer)
+        if self.pointers > MAX_POINTERS:
+            raise self.error(mark.index, "keys too long for the many values below them; shorten the keys")
+        self.marks[pointer] = (mark.line + 1, mark.column + 1)
+
+    def count(self, index: int, nodes: int) -> None:
+        """Count nodes, as if every alias were written out."""
+        self.nodes += nodes
+        if self.nodes > MAX_NODES:
+            raise self.error(index, f"more than {MAX_NODES} values; split the file")
+
+    def check_gap(self, index: int) -> None:
+        """Check that only indicators, blanks and comments stand before a node at `index`."""
+        if index > self.checked:
+            self.checked = _end(syntax.GAP, self.text, self.checked)
+            if self.checked < index:
+                raise self.stray(self.checked)
+
+    def check_lines(self, start: int, end: int, indent: int, *, may_comment: bool) -> None:
+        """Check that each line of quotes or brackets goes deeper than column `indent`.
+
+        YAML asks for it; PyYAML does not, and what looks like a key of its own would be part of a value.
+        """
+        for line in syntax.NEXT_LINE.finditer(self.text, start, end):
+            if line[2] == "\t":
+                raise self.stray(line.end())
+            if len(line[1]) <= indent and not (may_comment and line[2] == "#"):
+                raise self.error(line.end(), syntax.SHALLOW)
+
+    def check_block(self, start: int, end: int, indent: int) -> None:
+        """Check that readers agree on a block scalar, of which only the first line and the indentation matter."""
+        block = syntax.BLOCK.match(self.text, start)
+        if block is None:
+            raise self.error(start, syntax.HEADER)
+        header, blank_lines, spaces = block.groups()
+        if self.text.startswith("\t", block.end()):
+            raise self.stray(block.end())
+        if start - self.text.rfind("\n", 0, start) - 1 <= indent:
+            raise self.error(start, syntax.SHALLOW)
+        if end >= self.unended and "-" not in header:
+            raise self.error(start, "readers disagree on how this text ends; end the file with a line feed")
+        deepest = max(len(line.rstrip("\r")) for line in blank_lines.split("\n"))
+        if not header.strip("+-") and deepest > len(spaces) > indent:
+            raise self.error(block.end(), "the blank lines above go deeper than this text; shorten them")
+
+    def syntax_error(self, mark: Any) -> YamlError:
+        """Return the error for a parser that stopped at `mark`, or without one; the cause may stand before."""
+        start = _end(syntax.GAP, self.text, self.checked)
+        index = mark.index if mark else start
+        character = self.text[start : start + 1]
+        if start <= index and character in syntax.BY_CHARACTER.keys() - {
+            "?"
+        }:  # a ? may start a text outside brackets
+            return self.stray(start)
+        if start <= index < len(self.text) and character in syntax.BY_START and self.text[index] != "\t":
+            return self.error(index, syntax.BY_START[character])
+        return self.stray(index)
+
+    def stray(self, index: int) -> YamlError:
+        """Return the error for a character that must not stand at `index`."""
+        character = self.text[index : index + 1]
+        message = syntax.BY_CHARACTER.get(character)
+        if message is None and syntax.GLUED_COLON.match(self.text, index):
+            message = "a colon needs a space after it"
+        elif message is None:
+            remedy = "check the indentation, quotes and brackets of this line and the one above"
+            if not character:
+                remedy = "the file ends here; look above for an open quote or bracket, or a missing colon"
+            message = f"not valid YAML here: {remedy}"
+        return self.error(index, message)
+
+    def error(self, index: int, message: str) -> YamlError:
+        """Return a refusal at a place."""
+        line = self.text.count("\n", 0, index) + 1
+        return YamlError(self.name, line, index - self.text.rfind("\n", 0, index), message)
+
+
+def _size(value: Any) -> tuple[int, int]:
+    """Return how many nodes a value has, keys included, and how many levels of collections."""
+    if type(value) is not list and type(value) is not dict:
+        return 1, 0
+    keys = len(value) if type(value) is dict else 0
+    parts = [_size(item) for item in (value.values() if type(value) is dict else value)]
+    return 1 + keys + sum(nodes for nodes, _ in parts), 1 + max((height for _, height in parts), default=0)
+
+
+def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
+    """Return where a match of the pattern ends, or `start` without one."""
+    match = pattern.match(text, start)
+    return match.end() if match else start

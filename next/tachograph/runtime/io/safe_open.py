@@ -1,0 +1,283 @@
+"""Open a file below a folder: one component at a time by directory descriptor, following no link.
+
+What is not a regular file (links, devices, FIFOs, sockets), what has a second name elsewhere, and what lies on another
+file system is refused by what `fstat` says of the open descriptor, so nothing can change between check and use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from ...fail.errors import CorpusError, system_reason
+from msgspec import Struct
+
+MAX_FILE_BYTES: Final = 8_000_000
+MAX_LISTED: Final = 100_000
+MAX_DEPTH: Final = 32
+# a folder on the way need not be listed, only passed: that takes no right to read it
+WAY_FLAGS: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_LIST_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_KINDS: Final = {stat.S_IFLNK: "link", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
+
+
+class Refused(Exception):
+    """A path leads through something that is not followed; `kind` names what it is."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        super().__init__(kind)
+
+
+class Root(Struct, frozen=True):
+    """An open folder. Whoever opened it closes `fd`.
+
+    Attributes:
+        fd: Its descriptor.
+        device: Its file system.
+        owner: The user who owns it.
+        reads_only: Whether the run writes nothing there.
+        private: Whether the folder is the run's own.
+    """
+
+    fd: int
+    device: int
+    owner: int
+    reads_only: bool = False
+    private: bool = False
+
+
+def open_root(source: Path, name: str, *, reads_only: bool = False, private: bool = False) -> Root:
+    """Open a folder that `name` stands for in messages. Raises CorpusError."""
+    try:
+        fd = os.open(
+            f"{source}/.", WAY_FLAGS
+        )  # the dot asks for the right to pass, which O_PATH alone does not
+    except (OSError, ValueError) as error:
+        raise CorpusError(
+            f"the folder of {name} cannot be opened ({system_reason(error)})",
+            file=str(source),
+            remedy="name an existing folder that can be read",
+        ) from None
+    info = os.fstat(fd)
+    return Root(fd, info.st_dev, info.st_uid, reads_only, private)
+
+
+def _step_into(root: Root, parent: int, name: str) -> int:
+    """Open folder `name` below `parent`. A link there is refused, whatever it points to; so is a mount point."""
+    try:
+        fd = os.open(name, WAY_FLAGS | os.O_NOFOLLOW, dir_fd=parent)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise Refused(_KINDS.get(stat.S_IFMT(mode), "device")) from None
+        raise
+    # only folders: an overlay gives its files the devices of its layers
+    if os.fstat(fd).st_dev != root.device:
+        os.close(fd)
+        raise Refused("mount point")
+    return fd
+
+
+def _make_folder(root: Root, parent: int, name: str) -> bool:
+    """Make a folder, and return whether it was missing. What else is there is judged when it is entered."""
+    try:
+        os.mkdir(name, 0o700 if root.private else 0o777, dir_fd=parent)
+    except FileExistsError:
+        return False
+    if root.private:
+        restrict_to_owner(name, parent)
+    return True
+
+
+def restrict_to_owner(folder: str | Path, parent: int | None = None) -> None:
+    """Give only the owner access to a new folder, whatever the umask."""
+    if stat.S_IMODE(os.stat(folder, dir_fd=parent).st_mode) != 0o700:
+        os.chmod(folder, 0o700, dir_fd=parent)
+
+
+def open_parent(root: Root, parts: Sequence[str], created: list[int] | None = None) -> int:
+    """Return a descriptor of the folder that holds the last part; the caller closes it.
+
+    With `created`, missing folders are made, and their places among the parts are added to it.
+    """
+    if not parts or len(parts) > MAX_DEPTH:
+        raise FileNotFoundError("no such file")
+    current = os.dup(root.fd)
+    try:
+        for place, name in enumerate(parts[:-1]):
+            try:
+                below = _step_into(root, current, name)
+            except FileNotFoundError:
+                if created is None:
+                    raise
+                if _make_folder(root, current, name):
+                    created.append(place)
+                below = _step_into(root, current, name)
+            os.close(current)
+            current = below
+    except BaseException:
+        os.close(current)
+        raise
+    return current
+
+
+def _refuse_odd(root: Root, info: os.stat_result) -> None:
+    """Raise IsADirectoryError or Refused for anything but a regular file of this folder alone."""
+    if stat.S_ISDIR(info.st_mode):
+        raise IsADirectoryError("is a folder")
+    if not stat.S_ISREG(info.st_mode):
+        raise Refused(_KINDS.get(stat.S_IFMT(info.st_mode), "device"))
+    if _is_shared(root, info):
+        raise Refused("hard link")
+
+
+def _is_shared(root: Root, info: os.stat_result) -> bool:
+    """Return whether hard links count: always where the run writes, else if another user owns the file."""
+    return info.st_nlink != 1 and not (root.reads_only and info.st_uid == root.owner)
+
+
+def read_file(root: Root, parts: Sequence[str]) -> bytes:
+    """Read a regular file below `root`. Raises Refused or OSError."""
+    parent = open_parent(root, parts)
+    try:
+        try:
+            fd = os.open(parts[-1], _FILE_FLAGS, dir_fd=parent)
+        except OSError:
+            _refuse_odd(root, os.stat(parts[-1], dir_fd=parent, follow_symlinks=False))
+            raise
+    finally:
+        os.close(parent)
+    try:
+        info = os.fstat(fd)
+        _refuse_odd(root, info)
+        # the size may change, be unknown, or be read in pieces: only an empty read is the end of the file
+        data, size = b"", info.st_size + 1
+        while piece := os.read(fd, min(size, MAX_FILE_BYTES + 1 - len(data))):
+            data, size = data + piece, 65536
+    finally:
+        os.close(fd)
+    if len(data) > MAX_FILE_BYTES:
+        raise OSError("file too large")
+    return data
+
+
+def write_file(root: Root, parts: Sequence[str], data: bytes, done: Callable[[], object]) -> None:
+    """Replace a file below `root` as a whole; folders on the way are made. Raises Refused or OSError.
+
+    `done` is called once the file is in place, also where an interrupt comes in that moment. A file that was there
+    keeps its mode. A write that fails leaves no folder behind that it made.
+    """
+    created: list[int] = []
+    try:
+        parent = open_parent(root, parts, created)
+        try:
+            _replace(root, parent, parts[-1], data, done)
+        finally:
+            os.close(parent)
+    except BaseException:
+        _unmake(root, parts, created)
+        raise
+
+
+def _replace(root: Root, parent: int, name: str, data: bytes, done: Callable[[], object]) -> None:
+    mode = 0o600 if root.private else None
+    with contextlib.suppress(FileNotFoundError):  # a new file
+        info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        _refuse_odd(root, info)
+        mode = info.st_mode & 0o777
+    temporary, fd = _new_file(parent, 0o666 if mode is None else mode)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            if mode is not None and stat.S_IMODE(os.fstat(fd).st_mode) != mode:  # the umask took some of it
+                os.fchmod(fd, mode)
+            file.write(data)
+        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except OSError:
+        with contextlib.suppress(OSError):  # the first error is the one to report
+            os.unlink(temporary, dir_fd=parent)
+        raise
+    except BaseException:
+        try:
+            os.unlink(temporary, dir_fd=parent)
+        except FileNotFoundError:
+            done()  # an interrupt right after the rename
+        raise
+    done()
+
+
+def _new_file(parent: int, mode: int) -> tuple[str, int]:
+    """Create a temporary file with a name of its own: another writer may be at work, or have been killed."""
+    for number in range(MAX_LISTED):
+        name = f".tachograph-{os.getpid()}-{number}.tmp"
+        with contextlib.suppress(FileExistsError):
+            return name, os.open(name, _NEW_FLAGS, mode, dir_fd=parent)
+    raise OSError("no room for a new file")
+
+
+def _unmake(root: Root, parts: Sequence[str], created: Sequence[int]) -> None:
+    """Remove the folders that a failed write made, unless they hold something by now."""
+    for place in reversed(created):
+        with contextlib.suppress(OSError, Refused):
+            parent = open_parent(root, parts[: place + 1])
+            try:
+                os.rmdir(parts[place], dir_fd=parent)
+            finally:
+                os.close(parent)
+
+
+def make_link(root: Root, parts: Sequence[str], to: str) -> None:
+    """Put a symbolic link below `root`; folders on the way are made."""
+    parent = open_parent(root, parts, [])
+    try:
+        os.symlink(to, parts[-1], dir_fd=parent)
+    finally:
+        os.close(parent)
+
+
+def list_files(root: Root) -> list[str]:
+    """Return the relative paths of the files below `root` that a read does not refuse.
+
+    What cannot be looked into is left out, unless it is `root` itself: then this raises PermissionError.
+    """
+    paths: list[str] = []
+    _list(root, os.open(".", _LIST_FLAGS, dir_fd=root.fd), (), paths)
+    return paths
+
+
+def _list(root: Root, folder: int, prefix: tuple[str, ...], paths: list[str]) -> None:
+    """List an open folder and what is below it, then close it."""
+    try:
+        with os.scandir(folder) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+        for entry in listed:
+            if len(paths) >= MAX_LISTED:
+                raise OSError("too many files")
+            path = (*prefix, entry.name)
+            # unreadable, gone, or a link by now
+            with contextlib.suppress(PermissionError, FileNotFoundError, NotADirectoryError):
+                if entry.is_dir(follow_symlinks=False):
+                    if len(path) < MAX_DEPTH:
+                        _list_below(root, folder, path, paths)
+                elif entry.is_file(follow_symlinks=False) and not _is_shared(
+                    root, entry.stat(follow_symlinks=False)
+                ):
+                    paths.append("/".join(path))
+    finally:
+        os.close(folder)
+
+
+def _list_below(root: Root, folder: int, path: tuple[str, ...], paths: list[str]) -> None:
+    below = os.open(path[-1], _LIST_FLAGS, dir_fd=folder)
+    if os.fstat(below).st_dev != root.device:
+        os.close(below)
+        return
+    _list(root, below, path, paths)

@@ -1,0 +1,386 @@
+"""The lines of `state.jsonl`: what happened in a run, in the order in which it happened.
+
+The log is the run. The messages of the model, the trace, the report and the manifest all follow from these lines.
+There are three kinds, and the kind says how a replay comes by a line:
+
+    Outcome   what the world answered to an effect: a replay takes it from the line, and the order of these lines is
+              the order in which the run goes on
+    Entered   what came from outside without being asked for: a replay lets it in at the same place
+    Made      what the loop made of these: a replay makes it again, and it must be the same, byte for byte
+
+`at` is the address of a line. No two lines share one, and it depends on the structure of the run alone:
+
+    0, 2.e, end      the beginning, the end of step 2, the end of the run
+    2.d              the refusal of step 2 by a budget
+    2.m1, 2.m1.w     the first attempt to ask the model in step 2, and the wait after it
+    2.c0.d           the decision on the first call of step 2
+    2.c0.i1          the first attempt of that call;  2.c0.i1.s  its beginning,  2.c0.i1.w  the wait after it
+    2.c0.i1.d1       the decision on the first fact that this attempt met; the last of them may be on its result
+    2.a1             the first thing that came from outside in step 2
+    2.c0.i1.q1       a person's word on an attempt whose outcome was lost
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+
+class Struct(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """Base of all plain values that a log holds."""
+
+
+def _tag(name: str) -> str:
+    return re.sub(r"\B[A-Z]", r"_\g<0>", name).lower()
+
+
+class Event(Struct, tag_field="event", tag=_tag, frozen=True, kw_only=True):
+    """A line of the log.
+
+    Attributes:
+        at: Its address.
+    """
+
+    at: str
+
+
+class Outcome(Event, frozen=True, kw_only=True):
+    """What the world answered to an effect; `at` is the address of the effect.
+
+    Attributes:
+        t: Nanoseconds from the beginning of the step to the outcome.
+        took: Nanoseconds from the beginning of the effect to the outcome.
+    """
+
+    t: int = 0
+    took: int = 0
+
+
+class Entered(Event, frozen=True, kw_only=True):
+    """What came from outside.
+
+    Attributes:
+        t: Nanoseconds from the beginning of the step to its arrival.
+    """
+
+    t: int = 0
+
+
+class Made(Event, frozen=True, kw_only=True):
+    """What the loop made of the lines before."""
+
+
+# ---- what lines are made of ------------------------------------------------------------------------------------------
+
+
+class Call(Struct, frozen=True):
+    """A tool call that the model proposed.
+
+    Attributes:
+        id: `tc_<step>_<index>`.
+        name: The tool.
+        arguments: The arguments; None where the model's text is no JSON object.
+        text: What the model wrote in place of a JSON object.
+        problem: Why that text is no JSON object.
+    """
+
+    id: str
+    name: str
+    arguments: dict[str, Any] | None = None
+    text: str = ""
+    problem: str = ""
+
+
+class Usage(Struct, frozen=True):
+    """Tokens of one reply; `estimated` where the service reported none and bytes stand in for them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    estimated: bool = False
+
+
+class Reach(Struct, tag_field="fact", tag="reach", frozen=True):
+    """A URL that a tool is about to reach.
+
+    Attributes:
+        url: The URL, as the parser writes it, or the text that is none.
+        method: The HTTP method.
+        address: An IP address that its host has, where one was looked up.
+        hop: How many redirects led to it.
+    """
+
+    url: str
+    method: str = "GET"
+    address: str = ""
+    hop: int = 0
+
+
+class Touch(Struct, tag_field="fact", tag="touch", frozen=True):
+    """A path that a tool is about to open.
+
+    Attributes:
+        path: The path below its mount: `corpus/a.md`.
+        access: `read` or `write`.
+        found: What stands at the path and may not be opened, such as `link`; empty where nothing speaks against it.
+    """
+
+    path: str
+    access: str = "read"
+    found: str = ""
+
+
+Fact = Reach | Touch
+
+
+class ToolOffer(Struct, frozen=True):
+    """A tool as the model is offered it; `input_schema` is without our own keywords."""
+
+    name: str
+    description: str
+    effect: str
+    input_schema: dict[str, Any]
+
+
+class ModelName(Struct, frozen=True):
+    """Which model is asked; `path` is `stub` for a script and `live` otherwise."""
+
+    provider: str
+    name: str
+    path: Literal["stub", "live"] = "live"
+
+
+class PolicyHead(Struct, frozen=True):
+    """The policy of a run: its file, version, answers to denials, and budgets."""
+
+    file: str
+    version: str
+    on_deny: str
+    limits: dict[str, int]
+
+
+# ---- what the loop makes ---------------------------------------------------------------------------------------------
+
+
+class RunStarted(Made, frozen=True, kw_only=True):
+    """The head of a run: all that the model is asked with beside the messages, and how the run is made.
+
+    Attributes:
+        run_id: Its name.
+        question: What is asked.
+        model: The model.
+        instructions: The system message.
+        tools: What the model is offered, in order.
+        policy: The policy.
+        task: The path of the task file.
+        seed: Of the jitter of waits.
+        clock: `virtual` or `system`.
+        began: Nanoseconds since 1970.
+    """
+
+    run_id: str
+    question: str
+    model: ModelName
+    instructions: str = ""
+    tools: list[ToolOffer] = []
+    policy: PolicyHead
+    task: str = ""
+    seed: int = 0
+    clock: Literal["virtual", "system"] = "virtual"
+    began: int = 0
+
+
+class Decided(Made, frozen=True, kw_only=True):
+    """What the gate said of a call, or its objection to a step, a fact or a result.
+
+    Attributes:
+        decision: `allow`, `deny` or `escalate`.
+        rule: The id of the rule that gave the answer.
+        place: The entry it rests on, as document and JSON Pointer.
+        reason: One line.
+    """
+
+    decision: Literal["allow", "deny", "escalate"]
+    rule: str
+    place: str
+    reason: str
+
+
+class ToolStarted(Made, frozen=True, kw_only=True):
+    """Written and synced before an effect that must not happen twice."""
+
+
+class StepEnded(Made, frozen=True, kw_only=True):
+    """The end of a step.
+
+    Attributes:
+        added: Digest of the messages that the step added. With the head, all of them say what the model was asked.
+        mode: The failure mode.
+    """
+
+    added: str
+    mode: str = ""
+
+
+class RunEnded(Made, frozen=True, kw_only=True):
+    """The end of the run.
+
+    Attributes:
+        ending: Why it ended.
+        answer: The final answer.
+        mode: The failure mode.
+        sha256: Digest of all bytes of the log before this line.
+    """
+
+    ending: str
+    answer: str | None = None
+    mode: str = ""
+    sha256: str
+
+
+# ---- what comes from outside -----------------------------------------------------------------------------------------
+
+
+class StopAsked(Entered, frozen=True, kw_only=True):
+    """Somebody stopped a part of the run.
+
+    Attributes:
+        scope: "" the run, `3.c1` a call.
+        why: `cancelled`, `interrupted` or `deadline`.
+    """
+
+    scope: str
+    why: str
+
+
+class Settled(Entered, frozen=True, kw_only=True):
+    """A person's word on an effect whose outcome was lost when the process ended."""
+
+    happened: bool
+
+
+# ---- what the world answers ------------------------------------------------------------------------------------------
+
+
+class ModelReplied(Outcome, frozen=True, kw_only=True):
+    """A reply of the model.
+
+    Attributes:
+        text: What it says beside its calls.
+        calls: The calls that it proposes.
+        answer: Its final answer.
+        usage: The tokens it took.
+        finish: Why the model stopped: `stop`, `tool_calls`, `length`, `refusal`, `pause` or `other`.
+        model: The name of the model that replied.
+        raw: What the adapter of the model needs back.
+        problem: Why the reply cannot be used.
+    """
+
+    text: str = ""
+    calls: list[Call] = []
+    answer: str | None = None
+    usage: Usage
+    finish: str = ""
+    model: str = ""
+    raw: Any = None
+    problem: str = ""
+
+
+class ToolReturned(Outcome, frozen=True, kw_only=True):
+    """A result of a tool.
+
+    Attributes:
+        result: The result. None where it was lost, or is over the budget of bytes and so was not kept.
+        size: Bytes of the result in canonical JSON; 0 where it was lost.
+        met: Facts that the run decides again: redirects and whatever was denied.
+    """
+
+    result: dict[str, Any] | None = None
+    size: int = 0
+    met: list[Fact] = []
+
+
+class Failed(Outcome, frozen=True, kw_only=True):
+    """An effect that failed. Only the class of the exception is kept: its text may say anything.
+
+    Attributes:
+        error: The class of the exception, or what is wrong with the result.
+        kind: `transient` may be repeated, `timeout` too; `invalid` is a reply or result of no usable shape;
+            anything else is `other`.
+        harmless: Whether nothing can have happened, so that it may be repeated whatever it is.
+        retry_after_ms: The wait that the service asked for.
+        place: JSON Pointer into an invalid result, and the keyword of the schema that it violates.
+        met: As in ToolReturned.
+    """
+
+    error: str
+    kind: Literal["transient", "timeout", "invalid", "other"] = "other"
+    harmless: bool = False
+    retry_after_ms: int | None = None
+    place: str = ""
+    met: list[Fact] = []
+
+
+class Waited(Outcome, frozen=True, kw_only=True):
+    """A wait is over."""
+
+
+class Stopped(Outcome, frozen=True, kw_only=True):
+    """An effect that was ended before its outcome: nobody knows what it did.
+
+    Attributes:
+        why: As in StopAsked.
+        left: Whether it may still be at work in a thread that cannot be ended.
+    """
+
+    why: str
+    left: bool = False
+
+
+AnyEvent = (
+    RunStarted | Decided | ToolStarted | StepEnded | RunEnded
+    | StopAsked | Settled
+    | ModelReplied | ToolReturned | Failed | Waited | Stopped
+)  # fmt: skip
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_decoder = msgspec.json.Decoder(AnyEvent)
+
+
+def encode(value: Any) -> bytes:
+    """Encode a value as JSON: fields in the order of their class, keys of other data sorted, no blanks."""
+    return _encoder.encode(value)
+
+
+def decode(text: bytes) -> Event:
+    """Read a line that was written by `encode`. Raises msgspec.DecodeError for anything else."""
+    event = _decoder.decode(text)
+    if encode(event) != text:
+        raise msgspec.DecodeError("it is not written as a log writes it")
+    return event
+
+
+# ---- addresses -------------------------------------------------------------------------------------------------------
+
+
+def step_of(at: str) -> str:
+    """Return the step of an address: `2` for `2.c0.i1`."""
+    return at.partition(".")[0]
+
+
+def is_in(at: str, scope: str) -> bool:
+    """Return whether an address lies in a scope: everything in "", `3.c1.i1` in `3.c1`."""
+    return not scope or at == scope or at.startswith(f"{scope}.")
+
+
+def timeline(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
+    """Yield each line with the nanoseconds from the beginning of the run to it."""
+    now = base = 0
+    for event in events:
+        if isinstance(event, Outcome | Entered):
+            now = base + event.t
+        elif isinstance(event, StepEnded):
+            base = now
+        yield event, now

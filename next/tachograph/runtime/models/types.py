@@ -1,0 +1,214 @@
+"""The model: any `Callable[[LLMInput], LLMOutput]`. Its types, and the strict reading of a reply.
+
+Messages are plain dicts: `{"role": "user", "content"}`, `{"role": "assistant", "content", "tool_calls":
+[{"id", "name", "arguments"}]}` (arguments as JSON text), `{"role": "tool", "tool_call_id", "name",
+"content"}` (content is JSON text). Ids are ours, `tc_<step>_<i>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final, overload
+
+import msgspec
+
+from ..formats import strict_json
+from ..formats.strict_json import NotJson
+from ..log.events import Call, ModelReplied, Struct, ToolOffer, Usage
+
+FINISH_REASONS: Final = ("stop", "tool_calls", "length", "refusal", "pause", "other")
+# of one reply, each way; the sum over the most steps that a policy can allow stays an exact JSON number (2^53)
+MOST_TOKENS: Final = 9_000_000_000
+# of one reply
+MAX_CALLS: Final = 64
+# of a tool's name as a model says it; no tool has one of more than 64 characters
+MAX_NAME: Final = 200
+# in one call's arguments; a long text costs a validator little, a long list much
+MAX_VALUES: Final = 50_000
+
+Message = dict[str, Any]
+
+
+class Messages(Sequence[Message]):
+    """The history up to one step, each message decoded afresh when it is read.
+
+    A model may change what it gets without changing the run, and a step costs no copy of the history.
+    """
+
+    __slots__ = ("_texts",)
+
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        self._texts = tuple(texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            return [msgspec.json.decode(text) for text in self._texts[index]]
+        return msgspec.json.decode(self._texts[index])  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[Message]:
+        return map(msgspec.json.decode, self._texts)
+
+
+class LLMInput(msgspec.Struct, frozen=True):
+    """What a model callable gets.
+
+    Attributes:
+        run_id: The name of the run.
+        step_index: The number of the step, from 1.
+        messages: The history so far.
+        tools: The tools that may be called.
+        max_output_tokens: How many tokens the budget leaves.
+        instructions: The system message; empty without one.
+    """
+
+    run_id: str
+    step_index: int
+    messages: Messages
+    tools: tuple[ToolOffer, ...]
+    max_output_tokens: int
+    instructions: str = ""
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call as a model proposes it.
+
+    Attributes:
+        name: The tool.
+        arguments: JSON text, or a dict.
+    """
+
+    name: str
+    arguments: str | dict[str, Any]
+
+
+class LLMOutput(msgspec.Struct, frozen=True):
+    """What a model callable returns: exactly one of `tool_calls` and `final_answer`.
+
+    Attributes:
+        text: What the model says beside its calls.
+        tool_calls: The calls that it proposes.
+        final_answer: The answer, which ends the run.
+        usage: `{"input_tokens": int, "output_tokens": int}`, or None.
+        finish_reason: `stop`, `tool_calls`, `length`, `refusal`, `pause` (the turn is sent back as it is, and goes on),
+            `other`, or None.
+        model: The name of the model that replied, or None.
+        raw: JSON data that an adapter needs back, or None.
+    """
+
+    text: str | None = None
+    tool_calls: Sequence[ToolCall] = ()
+    final_answer: str | None = None
+    usage: dict[str, int] | None = None
+    finish_reason: str | None = None
+    model: str | None = None
+    raw: Any = None
+
+
+Model = Callable[[LLMInput], LLMOutput] | Callable[[LLMInput], Awaitable[LLMOutput]]
+
+
+class _Unusable(Exception):
+    """A reply of which nothing can be kept."""
+
+
+def read_reply(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
+    """Read a model's output once and strictly; whatever was returned, this does not raise.
+
+    A reply that cannot be used has a `problem`. Its calls are kept for the record and never run.
+
+    Args:
+        output: What the model returned.
+        at: The address of the effect.
+        step: The number of the step, for the ids of the calls.
+        asked_bytes: Bytes of the request, which stand in for its tokens where the service reports none.
+    """
+    try:
+        return _read(output, at, step, asked_bytes)
+    except _Unusable as error:
+        return ModelReplied(at=at, usage=Usage(asked_bytes, 0, True), problem=str(error))
+
+
+def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
+    if not isinstance(output, LLMOutput):
+        raise _Unusable("no LLMOutput")
+    text, answer = _text(output.text), _text(output.final_answer)
+    if not isinstance(output.tool_calls, list | tuple):
+        raise _Unusable("tool_calls is no list")
+    if len(output.tool_calls) > MAX_CALLS:
+        raise _Unusable(f"more than {MAX_CALLS} tool calls")
+    calls = []
+    for i, call in enumerate(output.tool_calls):
+        if not isinstance(call, ToolCall) or not isinstance(call.name, str):
+            raise _Unusable("a tool call that is no ToolCall with a name")
+        calls.append(read_call(f"tc_{step}_{i}", _clean(call.name)[:MAX_NAME], call.arguments))
+    problem, raw = "", None
+    if (answer is None) == (not calls) and output.finish_reason != "refusal":
+        problem = "both an answer and tool calls" if calls else "neither an answer nor tool calls"
+    elif calls and output.finish_reason == "length":
+        problem = "tool calls of a reply that was cut off by length"
+    try:
+        raw = strict_json.as_json(output.raw)
+    except NotJson as error:
+        problem = problem or f"raw is no JSON: {error.reason}"
+    said = [text or "", answer or "", *(call_text(call) for call in calls)]
+    return ModelReplied(
+        at=at,
+        text=text or "",
+        calls=calls,
+        answer=answer,
+        finish=next((reason for reason in FINISH_REASONS if reason == output.finish_reason), ""),
+        model=_clean(output.model)[:MAX_NAME] if isinstance(output.model, str) else "",
+        usage=_usage(output.usage, asked_bytes, sum(len(part.encode()) for part in said)),
+        raw=raw,
+        problem=problem,
+    )
+
+
+def read_call(call_id: str, name: str, arguments: object) -> Call:
+    """Return a proposed call with its arguments as plain data, or with the reason why they are no JSON object."""
+    try:
+        if isinstance(arguments, str):
+            value = strict_json.parse(arguments, most=MAX_VALUES)
+        elif isinstance(arguments, dict):
+            value = strict_json.as_json(arguments, most=MAX_VALUES)
+        else:
+            return Call(call_id, name, problem="not text")
+        if isinstance(value, dict):
+            return Call(call_id, name, value)
+        problem = "not an object"
+    except NotJson as error:
+        problem = error.reason
+    return Call(call_id, name, text=_clean(arguments) if isinstance(arguments, str) else "", problem=problem)
+
+
+def call_text(call: Call) -> str:
+    """Return the arguments of a call as JSON text, or what the model wrote in place of JSON."""
+    return call.text if call.arguments is None else strict_json.canonical(call.arguments).decode()
+
+
+def _clean(text: str) -> str:
+    """Return a plain `str` without lone surrogates, which no record can hold."""
+    text = str.__str__(text)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _text(value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise _Unusable("text that is no string")
+    return None if value is None else _clean(value)
+
+
+def _usage(usage: object, asked_bytes: int, said_bytes: int) -> Usage:
+    """Return the tokens of a reply. A service that counts nothing reports zeros: bytes stand in, so budgets hold."""
+    counts = []
+    for name, instead in (("input_tokens", asked_bytes), ("output_tokens", said_bytes)):
+        count = usage.get(name) if isinstance(usage, dict) else None
+        counts.append(min(count, MOST_TOKENS) if type(count) is int and count > 0 else -instead)
+    return Usage(abs(counts[0]), abs(counts[1]), any(count < 0 for count in counts))

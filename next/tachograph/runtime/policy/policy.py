@@ -1,0 +1,138 @@
+"""The policy: read strictly, and never defaulted to anything that allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...fail.errors import InputError, PolicyError
+from ..formats.documents import TypedDocument, read_document
+from ..formats.strict_json import as_json
+from ..formats.strict_yaml import Document
+from ..loop.retry import Schedule
+from ..resources.http_methods import SAFE_METHODS
+from ..resources.url import Malformed
+from .rules.arg_schema import Enforcement
+from .rules.cycle_detection import MostRepeats
+from .rules.loop_budget import Limits
+from .rules.sandbox_path import Mounts
+from .rules.tool_registry import Names
+from .rules.url_allowlist import Networks, Urls
+from .sections import PolicyFile
+
+_IN_CODE = "<policy>"
+
+
+class Policy:
+    """A validated policy. Make one with `Policy.load` or `Policy.from_dict`.
+
+    Attributes:
+        file: What records call its file.
+        data: Its data as written, without defaults.
+        version: The first 12 hex digits of the SHA-256 of that data in canonical JSON.
+        digest: The whole of that digest.
+    """
+
+    def __init__(self, document: TypedDocument[PolicyFile]) -> None:
+        self._document, self._file = document, document.value
+        self.file, self.data, self.digest = document.name, document.data, document.digest
+        self.version = self.digest[:12]
+        for pointer, read in (("/url_allowlist", "urls"), ("/private_networks", "networks")):
+            self._check(pointer, read)
+        both = set(self._file.tool_registry.allowed) & set(self._file.tool_registry.denied)
+        if both:
+            raise self.error("/tool_registry/denied", f"{min(both)!r} is in allowed and in denied", "keep one of them")
+
+    @classmethod
+    def load(cls, path: str | Path, *, name: str = "") -> Policy:
+        """Read a policy file.
+
+        Args:
+            path: The file.
+            name: What records call it; the path unless given.
+
+        Raises:
+            PolicyError: The file is not exactly a policy; the error has file, line and column.
+        """
+        return cls(read_document(path, name or str(path), PolicyFile, PolicyError))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Policy:
+        """Make a policy from plain data. Raises PolicyError."""
+        try:
+            plain = as_json(dict(data))
+        except ValueError as error:
+            raise PolicyError(str(error), file=_IN_CODE, remedy="use plain data") from None
+        return cls(TypedDocument(_IN_CODE, Document(plain, {}, {}), PolicyFile, PolicyError))
+
+    def place(self, pointer: str) -> str:
+        """Return how a record names an entry: its document and JSON Pointer. No line is in it, so comments move none."""
+        return f"{self.file}#{pointer}"
+
+    def error(self, pointer: str, message: str, remedy: str) -> InputError:
+        """Return an error at the place of a JSON Pointer into the policy."""
+        return self._document.error(pointer, message, remedy)
+
+    def _check(self, pointer: str, read: str) -> None:
+        try:
+            getattr(self, read)
+        except Malformed as error:
+            raise self.error(pointer if error.index is None else f"{pointer}/{error.index}", error.reason, "") from None
+
+    @cached_property
+    def names(self) -> Names:
+        """`tool_registry`."""
+        return Names(self._file.tool_registry.allowed, self._file.tool_registry.denied)
+
+    @cached_property
+    def urls(self) -> Urls:
+        """`url_allowlist`."""
+        return Urls(_entries(self._file.url_allowlist))
+
+    @cached_property
+    def networks(self) -> Networks:
+        """`private_networks`."""
+        return Networks(self._file.private_networks)
+
+    @cached_property
+    def mounts(self) -> Mounts:
+        """`sandbox.mounts`."""
+        return Mounts(self._file.sandbox.mounts)
+
+    @cached_property
+    def enforcement(self) -> Enforcement:
+        """`arg_schema_enforcement`."""
+        return Enforcement(self._file.arg_schema_enforcement)
+
+    @cached_property
+    def repeats(self) -> MostRepeats:
+        """`cycle_detection.max_repeats`."""
+        return MostRepeats(self._file.cycle_detection.max_repeats)
+
+    @cached_property
+    def limits(self) -> Limits:
+        """`loop_budget`; the overdraft is a budget of its own, of as many tokens."""
+        budget = self._file.loop_budget
+        numbers = {name: value for name, value in msgspec.structs.asdict(budget).items() if type(value) is int}
+        return Limits(numbers | ({"overdraft": budget.max_tokens} if budget.overdraft == "deny" else {}))
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """`retry`; nothing is tried again without it."""
+        retry = self._file.retry
+        return Schedule() if retry is None else Schedule(retry.max_retries, retry.backoff_base_ms, retry.backoff_cap_ms)
+
+    @property
+    def on_deny(self) -> str:
+        """What follows a denial: `terminate` or `inform`."""
+        return self._file.on_deny
+
+
+def _entries(entries: Iterable[Any]) -> list[tuple[str, tuple[str, ...]]]:
+    return [(item, SAFE_METHODS) if isinstance(item, str) else (item.url, tuple(item.methods)) for item in entries]
+
+

@@ -1,0 +1,18 @@
+"""The rules of the gate, in the order in which they speak."""
+
+from ..leaf import Rule
+from .arg_schema import ArgSchemaRule
+from .cycle_detection import CycleDetectionRule
+from .loop_budget import LoopBudgetRule
+from .sandbox_path import SandboxPathRule
+from .tool_registry import ToolRegistryRule
+from .url_allowlist import UrlAllowlistRule
+
+RULES: tuple[Rule, ...] = (
+    ToolRegistryRule(),
+    UrlAllowlistRule(),
+    SandboxPathRule(),
+    ArgSchemaRule(),
+    CycleDetectionRule(),
+    LoopBudgetRule(),
+)

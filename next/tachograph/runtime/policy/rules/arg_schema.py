@@ -1,0 +1,93 @@
+"""`arg_schema`: the arguments of a call fit the input schema of its tool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...formats.escape import quote_untrusted
+from ...log.events import Call
+from ..leaf import Leaf, Question, Rule, Unreadable
+
+if TYPE_CHECKING:
+    from ...schema.validator import Mismatch
+    from ...tools.contract import Tool
+    from ..policy import Policy
+
+
+class ArgumentsPoint(NamedTuple):
+    """The arguments of a call.
+
+    Attributes:
+        arguments: The arguments.
+        tool: The tool whose schema they have to fit.
+    """
+
+    arguments: dict[str, Any]
+    tool: Tool
+
+
+class Enforcement(Leaf[ArgumentsPoint]):
+    """How strictly arguments are held to their schema.
+
+    Args:
+        mode: `strict`, or `shape`, which drops limits on values and nothing else.
+    """
+
+    def __init__(self, mode: str = "strict") -> None:
+        self.mode = mode
+
+    def mismatch(self, point: ArgumentsPoint) -> Mismatch | None:
+        """Return where arguments do not fit, None where they do."""
+        return point.tool.input_validator(strict=self.mode == "strict").first_mismatch(point.arguments)
+
+    def allows(self, point: ArgumentsPoint) -> bool:
+        return self.mismatch(point) is None
+
+    def beyond(self, old: Enforcement) -> Iterator[tuple[str, None]]:
+        if self.mode == "shape" and old.mode == "strict":
+            yield "shape", None
+
+    def plus(self, point: ArgumentsPoint) -> Enforcement | None:
+        larger = Enforcement("shape")
+        return self if self.allows(point) else larger if larger.allows(point) else None
+
+    def others(self) -> Iterator[tuple[str, Enforcement]]:
+        other = "shape" if self.mode == "strict" else "strict"
+        yield f"{other} instead of {self.mode}", Enforcement(other)
+
+
+class ArgSchemaRule(Rule):
+    """Judges the arguments of a proposed call."""
+
+    id = "arg_schema"
+
+    def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Enforcement]]:
+        return [(policy.place("/arg_schema_enforcement"), policy.enforcement)]
+
+    def points(self, question: Question, tool: Tool | None) -> Iterator[ArgumentsPoint | Unreadable]:
+        if not isinstance(question.about, Call) or tool is None:
+            return
+        if question.about.arguments is None:
+            yield Unreadable(f"the arguments are not a JSON object: {question.about.problem}")
+        else:
+            yield ArgumentsPoint(question.about.arguments, tool)
+
+    def place(self, place: str, point: Any, leaf: Enforcement, tool: Tool | None) -> str:
+        """Name the keyword of the schema: it says more than the policy, which only says that schemas count."""
+        if tool is None:
+            return place
+        wrong = None if isinstance(point, Unreadable) else leaf.mismatch(point)
+        return f"{tool.file}#/INPUT_SCHEMA{'/type' if wrong is None else wrong.place}"
+
+    def reason(self, point: Any, leaf: Enforcement, *, allowed: bool) -> str:
+        if isinstance(point, Unreadable):
+            return point.reason
+        wrong = leaf.mismatch(point)
+        if wrong is None:
+            return "the arguments fit the schema"
+        limit = f" ({quote_untrusted(wrong.limit)})" if wrong.limit else ""
+        return f"argument {quote_untrusted(wrong.pointer or '/')} violates {wrong.keyword}{limit}"
+
+    def question(self, point: ArgumentsPoint, tool: str, call: Call | None) -> Question | None:
+        return Question(Call("example", tool, point.arguments), tool)

@@ -1,0 +1,58 @@
+"""`cycle_detection`: the same call has not given the same result too often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...log.events import Call
+from ..leaf import Leaf, Question, Rule
+
+if TYPE_CHECKING:
+    from ...tools.contract import Tool
+    from ..policy import Policy
+
+
+class MostRepeats(Leaf[int]):
+    """How often the same call may give the same result. A point is how often it did.
+
+    Args:
+        most: The number; the call after that many is not allowed.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        self.most = most
+
+    def allows(self, point: int) -> bool:
+        return point < self.most
+
+    def beyond(self, old: MostRepeats) -> Iterator[tuple[str, int]]:
+        if self.most > old.most:
+            yield f"{self.most} instead of {old.most}", self.most - 1
+
+    def plus(self, point: int) -> MostRepeats:
+        return MostRepeats(max(self.most, point + 1))
+
+    def others(self) -> Iterator[tuple[str, MostRepeats]]:
+        for most in (self.most - 1, self.most + 1):
+            if most >= 0:
+                yield f"{most} instead of {self.most}", MostRepeats(most)
+
+
+class CycleDetectionRule(Rule):
+    """Judges how often a proposed call was made before."""
+
+    id = "cycle_detection"
+
+    def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, MostRepeats]]:
+        return [(policy.place("/cycle_detection/max_repeats"), policy.repeats)]
+
+    def points(self, question: Question, tool: Tool | None) -> Iterator[int]:
+        if isinstance(question.about, Call):
+            yield question.repeats
+
+    def reason(self, point: Any, leaf: MostRepeats, *, allowed: bool) -> str:
+        return f"the same call gave the same result {point} times; max_repeats is {leaf.most}"
+
+    def question(self, point: int, tool: str, call: Call | None) -> Question | None:
+        return None if call is None else Question(call, tool, repeats=point)

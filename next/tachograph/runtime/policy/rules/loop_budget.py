@@ -1,0 +1,105 @@
+"""`loop_budget`: steps, tokens, calls, attempts and bytes of results are left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...log.events import Call
+from ..leaf import Leaf, Question, Result, Rule, Step
+
+if TYPE_CHECKING:
+    from ...tools.contract import Tool
+    from ..policy import Policy
+
+# what a policy that leaves them out allows nothing of
+REQUIRED = ("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes")
+
+
+class Need(NamedTuple):
+    """What is needed of a budget.
+
+    Attributes:
+        name: The budget, such as `max_tokens`.
+        used: How much of it is used up.
+        more: How much more is needed; 0 where it only may not be overdrawn.
+    """
+
+    name: str
+    used: int
+    more: int
+
+
+class Limits(Leaf[Need]):
+    """Budgets of a run.
+
+    Args:
+        limits: A number for each budget; one of REQUIRED that is absent is 0, any other is unlimited.
+    """
+
+    def __init__(self, limits: Mapping[str, int] | None = None) -> None:
+        self.limits = {**dict.fromkeys(REQUIRED, 0), **(limits or {})}
+
+    def allows(self, point: Need) -> bool:
+        limit = self.limits.get(point.name)
+        return limit is None or point.used + point.more <= limit
+
+    def entry(self, point: Need) -> str:
+        return f"/{point.name}"
+
+    def beyond(self, old: Limits) -> Iterator[tuple[str, Need]]:
+        for name in {**self.limits, **old.limits}:
+            mine, theirs = self.limits.get(name), old.limits.get(name)
+            if theirs is not None and (mine is None or mine > theirs):
+                yield f"{name}: {mine or 'unlimited'} instead of {theirs}", Need(name, theirs, 1)
+
+    def plus(self, point: Need) -> Limits:
+        if self.allows(point):
+            return self
+        return Limits({**self.limits, point.name: point.used + point.more})
+
+    def others(self) -> Iterator[tuple[str, Limits]]:
+        for name, limit in self.limits.items():
+            for other in (limit - 1, limit + 1):
+                if other >= 0:
+                    yield f"{name}: {other} instead of {limit}", Limits({**self.limits, name: other})
+
+
+class LoopBudgetRule(Rule):
+    """Judges whether the budgets leave room for a step, a call or a result."""
+
+    id = "loop_budget"
+    speaks_for = (Step, Result)
+
+    def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Limits]]:
+        return [(policy.place("/loop_budget"), policy.limits)]
+
+    def points(self, question: Question, tool: Tool | None) -> Iterator[Need]:
+        about = question.about
+        needs: tuple[tuple[str, int], ...] = ()
+        if isinstance(about, Step):
+            needs = (("max_iterations", 1), ("max_tokens", 1))
+        elif isinstance(about, Call):
+            needs = (("overdraft", 0), ("max_tool_calls", 1), ("max_result_bytes", 1), ("max_attempts", 1))
+        elif isinstance(about, Result):
+            needs = (("max_result_bytes", about.size),)
+        for name, more in needs:
+            yield Need(name, question.used.get(_counter(name), 0), more)
+
+    def reason(self, point: Any, leaf: Limits, *, allowed: bool) -> str:
+        if allowed:
+            return "the budgets leave room"
+        limit = leaf.limits[point.name]
+        name = "max_tokens" if point.name == "overdraft" else point.name
+        return f"{name} is used up: {point.used} of {limit}" + (f", {point.more} more are needed" if point.more > 1 else "")
+
+    def question(self, point: Need, tool: str, call: Call | None) -> Question | None:
+        used = {_counter(point.name): point.used}
+        if point.name in ("max_iterations", "max_tokens"):
+            return Question(Step(), "", used)
+        return None if call is None else Question(call, tool, used)
+
+
+def _counter(name: str) -> str:
+    """Return what a budget counts: `tokens` for `max_tokens`, and for `overdraft` too."""
+    return "tokens" if name == "overdraft" else name.removeprefix("max_")

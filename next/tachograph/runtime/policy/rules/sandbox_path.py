@@ -1,0 +1,116 @@
+"""`sandbox_path`: every path lies in a mount whose mode allows the access."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...formats.escape import quote_untrusted
+from ...log.events import Call, Touch
+from ...resources.mount_path import parse_path
+from ...resources.url import Malformed
+from ..leaf import Leaf, Question, Rule, Unreadable
+
+if TYPE_CHECKING:
+    from ...tools.contract import Tool
+    from ..policy import Policy
+
+# reported while a tool runs: the mount of the policy has no folder in this run
+UNBOUND = "unbound mount"
+
+
+class PathPoint(NamedTuple):
+    """A path that is to be opened.
+
+    Attributes:
+        mount: The mount.
+        access: `read` or `write`.
+        path: The whole path.
+    """
+
+    mount: str
+    access: str
+    path: str
+
+
+class Mounts(Leaf[PathPoint]):
+    """Mounts with their modes.
+
+    Args:
+        modes: The name of a mount and `read` or `write`; a mount for writing may be read too.
+    """
+
+    def __init__(self, modes: Mapping[str, str] | None = None) -> None:
+        self.modes = dict(modes or {})
+
+    def allows(self, point: PathPoint) -> bool:
+        mode = self.modes.get(point.mount)
+        return mode == "write" or (mode == "read" and point.access == "read")
+
+    def entry(self, point: PathPoint) -> str:
+        return f"/{point.mount}" if point.mount in self.modes else ""
+
+    def beyond(self, old: Mounts) -> Iterator[tuple[str, PathPoint]]:
+        for mount in self.modes:
+            for access in ("read", "write"):
+                point = PathPoint(mount, access, f"{mount}/example.txt")
+                if self.allows(point) and not old.allows(point):
+                    yield f"{mount}: {access}", point
+
+    def plus(self, point: PathPoint) -> Mounts:
+        return self if self.allows(point) else Mounts({**self.modes, point.mount: point.access})
+
+    def others(self) -> Iterator[tuple[str, Mounts]]:
+        for mount, mode in self.modes.items():
+            yield f"{mount} dropped", Mounts({name: mode for name, mode in self.modes.items() if name != mount})
+            other = "read" if mode == "write" else "write"
+            yield f"{mount}: {other}", Mounts({**self.modes, mount: other})
+        yield "another mount", Mounts({**self.modes, "another": "read"})
+
+
+class SandboxPathRule(Rule):
+    """Judges paths at the marked places of a call, and those that a tool opens."""
+
+    id = "sandbox_path"
+    grants = True
+    speaks_for = (Touch,)
+
+    def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Mounts]]:
+        return [(policy.place("/sandbox/mounts"), policy.mounts)]
+
+    def points(self, question: Question, tool: Tool | None) -> Iterator[PathPoint | Unreadable]:
+        about = question.about
+        if isinstance(about, Touch):
+            yield _point(about.path, about.access)
+            if about.found == UNBOUND:
+                mount = about.path.partition("/")[0]
+                yield Unreadable(f"mount {quote_untrusted(mount)} is not part of this run")
+            elif about.found:
+                yield Unreadable(f"the path contains a {about.found}, which the sandbox does not follow")
+        elif isinstance(about, Call) and tool is not None:
+            for place in tool.places:
+                kind, _, access = place.kind.partition(":")
+                if kind == "path":
+                    for _, text in place.find(about.arguments):
+                        yield _point(text, access)
+
+    def reason(self, point: Any, leaf: Mounts, *, allowed: bool) -> str:
+        if isinstance(point, Unreadable):
+            return point.reason
+        mount = f"mount {quote_untrusted(point.mount)}"
+        if allowed:
+            return f"{mount} allows {point.access}"
+        return f"{mount} is read-only" if point.mount in leaf.modes else f"{mount} is not in sandbox.mounts"
+
+    def question(self, point: PathPoint, tool: str, call: Call | None) -> Question | None:
+        return Question(Touch(point.path, point.access), tool)
+
+
+def _point(text: str, access: str) -> PathPoint | Unreadable:
+    if access not in ("read", "write"):
+        return Unreadable("the access is unknown")
+    try:
+        path = parse_path(text)
+    except Malformed as error:
+        return Unreadable(f"malformed path: {error.reason}")
+    return PathPoint(path.mount, access, path.text)

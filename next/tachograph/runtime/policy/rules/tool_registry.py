@@ -1,0 +1,84 @@
+"""`tool_registry`: a tool is allowed by name, not denied, and part of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...formats.escape import quote_untrusted
+from ...formats.json_pointer import escape_pointer
+from ...log.events import Call
+from ..leaf import Leaf, Question, Rule, Unreadable
+
+if TYPE_CHECKING:
+    from ...tools.contract import Tool
+    from ..policy import Policy
+
+
+class Names(Leaf[str]):
+    """Names of tools. A point is a name.
+
+    Args:
+        allowed: The names that are allowed.
+        denied: Names that are not, whatever else is allowed.
+    """
+
+    def __init__(self, allowed: Iterable[str] = (), denied: Iterable[str] = ()) -> None:
+        self.allowed, self.denied = dict.fromkeys(allowed), dict.fromkeys(denied)
+
+    def allows(self, point: str) -> bool:
+        return point in self.allowed and point not in self.denied
+
+    def entry(self, point: str) -> str:
+        if point in self.denied:
+            return f"/denied/{escape_pointer(point)}"
+        return f"/allowed/{escape_pointer(point)}" if point in self.allowed else "/allowed"
+
+    def beyond(self, old: Names) -> Iterator[tuple[str, str]]:
+        for name in self.allowed:
+            if self.allows(name) and not old.allows(name):
+                yield name, name
+
+    def plus(self, point: str) -> Names:
+        return Names({**self.allowed, point: None}, [name for name in self.denied if name != point])
+
+    def others(self) -> Iterator[tuple[str, Names]]:
+        for name in self.allowed:
+            if name not in self.denied:
+                yield f"{name} dropped", Names([other for other in self.allowed if other != name], self.denied)
+        for name in self.denied:
+            if name in self.allowed:
+                yield f"{name} no longer denied", Names(self.allowed, [other for other in self.denied if other != name])
+        yield "a tool that no list names", self.plus("another_tool")
+
+
+class ToolRegistryRule(Rule):
+    """Judges the tool of a proposed call."""
+
+    id = "tool_registry"
+    grants = True
+    speaks_for = (Call,)
+
+    def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Names]]:
+        return [(policy.place("/tool_registry"), policy.names)]
+
+    def points(self, question: Question, tool: Tool | None) -> Iterator[str | Unreadable]:
+        if not isinstance(question.about, Call):
+            return
+        name = question.about.name
+        if not name.isascii():
+            yield Unreadable("the tool name is not ASCII text")
+        yield name
+        if tool is None:
+            yield Unreadable(f"tool {quote_untrusted(name)} is allowed but not part of this run")
+
+    def reason(self, point: Any, leaf: Names, *, allowed: bool) -> str:
+        if isinstance(point, Unreadable):
+            return point.reason
+        if allowed:
+            return f"tool {quote_untrusted(point)} is allowed"
+        is_denied = "is denied" if point in leaf.denied else "is not in tool_registry.allowed"
+        return f"tool {quote_untrusted(point)} {is_denied}"
+
+    def question(self, point: str, tool: str, call: Call | None) -> Question | None:
+        return Question(call, tool) if call is not None and call.name == point else None

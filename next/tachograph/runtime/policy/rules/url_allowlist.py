@@ -1,0 +1,163 @@
+"""`url_allowlist`: every URL matches an entry for its method, and no address behind it is a private one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...formats.escape import quote_untrusted
+from ...formats.json_pointer import escape_pointer
+from ...log.events import Call, Reach
+from ...resources.http_methods import METHODS, SAFE_METHODS
+from ...resources.networks import Networks as NetworkTable
+from ...resources.url import Allowlist, Entry, Malformed, Target, parse_entry, parse_url
+from ..leaf import Leaf, Question, Rule, Unreadable
+
+if TYPE_CHECKING:
+    from ...tools.contract import Tool
+    from ..policy import Policy
+
+
+class UrlPoint(NamedTuple):
+    """A URL that is to be reached.
+
+    Attributes:
+        target: The URL.
+        method: The HTTP method; "" while a call is proposed, when an entry for any method will do.
+        address: An IP address of its host; "" where none is known yet.
+    """
+
+    target: Target
+    method: str = ""
+    address: str = ""
+
+
+class Urls(Leaf[UrlPoint]):
+    """URL prefixes with methods.
+
+    Args:
+        entries: Each a prefix, as a policy writes it, and the methods that it allows.
+    """
+
+    def __init__(self, entries: Iterable[tuple[str, Iterable[str]]] = ()) -> None:
+        self.entries: dict[str, tuple[Entry, frozenset[str]]] = {}
+        for url, methods in entries:
+            entry = parse_entry(url)
+            held = self.entries.get(entry.target.url, (entry, frozenset()))[1]
+            self.entries[entry.target.url] = entry, held | frozenset(methods)
+        self._written = {parse_entry(url).target.url: url for url, _ in reversed(list(entries))}
+        self._find = Allowlist([{"url": url, "methods": sorted(held)} for url, (_, held) in self.entries.items()])
+        self._urls = list(self.entries)
+
+    def _rebuilt(self, changes: dict[str, frozenset[str] | None]) -> Urls:
+        held: dict[str, frozenset[str] | None] = {url: methods for url, (_, methods) in self.entries.items()}
+        return Urls([(url, methods) for url, methods in (held | changes).items() if methods])
+
+    def allows(self, point: UrlPoint) -> bool:
+        return self._find.match(point.target, point.method or None) is not None
+
+    def entry(self, point: UrlPoint) -> str:
+        index = self._find.match(point.target, point.method or None)
+        return "" if index is None else f"/{escape_pointer(self._written[self._urls[index]])}"
+
+    def knows(self, target: Target) -> bool:
+        """Return whether any entry is of the target's scheme, host and port."""
+        return self._find.knows(target)
+
+    def beyond(self, old: Urls) -> Iterator[tuple[str, UrlPoint]]:
+        # exact: no prefix is the union of finitely many longer ones
+        for entry, methods in self.entries.values():
+            for method in sorted(methods):
+                if not any(other.covers(entry) and method in held for other, held in old.entries.values()):
+                    yield f"{method} {entry.target.url}", UrlPoint(entry.target, method)
+
+    def plus(self, point: UrlPoint) -> Urls | None:
+        url, method = point.target.url.partition("?")[0], point.method or "GET"
+        try:
+            held = self.entries.get(parse_entry(url).target.url, (None, frozenset()))[1]
+        except Malformed:  # a path that no prefix covers: only its whole host could be allowed
+            return None
+        return self._rebuilt({url: held | {method}})
+
+    def others(self) -> Iterator[tuple[str, Urls]]:
+        for url, (entry, methods) in self.entries.items():
+            yield f"{url} dropped", self._rebuilt({url: None})
+            if entry.prefix != "/":
+                yield f"{url} for its whole host", self._rebuilt({url: None, f"{entry.target.origin}/": methods})
+            yield f"POST changed for {url}", self._rebuilt({url: methods ^ {"POST"}})
+        yield "an unlisted host", self._rebuilt({"https://unlisted.test/": frozenset({"GET"})})
+
+
+class Networks(Leaf[UrlPoint]):
+    """Networks beside the public ones that an allowed host may resolve to, as CIDR.
+
+    Args:
+        cidrs: The networks.
+    """
+
+    def __init__(self, cidrs: Iterable[str] = ()) -> None:
+        self.cidrs = tuple(cidrs)
+        self._table = NetworkTable(self.cidrs)
+
+    def allows(self, point: UrlPoint) -> bool:
+        return not point.address or self._table.allows(point.address)
+
+    def beyond(self, old: Networks) -> Iterator[tuple[str, None]]:
+        for cidr in self.cidrs:
+            if not old._table.covers(cidr):
+                yield cidr, None
+
+    def plus(self, point: UrlPoint) -> Networks | None:
+        larger = Networks([*self.cidrs, f"{point.address}/{128 if ':' in point.address else 32}"])
+        return larger if larger.allows(point) else None
+
+    def others(self) -> Iterator[tuple[str, Networks]]:
+        for cidr in self.cidrs:
+            yield f"{cidr} dropped", Networks([other for other in self.cidrs if other != cidr])
+        yield "the private network 10.0.0.0/8", Networks([*self.cidrs, "10.0.0.0/8"])
+
+
+class UrlAllowlistRule(Rule):
+    """Judges URLs at the marked places of a call, and those that a tool meets."""
+
+    id = "url_allowlist"
+    grants = True
+    speaks_for = (Reach,)
+
+    def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Leaf[UrlPoint]]]:
+        return [(policy.place("/url_allowlist"), policy.urls), (policy.place("/private_networks"), policy.networks)]
+
+    def points(self, question: Question, tool: Tool | None) -> Iterator[UrlPoint | Unreadable]:
+        about = question.about
+        if isinstance(about, Reach):
+            if about.method not in METHODS:
+                yield Unreadable("the HTTP method is unknown")
+            yield _point(about.url, about.method, about.address)
+        elif isinstance(about, Call) and tool is not None:
+            for place in tool.places:
+                if place.kind == "url":
+                    for _, text in place.find(about.arguments):
+                        yield _point(text)
+
+    def reason(self, point: Any, leaf: Any, *, allowed: bool) -> str:
+        if isinstance(point, Unreadable):
+            return point.reason
+        origin = quote_untrusted(point.target.origin)
+        if allowed:
+            return f"{origin} is allowed by url_allowlist"
+        if isinstance(leaf, Networks):
+            # the address itself is for the record, not for the model
+            return f"{origin} resolves to an address that is not public"
+        if leaf.allows(UrlPoint(point.target)):
+            return f"{origin} is not in url_allowlist for {point.method}"
+        return f"{origin}{' with this path' if leaf.knows(point.target) else ''} is not in url_allowlist"
+
+    def question(self, point: UrlPoint, tool: str, call: Call | None) -> Question | None:
+        return Question(Reach(point.target.url, point.method or SAFE_METHODS[0], point.address), tool)
+
+
+def _point(text: str, method: str = "", address: str = "") -> UrlPoint | Unreadable:
+    try:
+        return UrlPoint(parse_url(text), method, address)
+    except Malformed as error:
+        return Unreadable(f"malformed URL: {error.reason}")

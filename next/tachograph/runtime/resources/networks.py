@@ -1,0 +1,124 @@
+"""Which addresses a call may connect to, by a table of our own.
+
+`ipaddress` reads addresses and compares them with networks here. What it calls global or private is not
+asked: that differs between Python releases, and a verdict may not.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Any
+
+from ..formats.escape import quote_literal
+from .url import Malformed
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+# The special-purpose registries of IANA, and what is no unicast. Exceptions that the registries make inside
+# 192.0.0.0/24 and 2001::/23 are anycast services and test beds that no tool has to reach.
+_NOT_PUBLIC: tuple[_Network, ...] = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "0.0.0.0/8",  # this host
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # behind a carrier's NAT; 100.100.100.200 is a cloud's metadata
+        "127.0.0.0/8",  # loopback
+        "168.63.129.16/32",  # public by its number, yet a cloud answers its own machines there
+        "169.254.0.0/16",  # link-local; 169.254.169.254 is most clouds' metadata
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocol assignments; 192.0.0.192 is a cloud's metadata
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # 6to4 relays
+        "192.168.0.0/16",  # private
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/3",  # multicast, reserved, broadcast
+        "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarks
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4: a relay of nobody's choosing leads to the IPv4 address inside
+        "3fff::/20",  # documentation
+    )
+)
+_UNICAST_V6 = ipaddress.IPv6Network("2000::/3")  # all that is handed out to the public internet
+
+_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_TEREDO = ipaddress.IPv6Network("2001::/32")
+_6TO4 = ipaddress.IPv6Network("2002::/16")
+
+
+class Networks:
+    """Which addresses a call may connect to: public ones, and those inside the networks named."""
+
+    def __init__(self, cidrs: Sequence[str]) -> None:
+        """Read the networks. Raises Malformed with `index`, the place of the first text that is no network."""
+        named: list[_Network] = []
+        for index, text in enumerate(cidrs):
+            if not isinstance(text, str) or "/" not in text or "%" in text:
+                raise Malformed("a network must be text such as 10.1.0.0/16", index)
+            try:
+                named.append(ipaddress.ip_network(text))
+            except ValueError:
+                raise Malformed(
+                    f"not a network, or bits are set after its prefix: {quote_literal(text)}", index
+                ) from None
+        self._networks = tuple(named)
+        # (version, bits behind the prefix) -> the numbers that such networks begin with: one look a length
+        self._named: dict[tuple[int, int], set[int]] = {}
+        for network in named:
+            shift = network.max_prefixlen - network.prefixlen
+            known = self._named.setdefault((network.version, shift), set())
+            known.add(int(network.network_address) >> shift)
+
+    def allows(self, address: str) -> bool:
+        """Return whether a connection to the address is allowed; False for what is no address. Never raises."""
+        if not isinstance(address, str) or "%" in address:
+            return False
+        try:
+            parsed = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        if isinstance(parsed, ipaddress.IPv4Address):
+            return self._allowed(parsed)
+        inside, carried = _embedded(parsed)
+        return all(map(self._allowed, inside)) and (carried or self._allowed(parsed))
+
+    def covers(self, cidr: str) -> bool:
+        """Return whether one of the networks holds all of another one."""
+        other: Any = ipaddress.ip_network(cidr)
+        return any(mine.version == other.version and other.subnet_of(mine) for mine in self._networks)
+
+    def _allowed(self, address: _Address) -> bool:
+        return _is_public(address) or any(
+            version == address.version and int(address) >> shift in known
+            for (version, shift), known in self._named.items()
+        )
+
+
+def _embedded(address: ipaddress.IPv6Address) -> tuple[tuple[ipaddress.IPv4Address, ...], bool]:
+    """Return the IPv4 addresses inside an IPv6 address, and whether it only is another way to reach them."""
+    number = int(address)
+    if address in _MAPPED or address in _NAT64:
+        return (_ipv4(number),), True
+    if address in _6TO4:
+        return (_ipv4(number >> 80),), False
+    if address in _TEREDO:
+        return (_ipv4(number >> 64), _ipv4(~number)), False
+    if address in _COMPATIBLE and number > 1:
+        return (_ipv4(number),), False
+    return (), False
+
+
+def _ipv4(number: int) -> ipaddress.IPv4Address:
+    """Return the address in the lowest 32 bits."""
+    return ipaddress.IPv4Address(number & 0xFFFFFFFF)
+
+
+def _is_public(address: _Address) -> bool:
+    if isinstance(address, ipaddress.IPv6Address) and address not in _UNICAST_V6:
+        return False
+    return not any(address in network for network in _NOT_PUBLIC)

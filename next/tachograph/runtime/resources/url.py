@@ -1,0 +1,301 @@
+"""URLs and the allowlist: each text is read once and strictly.
+
+Every function here is pure. Text that two programs could read differently is Malformed, never repaired.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct
+from ..formats.escape import quote_literal
+from ..formats.invisible_chars import CONTROL, INVISIBLE, JOINERS
+from .http_methods import SAFE_METHODS, UrlEntry, methods_of, url_text
+
+MAX_URL = 8192  # characters
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class Malformed(ValueError):
+    """Text that names no resource. `reason` is printable ASCII with at most 80 characters of that text.
+
+    `index` is the place of the text in the list it came from, where it came from one.
+    """
+
+    def __init__(self, reason: str, index: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.index = index
+
+
+# ---- URLs ------------------------------------------------------------------------------------------------
+
+URL_TEXT = re.compile(r"[!-\[\]-~]+")  # printable ASCII without space and backslash
+_SCHEME = re.compile(r"(https?)://", re.IGNORECASE)
+_AUTHORITY_END = re.compile(r"[/?#]")
+_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?")
+_NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_IPV4 = re.compile(r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+
+
+class Target(Struct, frozen=True):
+    """A URL that a call wants to reach. There is no fragment.
+
+    Attributes:
+        scheme: `http` or `https`.
+        host: In lower case, IPv6 without brackets.
+        port: The port, that of the scheme if the URL names none.
+        path: As it was written; begins with "/".
+        query: As it was written; None without "?".
+    """
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    query: str | None
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port; a default port is left out."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port == DEFAULT_PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{host}{port}"
+
+    @property
+    def url(self) -> str:
+        """The whole URL."""
+        return self.origin + self.path + ("" if self.query is None else f"?{self.query}")
+
+
+def parse_url(text: str) -> Target:
+    """Read an absolute http(s) URL. Raises Malformed, and nothing else, for any other object."""
+    if not isinstance(text, str):
+        raise Malformed("a URL must be text")
+    return _parse_url(str.__str__(text))
+
+
+@lru_cache(maxsize=16)  # the rules read a text more than once within a step
+def _parse_url(text: str) -> Target:
+    if len(text) > MAX_URL:
+        raise Malformed(f"the URL has {len(text)} characters; at most {MAX_URL} are allowed")
+    if not URL_TEXT.fullmatch(text):
+        raise Malformed(_bad_character(text))
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        raise Malformed("a URL must start with http:// or https://")
+    end = _AUTHORITY_END.search(text, scheme.end())
+    rest_at = end.start() if end else len(text)
+    name = scheme.group(1).lower()
+    host, port = _authority(text[scheme.end() : rest_at], name)
+    path, mark, query = text[rest_at:].partition("#")[0].partition("?")
+    target = Target(name, host, port, path or "/", query if mark else None)
+    if not path and len(target.url) > MAX_URL:
+        raise Malformed(f"the URL with its path has more than {MAX_URL} characters")
+    return target
+
+
+def _bad_character(text: str) -> str:
+    if not text:
+        return "the URL is empty"
+    bad = next(c for c in text if not URL_TEXT.fullmatch(c))
+    if bad == "\\":
+        return "the URL contains a backslash"
+    return f"the URL contains the character U+{ord(bad):04X}; only printable ASCII without spaces is allowed"
+
+
+def _authority(text: str, scheme: str) -> tuple[str, int]:
+    """Return (host, port) of "host", "host:port", "[ipv6]" or "[ipv6]:port"."""
+    if "@" in text:
+        raise Malformed("the URL contains user information before its host")
+    if text.startswith("["):
+        inside, closed, after = text[1:].partition("]")
+        if not closed or (after and not after.startswith(":")):
+            raise Malformed(f"not a host in brackets: {quote_literal(text)}")
+        return _ipv6(inside), _port(after[1:] if after else None, scheme)
+    host, colon, port = text.partition(":")
+    return _host(host.lower()), _port(port if colon else None, scheme)
+
+
+def parse_host(text: str) -> str:
+    """Read a host as it stands in a Target: no brackets, no port. Raises Malformed."""
+    if not isinstance(text, str) or not text.isascii():
+        raise Malformed("a host must be ASCII text")
+    return _ipv6(text) if ":" in text else _host(text.lower())
+
+
+def _port(text: str | None, scheme: str) -> int:
+    if text is None:
+        return DEFAULT_PORTS[scheme]
+    if not _PORT.fullmatch(text) or int(text) > 65535:
+        raise Malformed(f"not a port from 1 to 65535 in plain digits: {quote_literal(text)}")
+    return int(text)
+
+
+def _host(text: str) -> str:
+    """Check a DNS name or a canonical IPv4 address in lower case, and return it."""
+    if not text:
+        raise Malformed("the URL has no host")
+    if len(text) > 253:
+        raise Malformed("the host is longer than 253 characters")
+    labels = text.split(".")
+    # Resolvers read 0177.1, 0x7f.1 and 2130706433 as addresses; only the one spelling all agree on may pass.
+    if _NUMERIC_LABEL.fullmatch(labels[-1]):
+        if not _IPV4.fullmatch(text) or any(int(label) > 255 for label in labels):
+            raise Malformed(f"not a canonical IPv4 address: {quote_literal(text)}")
+        return text
+    for label in labels:
+        if not _LABEL.fullmatch(label):
+            raise Malformed(f"not a DNS name of letters, digits and hyphens: {quote_literal(text)}")
+    return text
+
+
+def _ipv6(text: str) -> str:
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError:
+        raise Malformed(f"not an IPv6 address: {quote_literal(text)}") from None
+    if address.ipv4_mapped is not None:
+        raise Malformed("the host is an IPv4 address written as IPv6; write the IPv4 address")
+    if "%" in text or text.lower() != address.compressed:
+        raise Malformed(f"not a canonical IPv6 address without a zone: {quote_literal(text)}")
+    return address.compressed
+
+
+# ---- the allowlist ---------------------------------------------------------------------------------------
+
+
+class Entry(Struct, frozen=True):
+    """One line of an allowlist.
+
+    Attributes:
+        scheme: `http` or `https`.
+        host: In lower case, IPv6 without brackets.
+        port: The port, that of the scheme if the line names none.
+        prefix: Begins with "/" and covers whole segments; "/" covers every path.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    prefix: str
+
+    @property
+    def target(self) -> Target:
+        """The broadest target that the line covers."""
+        return Target(self.scheme, self.host, self.port, self.prefix, None)
+
+    def covers(self, other: Entry) -> bool:
+        """Return whether the line covers all that another one does."""
+        if (self.scheme, self.host, self.port) != (other.scheme, other.host, other.port):
+            return False
+        below = self.prefix if self.prefix.endswith("/") else f"{self.prefix}/"
+        return other.prefix == self.prefix or other.prefix.startswith(below)
+
+    def meets(self, other: Entry) -> bool:
+        """Return whether there is anything that both lines cover: then one covers the other."""
+        return self.covers(other) or other.covers(self)
+
+
+def parse_entry(text: str) -> Entry:
+    """Read "scheme://host[:port][/path-prefix]", or a bare host: https on port 443. Raises Malformed."""
+    if not isinstance(text, str):
+        raise Malformed("an entry must be text")
+    if "*" in text:
+        raise Malformed("wildcards are not accepted; write one entry for each host")
+    if "?" in text or "#" in text:
+        raise Malformed("an entry cannot have a query or a fragment; end it with the path")
+    if "://" not in text and not re.fullmatch(r"\[[^\]]*\]|[^:/]*", text):
+        raise Malformed("an entry with a port or a path needs its scheme; write https:// before it")
+    target = parse_url(text if "://" in text else f"https://{text}")
+    if not _unambiguous(target.path):
+        raise Malformed(
+            "a path prefix with dot, blank or empty segments, ; or encoded separators covers nothing"
+        )
+    return Entry(target.scheme, target.host, target.port, target.path)
+
+
+_OCTET = re.compile(r"%([0-9A-Fa-f]{2})")
+_DECODINGS = 8
+_SEPARATORS = frozenset(b"./\\;")
+_MARKS = "./\\;%"
+# a segment of dots and blanks alone: a system that cuts blanks off is left with a dot segment
+_HOLLOW = re.compile(rf"/[.\s{CONTROL}{INVISIBLE}{JOINERS}]+(?:/|\Z)")
+
+
+def _unambiguous(path: str) -> bool:
+    """Return whether every server reads the same segments in a path, however often it decodes it."""
+    if ";" in path or "//" in path or re.search(r"%(?![0-9A-Fa-f]{2})", path):
+        return False
+    for _ in range(_DECODINGS):
+        octets = {int(digits, 16) for digits in _OCTET.findall(path)}
+        if any(octet < 0x20 or octet == 0x7F or octet in _SEPARATORS for octet in octets):
+            return False
+        try:
+            text = unquote_to_bytes(path).decode("utf-8")  # overlong forms of / and . are no UTF-8
+        except UnicodeDecodeError:
+            return False
+        plain = unicodedata.normalize("NFKC", text)  # some servers fold fullwidth forms into / and .
+        if any(plain.count(mark) != text.count(mark) for mark in _MARKS):
+            return False
+        if _HOLLOW.search(plain):
+            return False
+        if 0x25 not in octets:
+            return True
+        path = text
+    return False
+
+
+class Allowlist:
+    """Entries, found by origin and then by path prefix without a look at the others."""
+
+    def __init__(self, entries: Sequence[UrlEntry]) -> None:
+        """Read the entries. Raises Malformed with `index`, the place of the first bad one."""
+        self._origins: dict[tuple[str, str, int], dict[str, int]] = {}
+        self._methods: dict[int, tuple[str, ...]] = {}  # of entries that name some
+        self._longest = 0
+        for index, item in enumerate(entries):
+            try:
+                entry = parse_entry(url_text(item))
+            except Malformed as error:
+                raise Malformed(error.reason, index) from None
+            if not isinstance(item, str):
+                self._methods[index] = methods_of(item)
+            prefixes = self._origins.setdefault((entry.scheme, entry.host, entry.port), {})
+            prefixes.setdefault(entry.prefix, index)
+            self._longest = max(self._longest, len(entry.prefix))
+
+    def match(self, target: Target, method: str | None = None) -> int | None:
+        """Return the index of the entry that allows the target (the longest prefix, then the first), or None.
+
+        Args:
+            target: What is to be reached.
+            method: The method, which the entry must allow too; None where it is not known yet.
+        """
+        prefixes = self._origins.get((target.scheme, target.host, target.port))
+        if prefixes is None:
+            return None
+        path = target.path
+        if prefixes.keys() != {"/"} and _unambiguous(path):
+            if path in prefixes and self._allows(prefixes[path], method):
+                return prefixes[path]
+            at = path.rfind("/", 0, self._longest + 1)
+            while at > 0:
+                for candidate in (path[: at + 1], path[:at]):
+                    if candidate in prefixes and self._allows(prefixes[candidate], method):
+                        return prefixes[candidate]
+                at = path.rfind("/", 0, at)
+        return prefixes["/"] if "/" in prefixes and self._allows(prefixes["/"], method) else None
+
+    def _allows(self, index: int, method: str | None) -> bool:
+        return method is None or method in self._methods.get(index, SAFE_METHODS)
+
+    def knows(self, target: Target) -> bool:
+        """Return whether any entry is of the target's scheme, host and port."""
+        return (target.scheme, target.host, target.port) in self._origins

@@ -1,0 +1,102 @@
+"""Judge data by a JSON Schema (Draft 2020-12) and name the first mismatch.
+
+Patterns are matched in linear time, and no reference leaves the schema.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from jsonschema_rs import Draft202012Validator, RegexOptions, ReferencingError, ValidationError
+
+from ..formats.json_pointer import join
+from ..formats.strict_json import canonical
+
+# of the engine's memory for one pattern, in bytes
+_PATTERN_BYTES: Final = 4 << 20
+# the library makes all errors at once, each with a copy of what it is about
+_MAX_ERRORS: Final = 1_024
+_MAX_LIMIT: Final = 40
+# keywords that limit values, and neither types nor which properties there are
+VALUE_LIMITS: Final = frozenset(
+    "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength maxLength pattern minItems maxItems "
+    "uniqueItems minProperties maxProperties enum const format".split()
+)
+
+
+class Mismatch(msgspec.Struct, frozen=True):
+    """Where data does not fit a schema.
+
+    Attributes:
+        pointer: JSON Pointer into the data.
+        keyword: The keyword of the schema that it violates.
+        limit: The value of that keyword, if it is short.
+        place: JSON Pointer of the keyword in the schema.
+    """
+
+    pointer: str
+    keyword: str
+    limit: str
+    place: str
+
+
+class SchemaValidator:
+    """A compiled schema. Raises ValueError where it cannot be compiled."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._schema = schema
+        try:
+            self._rs = Draft202012Validator(
+                schema, pattern_options=RegexOptions(size_limit=_PATTERN_BYTES), offline=True
+            )
+        except (ValidationError, ReferencingError, ValueError) as error:
+            raise ValueError("a schema that cannot be compiled") from error
+
+    def first_mismatch(self, data: Any) -> Mismatch | None:
+        """Return the first mismatch of plain data, by pointer and keyword; None where it fits."""
+        if self._rs.is_valid(data):
+            return None
+        found = []
+        for number, error in enumerate(self._rs.iter_errors(data)):
+            if number == _MAX_ERRORS:
+                break
+            path = [str(key) for key in error.schema_path]
+            found.append((join(error.instance_path), path[-1] if path else "false", path))
+        pointer, keyword, path = min(found)
+        return Mismatch(pointer, keyword, self._limit(path), join(path))
+
+    def _limit(self, path: list[str]) -> str:
+        """Return the value at a path in the schema as short JSON; "" where it is long or behind a reference."""
+        value: Any = self._schema
+        for key in path:
+            if isinstance(value, dict) and key in value:
+                value = value[key]
+            elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+                value = value[int(key)]
+            else:
+                return ""
+        text = canonical(value).decode()
+        return text if len(text) <= _MAX_LIMIT else ""
+
+
+@lru_cache(maxsize=256)
+def validator_of(schema: bytes) -> SchemaValidator:
+    """Return the validator of a schema in canonical JSON: one for all tools that have it, since compiling is slow."""
+    return SchemaValidator(msgspec.json.decode(schema))
+
+
+def shape_of(schema: Any) -> Any:
+    """Return a schema without limits on values: types, required and undeclared properties remain."""
+    if isinstance(schema, list):
+        return [shape_of(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    named = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+    return {
+        key: {name: shape_of(item) for name, item in value.items()} if key in named and isinstance(value, dict)
+        else shape_of(value)
+        for key, value in schema.items()
+        if key not in VALUE_LIMITS
+    }  # fmt: skip

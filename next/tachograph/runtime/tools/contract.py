@@ -1,0 +1,150 @@
+"""The tool contract: what a tool must have, checked when a `Tool` is made.
+
+A tool is a plain module that imports nothing of ours:
+
+- `DESCRIPTION` str, for the model
+- `INPUT_SCHEMA`, `OUTPUT_SCHEMA` JSON Schemas (Draft 2020-12) of objects with `additionalProperties: false`
+- `EFFECT` one of `pure`, `read`, `write`, `network`, `external`; `IDEMPOTENT` bool
+- `TRANSIENT` tuple of builtin exception types that are worth another attempt
+- `run(args: dict, io) -> dict`, or the same as a coroutine function
+- optional: `TIMEOUT_S` seconds an attempt may take,
+  `probe(args, io) -> "done" | "not_done" | "unknown"`, asked whether an attempt took place whose outcome was lost
+
+A string in `INPUT_SCHEMA` that names a resource says so with `"x-resource": "url"`, `"path:read"` or `"path:write"`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ...fail.errors import ToolError
+from ..formats import strict_json
+from ..formats.strict_json import NotJson
+from ..log.events import ToolOffer
+from ..schema.places import places_of
+from ..schema.validator import SchemaValidator, shape_of, validator_of
+
+# what a tool of each effect kind may use of its `io`; what it does beside `io` only `external` covers
+USES: Final[Mapping[str, frozenset[str]]] = {
+    "pure": frozenset(),
+    "read": frozenset({"read", "list"}),
+    "write": frozenset({"read", "list", "write"}),
+    "network": frozenset({"read", "list", "write", "get"}),
+    "external": frozenset({"read", "list", "write", "get"}),
+}
+EFFECTS: Final = tuple(USES)
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+Run = Callable[[dict[str, Any], Any], Any]
+"""The function of a tool: of its arguments and `io`, to its result."""
+
+
+class Tool:
+    """A tool, checked when it is made.
+
+    Args:
+        name: Letters, digits, `-` and `_`, starting with a letter, at most 64.
+        description: What the model reads about it.
+        input_schema: JSON Schema of its arguments.
+        output_schema: JSON Schema of its result.
+        effect: One of EFFECTS.
+        run: The function, called with arguments and `io`.
+        idempotent: Whether a repeated call does no harm.
+        transient: Builtin exceptions after which another attempt is worthwhile.
+        timeout_s: Seconds an attempt may take, None for no limit.
+        probe: Tells whether an attempt took place whose outcome was lost.
+        digest: SHA-256 of the source of its module, "" for one made in code.
+        file: What messages call its file, "" for one made in code.
+
+    Raises:
+        ToolError: The tool breaks the contract.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        input_schema: Mapping[str, Any],
+        output_schema: Mapping[str, Any],
+        effect: str,
+        run: Run,
+        *,
+        idempotent: bool = False,
+        transient: tuple[type[Exception], ...] = (),
+        timeout_s: float | None = None,
+        probe: Run | None = None,
+        digest: str = "",
+        file: str = "",
+    ) -> None:
+        self.file = file or f"tool {name!r}"
+        if not _NAME.fullmatch(name):
+            raise self._error(f"{name[:80]!r} is not a valid tool name", "use letters, digits, - and _")
+        if effect not in EFFECTS:
+            raise self._error(f"EFFECT is {effect!r}", f"use one of {', '.join(EFFECTS)}")
+        if not callable(run) or not (probe is None or callable(probe)):
+            raise self._error("run and probe must be functions", "give a function run(args, io)")
+        if timeout_s is not None and (type(timeout_s) not in (int, float) or not 0 < timeout_s <= 86_400):
+            raise self._error("TIMEOUT_S must be more than 0 and at most 86400", "give seconds, such as 20")
+        for kind in transient:
+            if not (isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ == builtins.__name__):
+                raise self._error("TRANSIENT may hold builtin exception types only", "fix TRANSIENT")
+        self.name, self.description, self.effect, self.run = name, description, effect, run
+        self.idempotent, self.transient, self.timeout_s, self.probe = idempotent, transient, timeout_s, probe
+        self.digest = digest
+        self.input_schema, input_text = self._schema("INPUT_SCHEMA", input_schema)
+        self.output_schema, output_text = self._schema("OUTPUT_SCHEMA", output_schema)
+        try:
+            self.places = places_of(self.input_schema)
+        except ValueError as error:
+            raise self._error(f"INPUT_SCHEMA: {error}", "fix the schema") from None
+        self.output_validator = validator_of(output_text)
+        self._input_text = input_text
+
+    def _error(self, message: str, remedy: str) -> ToolError:
+        return ToolError(message, file=self.file, remedy=remedy)
+
+    def _schema(self, which: str, schema: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """Return a copy of a schema, so that changes by the caller change nothing, and its canonical text."""
+        try:
+            copy = strict_json.as_json(dict(schema))
+        except NotJson as error:
+            raise self._error(f"{which} is no JSON: {error.reason}", "fix the schema") from None
+        if copy.get("type") != "object" or copy.get("additionalProperties") is not False:
+            raise self._error(f"{which} must be an object schema with additionalProperties: false", "add it")
+        text = strict_json.canonical(copy)
+        try:
+            validator_of(text)
+        except ValueError:
+            raise self._error(f"{which} is no valid JSON Schema", "fix the schema") from None
+        return copy, text
+
+    @property
+    def is_once(self) -> bool:
+        """Whether its effect must not happen twice, so that its beginning is recorded before it."""
+        return self.effect == "external" or (self.effect in ("write", "network") and not self.idempotent)
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """The methods of `io` that its effect kind covers."""
+        return USES[self.effect]
+
+    def input_validator(self, *, strict: bool) -> SchemaValidator:
+        """Return the validator of its arguments; without `strict` it drops limits on values."""
+        schema = self._input_text if strict else strict_json.canonical(shape_of(self.input_schema))
+        return validator_of(schema)
+
+    def offer(self) -> ToolOffer:
+        """Return the tool as the model is offered it."""
+        return ToolOffer(self.name, self.description, self.effect, _without_marks(self.input_schema))
+
+
+def _without_marks(value: Any) -> Any:
+    """Return a schema without our `x-` keywords."""
+    if isinstance(value, list):
+        return [_without_marks(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_marks(item) for key, item in value.items() if not key.startswith("x-")}

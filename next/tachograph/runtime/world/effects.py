@@ -1,0 +1,60 @@
+"""What a run may ask of the world. The loop asks for an effect and gets its outcome back, see `runtime/log/events.py`.
+
+Nothing else touches anything: an effect is performed by a world (`virtual.py`, `real.py`), or its outcome is taken from
+a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..log.events import Call, Fact, Struct
+from ..models.types import LLMInput
+from ..policy.leaf import Verdict
+from ..tools.contract import Tool
+
+
+class AskModel(Struct, frozen=True):
+    """Ask the model. Its outcome is ModelReplied, Failed or Stopped."""
+
+    request: LLMInput
+
+    is_once = False
+
+
+class Invoke(Struct, frozen=True):
+    """Make one attempt of a tool call. Its outcome is ToolReturned, Failed or Stopped.
+
+    Attributes:
+        call: The call.
+        tool: Its tool.
+        decide: Decides a fact that the tool meets, before it goes on; called from any thread.
+        key: The idempotency key, the same for all attempts of the call.
+        max_bytes: How large its result may be in canonical JSON. A larger one is not kept.
+    """
+
+    call: Call
+    tool: Tool
+    decide: Callable[[Fact], Verdict]
+    key: str
+    max_bytes: int
+
+    @property
+    def is_once(self) -> bool:
+        """Whether it must not happen twice, so that its beginning is a line of its own."""
+        return self.tool.is_once
+
+
+class Wait(Struct, frozen=True):
+    """Wait. Its outcome is Waited or Stopped.
+
+    Attributes:
+        ns: Nanoseconds.
+    """
+
+    ns: int
+
+    is_once = False
+
+
+Effect = AskModel | Invoke | Wait
