@@ -16,8 +16,6 @@ class Rule(StrEnum):
     """A rule of the gate, in evaluation order; HOOK is what a hook decides, GATE_ERROR a failure of the gate itself."""
 
     TOOL_REGISTRY = "tool_registry"
-    PRINCIPAL = "principal"
-    TIME_WINDOW = "time_window"
     URL_ALLOWLIST = "url_allowlist"
     SANDBOX_PATH = "sandbox_path"
     ARG_SCHEMA = "arg_schema"
@@ -202,10 +200,8 @@ _TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | 
     Denied(Rule.URL_ALLOWLIST): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.SANDBOX_PATH): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.REDACT): (None, Ending.POLICY_DENIAL, None),
-    Denied(Rule.TIME_WINDOW): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.ARGUMENTS): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.TOOL_LIMITS): (None, Ending.POLICY_DENIAL, None),
-    Denied(Rule.PRINCIPAL): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.ARG_SCHEMA): (FailureMode.SCHEMA_MISMATCH, Ending.FAILURE, None),
     Denied(Rule.CYCLE_DETECTION): (FailureMode.CYCLE_DETECTION, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL),
     Denied(Rule.LOOP_BUDGET): (None, Ending.LOOP_BUDGET, Ending.LOOP_BUDGET),
@@ -251,8 +247,6 @@ def classify(happening: Happening, on_deny: str, on_failure: str = "terminate") 
         on_failure: What it says of failures of this tool or of the model, `terminate` or `inform`. Of an answer
             that does not fit: `inform` while it is asked for again.
     """
-    if type(happening) is Succeeded and not happening.recovered:
-        return CONTINUE  # a fast path for what happens several times a step; the table holds the same answer
     mode, terminate, inform = _TABLE[happening]
     word = on_deny if key_of(happening) == "on_deny" else on_failure
     return Classification(mode, inform if word == "inform" else terminate)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...fail.errors import TaskError
-from ..formats import canonical_json, json_pointer
+from ..formats import json_pointer, strict_json
+from ..log.events import ModelName
 from .types import LLMInput, LLMOutput, ToolCall
 
 # the keys of the message that a model gets in place of the result of a denied call
@@ -30,22 +31,15 @@ def _plain_error(pointer: str, message: str, remedy: str) -> TaskError:
     return TaskError(f"{message} (at {pointer or '/'})", file="<script>", remedy=remedy)
 
 
-class Stub:
+class Script:
     """A model callable over a script. Indexed by step, so that asking again gives the same reply."""
 
-    never_waits = True  # an event loop calls it without a thread
+    name = ModelName("stub", "script", "stub")
 
     def __init__(self, turns: Sequence[dict[str, Any]], error: MakeError = _plain_error) -> None:
         self._turns = list(turns)
         self._error = error
         self._check_keys()
-        self.identity = {
-            "execution_path": "stub",
-            "provider": "stub",
-            "name": "script",
-            "script_digest": canonical_json.digest(canonical_json.encode(self._turns)),
-        }
-
     def _check_keys(self) -> None:
         """Raise TaskError for a turn or a call with an unknown key, which would be passed over."""
         for index, turn in enumerate(self._turns):
@@ -78,7 +72,7 @@ class Stub:
                 calls.append(ToolCall(call["tool"], call["arguments_text"]))
             else:
                 arguments = self._fill(call.get("arguments", {}), model_input, f"{where}/calls/{i}/arguments")
-                calls.append(ToolCall(call["tool"], canonical_json.encode(arguments)))
+                calls.append(ToolCall(call["tool"], strict_json.canonical(arguments).decode()))
         answer = turn.get("answer")
         if answer is not None:
             answer = self._fill(answer, model_input, f"{where}/answer")

@@ -43,6 +43,11 @@ class Messages(Sequence[Message]):
     def __len__(self) -> int:
         return len(self._texts)
 
+    @property
+    def size(self) -> int:
+        """Bytes of all messages as JSON."""
+        return sum(map(len, self._texts))
+
     @overload
     def __getitem__(self, index: int) -> Message: ...
     @overload

@@ -1,0 +1,143 @@
+"""What a task file may hold, as types: one scenario, in `tasks/KIND/NAME.yaml`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+
+
+class Part(Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all parts of a task."""
+
+
+class Clock(Part, frozen=True):
+    """When the run begins, as RFC 3339 in UTC."""
+
+    start: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$")] = "2026-01-01T00:00:00Z"
+
+
+class PolicyPlace(Part, frozen=True):
+    """The policy file, relative to the project."""
+
+    file: str
+
+
+class Setup(Part, frozen=True):
+    """A file or a link that stands in a private mount when the run begins."""
+
+    path: str
+    text: str | None = None
+    link: str | None = None
+
+
+class HostFolder(Part, frozen=True):
+    """A folder of the project that answers for a host, and where its paths lead instead."""
+
+    folder: str
+    redirects: dict[str, str] = {}
+
+
+class ScriptedCall(Part, frozen=True):
+    """A call that the script proposes; `arguments_text` is sent as it stands."""
+
+    tool: str
+    arguments: dict[str, Any] | None = None
+    arguments_text: str | None = None
+
+
+class Turn(Part, frozen=True):
+    """A reply of the script."""
+
+    say: str | None = None
+    calls: list[ScriptedCall] = []
+    answer: Any = None
+    usage: dict[str, int] | None = None
+    finish_reason: str | None = None
+
+
+class Stub(Part, frozen=True):
+    """The script in the place of a model."""
+
+    turns: list[Turn]
+
+
+class Llm(Part, frozen=True):
+    """What answers."""
+
+    stub: Stub
+
+
+class FaultSpec(Part, frozen=True):
+    """What goes wrong, and where.
+
+    Attributes:
+        target: `model` or `tool`.
+        step: The step, from 1.
+        call: The call of the reply, from 0.
+        attempt: The attempt, from 1.
+        raises: The class of a builtin exception, or of one that a model may raise.
+        delay_ms: How much longer the effect takes.
+    """
+
+    target: Literal["model", "tool"]
+    step: Count
+    call: Count = 0
+    attempt: Count = 1
+    raises: str | None = None
+    delay_ms: Count = 0
+
+
+class Expected(Part, frozen=True):
+    """What the run has to come to.
+
+    Attributes:
+        ending: Its ending.
+        decisions: Its decisions in order: `allow`, or `deny:RULE`.
+        modes: The failure modes of its steps, in order.
+        spans: How many spans of each name its trace holds.
+    """
+
+    ending: str | None = None
+    decisions: list[str] | None = None
+    modes: list[str] | None = None
+    spans: dict[str, Count] | None = None
+
+
+class TaskFile(Part, frozen=True):
+    """A task.
+
+    Attributes:
+        id: `KIND-NAME`.
+        title: What it is about.
+        question: What is asked.
+        instructions: The system message.
+        seed: Of the jitter of waits.
+        clock: When the run begins.
+        policy: The policy.
+        tools: The tools, by name.
+        mounts: Folders of the project, by mount.
+        setup: What stands in private mounts when the run begins.
+        hosts: Folders that answer for hosts.
+        llm: The script.
+        faults: What goes wrong.
+        expected: What the run has to come to.
+    """
+
+    schema: Literal["task/v1"]
+    id: Annotated[str, Meta(pattern=r"^[a-z0-9_]+-[a-z0-9_]+$", max_length=100)]
+    title: str
+    question: str
+    policy: PolicyPlace
+    tools: list[str]
+    llm: Llm
+    instructions: str = ""
+    seed: Count = 0
+    clock: Clock = Clock()
+    mounts: dict[str, str] = {}
+    setup: list[Setup] = []
+    hosts: dict[str, HostFolder] = {}
+    faults: list[FaultSpec] = []
+    expected: Expected = Expected()

@@ -1,0 +1,183 @@
+"""Tasks: scenarios in files, from which runs are recorded and made again.
+
+The project root is the nearest folder at or above the task that holds `policy/`. Every path in a task is relative to it
+and stays inside; so are the paths in records, with `/`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import calendar
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..fail import errors
+from ..fail.errors import InputError, TaskError
+from ..runtime.formats.documents import TypedDocument, read_document
+from ..runtime.formats.json_pointer import join
+from ..runtime.io.workspace import Host, Mount, Workspace
+from ..runtime.log.events import RunStarted
+from ..runtime.loop.loop import RunSpec
+from ..runtime.models.scripted import Script
+from ..runtime.policy.gate import Gate
+from ..runtime.policy.policy import Policy
+from ..runtime.resources.mount_path import parse_path
+from ..runtime.resources.url import Malformed
+from ..runtime.run import head_of
+from ..runtime.tools.contract import Tool
+from ..runtime.tools.loader import load_tools
+from ..runtime.world.perform import Fault
+from ..runtime.world.virtual import Virtual
+from .task_file import TaskFile
+
+
+class Task:
+    """A task, read from its file.
+
+    Attributes:
+        root: The project.
+        file: The path of the file, relative to the project.
+        digest: SHA-256 of its data in canonical JSON.
+        spec: What it says.
+    """
+
+    def __init__(self, root: Path, document: TypedDocument[TaskFile]) -> None:
+        self.root, self._document = root, document
+        self.file, self.digest, self.spec = document.name, document.digest, document.value
+        if self.spec.clock.start[5:7] == "00" or self.began < 0:
+            raise self.error("/clock/start", "is no time", 'write "2026-01-01T00:00:00Z"')
+        for n, item in enumerate(self.spec.setup):
+            if (item.text is None) == (item.link is None):
+                raise self.error(f"/setup/{n}", "needs text or link, and not both", "give one of them")
+        for n, fault in enumerate(self.spec.faults):
+            if fault.raises is not None and _exception(fault.raises) is None:
+                raise self.error(f"/faults/{n}/raises", f"there is no exception {fault.raises!r}", "name a builtin one")
+        self.model = self._script()
+
+    def error(self, pointer: str, message: str, remedy: str) -> InputError:
+        """Return an error at the place of a JSON Pointer into the task."""
+        return self._document.error(pointer, message, remedy)
+
+    @property
+    def run_id(self) -> str:
+        """`KIND-NAME-sSEED`, without the policy: a policy edit changes the run, not its name."""
+        return f"{self.spec.id}-s{self.spec.seed}"
+
+    @property
+    def folder(self) -> str:
+        """The folder of its run below `runs/`: `KIND/NAME`."""
+        return self.spec.id.replace("-", "/")
+
+    @property
+    def began(self) -> int:
+        """When the run begins, in nanoseconds since 1970."""
+        numbers = [int(part) for part in self.spec.clock.start.translate(str.maketrans("-T:Z", "    ")).split()]
+        return calendar.timegm((*numbers, 0, 0, 0)) * 1_000_000_000
+
+    @cached_property
+    def policy(self) -> Policy:
+        """Its policy. Raises PolicyError."""
+        return Policy.load(self._inside("/policy/file", self.spec.policy.file), name=self.spec.policy.file)
+
+    @cached_property
+    def tools(self) -> list[Tool]:
+        """Its tools. Raises ToolError."""
+        return load_tools(self.spec.tools, self.root)
+
+    def head(self) -> RunStarted:
+        """Return the first line of its run."""
+        return head_of(self.run_spec(), self.model.name, task=self.file, began=self.began)
+
+    def run_spec(self) -> RunSpec:
+        """Return what its run is made with."""
+        offers = tuple(tool.offer() for tool in self.tools)
+        gate = Gate(self.policy, self.tools)
+        return RunSpec(self.run_id, self.spec.question, gate, offers, self.spec.instructions, self.spec.seed)
+
+    def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:
+        """Return what its tools may touch; `on_read` is told path and SHA-256 of each document that is read."""
+        for mount in self.spec.mounts:
+            if mount not in self.policy.mounts.modes:
+                raise self.policy.error("/sandbox/mounts", f"mount {mount!r} is not declared", "declare it")
+        mounts = {}
+        for name, mode in self.policy.mounts.modes.items():
+            source = self.spec.mounts.get(name)
+            if source is not None:
+                mounts[name] = Mount(mode, self._inside(f"/mounts/{name}", source), source)
+            elif mode == "write":
+                mounts[name] = Mount(mode)
+        hosts = {
+            name: Host(self._inside(join(["hosts", name, "folder"]), host.folder), host.folder, host.redirects)
+            for name, host in self.spec.hosts.items()
+        }
+        guarded = {f"policy {self.policy.file}": self.root / self.policy.file}
+        return Workspace(mounts, hosts, private=private, guarded=guarded, on_read=on_read)
+
+    def set_up(self, workspace: Workspace) -> None:
+        """Put what the task says into the private mounts of an open workspace."""
+        for n, item in enumerate(self.spec.setup):
+            try:
+                mount = parse_path(item.path).mount
+                if mount in self.spec.mounts or mount not in workspace.roots:
+                    raise self.error(f"/setup/{n}/path", f"{mount!r} is no private mount", "name one without a folder")
+                if item.text is not None:
+                    workspace.place(item.path, item.text)
+                else:
+                    workspace.place_link(item.path, item.link or "")
+            except (Malformed, OSError) as error:
+                raise self.error(f"/setup/{n}/path", f"cannot be set up ({error})", "write mount/file") from None
+
+    def world(self, workspace: Workspace) -> Virtual:
+        """Return the scripted world of its run."""
+        return Virtual(self.model, workspace, self.fault)
+
+    def fault(self, at: str) -> Fault | None:
+        """Return what happens in place of an effect, by its address."""
+        for fault in self.spec.faults:
+            what = "m" if fault.target == "model" else f"c{fault.call}.i"
+            if at == f"{fault.step}.{what}{fault.attempt}":
+                kind = None if fault.raises is None else _exception(fault.raises)
+                return Fault(None if kind is None else kind(), fault.delay_ms * 1_000_000)
+        return None
+
+    def _script(self) -> Script:
+        turns: list[dict[str, Any]] = []
+        for turn in self.spec.llm.stub.turns:
+            turns.append({key: value for key, value in msgspec.to_builtins(turn).items() if value is not None})
+            turns[-1]["calls"] = [
+                {key: value for key, value in call.items() if value is not None} for call in turns[-1]["calls"]
+            ]
+        return Script(turns, lambda pointer, *words: self.error(f"/llm/stub/turns{pointer}", *words))
+
+    def _inside(self, pointer: str, path: str) -> Path:
+        """Return a path of the project. Raises TaskError for one that leads out of it."""
+        resolved = (self.root / path).resolve()
+        if not resolved.is_relative_to(self.root):
+            raise self.error(pointer, "leads out of the project", "name a path inside")
+        return self.root / path
+
+
+def _exception(name: str) -> type[BaseException] | None:
+    for module in (builtins, errors):
+        found = getattr(module, name, None)
+        if isinstance(found, type) and issubclass(found, Exception):
+            return found
+    return None
+
+
+def load_task(path: str | Path) -> Task:
+    """Read a task file. Raises TaskError with file, line and column."""
+    source = Path(path)
+    root = next((folder for folder in source.resolve().parents if (folder / "policy").is_dir()), None)
+    if root is None:
+        raise TaskError("no folder above it holds policy/", file=str(path), remedy="move it into a project")
+    document = read_document(source, source.resolve().relative_to(root).as_posix(), TaskFile, TaskError)
+    task = Task(root, document)
+    place = "-".join((source.resolve().parent.name, source.stem))
+    if task.spec.id != place:
+        raise task.error("/id", f"the id is not the place of the file, {place}", f"write {place}")
+    return task

@@ -1,0 +1,306 @@
+"""Who goes next.
+
+A run is a coroutine that now and then waits: for an effect, or for another branch. The driver lets every branch go on
+until it waits, and then lets one next thing happen, which is one of three:
+
+    the log says what happened next      replay, and resume until the log is at its end
+    the world says what is over first    record, and resume from there on
+    something arrives from outside       a stop, a person's word
+
+Between two such things branches go on alone and in a fixed order, so that these things, in their order, determine every
+line. That is why branches may run side by side, and a replay needs to know nothing of it.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from typing import Any, Literal, NamedTuple, Protocol
+
+import msgspec
+
+from ..fail.errors import TachographError
+from .log.events import Entered, Event, Outcome, Settled, StopAsked, Stopped, ToolReturned, ToolStarted, is_in
+from .log.journal import Diverged, Journal
+from .world.effects import Effect
+
+Word = Literal["done", "not_done"]
+
+
+class InDoubt(TachographError):
+    """Effects had begun when the process ended, and their outcomes are lost. Only a person knows, or a probe.
+
+    Attributes:
+        places: The addresses of the effects.
+    """
+
+    def __init__(self, places: list[str]) -> None:
+        self.places = places
+        super().__init__(f"nobody knows whether these effects happened: {', '.join(places)}")
+
+
+class NotRecorded(TachographError):
+    """A replay came to an effect for which its log has no outcome.
+
+    Attributes:
+        at: The address of the effect.
+    """
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+        super().__init__(f"the log holds no outcome of {at}")
+
+
+class Branch:
+    """Something that goes on by itself: the run, and calls that are made side by side."""
+
+    __slots__ = ("coroutine", "is_over", "result", "waiting")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self.coroutine = coroutine
+        self.is_over = False
+        self.result: Any = None
+        self.waiting: list[Branch] = []
+
+    def __await__(self) -> Generator[Branch, None, Any]:
+        if not self.is_over:
+            yield self
+        return self.result
+
+
+class Pending(NamedTuple):
+    """An effect under way.
+
+    Attributes:
+        at: Its address.
+        effect: The effect.
+        base: When its step began, in nanoseconds since the beginning of the run.
+        begun: When it began, likewise.
+        number: How many effects began before it.
+        branch: What waits for it.
+    """
+
+    at: str
+    effect: Effect
+    base: int
+    begun: int
+    number: int
+    branch: Branch
+
+
+class World(Protocol):
+    """What performs effects. Times are nanoseconds since the beginning of the run."""
+
+    def go_live(self, now: int) -> None:
+        """Take over from the log, which ended at a time."""
+
+    def clock(self, now: int) -> int:
+        """Return the time, which is at least `now`."""
+
+    async def start(self, pending: Pending) -> None:
+        """Begin an effect."""
+
+    async def perform(self, pending: Pending) -> Outcome:
+        """Perform an effect to its end."""
+
+    def finish(self, pending: Pending, now: int, outcome: Outcome) -> None:
+        """Tell an outcome at once, without performing anything."""
+
+    def cancel(self, pending: Pending, now: int, why: str) -> None:
+        """End an effect under way; its outcome is Stopped."""
+
+    async def next(self) -> tuple[int, Outcome | Entered] | None:
+        """Return what is over or arrives first and when, or None if nothing can happen."""
+
+    async def sync(self, journal: Journal) -> None:
+        """Put the log on the disk."""
+
+
+class Driver:
+    """Drives one run.
+
+    Args:
+        journal: Its log.
+        world: What performs its effects; None where the log alone answers.
+        settled: A person's word on each effect in doubt, by address.
+        again: Of a check: whether an effect is performed again where the log has its outcome, and compared.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        world: World | None,
+        *,
+        settled: Mapping[str, Word] | None = None,
+        again: Callable[[str, Effect], bool] | None = None,
+    ) -> None:
+        self.journal = journal
+        self.now = 0  # nanoseconds since the beginning of the run, at the last thing that happened
+        self.base = 0  # the same, at the beginning of the step
+        self.step = 0
+        self._world, self._settled, self._again = world, settled or {}, again
+        self._is_live = False
+        self._ready: deque[tuple[Branch, Any]] = deque()
+        self._branches: dict[Branch, None] = {}
+        self._under_way: dict[str, Pending] = {}
+        self._stops: dict[str, str] = {}
+        self._begun = self._entered = 0
+
+    # ---- what the loop asks of it ------------------------------------------------------------------------------------
+
+    def begin_step(self, number: int) -> None:
+        """Note that a step begins."""
+        self.step, self.base, self._entered = number, self.now, 0
+
+    @types.coroutine
+    def perform(self, at: str, effect: Effect) -> Generator[tuple[str, Effect], Outcome, Outcome]:
+        """Perform an effect, and return its outcome."""
+        outcome = yield at, effect
+        return outcome
+
+    async def together(self, coroutines: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Let some coroutines go on side by side, and return their results in the same order."""
+        return [await branch for branch in [self._spawn(coroutine) for coroutine in coroutines]]
+
+    def stop_of(self, at: str) -> str | None:
+        """Return why an address was stopped, None if it was not."""
+        return next((why for scope, why in self._stops.items() if is_in(at, scope)), None) if self._stops else None
+
+    # ---- what it does ------------------------------------------------------------------------------------------------
+
+    async def drive(self, main: Coroutine[Any, Any, Any]) -> Any:
+        """Drive a run to its end, and return its result.
+
+        Raises:
+            InDoubt: Effects had begun when the process ended, and nobody says whether they happened.
+            Diverged: The log says something else than the run does.
+            NotRecorded: The log alone answers, and holds no outcome of an effect.
+        """
+        root = self._spawn(main)
+        try:
+            if self._world is not None and self._again is None and not self._settled.keys() >= {*self.journal.doubts}:
+                raise InDoubt(self.journal.doubts)  # before anything else is begun
+            while not root.is_over:
+                if self._ready:
+                    await self._advance(*self._ready.popleft())
+                else:
+                    await self._next()
+            if self.journal.next is not None:
+                raise Diverged(self.journal.next, None)
+            return root.result
+        finally:
+            for branch in reversed(self._branches):
+                branch.coroutine.close()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> Branch:
+        branch = Branch(coroutine)
+        self._branches[branch] = None
+        self._ready.append((branch, None))
+        return branch
+
+    async def _advance(self, branch: Branch, value: Any) -> None:
+        """Let a branch go on until it waits or ends."""
+        try:
+            awaited = branch.coroutine.send(value)
+        except StopIteration as end:
+            branch.is_over, branch.result = True, end.value
+            del self._branches[branch]
+            self._ready.extend((waiting, None) for waiting in branch.waiting)
+        else:
+            if isinstance(awaited, Branch):
+                awaited.waiting.append(branch)
+            else:
+                await self._begin(branch, *awaited)
+
+    async def _begin(self, branch: Branch, at: str, effect: Effect) -> None:
+        self._begun += 1
+        begun = self._world.clock(self.now) if self._is_live and self._world is not None else self.now
+        pending = Pending(at, effect, self.base, begun, self._begun, branch)
+        if (why := self.stop_of(at)) is not None:
+            self._end(pending, Stopped(at=at, t=self.now - pending.base, why=why))
+            return
+        self._under_way[at] = pending
+        if effect.is_once:
+            self.journal.append(ToolStarted(at=f"{at}.s"))
+        if self._is_live and self._world is not None:
+            if effect.is_once:
+                await self._world.sync(self.journal)
+            await self._world.start(pending)
+
+    def _end(self, pending: Pending, outcome: Outcome) -> None:
+        self._under_way.pop(pending.at, None)
+        self.journal.append(outcome)
+        # what goes on from here is what the log says, also where a check found something else
+        self._ready.append((pending.branch, self.journal.events[-1]))
+
+    async def _next(self) -> None:
+        """Let the next thing happen."""
+        if (recorded := self.journal.next) is not None:
+            await self._happen_again(recorded)
+            return
+        if not self._is_live:
+            await self._go_live()
+        assert self._world is not None
+        happened = await self._world.next()
+        if happened is None:
+            raise AssertionError("a branch waits, and nothing can happen")
+        self.now, event = max(self.now, happened[0]), happened[1]
+        if isinstance(event, Entered):
+            self._entered += 1
+            at = f"{self.step}.a{self._entered}"
+            self._let_in(msgspec.structs.replace(event, at=at, t=self.now - self.base))
+            await self._world.sync(self.journal)
+            return
+        pending = self._under_way[event.at]
+        t, took = self.now - pending.base, self.now - pending.begun
+        self._end(pending, msgspec.structs.replace(event, t=t, took=took))
+        if pending.effect.is_once:
+            await self._world.sync(self.journal)
+
+    async def _happen_again(self, recorded: Event) -> None:
+        """Let happen what the log says happened next."""
+        if isinstance(recorded, Outcome) and (pending := self._under_way.get(recorded.at)) is not None:
+            self.now = pending.base + recorded.t
+            outcome: Outcome = recorded
+            if self._again is not None and self._again(pending.at, pending.effect) and self._world is not None:
+                made = await self._world.perform(pending)
+                outcome = msgspec.structs.replace(made, t=recorded.t, took=recorded.took)
+            self._end(pending, outcome)
+        elif isinstance(recorded, Entered):
+            self.now = self.base + recorded.t
+            self._entered += isinstance(recorded, StopAsked)
+            self._let_in(recorded)
+        else:
+            raise Diverged(recorded, None)
+
+    async def _go_live(self) -> None:
+        """Go on where the log ends: begin what is under way, but for what is in doubt and happened."""
+        if self._world is None or self._again is not None:
+            raise NotRecorded(next(iter(self._under_way)))
+        self._is_live = True
+        self._world.go_live(self.now)
+        await self._world.sync(self.journal)
+        words = {at: self._settled[at] for at in self.journal.doubts}
+        for at, word in words.items():
+            # the process may have died before, between a word and its outcome
+            earlier = sum(isinstance(event, Settled) and is_in(event.at, at) for event in self.journal.events)
+            t = self.now - self._under_way[at].base
+            self._let_in(Settled(at=f"{at}.q{earlier + 1}", t=t, happened=word == "done"))
+        for at, pending in list(self._under_way.items()):
+            if words.get(at) == "done":
+                self._world.finish(pending, self.now, ToolReturned(at=at))
+            elif (why := self.stop_of(at)) is not None:
+                self._world.cancel(pending, self.now, why)
+            else:
+                await self._world.start(pending)
+
+    def _let_in(self, event: Entered) -> None:
+        """Write what comes from outside, and do what follows from it."""
+        self.journal.append(event)
+        if not isinstance(event, StopAsked):
+            return
+        self._stops.setdefault(event.scope, event.why)  # the first reason counts, or a resume would tell another one
+        for pending in list(self._under_way.values()) if self._is_live and self._world is not None else ():
+            if is_in(pending.at, event.scope):
+                self._world.cancel(pending, self.now, self._stops[event.scope])

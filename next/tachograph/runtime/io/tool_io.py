@@ -1,0 +1,212 @@
+"""The `io` handle of one attempt: all that a tool may do outside its own process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from msgspec import Struct
+
+from ..formats.strict_json import digest
+from ..log.events import Fact, Reach, Touch
+from ..policy.leaf import Verdict
+from ..policy.rules.sandbox_path import UNBOUND
+from ..resources.mount_path import parse_path
+from ..resources.redirects import REDIRECTS, redirected
+from ..resources.url import Malformed, Target, parse_url
+from .decoding import text_of_file
+from .safe_open import MAX_FILE_BYTES, Refused, Root, list_files, read_file, write_file
+
+if TYPE_CHECKING:
+    from ..tools.contract import Tool
+    from .workspace import Host, Workspace
+
+MAX_HOPS: Final = 5
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class HttpResult(Struct, frozen=True):
+    """What `io.get` returns.
+
+    Attributes:
+        status: The status code.
+        headers: Names in lower case, and values.
+        text: The body.
+        url: The URL that answered, after redirects.
+    """
+
+    status: int
+    headers: dict[str, str]
+    text: str
+    url: str
+
+
+class ToolIO:
+    """The files and hosts of one attempt. Every use is decided before it happens; all methods raise builtins only.
+
+    A tool may use it from several threads. After a denial, or a use that the effect kind of the tool does not cover, it
+    does nothing more, whatever the tool makes of the exception; so too once the attempt is over.
+
+    Attributes:
+        idempotency_key: The same for all attempts of a call.
+        met: What the run decides again: redirects and the fact that was denied.
+        denied: Whether a fact was denied.
+        undeclared: The method that the effect kind of the tool does not cover; "" without one.
+        has_acted: Whether something was written.
+        no_room: The error of a write that found the disk full.
+    """
+
+    def __init__(self, workspace: Workspace, tool: Tool, decide: Callable[[Fact], Verdict], key: str) -> None:
+        self.idempotency_key = key
+        self.met: list[Fact] = []
+        self.denied = False
+        self.undeclared = ""
+        self.has_acted = False
+        self.no_room: OSError | None = None
+        self._workspace, self._tool, self._decide = workspace, tool, decide
+        self._lock = threading.RLock()  # held while a fact is decided or a file is worked on
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Do nothing more: the attempt is over. Waits for what is being done with a file."""
+        with self._lock:
+            self._is_closed = True
+
+    # ---- files -------------------------------------------------------------------------------------------------------
+
+    def read(self, path: str) -> str:
+        """Return the text of a file `mount/...` (UTF-8, at most 8,000,000 bytes)."""
+        with self._using("read"):
+            root, mount, parts = self._resolved(path, "read")
+            try:
+                data = read_file(root, parts)
+            except Refused as refused:
+                raise self._denial(Touch(path, "read", refused.kind)) from None
+            self._note_read(self._workspace.mounts[mount].label, parts, data)
+            return text_of_file(data)
+
+    def write(self, path: str, text: str) -> None:
+        """Replace a file `mount/...` as a whole; folders on the way are made."""
+        with self._using("write"):
+            root, _, parts = self._resolved(path, "write")
+            data = text.encode()
+            if len(data) > MAX_FILE_BYTES:
+                raise OSError("file too large")
+            try:
+                # a partial runs in C, so that no interrupt can come between the write and its note
+                write_file(root, parts, data, partial(setattr, self, "has_acted", True))
+            except Refused as refused:
+                raise self._denial(Touch(path, "write", refused.kind)) from None
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    self.no_room = error
+                raise
+
+    def list(self, mount: str) -> list[str]:
+        """Return the sorted paths of the regular files of a mount, which is given by its name alone.
+
+        What a read refuses is left out (links, special files, names that no path can have).
+        """
+        with self._using("list"):
+            root, name, parts = self._resolved(f"{mount}/-" if isinstance(mount, str) else mount, "read")
+            if parts != ("-",):
+                raise ValueError("a listing takes the name of a mount")
+            named = []
+            for path in list_files(root):
+                with contextlib.suppress(Malformed):
+                    named.append(parse_path(f"{name}/{path}").text)
+            return sorted(named)
+
+    def _resolved(self, path: str, access: str) -> tuple[Root, str, tuple[str, ...]]:
+        if not isinstance(path, str):
+            raise TypeError("a path is a string")
+        self._ask(Touch(path, access))
+        parsed = parse_path(path)
+        root = self._workspace.roots.get(parsed.mount)
+        if root is None:
+            raise self._denial(Touch(path, access, UNBOUND))
+        return root, parsed.mount, parsed.parts
+
+    def _note_read(self, label: str, parts: tuple[str, ...], data: bytes) -> None:
+        if label:
+            self._workspace.on_read("/".join((label, *parts)), digest(data))
+
+    # ---- hosts -------------------------------------------------------------------------------------------------------
+
+    def get(self, url: str) -> HttpResult:
+        """Return the answer to a GET, following at most 5 redirects; each target is decided before it is contacted."""
+        with self._using("get"):
+            if not isinstance(url, str):
+                raise TypeError("a URL is a string")
+            for hop in range(MAX_HOPS + 1):
+                self._ask(Reach(url, hop=hop), keep=hop > 0)
+                target = parse_url(url)
+                host = self._workspace.hosts.get(target.host)
+                if host is None:
+                    raise ConnectionRefusedError("no network in this run")
+                status, headers, text = self._from_folder(target, host)
+                location = headers.get("location")
+                if status not in REDIRECTS or location is None:
+                    return HttpResult(status, headers, text, target.url)
+                url = redirected(target, location)
+            raise OSError("too many redirects")
+
+    def _from_folder(self, target: Target, host: Host) -> tuple[int, dict[str, str], str]:
+        if target.path in host.redirects:
+            octets = host.redirects[target.path].encode("utf-8", "surrogatepass")
+            return 302, {"location": octets.decode("latin-1")}, ""  # as it would come over the wire
+        try:
+            parts = parse_path("folder" + unquote(target.path, errors="strict")).parts
+            data = read_file(self._workspace.host_roots[target.host], parts)
+            text = text_of_file(data)
+        except (Malformed, FileNotFoundError, NotADirectoryError, IsADirectoryError, UnicodeError, Refused):
+            return 404, {"content-type": "text/plain"}, "not found"
+        self._note_read(host.label, parts, data)
+        kind = "text/markdown" if parts[-1].endswith(".md") else "text/plain"
+        return 200, {"content-type": f"{kind}; charset=utf-8"}, text
+
+    # ---- decisions ---------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _using(self, method: str) -> Iterator[None]:
+        with self._lock:  # the attempt does not end between a decision and what follows from it
+            if self._is_closed:
+                raise PermissionError("the attempt is over")
+            if self.denied:
+                raise PermissionError("denied before")
+            if method not in self._tool.uses:
+                self.undeclared = self.undeclared or method
+            if self.undeclared:
+                raise PermissionError("not covered by the tool's effect kind")
+            yield
+
+    def _ask(self, fact: Reach | Touch, *, keep: bool = False) -> None:
+        """Let the gate decide a fact; keep a denial for the run, and raise it for the tool."""
+        # a record takes plain text; lone surrogates become backslash escapes, which every rule refuses
+        named = {name: _encodable(getattr(fact, name)) for name in ("url", "path") if hasattr(fact, name)}
+        fact = type(fact)(**{name: getattr(fact, name) for name in fact.__struct_fields__} | named)
+        verdict = self._decide(fact)
+        if verdict.decision != "allow" or keep:
+            self.met.append(fact)
+        if verdict.decision != "allow":
+            self.denied = True
+            raise PermissionError(f"denied by {verdict.rule}")
+
+    def _denial(self, fact: Touch) -> PermissionError:
+        try:
+            self._ask(fact)
+        except PermissionError as error:
+            return error
+        return PermissionError("denied by sandbox_path")
+
+
+def _encodable(text: str) -> str:
+    """Return a plain `str` in which lone surrogates are backslash escapes."""
+    if type(text) is str and text.isascii():
+        return text
+    return str.__str__(text).encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,71 @@
+"""The file of an open log: locked, cut back to its last whole line, one write for each line."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from ...fail.errors import OutputError, system_reason
+from .lines import Line, read_log
+
+
+class LogFile:
+    """An open log. The folder that holds it is locked while it is open.
+
+    Args:
+        folder: The folder of the open run.
+
+    Attributes:
+        past: The lines that stand in it.
+
+    Raises:
+        OutputError: Another process has it open, or it cannot be used.
+        Damaged: Its lines are not as they were written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "state.jsonl"
+        self._pid = os.getpid()
+        self._folder = self._fd = -1
+        try:
+            self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(self._folder), os.stat(folder)):
+                raise BlockingIOError  # it was moved away between the two calls
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._fd = os.open(self._path, flags, 0o644)
+            data = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
+            self.past: list[Line] = read_log(data, is_open=True)
+            os.ftruncate(self._fd, data.rfind(b"\n") + 1)
+            self.sync()
+            os.fsync(self._folder)  # a new name is on the disk with its folder
+        except BlockingIOError:
+            self.close()
+            raise OutputError(f"{folder}: another process is at work on this run; wait for it or stop it") from None
+        except OSError as error:
+            self.close()
+            raise OutputError(f"{self._path}: cannot be used ({system_reason(error)})") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, line: bytes) -> None:
+        """Append a line. Raises OSError."""
+        if os.getpid() != self._pid:
+            os._exit(70)  # a tool forked and returned in the child, which must not go on as the run
+        if os.fstat(self._fd).st_nlink != 1:
+            raise OSError("the log was removed or linked while the run went on")
+        if os.write(self._fd, line) != len(line):
+            raise OSError("a line was written in part")
+
+    def sync(self) -> None:
+        """Put what was written on the disk. Raises OSError."""
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Close the log and release the lock. May be called twice."""
+        for fd in (self._fd, self._folder):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._folder = -1

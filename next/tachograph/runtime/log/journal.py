@@ -1,0 +1,122 @@
+"""The lines of a run while they are made, for the first time or again.
+
+    record    nothing is past
+    resume    some of it is past
+    replay    all of it is past
+    check     all of it is past, and differences are collected
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ...fail.errors import TachographError
+from .events import Event, Outcome, ToolStarted, encode
+from .lines import Line, LineWriter
+
+
+class LogWriter(Protocol):
+    """Where the lines of an open log go."""
+
+    def write(self, line: bytes) -> None:
+        """Append a line."""
+
+    def sync(self) -> None:
+        """Put what was written on the disk."""
+
+
+class Diverged(TachographError):
+    """A run that is made again does something else than its log says.
+
+    Attributes:
+        recorded: The line of the log; None where the log has ended.
+        made: The line that was made; None where none was.
+    """
+
+    def __init__(self, recorded: Event | None, made: Event | None) -> None:
+        self.recorded, self.made = recorded, made
+        at = (recorded or made).at if recorded or made else "the end"  # type: ignore[union-attr]
+        super().__init__(f"at {at} the log says {_named(recorded)}, and the run made {_named(made)}")
+
+
+def _named(event: Event | None) -> str:
+    return "nothing" if event is None else f"{type(event).__name__} at {event.at}"
+
+
+class Journal:
+    """The log of a run under way.
+
+    Args:
+        past: The lines that stand already.
+        file: Where further lines are written.
+        differs: What becomes of a line that differs from the past: it is told both, and the line of the past stays.
+            Without it such a line raises Diverged.
+        listen: Is told of each line beyond the past, once it is written.
+    """
+
+    def __init__(
+        self,
+        past: Sequence[Line] = (),
+        *,
+        file: LogWriter | None = None,
+        differs: Callable[[Event, Event], None] | None = None,
+        listen: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.events: list[Event] = []
+        self.lines: list[bytes] = []
+        self._past, self._file, self._differs, self._listen = past, file, differs, listen
+        self._writer = LineWriter()
+        self._broken = False
+        came = {line.event.at for line in past if isinstance(line.event, Outcome)}
+        begun = [line.event.at.removesuffix(".s") for line in past if isinstance(line.event, ToolStarted)]
+        # effects that had begun when the process ended, and nobody knows more
+        self.doubts = [at for at in begun if at not in came]
+
+    @property
+    def next(self) -> Event | None:
+        """The line of the past that comes next; None where the past is at its end."""
+        number = len(self.lines)
+        return self._past[number].event if number < len(self._past) else None
+
+    @property
+    def sha256(self) -> str:
+        """The digest of all lines so far."""
+        return self._writer.sha256
+
+    @property
+    def data(self) -> bytes:
+        """All lines so far, as they stand in the file."""
+        return b"".join(self.lines)
+
+    def append(self, event: Event) -> None:
+        """Add a line, or hold it against the past.
+
+        Raises:
+            Diverged: The past says something else here.
+            OSError: The line could not be written; nothing can be appended after that.
+        """
+        text, number = encode(event), len(self.lines)
+        is_new = number >= len(self._past)
+        if not is_new and self._past[number].text != text:
+            recorded = self._past[number].event
+            if self._differs is None or recorded.at != event.at or type(recorded) is not type(event):
+                raise Diverged(recorded, event)
+            self._differs(recorded, event)
+            event, text = recorded, self._past[number].text
+        line = self._writer.line(text)
+        if is_new and self._file is not None:
+            if self._broken:
+                raise OSError("the log could not be written before, and another line would follow from none")
+            self._broken = True
+            self._file.write(line)
+            self._broken = False
+        self.lines.append(line)
+        self.events.append(event)
+        if is_new and self._listen is not None:
+            self._listen(event)
+
+    def sync(self) -> None:
+        """Put all lines on the disk."""
+        if self._file is not None:
+            self._file.sync()

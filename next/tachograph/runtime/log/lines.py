@@ -1,0 +1,121 @@
+"""The text of a log: reading it strictly, and naming the line that is damaged.
+
+Each line ends in `#`, a short check over its own text and that of the line before, so that a lost, doubled, moved or
+changed line is named, and a change moves its own check and the next, not all that follow. It stops nobody who changes a
+log on purpose: for that the last line holds the digest of all bytes before it.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+
+from ...fail.errors import TachographError
+from .events import Event, RunEnded, decode
+
+_CHECK = len(b',"#":"0123456789ab"}')
+
+
+class Damaged(TachographError):
+    """A line is not as it was written.
+
+    Attributes:
+        number: The line, from 1.
+        what: What is wrong with it.
+    """
+
+    def __init__(self, number: int, what: str) -> None:
+        self.number, self.what = number, what
+        super().__init__(f"line {number} {what}")
+
+
+class Line(NamedTuple):
+    """A line of a log: the event, and its text without the check."""
+
+    event: Event
+    text: bytes
+
+
+class LineWriter:
+    """Adds the check to each text, given in order, and digests what was written."""
+
+    def __init__(self) -> None:
+        self._before = b""
+        self._digest = sha256()
+
+    @property
+    def sha256(self) -> str:
+        """The digest of all lines so far."""
+        return self._digest.hexdigest()
+
+    def line(self, text: bytes) -> bytes:
+        """Return the next line, with its line feed."""
+        line, self._before = _checked(text, self._before)
+        self._digest.update(line)
+        return line
+
+
+def _checked(text: bytes, before: bytes) -> tuple[bytes, bytes]:
+    """Return a line, and what the check of the next one is made of; `before` is that of the line above."""
+    own = sha256(text)
+    check = own.copy()
+    check.update(before)
+    return b'%b,"#":"%b"}\n' % (text[:-1], check.hexdigest()[:12].encode()), own.digest()
+
+
+def read_log(data: bytes, *, is_open: bool = False) -> list[Line]:
+    """Read a log.
+
+    Args:
+        data: Its bytes.
+        is_open: Whether the run may go on: then a last line that was cut short is left out.
+
+    Raises:
+        Damaged: A line is not as it was written.
+    """
+    *whole, tail = data.split(b"\n")  # and not where other line separators stand, which texts may hold
+    lines: list[Line] = []
+    writer = LineWriter()
+    for number, line in enumerate(whole, 1):
+        text = line[:-_CHECK] + b"}"
+        before = writer.sha256
+        if line + b"\n" != writer.line(text):
+            raise Damaged(number, _damage(whole, number - 1))
+        try:
+            event = decode(text)
+        except (msgspec.DecodeError, RecursionError):
+            raise Damaged(number, "holds no event of this version") from None
+        if isinstance(event, RunEnded) and event.sha256 != before:
+            raise Damaged(number, "does not end these lines: its digest is of others")
+        lines.append(Line(event, text))
+    if not tail:
+        return lines
+    if is_open and not _is_whole(tail, lines[-1].text if lines else None):
+        return lines
+    raise Damaged(len(whole) + 1, "is cut off" if tail.strip(b"\0") else "is empty")
+
+
+def _is_whole(tail: bytes, before: bytes | None) -> bool:
+    """Return whether a last line without its line feed lacks nothing else: then it was changed, and not cut off."""
+    digest = b"" if before is None else sha256(before).digest()
+    return tail[:-1] + b"\n" == _checked(tail[:-1][:-_CHECK] + b"}", digest)[0]
+
+
+def _damage(whole: list[bytes], n: int) -> str:
+    """Return what happened to a line whose check is wrong."""
+    texts = [line[:-_CHECK] + b"}" for line in whole]
+
+    def follows(line: int, before: int) -> bool:
+        return _checked(texts[line], sha256(texts[before]).digest())[0] == whole[line] + b"\n"
+
+    if whole[n].endswith(b"\r"):
+        return "ends with a carriage return: the file was converted; take it as it was written"
+    if n and whole[n] == whole[n - 1]:
+        return "stands here twice"
+    if any(follows(n, other) for other in range(len(whole))):
+        return "was moved, or the lines before it were"
+    if n + 1 < len(whole) and follows(n + 1, n):
+        return "does not follow from the line before: one between them is lost, or its check was changed"
+    return "was changed"

@@ -1,0 +1,52 @@
+"""Attempts: an effect performed until it succeeds or may not be tried again. Tools and the model share this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..log.events import Decided, Failed, Outcome, Stopped
+from ..world.effects import Effect, Wait
+from .retry import may_repeat
+from .state import RunState
+
+
+async def with_retries(
+    run: RunState,
+    key: str,
+    effect: Effect,
+    *,
+    idempotent: bool,
+    judge: Callable[[str, Outcome], Decided | None] = lambda at, outcome: None,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> tuple[Outcome | Decided, int]:
+    """Perform an effect until it succeeds or may not be tried again.
+
+    Args:
+        run: The run.
+        key: The address of an attempt in the step, without its number: `m`, or `c0.i`.
+        effect: The effect.
+        idempotent: Whether it may be performed twice.
+        judge: Decides what an attempt met, given its address and outcome; an objection ends the matter.
+        may_go_on: Whether the budget leaves room for another attempt.
+
+    Returns:
+        The last outcome or the objection, and the number of the last attempt.
+    """
+    attempt = 0
+    while True:
+        attempt += 1
+        at = run.at(f"{key}{attempt}")
+        outcome = await run.driver.perform(at, effect)
+        objection = judge(at, outcome)
+        if objection is not None:
+            return objection, attempt
+        schedule = run.gate.policy.schedule
+        if not isinstance(outcome, Failed) or attempt > schedule.max_retries:
+            return outcome, attempt
+        if not may_repeat(outcome, idempotent=idempotent) or not may_go_on():
+            return outcome, attempt
+        identity = f"{run.spec.seed}/{run.spec.run_id}/{at}"
+        wait = Wait(schedule.backoff_ms(attempt, identity, outcome.retry_after_ms) * 1_000_000)
+        waited = await run.driver.perform(f"{at}.w", wait)
+        if isinstance(waited, Stopped):
+            return waited, attempt

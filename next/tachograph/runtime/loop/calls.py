@@ -1,0 +1,143 @@
+"""What lies between a proposed call and its result.
+
+    make_calls          the calls of a reply: those that only read side by side, else one after another
+      decide              the gate allows or denies; a call that was refused before is refused again
+      invoke              only after an allow: attempts, until one succeeds, is denied late, or may not be repeated
+        judge               facts that the tool met are decided again here, then the size of the result
+      tell                the model reads the result, or why there is none
+
+Objections are lines of their own, so that a replay and another policy see them. What follows for the run is looked up in
+`fail/catalog.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from ...fail.catalog import CallStopped, Classification, Denied, FailureMode, GaveUp, Happening, Rule
+from ...fail.catalog import ResultLost, StopReason, Succeeded
+from ...fail.catalog import Stopped as WasStopped
+from ..formats.strict_json import canonical, digest
+from ..log.events import Call, Decided, Failed, Outcome, Stopped, ToolReturned
+from ..models.failure_messages import denied_call, lost_result, stopped_call
+from ..policy.leaf import Result, Verdict
+from ..policy.rules.loop_budget import Need
+from ..tools.contract import Tool
+from ..world.effects import Invoke
+from .attempts import with_retries
+from .state import RunState
+
+# rules about the run and not the call: a call that they denied may be proposed again
+_ABOUT_THE_RUN = ("cycle_detection", "loop_budget", "gate_error")
+
+
+class _Told(Struct, frozen=True):
+    """What came of a call: what follows for the run, and what the model reads."""
+
+    found: Classification
+    content: Any
+
+
+async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
+    """Make the calls of a reply. Returns what ends the run, or None."""
+    side_by_side = len(calls) > 1 and all(_only_reads(run.tool_of(call)) for call in calls)
+    told: dict[int, _Told] = {}
+    waiting: list[int] = []
+    for n, call in enumerate(calls):
+        decided = _decide(run, f"c{n}", call)
+        if decided.decision == "allow" and side_by_side:
+            waiting.append(n)
+            continue
+        allowed = decided.decision == "allow"
+        told[n] = await _invoke(run, f"c{n}", call) if allowed else _refused(run, call, decided, executed=False)
+        if told[n].found.ending is not None:
+            break
+    results = await run.driver.together([_invoke(run, f"c{n}", calls[n]) for n in waiting])
+    told.update(zip(waiting, results, strict=True))
+    for n in sorted(told):
+        run.window.add_result(calls[n], told[n].content)
+    return next((told[n].found for n in sorted(told) if told[n].found.ending is not None), None)
+
+
+def _only_reads(tool: Tool | None) -> bool:
+    return tool is not None and tool.effect in ("pure", "read")
+
+
+def _decide(run: RunState, key: str, call: Call) -> Decided:
+    """Let the gate decide a call; one that was refused before is refused again, whatever the rules say now."""
+    verdict = run.ask_about(call)
+    if verdict.decision == "allow" and (rule := run.refused.get(run.key_of(call))) is not None:
+        place = run.gate.policy.place("")
+        verdict = Verdict("deny", rule, place, "this call was refused before")
+    if verdict.decision == "allow":
+        run.used["tool_calls"] += 1
+    return run.note_verdict(run.at(f"{key}.d"), verdict)
+
+
+def _refused(run: RunState, call: Call, decided: Decided, *, executed: bool) -> _Told:
+    call_key = run.key_of(call)
+    repeated = call_key in run.refused
+    if decided.rule not in _ABOUT_THE_RUN:
+        run.refused[call_key] = decided.rule
+    found = run.classify(Denied(Rule(decided.rule), repeated=repeated))
+    return _Told(found, denied_call(decided.rule, decided.reason, executed=executed))
+
+
+async def _invoke(run: RunState, key: str, call: Call) -> _Told:
+    """Execute an allowed call."""
+    tool = run.gate.tools[call.name]
+    limits, used = run.gate.policy.limits, run.used
+    left = limits.limits["max_result_bytes"] - used["result_bytes"]
+    idempotency_key = f"{run.spec.run_id}/{run.driver.step}/{key.removeprefix('c')}"
+    effect = Invoke(call, tool, lambda fact: run.ask_gate(fact, tool.name), idempotency_key, left)
+
+    def judge(at: str, outcome: Outcome) -> Decided | None:
+        used["attempts"] += 1
+        questions: list[Any] = list(getattr(outcome, "met", ()))
+        if isinstance(outcome, ToolReturned):
+            questions.append(Result(outcome.size))
+        for number, about in enumerate(questions, 1):
+            verdict = run.ask_gate(about, tool.name)
+            if verdict.decision != "allow":
+                return run.note_verdict(f"{at}.d{number}", verdict)
+        return None
+
+    outcome, attempt = await with_retries(
+        run,
+        f"{key}.i",
+        effect,
+        idempotent=tool.idempotent,
+        judge=judge,
+        may_go_on=lambda: limits.allows(Need("max_attempts", used["attempts"], 1)),
+    )
+    if isinstance(outcome, Decided):
+        return _refused(run, call, outcome, executed=True)
+    if isinstance(outcome, ToolReturned):
+        return _returned(run, call, outcome, recovered=attempt > 1)
+    if isinstance(outcome, Stopped):
+        is_all = run.driver.stop_of("") is not None
+        happening: Happening = WasStopped(StopReason(outcome.why)) if is_all else CallStopped()
+        return _Told(run.classify(happening), stopped_call())
+    assert isinstance(outcome, Failed)
+    return _Told(run.classify(GaveUp(_mode_of(outcome, attempt))), stopped_call())
+
+
+def _returned(run: RunState, call: Call, outcome: ToolReturned, *, recovered: bool) -> _Told:
+    if outcome.result is None:
+        return _Told(run.classify(ResultLost(recovered)), lost_result())
+    run.used["result_bytes"] += outcome.size
+    run.count_result(call, digest(canonical(outcome.result)))
+    return _Told(run.classify(Succeeded(recovered)), outcome.result)
+
+
+def _mode_of(failed: Failed, attempt: int) -> FailureMode:
+    """Return the failure mode of a call that is not tried again."""
+    if failed.kind == "invalid":
+        return FailureMode.TOOL_OUTPUT_INVALID
+    if failed.kind == "other":
+        return FailureMode.CATALOGUED_UNHANDLED
+    if failed.kind == "timeout" and attempt == 1:
+        return FailureMode.TIMEOUT  # one that may not be repeated, by the tool or by the policy
+    return FailureMode.RETRY_EXHAUSTION

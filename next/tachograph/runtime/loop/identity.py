@@ -1,0 +1,55 @@
+"""When two calls are the same call."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from ..formats.strict_json import canonical, digest
+from ..log.events import Call
+from ..resources.url import Malformed, parse_url
+from ..tools.contract import Tool
+
+
+def call_key(call: Call, tool: Tool | None) -> str:
+    """Return the identity of a call, the same however its URLs are spelled and whether defaults are written out."""
+    arguments: Any = call.arguments
+    if arguments is None:
+        return digest(canonical([call.name, None, call.text]))
+    if tool is not None:
+        arguments = copy.deepcopy(arguments)
+        _fill_in(arguments, tool.input_schema)
+        for place in tool.places:
+            if place.kind == "url":
+                arguments = _spelled(arguments, place.path)
+    return digest(canonical([call.name, arguments]))
+
+
+def _fill_in(value: Any, schema: Any) -> None:
+    """Put the defaults of declared properties where they are absent."""
+    if not isinstance(value, dict) or not isinstance(schema, dict):
+        return
+    for name, part in schema.get("properties", {}).items():
+        if isinstance(part, dict):
+            if name not in value and "default" in part:
+                value[name] = copy.deepcopy(part["default"])
+            _fill_in(value.get(name), part)
+
+
+def _spelled(value: Any, path: tuple[str, ...]) -> Any:
+    """Return a value with the URLs at a place spelled as the parser spells them."""
+    if not path:
+        if isinstance(value, str):
+            try:
+                return parse_url(value).url
+            except Malformed:
+                return value
+        return value
+    head, rest = path[0], path[1:]
+    if isinstance(value, dict):
+        return {key: _spelled(item, rest) if head in ("*", key) else item for key, item in value.items()}
+    if isinstance(value, list) and head == "*":
+        return [_spelled(item, rest) for item in value]
+    return value
+
+

@@ -1,0 +1,90 @@
+"""The loop of a run. It touches nothing: what it wants done it asks of the driver, what it decides it writes as a line.
+
+    run_loop
+      take_step         again and again, until a step has an ending
+        decide_step       is there budget for another step? if not, the run ends
+        ask_model         with retries; an answer ends the run
+        make_calls        the calls of the reply, in order (calls.py):
+          make_call         the gate decides; then attempts, until one succeeds or may not be repeated; the model reads
+                            the result, or why there is none
+      StepEnded, and at the end RunEnded
+
+What happened is a value, a happening: `fail/catalog.py` maps it to a failure mode and an ending, and nothing else does.
+"""
+
+from __future__ import annotations
+
+from ...fail.catalog import (
+    Answered,
+    Classification,
+    Denied,
+    FailureMode,
+    GaveUp,
+    Refused,
+    Rule,
+    StopReason,
+)
+from ...fail.catalog import Stopped as WasStopped
+from ..driver import Driver
+from ..log.events import Failed, ModelReplied, RunEnded, StepEnded, Stopped
+from ..models.types import LLMInput
+from ..policy.leaf import Step
+from ..world.effects import AskModel
+from .calls import make_calls
+from .attempts import with_retries
+from .state import RunSpec, RunState
+
+
+async def run_loop(spec: RunSpec, driver: Driver) -> RunEnded:
+    """Take one question from start to ending, and return the last line."""
+    run = RunState(spec, driver)
+    run.window.add({"role": "user", "content": spec.question})
+    step = 0
+    while True:
+        step += 1
+        driver.begin_step(step)
+        run.mode = None
+        found, answer = await _take_step(run)
+        run.note(StepEnded(at=run.at("e"), added=run.window.take_digest(), mode=run.mode or ""))
+        if found is not None and found.ending is not None:
+            ended = RunEnded(
+                at="end", ending=found.ending, answer=answer, mode=found.mode or "", sha256=driver.journal.sha256
+            )
+            run.note(ended)
+            return ended
+
+
+async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
+    """Take one step. Returns what follows, and the answer that ends the run."""
+    verdict = run.ask_gate(Step())
+    if verdict.decision != "allow":
+        run.note_verdict(run.at("d"), verdict)
+        return run.classify(Denied(Rule(verdict.rule))), None
+    run.used["iterations"] += 1
+    reply = await _ask_model(run)
+    if isinstance(reply, Classification):
+        return reply, None
+    run.window.add_reply(reply)
+    if reply.calls:
+        return await make_calls(run, reply.calls), None
+    return run.classify(Answered()), reply.answer
+
+
+async def _ask_model(run: RunState) -> ModelReplied | Classification:
+    """Ask the model, with retries. Returns a usable reply, or what follows from there being none."""
+    left = run.gate.policy.limits.limits["max_tokens"] - run.used["tokens"]
+    spec = run.spec
+    request = LLMInput(
+        spec.run_id, run.driver.step, run.window.messages(), spec.offers, max(left, 0), spec.instructions
+    )
+    outcome, _ = await with_retries(run, "m", AskModel(request), idempotent=True)
+    if isinstance(outcome, ModelReplied):
+        run.used["tokens"] += outcome.usage.input_tokens + outcome.usage.output_tokens
+        if outcome.problem or (outcome.answer is not None and not outcome.answer.strip()):
+            return run.classify(GaveUp(FailureMode.LLM_INVALID_OUTPUT))
+        return run.classify(Refused()) if outcome.finish == "refusal" else outcome
+    if isinstance(outcome, Stopped):
+        return run.classify(WasStopped(StopReason(outcome.why)))
+    assert isinstance(outcome, Failed)
+    mode = FailureMode.LLM_INVALID_OUTPUT if outcome.kind == "invalid" else FailureMode.LLM_FAILURE
+    return run.classify(GaveUp(mode))

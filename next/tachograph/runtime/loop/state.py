@@ -1,0 +1,100 @@
+"""One run under way: what it is made with, and what it has come to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from msgspec import Struct
+
+from ...fail.catalog import Classification, FailureMode, Happening, classify
+from ..driver import Driver
+from ..log.events import Call, Decided, Event, ToolOffer
+from ..policy.gate import Gate
+from ..policy.leaf import Question, Verdict
+from ..tools.contract import Tool
+from .identity import call_key
+from .window import Window
+
+
+class RunSpec(Struct, frozen=True):
+    """What a run is made with.
+
+    Attributes:
+        run_id: Its name.
+        question: What is asked.
+        gate: The gate.
+        offers: The tools as the model is offered them.
+        instructions: The system message.
+        seed: Of the jitter of waits.
+    """
+
+    run_id: str
+    question: str
+    gate: Gate
+    offers: tuple[ToolOffer, ...]
+    instructions: str = ""
+    seed: int = 0
+
+
+class RunState:
+    """A run under way.
+
+    Attributes:
+        window: What the model sees.
+        used: What is used up of the budgets, by the name of the budget without `max_`.
+        refused: The calls that were refused, by identity, with the rule.
+        mode: The failure mode of the step.
+    """
+
+    def __init__(self, spec: RunSpec, driver: Driver) -> None:
+        self.spec, self.driver = spec, driver
+        self.gate = spec.gate
+        self.window = Window()
+        self.used: Counter[str] = Counter()
+        self.refused: dict[str, str] = {}
+        self.mode: FailureMode | None = None
+        self._repeats: Counter[str] = Counter()
+        self._results: Counter[tuple[str, str]] = Counter()
+
+    def at(self, key: str) -> str:
+        """Return an address in the step that is under way."""
+        return f"{self.driver.step}.{key}"
+
+    def note(self, event: Event) -> None:
+        """Write a line."""
+        self.driver.journal.append(event)
+
+    def note_verdict(self, at: str, verdict: Verdict) -> Decided:
+        """Write what the gate said."""
+        decided = Decided(at=at, **verdict._asdict())
+        self.note(decided)
+        return decided
+
+    def ask_gate(self, about: Any, tool: str = "", repeats: int = 0) -> Verdict:
+        """Ask the gate."""
+        return self.gate.ask(Question(about, tool, self.used, repeats))
+
+    def ask_about(self, call: Call) -> Verdict:
+        """Ask the gate about a proposed call."""
+        return self.ask_gate(call, call.name, self._repeats[self.key_of(call)])
+
+    def tool_of(self, call: Call) -> Tool | None:
+        """Return the tool of a call, None where the run has none of that name."""
+        return self.gate.tools.get(call.name)
+
+    def key_of(self, call: Call) -> str:
+        """Return the identity of a call."""
+        return call_key(call, self.tool_of(call))
+
+    def count_result(self, call: Call, result: str) -> None:
+        """Note that a call gave a result, of which the digest is given."""
+        key = self.key_of(call)
+        self._results[key, result] += 1
+        self._repeats[key] = max(self._repeats[key], self._results[key, result])
+
+    def classify(self, happening: Happening) -> Classification:
+        """Return what follows from a happening, and note its mode."""
+        found = classify(happening, self.gate.policy.on_deny)
+        self.mode = self.mode or found.mode
+        return found

@@ -1,0 +1,49 @@
+"""What the model sees: the messages of the run so far."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+from ..formats.strict_json import canonical
+from ..log.events import Call, ModelReplied
+from ..models.types import Message, Messages, call_text
+
+
+class Window:
+    """The messages so far, as canonical texts."""
+
+    def __init__(self) -> None:
+        self._texts: list[bytes] = []
+        self._added = sha256()
+
+    def add(self, message: Message) -> None:
+        """Add a message."""
+        text = canonical(message)
+        self._texts.append(text)
+        self._added.update(text)
+
+    def add_reply(self, reply: ModelReplied) -> None:
+        """Add a reply of the model."""
+        message: Message = {"role": "assistant", "content": reply.text or reply.answer or ""}
+        if reply.calls:
+            message["tool_calls"] = [
+                {"id": call.id, "name": call.name, "arguments": call_text(call)} for call in reply.calls
+            ]
+        if reply.raw is not None:
+            message["raw"] = reply.raw
+        self.add(message)
+
+    def add_result(self, call: Call, told: Any) -> None:
+        """Add what the model reads of a call."""
+        text = canonical(told).decode()
+        self.add({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text})
+
+    def messages(self) -> Messages:
+        """Return the messages as a model gets them."""
+        return Messages(self._texts)
+
+    def take_digest(self) -> str:
+        """Return a digest of what was added since this was asked last; where all are equal, so was each request."""
+        digest, self._added = self._added.hexdigest()[:12], sha256()
+        return digest

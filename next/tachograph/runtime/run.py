@@ -1,0 +1,64 @@
+"""Record, resume, replay, check: one way through the loop, with another past and another world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from .driver import Driver, Word, World
+from .log.events import Event, ModelName, PolicyHead, RunEnded, RunStarted
+from .log.journal import Journal, LogWriter
+from .log.lines import Line
+from .loop.loop import RunSpec, run_loop
+from .world.effects import Effect
+
+
+def head_of(spec: RunSpec, model: ModelName, *, task: str = "", clock: str = "virtual", began: int = 0) -> RunStarted:
+    """Return the first line of a run."""
+    policy = spec.gate.policy
+    return RunStarted(
+        at="0",
+        run_id=spec.run_id,
+        question=spec.question,
+        model=model,
+        instructions=spec.instructions,
+        tools=list(spec.offers),
+        policy=PolicyHead(policy.file, policy.version, policy.on_deny, policy.limits.limits),
+        task=task,
+        seed=spec.seed,
+        clock=clock,  # type: ignore[arg-type]
+        began=began,
+    )
+
+
+async def make_run(
+    spec: RunSpec,
+    head: RunStarted,
+    world: World | None,
+    past: Sequence[Line] = (),
+    *,
+    file: LogWriter | None = None,
+    settled: Mapping[str, Word] | None = None,
+    again: Callable[[str, Effect], bool] | None = None,
+    differs: Callable[[Event, Event], None] | None = None,
+    listen: Callable[[Event], None] | None = None,
+) -> tuple[RunEnded, Journal]:
+    """Make a run, for the first time or again.
+
+    Args:
+        spec: What it is made with.
+        head: Its first line.
+        world: What performs effects; None where the log alone answers.
+        past: The lines that stand already.
+        file: Where further lines are written.
+        settled: A person's word on each effect in doubt.
+        again: Of a check: whether an effect is performed again, and compared.
+        differs: What becomes of a line that differs from the past; without it, Diverged is raised.
+        listen: Is told of each new line.
+
+    Returns:
+        The last line, and the log.
+    """
+    journal = Journal(past, file=file, differs=differs, listen=listen)
+    driver = Driver(journal, world, settled=settled, again=again)
+    journal.append(head)
+    return await driver.drive(run_loop(spec, driver)), journal

@@ -1,0 +1,163 @@
+"""How effects are performed: foreign code is called, and whatever comes of it becomes an outcome.
+
+The text of an exception may say anything, so no outcome holds it: the class alone is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from ...fail.errors import InvalidModelOutput, ModelError, TachographError, TransientModelError, asks_to_end
+from ..driver import Pending
+from ..formats import strict_json
+from ..formats.strict_json import MAX_SAFE_INTEGER, NotJson
+from ..io.tool_io import ToolIO
+from ..io.workspace import Workspace
+from ..log.events import Failed, ModelReplied, ToolReturned, step_of
+from ..models.types import Model, read_reply
+from .effects import AskModel, Invoke
+
+_MAX_CLASS_NAME = 100
+
+
+class StorageFailure(TachographError):
+    """The disk is full, or a file of the run cannot be written: the run cannot go on."""
+
+
+class Fault(Struct, frozen=True):
+    """What a task lets happen in place of an effect.
+
+    Attributes:
+        error: The exception that is raised, None for none.
+        delay_ns: How much longer the effect takes.
+    """
+
+    error: BaseException | None = None
+    delay_ns: int = 0
+
+
+class Performer:
+    """Performs what a run asks for.
+
+    Args:
+        model: The model.
+        workspace: What tools may touch.
+        fault: Says what happens in place of an effect, by its address; for tests of failures.
+    """
+
+    def __init__(
+        self, model: Model, workspace: Workspace, fault: Callable[[str], Fault | None] = lambda at: None
+    ) -> None:
+        self._model, self._workspace, self.fault = model, workspace, fault
+
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call foreign code and return its result; a world overrides how."""
+        raise NotImplementedError
+
+    async def ask_model(self, pending: Pending, effect: AskModel) -> ModelReplied | Failed:
+        """Ask the model once."""
+        request = effect.request
+        try:
+            self._raise_fault(pending.at)
+            output = await self.call(self._model, request)
+        except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
+            return _model_failed(pending.at, error)
+        return read_reply(output, pending.at, int(step_of(pending.at)), request.messages.size)
+
+    async def invoke(self, pending: Pending, effect: Invoke) -> ToolReturned | Failed:
+        """Make one attempt of a tool call."""
+        at, tool = pending.at, effect.tool
+        io = self._workspace.io(tool, effect.decide, effect.key)
+        # a copy for each attempt, since the tool may change it
+        arguments = strict_json.as_json(effect.call.arguments)
+        try:
+            self._raise_fault(at)
+            result = await self.call(tool.run, arguments, io)
+        except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
+            return self._tool_failed(at, effect, error, io)
+        finally:
+            io.close()
+        self._raise_if_full(io)
+        # a tool may have swallowed the exception; a denial counts all the same
+        if io.denied:
+            return Failed(at=at, error="PermissionError", met=io.met)
+        if io.undeclared:
+            return Failed(at=at, error="PermissionError", place=f"io.{io.undeclared}", met=io.met)
+        return _judged(at, effect, result, io)
+
+    def _raise_fault(self, at: str) -> None:
+        fault = self.fault(at)
+        if fault is not None and fault.error is not None:
+            raise fault.error
+
+    def _raise_if_full(self, io: ToolIO) -> None:
+        if io.no_room is not None:
+            raise StorageFailure("a tool found the disk full; make room and resume the run") from io.no_room
+
+    def _tool_failed(self, at: str, effect: Invoke, error: BaseException, io: ToolIO) -> Failed:
+        self._raise_if_full(io)
+        if asks_to_end(error):
+            raise error
+        kind = "other"
+        if isinstance(error, TimeoutError):
+            kind = "timeout"
+        elif isinstance(error, effect.tool.transient):
+            kind = "transient"
+        if io.denied or io.undeclared:
+            kind = "other"
+        return Failed(
+            at=at,
+            error=_class_of(error),
+            kind=kind,  # type: ignore[arg-type]
+            harmless=isinstance(error, ConnectionRefusedError) and not io.has_acted,
+            place=f"io.{io.undeclared}" if io.undeclared else "",
+            met=io.met,
+        )
+
+
+def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned | Failed:
+    """Return a result as an outcome: its size is judged before its schema, and before it is kept."""
+    try:
+        plain = strict_json.as_json(result)
+        if not isinstance(plain, dict):
+            raise NotJson("no object")
+    except NotJson as error:
+        return Failed(at=at, error=type(result).__name__[:_MAX_CLASS_NAME], kind="invalid", place=error.reason, met=io.met)
+    size = len(strict_json.canonical(plain))
+    if size > effect.max_bytes:
+        return ToolReturned(at=at, size=size, met=io.met)
+    wrong = effect.tool.output_validator.first_mismatch(plain)
+    if wrong is not None:
+        return Failed(at=at, error="output_schema", kind="invalid", place=f"{wrong.pointer} {wrong.keyword}", met=io.met)
+    return ToolReturned(at=at, result=plain, size=size, met=io.met)
+
+
+def _model_failed(at: str, error: BaseException) -> Failed:
+    if asks_to_end(error) or (isinstance(error, TachographError) and not isinstance(error, ModelError)):
+        raise error
+    kind = "other"
+    if isinstance(error, TimeoutError):
+        kind = "timeout"
+    elif isinstance(error, TransientModelError):
+        kind = "transient"
+    elif isinstance(error, InvalidModelOutput):
+        kind = "invalid"
+    after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
+    return Failed(at=at, error=_class_of(error), kind=kind, retry_after_ms=after)  # type: ignore[arg-type]
+
+
+def _whole_ms(wanted: object) -> int | None:
+    """Return the wait that a service asked for in whole milliseconds, None if it is no time."""
+    if type(wanted) is float and math.isfinite(wanted):
+        wanted = math.ceil(wanted)
+    return min(max(wanted, 0), MAX_SAFE_INTEGER) if type(wanted) is int else None
+
+
+def _class_of(error: BaseException) -> str:
+    name = type(error).__name__[:_MAX_CLASS_NAME]
+    return name if name.isascii() else name.encode("ascii", "backslashreplace").decode()
+

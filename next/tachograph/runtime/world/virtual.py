@@ -1,0 +1,99 @@
+"""A scripted world, whose time passes only by what is done in it: no event loop, no thread, no clock.
+
+What begins is performed at once and told when its time has come: the earliest end first, then the earliest beginning.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from ...fail.errors import TachographError
+from ..driver import Pending
+from ..log.events import Entered, Outcome, Stopped, Waited
+from ..log.journal import Journal
+from .effects import AskModel, Invoke
+from .perform import Performer
+
+T = TypeVar("T")
+# in nanoseconds
+MODEL_TAKES: Final = 200_000_000
+ATTEMPT_TAKES: Final = 20_000_000
+
+
+class Suspends(TachographError):
+    """A tool or a model of a scripted run waits for something real."""
+
+
+class Virtual(Performer):
+    """The virtual clock: 200 ms for the model, 20 ms for an attempt, and a wait lasts as long as it says."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._ends: dict[str, tuple[int, int, Outcome]] = {}
+
+    def go_live(self, now: int) -> None:
+        """Take over from the log; time goes on where it ended."""
+
+    def clock(self, now: int) -> int:
+        """Return the time: nothing passes by itself."""
+        return now
+
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call foreign code in this very thread."""
+        result = function(*arguments)
+        if inspect.isawaitable(result):
+            if isinstance(result, Coroutine):
+                result.close()
+            raise Suspends("a coroutine function in a scripted run; give a plain function")
+        return result
+
+    async def perform(self, pending: Pending) -> Outcome:
+        """Perform an effect to its end."""
+        if isinstance(pending.effect, AskModel):
+            return await self.ask_model(pending, pending.effect)
+        if isinstance(pending.effect, Invoke):
+            return await self.invoke(pending, pending.effect)
+        return Waited(at=pending.at)
+
+    async def start(self, pending: Pending) -> None:
+        """Perform an effect; its outcome is told when its time has come."""
+        effect = pending.effect
+        if isinstance(effect, AskModel):
+            takes = MODEL_TAKES
+        else:
+            takes = ATTEMPT_TAKES if isinstance(effect, Invoke) else effect.ns
+        fault = self.fault(pending.at)
+        outcome = await self.perform(pending)
+        self.finish(pending, pending.begun + takes + (0 if fault is None else fault.delay_ns), outcome)
+
+    def finish(self, pending: Pending, now: int, outcome: Outcome) -> None:
+        """Tell an outcome at a time."""
+        self._ends[pending.at] = now, pending.number, outcome
+
+    def cancel(self, pending: Pending, now: int, why: str) -> None:
+        """End an effect under way."""
+        self.finish(pending, now, Stopped(at=pending.at, why=why))
+
+    async def next(self) -> tuple[int, Outcome | Entered] | None:
+        """Return what is over first, and when."""
+        if not self._ends:
+            return None
+        at = min(self._ends, key=lambda at: self._ends[at][:2])
+        time, _, outcome = self._ends.pop(at)
+        return time, outcome
+
+    async def sync(self, journal: Journal) -> None:
+        """Put the log on the disk."""
+        journal.sync()
+
+
+def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Drive a coroutine that waits for nothing real to its end, without an event loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    coroutine.close()
+    raise AssertionError("a scripted run waits for something real")
