@@ -1,0 +1,165 @@
+"""The command `tachograph`.
+
+Exit codes: 0 done, or as the task expects; 1 any other ending, drift or damage; 2 bad input, one line with file, line and
+remedy, nothing written; 3 a run that cannot go on by itself; 130 and 143 ended by a signal.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..evidence.project import Project
+from ..evidence.record_files import STATE
+from ..fail.errors import ExpectationError, InputError, OutputError
+from ..runtime.driver import InDoubt
+from ..runtime.formats.escape import escape_terminal
+from ..runtime.log.journal import Diverged
+
+OK, FAILED, BAD_INPUT, SUSPENDED, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+def say(text: str) -> None:
+    """Print a line; text of models, tools and files is harmless in it."""
+    click.echo(escape_terminal(text))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command and exit."""
+    try:
+        code = commands.main(arguments, prog_name="tachograph", standalone_mode=False)
+    except click.ClickException as error:
+        click.echo(f"tachograph: {error.format_message()}", err=True)
+        code = BAD_INPUT
+    except (InputError, OutputError) as error:
+        click.echo(f"tachograph: {escape_terminal(str(error))}", err=True)
+        code = BAD_INPUT
+    except ExpectationError as error:
+        for line in error.differences:
+            click.echo(f"tachograph: {escape_terminal(line)}", err=True)
+        click.echo(f"tachograph: the run misses what its task expects; it is kept in {error.kept}", err=True)
+        code = FAILED
+    except Diverged as error:
+        click.echo(f"tachograph: {escape_terminal(str(error))}", err=True)
+        code = FAILED
+    except InDoubt as error:
+        click.echo(f"tachograph: {error}; say so with --done AT or --not-done AT", err=True)
+        code = SUSPENDED
+    except (KeyboardInterrupt, click.Abort):
+        code = INTERRUPTED
+    sys.exit(code if isinstance(code, int) else OK)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def commands() -> None:
+    """Run agents under a policy, and prove the records that their runs leave."""
+
+
+def _runs(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("runs", nargs=-1, metavar="[RUN]...")(function)
+
+
+def _named(project: Project, runs: tuple[str, ...]) -> list[str]:
+    names = [project.run_name(run) for run in runs] if runs else project.run_names()
+    if not names:
+        raise InputError("holds no recorded run", file="runs", remedy="record one with `tachograph run TASK`")
+    return names
+
+
+@commands.command()
+@click.argument("tasks", nargs=-1, metavar="[TASK]...", type=click.Path(path_type=Path))
+def run(tasks: tuple[Path, ...]) -> None:
+    """Run tasks and record them in runs/KIND/NAME; without a TASK, all tasks of the project."""
+    from ..evidence.record import record
+    from ..evidence.tasks import load_task
+
+    project = Project(tasks[0].parent if tasks else Path())
+    paths = tasks or tuple(project.root / "tasks" / f"{name}.yaml" for name in project.task_names())
+    for path in paths:
+        task = load_task(path)
+        ended = record(task, project.folder(task.folder))
+        say(f"{task.folder}: {ended.ending}, recorded in runs/{task.folder}")
+    project.write_list()
+
+
+@commands.command()
+@_runs
+def check(runs: tuple[str, ...]) -> int:
+    """Make recorded runs again and compare every line and file; without a RUN, all of them."""
+    from ..evidence.check import check as check_run
+
+    project = Project(Path())
+    found = [] if runs else project.problems()
+    for line in found:
+        say(line)
+    failed = bool(found)
+    for name in _named(project, runs):
+        differences = check_run(project.task_of(name), project.folder(name), f"runs/{name}")
+        failed = failed or bool(differences)
+        say(f"{name}: {'holds' if not differences else f'{len(differences)} differences'}")
+        for difference in differences:
+            say(f"  {difference.kind} {difference.at}: {difference.words}")
+    return FAILED if failed else OK
+
+
+@commands.command()
+@_runs
+def verify(runs: tuple[str, ...]) -> int:
+    """Check records in themselves, without running anything; without a RUN, all of them."""
+    from ..evidence.verify import verify as verify_run
+
+    project = Project(Path())
+    problems = []
+    names = _named(project, runs)
+    for name in names:
+        problems += verify_run(project.folder(name), f"runs/{name}")
+    for line in problems:
+        say(line)
+    if not problems:
+        say(f"{len(names)} records are whole")
+    return FAILED if problems else OK
+
+
+@commands.command()
+@_runs
+def replay(runs: tuple[str, ...]) -> None:
+    """Make runs again from their logs alone, and compare every line."""
+    from ..evidence.replay import replay as replay_run
+
+    project = Project(Path())
+    for name in _named(project, runs):
+        number = replay_run(project.task_of(name), project.folder(name), f"runs/{name}")
+        say(f"{name}: {number} lines are the same")
+
+
+@commands.command()
+@click.argument("run")
+@click.option("--done", multiple=True, metavar="AT", help="The effect at this address happened.")
+@click.option("--not-done", multiple=True, metavar="AT", help="The effect at this address did not happen.")
+def resume(run: str, done: tuple[str, ...], not_done: tuple[str, ...]) -> None:
+    """Go on with a run whose process ended."""
+    from ..evidence.record import resume as resume_run
+
+    project = Project(Path())
+    name = project.run_name(run)
+    settled = {**dict.fromkeys(done, "done"), **dict.fromkeys(not_done, "not_done")}
+    ended = resume_run(project.task_of(name), project.folder(name), settled)  # type: ignore[arg-type]
+    project.write_list()
+    say(f"{name}: {ended.ending}, recorded in runs/{name}")
+
+
+@commands.command()
+@click.argument("run")
+def show(run: str) -> None:
+    """Print what a run did, line by line; also of a run that has not ended."""
+    from ..evidence.show import shown
+
+    project = Project(Path())
+    name = project.run_name(run)
+    folder = project.folder(name)
+    for line in shown(folder if folder.is_dir() else folder.with_name(f"{folder.name}.partial"), f"runs/{name}/{STATE}"):
+        say(line)

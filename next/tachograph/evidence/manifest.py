@@ -1,0 +1,88 @@
+"""`manifest.json`: digests of the other three files and of every input, the model, and how the run was made."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ..fail.errors import RecordError
+from ..runtime.formats.strict_json import digest
+from ..runtime.log.events import Event, RunStarted
+
+MANIFEST: Final = "manifest.json"
+# path and SHA-256 of each input that was read; policy and task count by what they say, all else by its bytes
+Inputs = Mapping[str, str]
+
+
+def manifest(events: Sequence[Event], files: Mapping[str, bytes], inputs: Inputs, made: Mapping[str, Any]) -> bytes:
+    """Return the manifest.
+
+    Args:
+        events: The log.
+        files: The other three files.
+        inputs: Every input.
+        made: How the run was made, the only part that is not compared: `python`, `platform` and `time`.
+    """
+    head = events[0]
+    assert isinstance(head, RunStarted)
+    data = {
+        "artifacts": {name: digest(content) for name, content in files.items()},
+        "inputs": [{"path": path, "sha256": inputs[path]} for path in sorted(inputs)],
+        "made": dict(made),
+        "model": {"name": head.model.name, "path": head.model.path, "provider": head.model.provider},
+        "policy_version": head.policy.version,
+        "run_id": head.run_id,
+        "schema": "manifest/v3",
+    }
+    return (json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def read_manifest(content: bytes, name: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return inputs and `made` of a manifest. Raises RecordError for anything else."""
+    try:
+        data = json.loads(content)
+        inputs = {item["path"]: item["sha256"] for item in data["inputs"]}
+        made = data["made"]
+        is_plain = all(type(text) is str for pair in inputs.items() for text in pair) and isinstance(made, dict)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        is_plain, inputs, made = False, {}, {}
+    if not is_plain:
+        raise RecordError("is no manifest", file=name, remedy="restore it from git")
+    return inputs, made
+
+
+class InputLog:
+    """`inputs.jsonl`, the side file of an open run: one line for each input, written when it is read.
+
+    Args:
+        folder: The folder of the open run.
+
+    Attributes:
+        inputs: The inputs so far.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._fd = os.open(
+            folder / "inputs.jsonl", os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644
+        )
+        self.inputs: dict[str, str] = {}
+        data = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
+        os.ftruncate(self._fd, data.rfind(b"\n") + 1)  # a line that was cut short is of an effect without an outcome
+        for line in data.split(b"\n")[:-1]:
+            path, sha256 = json.loads(line)
+            self.inputs[path] = sha256
+
+    def add(self, path: str, sha256: str) -> None:
+        """Note an input."""
+        if self.inputs.get(path) != sha256:
+            self.inputs[path] = sha256
+            os.write(self._fd, json.dumps([path, sha256]).encode() + b"\n")
+
+    def close(self) -> None:
+        """Close the file. May be called twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1

@@ -1,0 +1,90 @@
+"""A project: the folder that holds `policy/`, with its tasks and runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from ..fail.errors import InputError, RecordError, TaskError
+from .tasks import Task, load_task
+
+LIST: Final = "LIST"
+
+
+class Project:
+    """A project.
+
+    Args:
+        start: A folder in it.
+
+    Attributes:
+        root: Its folder.
+
+    Raises:
+        InputError: No folder at or above `start` holds `policy/`.
+    """
+
+    def __init__(self, start: Path) -> None:
+        folders = (start.resolve(), *start.resolve().parents)
+        found = next((folder for folder in folders if (folder / "policy").is_dir()), None)
+        if found is None:
+            raise InputError("no folder at or above it holds policy/", file=str(start), remedy="change into a project")
+        self.root = found
+
+    def run_name(self, run: str) -> str:
+        """Return the name `KIND/NAME` of a run, given as that, as `runs/KIND/NAME` or as a path. Raises RecordError."""
+        runs = self.root / "runs"
+        for path in (runs / run, Path(run)):
+            resolved = path.resolve()
+            if resolved.is_relative_to(runs.resolve()) and len(resolved.relative_to(runs.resolve()).parts) == 2:
+                name = resolved.relative_to(runs.resolve()).as_posix().removesuffix(".partial")
+                if (runs / name).is_dir() or (runs / f"{name}.partial").is_dir():
+                    return name
+        known = ", ".join(self.run_names()) or "none yet"
+        raise RecordError("there is no such run", file=run, remedy=f"recorded are {known}")
+
+    def run_names(self) -> list[str]:
+        """Return the names of all recorded runs, sorted."""
+        runs = self.root / "runs"
+        found = [path for path in runs.glob("*/*") if path.is_dir() and not path.name.endswith((".partial", ".old"))]
+        return sorted(path.relative_to(runs).as_posix() for path in found)
+
+    def task_names(self) -> list[str]:
+        """Return the names of all tasks, sorted."""
+        tasks = self.root / "tasks"
+        return sorted(path.relative_to(tasks).with_suffix("").as_posix() for path in tasks.glob("*/*.yaml"))
+
+    def folder(self, name: str) -> Path:
+        """Return the folder of a run."""
+        return self.root / "runs" / name
+
+    def task_of(self, name: str) -> Task:
+        """Return the task of a run: its place decides, never its record. Raises TaskError."""
+        file = self.root / "tasks" / f"{name}.yaml"
+        if not file.is_file():
+            place = f"runs/{name}"
+            raise TaskError("the run has no task", file=place, remedy=f"restore tasks/{name}.yaml, or remove the run")
+        return load_task(file)
+
+    def problems(self) -> list[str]:
+        """Return how tasks, runs and `runs/LIST` disagree, one line each."""
+        listed = self._listed()
+        tasks, runs = self.task_names(), self.run_names()
+        remedy = "record the runs anew and commit the list"
+        return (
+            [f"tasks/{name}.yaml: has no run; record it" for name in tasks if name not in runs]
+            + [f"runs/{name}: has no task; restore it, or remove the run" for name in runs if name not in tasks]
+            + [f"runs/{LIST}: lacks {name}; {remedy}" for name in runs if name not in listed]
+            + [f"runs/{LIST}: names {name}, which is not there; restore it, or {remedy}" for name in listed if name not in runs]
+        )
+
+    def _listed(self) -> list[str]:
+        try:
+            return (self.root / "runs" / LIST).read_text(encoding="utf-8").split()
+        except OSError:
+            return []
+
+    def write_list(self) -> None:
+        """Write the names of all runs, so that a task and its run cannot go together unnoticed."""
+        text = "".join(f"{name}\n" for name in self.run_names())
+        (self.root / "runs" / LIST).write_text(text, encoding="utf-8")

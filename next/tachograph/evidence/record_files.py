@@ -1,0 +1,60 @@
+"""The four files of a run as a mapping from name to bytes: what is written, read, derived and compared."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ..fail.errors import RecordError, system_reason
+from ..runtime.formats.documents import read_plain
+from ..runtime.log.events import Event, RunEnded, RunStarted
+from ..runtime.log.lines import Damaged, Line, read_log
+from ..tracing.otlp_json import trace_json
+from ..tracing.spans import spans_of
+from .manifest import MANIFEST, Inputs, manifest
+from .report import report
+
+STATE: Final = "state.jsonl"
+TRACE: Final = "trace.json"
+REPORT: Final = "run_report.md"
+NAMES: Final = (STATE, TRACE, REPORT, MANIFEST)
+_MOST: Final = 1 << 30
+
+
+def derive(log: bytes, events: Sequence[Event], inputs: Inputs, made: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the four files of a log."""
+    files = {STATE: log, TRACE: trace_json(spans_of(events)), REPORT: report(events).encode()}
+    return {**files, MANIFEST: manifest(events, files, inputs, made)}
+
+
+def read_files(folder: Path, name: str) -> dict[str, bytes]:
+    """Return what a folder of a run holds, by path; a link, a folder or a device in it is refused.
+
+    Raises:
+        RecordError: The folder, or something in it, cannot be read.
+    """
+    files = {}
+    try:
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+                raise RecordError("is no plain file", file=f"{name}/{entry.name}", remedy="remove it")
+            files[entry.name] = read_plain(entry.path, _MOST)
+    except OSError as error:
+        raise RecordError(f"cannot be read ({system_reason(error)})", file=name, remedy="name a recorded run") from None
+    return files
+
+
+def whole_log(content: bytes, name: str) -> list[Line]:
+    """Return the lines of the log of a run that has ended. Raises RecordError naming the line that is damaged."""
+    try:
+        lines = read_log(content)
+    except Damaged as error:
+        raise RecordError(error.what, file=name, line=error.number, remedy="restore it from git") from None
+    if not lines or not isinstance(lines[0].event, RunStarted):
+        raise RecordError("does not begin with a run", file=name, remedy="restore it from git")
+    if not isinstance(lines[-1].event, RunEnded):
+        raise RecordError("the run has not ended", file=name, remedy="go on with `tachograph resume`")
+    return lines

@@ -1,0 +1,233 @@
+"""`run_report.md`: a run for a person in a pull request, rendered from its log alone.
+
+Text of models and tools is escaped: it can forge neither a heading, a row, a link, an image, markup nor a terminal
+sequence.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Final
+
+from ..fail.catalog import ENDINGS
+from ..runtime.formats.escape import code_span, escape_markdown, truncate
+from ..runtime.log.events import Decided, Event, Failed, ModelReplied, RunEnded, RunStarted, ToolReturned
+from ..runtime.log.steps import AttemptView, CallView, StepView, steps_of
+from ..runtime.models.types import call_text
+
+MAX_ANSWER: Final = 20_000
+MAX_DIAGRAM_STEPS: Final = 40
+
+
+def report(events: Sequence[Event]) -> str:
+    """Return the report of a whole log."""
+    head, end = events[0], events[-1]
+    assert isinstance(head, RunStarted)
+    assert isinstance(end, RunEnded)
+    steps = steps_of(events)
+    calls = [call for step in steps for call in step.calls]
+    attempts = sum(len(call.attempts) for call in calls)
+    made = sum(bool(call.attempts) for call in calls)
+    denials = _denials(steps)
+    mode = f" Failure mode: `{end.mode}`." if end.mode else ""
+    parts = [
+        f"# Run {escape_markdown(head.run_id)}",
+        "",
+        f"**Ending: `{end.ending}`** ({ENDINGS[end.ending]}).{mode}",
+        f"Steps: {len(steps)} · Tool calls: {made} · Attempts: {attempts} · Retries: {attempts - made}"
+        f" · Denials: {len(denials)}",
+        "",
+        "## Question",
+        "",
+        *_quote(head.question),
+        "",
+        "## Answer",
+        "",
+        *(["None: the run ended without one."] if end.answer is None else _quote(end.answer)),
+        "",
+        "## Steps",
+        "",
+        "| step | call | decision | rule | attempts | mode |",
+        "|---:|---|---|---|---|---|",
+        *(row for step in steps for row in _rows(step)),
+        "",
+    ]
+    if denials:
+        parts += ["## Denials", "", *denials, ""]
+    failures = [line for step in steps for line in _failures(step)]
+    if failures:
+        parts += ["## Failures", "", *failures, ""]
+    parts += [*_budgets(head, steps), *_diagram(steps), *_provenance(head)]
+    return "\n".join(parts) + "\n"
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+
+def _rows(step: StepView) -> list[str]:
+    if step.refused is not None:
+        return [_row(step, "*refused before the model was asked*", step.refused, "")]
+    if step.reply is None or step.reply.problem:
+        problem = "" if step.reply is None else f": {escape_markdown(step.reply.problem)}"
+        return [_row(step, f"*no usable reply{problem}*", None, str(len(step.asked)))]
+    if not step.calls:
+        return [_row(step, "*answer*", None, "")]
+    return [_call_row(step, call) for call in step.calls]
+
+
+def _call_row(step: StepView, call: CallView) -> str:
+    text = f"{code_span(call.call.name, 64)} {code_span(call_text(call.call))}"
+    if call.decided is None:
+        return _row(step, text, None, "not reached")
+    results = ", ".join(attempt.result for attempt in call.attempts)
+    attempts = f"{len(call.attempts)} ({results})" if call.attempts else "none"
+    return _row(step, text, call.late or call.decided, attempts)
+
+
+def _row(step: StepView, text: str, decided: Decided | None, attempts: str) -> str:
+    verdict = "" if decided is None else f"{decided.decision}, `{decided.rule}`"
+    rule = "" if decided is None else _link(decided.place)
+    return f"| {step.number} | {text} | {verdict} | {rule} | {attempts} | {step.mode} |"
+
+
+def _link(place: str) -> str:
+    """Return an entry of a policy or a tool as a link to its file, relative to the folder `runs/KIND/NAME/`."""
+    file, mark, _ = place.partition("#")
+    if not mark or not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_./-]*", file):
+        return code_span(place, 200)
+    return f"[{code_span(place, 200)}](../../../{file})"
+
+
+# ---- lists -----------------------------------------------------------------------------------------------------------
+
+
+def _denials(steps: Sequence[StepView]) -> list[str]:
+    found = []
+    for step in steps:
+        decisions = [(step.refused, "step")]
+        for call in step.calls:
+            decisions += [(call.decided, "proposal"), (call.late, "execution")]
+        for decided, phase in decisions:
+            if decided is not None and decided.decision == "deny":
+                reason = escape_markdown(decided.reason, 400)
+                place = _link(decided.place)
+                found.append(f"- Step {step.number}, `{decided.rule}` ({phase}): {reason}. Rule: {place}.")
+    return found
+
+
+def _failures(step: StepView) -> list[str]:
+    lines = [_failure(step, "the model", attempt) for attempt in step.asked]
+    for call in step.calls:
+        lines += [_failure(step, code_span(call.call.name, 64), attempt) for attempt in call.attempts]
+    return [line for line in lines if line]
+
+
+def _failure(step: StepView, who: str, attempt: AttemptView) -> str:
+    outcome = attempt.outcome
+    if isinstance(outcome, ModelReplied) and outcome.problem:
+        what = escape_markdown(outcome.problem, 200)
+    elif isinstance(outcome, Failed):
+        place = f" at {code_span(outcome.place, 200)}" if outcome.place else ""
+        what = f"{escape_markdown(outcome.error, 100)} ({outcome.kind}){place}"
+    else:
+        return ""
+    return f"- Step {step.number}, {who}, attempt {attempt.number}: {what}."
+
+
+def _budgets(head: RunStarted, steps: Sequence[StepView]) -> list[str]:
+    replies = [step.reply for step in steps if step.reply is not None]
+    outcomes = [attempt.outcome for step in steps for call in step.calls for attempt in call.attempts]
+    calls = [call for step in steps for call in step.calls if call.decided is not None]
+    used = {
+        "max_iterations": sum(bool(step.asked) for step in steps),
+        "max_tokens": sum(reply.usage.input_tokens + reply.usage.output_tokens for reply in replies),
+        "max_tool_calls": sum(call.decided is not None and call.decided.decision == "allow" for call in calls),
+        "max_result_bytes": sum(out.size for out in outcomes if isinstance(out, ToolReturned) and out.result is not None),
+        "max_attempts": len(outcomes),
+    }
+    rows = [
+        f"| {name.removeprefix('max_').replace('_', ' ')} | {number} | {head.policy.limits[name]} |"
+        for name, number in used.items()
+        if name in head.policy.limits
+    ]
+    return ["## Budgets", "", "| budget | used | allowed |", "|---|---:|---:|", *rows, ""]
+
+
+# ---- the diagram -----------------------------------------------------------------------------------------------------
+
+
+def _diagram(steps: Sequence[StepView]) -> list[str]:
+    names: dict[str, str] = {}
+    arrows = []
+    for step in steps[:MAX_DIAGRAM_STEPS]:
+        if step.refused is not None:
+            arrows.append(f"    gate --x model: {step.number} deny {step.refused.rule}")
+        elif step.reply is not None and not step.reply.problem and not step.calls:
+            arrows.append(f"    model ->> user: {step.number} answer")
+        for call in step.calls:
+            arrows += _call_arrows(step, call, names)
+    if not arrows:
+        return []
+    note = [f"    Note over gate: only the first {MAX_DIAGRAM_STEPS} steps are drawn"]
+    people = ["user", "model", "gate", *(f"{alias} as {_word(name)}" for name, alias in names.items())]
+    return [
+        "## Diagram",
+        "",
+        "```mermaid",
+        "sequenceDiagram",
+        *(f"    participant {name}" for name in people),
+        *arrows,
+        *(note if len(steps) > MAX_DIAGRAM_STEPS else ()),
+        "```",
+        "",
+    ]
+
+
+def _call_arrows(step: StepView, call: CallView, names: dict[str, str]) -> list[str]:
+    if call.decided is None:
+        return []
+    # numbered, so that an alias is no word of Mermaid's
+    alias = names.setdefault(call.call.name, f"t{len(names) + 1}")
+    arrows = [f"    model ->> gate: {step.number} {_word(call.call.name)}"]
+    if call.attempts:
+        arrows.append(f"    gate ->> {alias}: allow, {', '.join(attempt.result for attempt in call.attempts)}")
+    denied = call.late or call.decided
+    return arrows + ([f"    gate --x model: deny {denied.rule}"] if denied.decision == "deny" else [])
+
+
+def _word(name: str) -> str:
+    """Return the name of a tool as a label of the diagram."""
+    return "".join(c for c in name if c.isascii() and (c.isalnum() or c in "_-"))[:24] or "unnamed"
+
+
+# ---- the rest --------------------------------------------------------------------------------------------------------
+
+
+def _provenance(head: RunStarted) -> list[str]:
+    model = head.model
+    if not head.task:
+        again = "The run was made from code, without a task file."
+    elif model.path != "stub":
+        again = "A live model said this: `tachograph replay` makes the run again from its own record."
+    else:
+        command = code_span(f"tachograph run {shlex.quote(head.task)}", 400)
+        again = f"Reproduce it with {command}, prove it with `tachograph check`."
+    return [
+        "## Provenance",
+        "",
+        f"- Run id {escape_markdown(head.run_id)}, seed {head.seed}",
+        f"- {head.clock.capitalize()} clock",
+        f"- Policy version `{head.policy.version}`, `on_deny: {head.policy.on_deny}`",
+        f"- Model {escape_markdown(model.provider)} / {escape_markdown(model.name)}, {model.path}",
+        "- Every input is listed with its digest in `manifest.json`",
+        "",
+        again,
+    ]
+
+
+def _quote(text: str) -> list[str]:
+    """Return untrusted text of several lines as a block quote; each line is escaped on its own."""
+    lines = truncate(text, MAX_ANSWER).replace("\r\n", "\n").split("\n")
+    return [f"> {escape_markdown(line, MAX_ANSWER)}" for line in lines]

@@ -1,0 +1,75 @@
+"""A log for people: one sentence for each line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..fail.errors import RecordError
+from ..runtime.formats.escape import truncate
+from ..runtime.log.events import (
+    Decided,
+    Event,
+    Failed,
+    ModelReplied,
+    RunEnded,
+    RunStarted,
+    Settled,
+    StepEnded,
+    StopAsked,
+    Stopped,
+    ToolReturned,
+    ToolStarted,
+    Waited,
+    encode,
+)
+from ..runtime.log.lines import Damaged, read_log
+from ..runtime.models.types import call_text
+from .record_files import STATE, read_files
+
+_MOST = 160
+
+
+def shown(folder: Path, name: str) -> list[str]:
+    """Return the lines of a run in words, whether it has ended or not. Raises RecordError."""
+    try:
+        lines = read_log(read_files(folder, name).get(STATE, b""), is_open=True)
+    except Damaged as error:
+        raise RecordError(error.what, file=name, line=error.number, remedy="restore it from git") from None
+    return [f"{line.event.at:>10}  {truncate(words(line.event), _MOST)}" for line in lines]
+
+
+def words(event: Event) -> str:
+    """Return an event as a sentence."""
+    match event:
+        case RunStarted():
+            return f"run {event.run_id} started under {event.policy.file} {event.policy.version}: {event.question}"
+        case ModelReplied(problem=problem) if problem:
+            return f"the model's reply cannot be used: {problem}"
+        case ModelReplied(answer=str()):
+            return f"the model answered: {event.answer}"
+        case ModelReplied():
+            calls = ", ".join(f"{call.name} {call_text(call)}" for call in event.calls)
+            return f"the model proposed {calls or 'nothing'}"
+        case Decided():
+            return f"{event.decision} by {event.rule}: {event.reason} ({event.place})"
+        case ToolStarted():
+            return "the tool is about to start"
+        case ToolReturned(result=None):
+            return "the result was lost" if not event.size else f"the result of {event.size} bytes was not kept"
+        case ToolReturned():
+            return f"the tool returned {encode(event.result).decode()}"
+        case Failed():
+            return f"failed: {event.error} ({event.kind}) {event.place}".rstrip()
+        case Waited():
+            return f"waited {event.took // 1_000_000} ms"
+        case Stopped():
+            return f"stopped: {event.why}"
+        case StopAsked():
+            return f"somebody stopped {event.scope or 'the run'}: {event.why}"
+        case Settled():
+            return f"a person said that it {'happened' if event.happened else 'did not happen'}"
+        case StepEnded():
+            return f"the step ended{f': {event.mode}' if event.mode else ''}"
+        case RunEnded():
+            return f"the run ended: {event.ending}{f', {event.mode}' if event.mode else ''}"
+    return type(event).__name__

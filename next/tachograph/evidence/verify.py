@@ -1,0 +1,38 @@
+"""Verify a record in itself: nothing runs, and nothing of the project is imported.
+
+The log is read line by line, and the other files are derived from it and compared. The inputs in the manifest are taken
+as they are; `check` derives them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..fail.errors import RecordError
+from .manifest import MANIFEST, read_manifest
+from .record_files import NAMES, STATE, derive, read_files, whole_log
+
+
+def verify(folder: Path, name: str) -> list[str]:
+    """Return what is wrong with a record, one line each; none if it is whole.
+
+    Args:
+        folder: The folder of the run.
+        name: What messages call it.
+    """
+    try:
+        files = read_files(folder, name)
+        missing = [f"{name}/{file}: is missing; restore it from git" for file in NAMES if file not in files]
+        foreign = [f"{name}/{file}: belongs to no run; remove it" for file in files if file not in NAMES]
+        if missing:
+            return missing + foreign
+        lines = whole_log(files[STATE], f"{name}/{STATE}")
+        inputs, made = read_manifest(files[MANIFEST], f"{name}/{MANIFEST}")
+    except RecordError as error:
+        return [str(error)]
+    derived = derive(files[STATE], [line.event for line in lines], inputs, made)
+    return foreign + [
+        f"{name}/{file}: does not follow from {STATE}; restore it from git, or record the run again"
+        for file in NAMES
+        if derived[file] != files[file]
+    ]

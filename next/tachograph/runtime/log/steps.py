@@ -1,0 +1,165 @@
+"""A log as steps, calls and attempts: what trace and report are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from .events import (
+    Call,
+    Decided,
+    Event,
+    Failed,
+    ModelReplied,
+    Outcome,
+    StepEnded,
+    Stopped,
+    ToolReturned,
+    Waited,
+    step_of,
+    timeline,
+)
+
+AttemptResult = Literal["success", "transient_failure", "exhausted", "failed", "denied", "cancelled"]
+
+
+class AttemptView(msgspec.Struct):
+    """One attempt of a call, or to ask the model. Times are nanoseconds since the beginning of the run.
+
+    Attributes:
+        at: Its address.
+        number: Its number, from 1.
+        outcome: What came of it.
+        begun: When it began.
+        ended: When it ended.
+        backoff_ms: The wait before it, in milliseconds.
+        late: The objection to what it met, or to its result.
+        is_last: Whether no attempt followed.
+    """
+
+    at: str
+    number: int
+    outcome: Outcome
+    begun: int
+    ended: int
+    backoff_ms: int = 0
+    late: Decided | None = None
+    is_last: bool = True
+
+    @property
+    def result(self) -> AttemptResult:
+        """What it came to."""
+        outcome = self.outcome
+        if isinstance(outcome, Stopped):
+            return "cancelled"
+        if self.late is not None:
+            return "denied"
+        if isinstance(outcome, Failed):
+            if not self.is_last:
+                return "transient_failure"
+            gave_up = outcome.kind == "transient" or (outcome.kind == "timeout" and self.number > 1)
+            return "exhausted" if gave_up else "failed"
+        return "failed" if isinstance(outcome, ModelReplied) and outcome.problem else "success"
+
+
+class CallView(msgspec.Struct):
+    """A call that the model proposed.
+
+    Attributes:
+        at: Its address.
+        call: The call.
+        decided: What the gate said of it; None if an earlier call ended the run.
+        decided_at: When, in nanoseconds since the beginning of the run.
+        attempts: Its attempts.
+    """
+
+    at: str
+    call: Call
+    decided: Decided | None = None
+    decided_at: int = 0
+    attempts: list[AttemptView] = []
+
+    @property
+    def late(self) -> Decided | None:
+        """The objection to what an attempt met, or to its result."""
+        return self.attempts[-1].late if self.attempts else None
+
+
+class StepView(msgspec.Struct):
+    """A step.
+
+    Attributes:
+        number: Its number, from 1.
+        begun: When it began, in nanoseconds since the beginning of the run.
+        ended: When it ended.
+        mode: Its failure mode.
+        refused: The objection of a budget to the step.
+        asked: The attempts to ask the model.
+        calls: The calls that the reply proposed.
+    """
+
+    number: int
+    begun: int
+    ended: int = 0
+    mode: str = ""
+    refused: Decided | None = None
+    asked: list[AttemptView] = []
+    calls: list[CallView] = []
+
+    @property
+    def reply(self) -> ModelReplied | None:
+        """The reply of the model."""
+        last = self.asked[-1].outcome if self.asked else None
+        return last if isinstance(last, ModelReplied) else None
+
+
+def steps_of(events: Iterable[Event]) -> list[StepView]:
+    """Return the steps of a log, which need not be whole."""
+    steps: list[StepView] = []
+    calls: dict[str, CallView] = {}
+    attempts: dict[str, AttemptView] = {}
+    waits: dict[str, int] = {}
+    now = 0
+    for event, now in timeline(events):
+        number = step_of(event.at)
+        if number == "0" or not number.isdecimal():
+            continue
+        if not steps or steps[-1].number != int(number):
+            steps.append(StepView(int(number), steps[-1].ended if steps else 0))
+        step, steps[-1].ended = steps[-1], now
+        if isinstance(event, StepEnded):
+            step.mode = event.mode
+        elif isinstance(event, Waited | Stopped) and event.at.endswith(".w"):
+            waits[event.at.removesuffix(".w")] = event.took
+        elif isinstance(event, Outcome):
+            attempt = _attempt(event, now, waits)
+            attempts[event.at] = attempt
+            above, _, _ = event.at.rpartition(".")
+            siblings = calls[above].attempts if above in calls else step.asked
+            if siblings:
+                siblings[-1].is_last = False
+            siblings.append(attempt)
+            for n, call in enumerate(event.calls if isinstance(event, ModelReplied) else ()):
+                view = CallView(f"{number}.c{n}", call)
+                calls[view.at] = view
+                step.calls.append(view)
+        elif isinstance(event, Decided):
+            above, _, _ = event.at.rpartition(".")
+            if above in attempts:
+                attempts[above].late = event
+            elif above in calls:
+                calls[above].decided, calls[above].decided_at = event, now
+            else:
+                step.refused = event
+    return steps
+
+
+def _attempt(outcome: Outcome, now: int, waits: dict[str, int]) -> AttemptView:
+    head = outcome.at.rstrip("0123456789")
+    number = int(outcome.at[len(head) :])
+    waited = waits.get(f"{head}{number - 1}", 0) // 1_000_000
+    return AttemptView(outcome.at, number, outcome, now - outcome.took, now, waited)
+
+

@@ -1,0 +1,201 @@
+"""A log as a tree of spans. Everything in it follows from the lines.
+
+    agent_run
+      agent_step
+        llm_call                 (none in a refused step)
+          retry_attempt          only where the model was asked more than once
+        policy_check             one for each call that was decided, or for the objection to the step
+        tool_call                only after an allow
+          retry_attempt
+            policy_check         the objection to what the attempt met or returned, phase `execution`
+
+Ids come from position: the trace id from the run id, a span id from the trace id and an address of the log, so that an
+added span moves no other. Attribute names follow the OpenTelemetry GenAI conventions where they have one (`gen_ai.*`),
+OpenInference for the kind that viewers show, and `agent.*` for what is ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from ..fail.catalog import BROKEN, Ending
+from ..runtime.log.events import Decided, Event, Failed, RunEnded, RunStarted
+from ..runtime.log.steps import AttemptView, CallView, StepView, steps_of
+
+INTERNAL: Final = 1  # opentelemetry.proto.trace.v1.Span.SpanKind
+CLIENT: Final = 3
+
+Value = str | int | bool | list[str]
+
+
+class Span(Struct):
+    """One span. Ids are lower-case hex, times nanoseconds since 1970; without `error_type` its status is unset."""
+
+    name: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    kind: int
+    start_ns: int
+    end_ns: int
+    attributes: dict[str, Value]
+    error_type: str = ""
+
+
+def spans_of(events: Sequence[Event]) -> list[Span]:
+    """Return the spans of a whole log: the steps in order, each before its parts, and the root last."""
+    head, end = events[0], events[-1]
+    assert isinstance(head, RunStarted)
+    assert isinstance(end, RunEnded)
+    trace = _Trace(head)
+    steps = steps_of(events)
+    for step in steps:
+        trace.add_step(step)
+    attributes: dict[str, Value] = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": head.model.provider,
+        "gen_ai.agent.name": "tachograph",
+        "agent.terminal_reason": end.ending,
+        "agent.policy.version": head.policy.version,
+        "openinference.span.kind": "AGENT",
+    }
+    if end.mode:
+        attributes["agent.failure_mode"] = end.mode
+    last = steps[-1].ended if steps else 0
+    error = end.mode if end.ending == Ending.FAILURE else ""
+    trace.add("agent_run", "run", "", (0, last), attributes, error=error)
+    _stretch(trace.spans)
+    return trace.spans
+
+
+def _stretch(spans: list[Span]) -> None:
+    """Let each span last at least a nanosecond, and each parent as long as its children: decisions take no time."""
+    by_id = {span.span_id: span for span in spans}
+    *others, root = spans
+    for span in (*reversed(others), root):  # children stand behind their parents
+        span.end_ns = max(span.end_ns, span.start_ns + 1)
+        if span.parent_id:
+            parent = by_id[span.parent_id]
+            parent.end_ns = max(parent.end_ns, span.end_ns)
+
+
+class _Trace:
+    """The spans of one log under way."""
+
+    def __init__(self, head: RunStarted) -> None:
+        self.spans: list[Span] = []
+        self._head = head
+        self._id = hashlib.sha256(f"tachograph/trace/{head.run_id}".encode()).hexdigest()[:32]
+
+    def _span_id(self, at: str) -> str:
+        return hashlib.sha256(f"{self._id}/{at}".encode()).hexdigest()[:16] if at else ""
+
+    def add(
+        self,
+        name: str,
+        at: str,
+        parent: str,
+        times: tuple[int, int],
+        attributes: dict[str, Value],
+        *,
+        kind: int = INTERNAL,
+        error: str = "",
+    ) -> None:
+        attributes["agent.run_id"] = self._head.run_id
+        if error:
+            attributes["error.type"] = error
+        begun, ended = (self._head.began + time for time in times)
+        span = Span(
+            name, self._id, self._span_id(at), self._span_id(parent), kind, begun, ended, attributes, error
+        )
+        self.spans.append(span)
+
+    def add_step(self, step: StepView) -> None:
+        at = str(step.number)
+        attributes: dict[str, Value] = {"agent.step_index": step.number, "openinference.span.kind": "CHAIN"}
+        if step.mode:
+            attributes["agent.failure_mode"] = step.mode
+        error = step.mode if step.mode in BROKEN else ""
+        self.add("agent_step", at, "run", (step.begun, step.ended), attributes, error=error)
+        if step.refused is not None:
+            self._add_decision(step.refused, at, "step", step.begun)
+        if step.asked:
+            self._add_model(step)
+        for call in step.calls:
+            if call.decided is not None:
+                self._add_decision(call.decided, at, "proposal", call.decided_at, call)
+        for call in step.calls:
+            if call.attempts:
+                self._add_call(call, at)
+
+    def _add_model(self, step: StepView) -> None:
+        model, reply, at = self._head.model, step.reply, f"{step.number}.m"
+        attributes: dict[str, Value] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": model.provider,
+            "gen_ai.request.model": model.name,
+            "agent.llm.execution_path": model.path,
+            "openinference.span.kind": "LLM",
+        }
+        if reply is not None:
+            attributes["gen_ai.usage.input_tokens"] = reply.usage.input_tokens
+            attributes["gen_ai.usage.output_tokens"] = reply.usage.output_tokens
+            if reply.finish:
+                attributes["gen_ai.response.finish_reasons"] = [reply.finish]
+            if reply.model:
+                attributes["gen_ai.response.model"] = reply.model
+        error = step.mode if step.mode in ("llm_failure", "llm_invalid_output") else ""
+        kind = CLIENT if model.path == "live" else INTERNAL
+        times = (step.asked[0].begun, step.asked[-1].ended)
+        self.add("llm_call", at, str(step.number), times, attributes, kind=kind, error=error)
+        if len(step.asked) > 1:
+            for attempt in step.asked:
+                self._add_attempt(attempt, at)
+
+    def _add_decision(self, decided: Decided, parent: str, phase: str, time: int, call: CallView | None = None) -> None:
+        attributes: dict[str, Value] = {
+            "agent.policy.decision": decided.decision,
+            "agent.policy.rule_id": decided.rule,
+            "agent.policy.version": self._head.policy.version,
+            "agent.policy.phase": phase,
+            "agent.policy.reason": decided.reason,
+            "agent.policy.at": decided.place,
+            "openinference.span.kind": "GUARDRAIL",
+        }
+        if call is not None:
+            attributes["agent.tool_call_id"] = call.call.id
+            attributes["agent.tool_name"] = call.call.name
+        self.add("policy_check", decided.at, parent, (time, time), attributes)
+
+    def _add_call(self, call: CallView, step: str) -> None:
+        last = call.attempts[-1]
+        status = {"success": "ok", "denied": "denied", "cancelled": "cancelled"}.get(last.result, "failed")
+        attributes: dict[str, Value] = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.call.name,
+            "gen_ai.tool.call.id": call.call.id,
+            "agent.tool_name": call.call.name,
+            "agent.tool.status": status,
+            "openinference.span.kind": "TOOL",
+        }
+        error = last.outcome.error if status == "failed" and isinstance(last.outcome, Failed) else ""
+        times = (call.attempts[0].begun, last.ended)
+        self.add("tool_call", call.at, step, times, attributes, error=error)
+        for attempt in call.attempts:
+            self._add_attempt(attempt, call.at)
+            if attempt.late is not None:
+                self._add_decision(attempt.late, attempt.at, "execution", attempt.ended, call)
+
+    def _add_attempt(self, attempt: AttemptView, parent: str) -> None:
+        attributes: dict[str, Value] = {
+            "agent.retry.attempt": attempt.number,
+            "agent.retry.outcome": attempt.result,
+            "agent.retry.backoff_ms": attempt.backoff_ms,
+        }
+        is_error = attempt.result in ("transient_failure", "exhausted", "failed")
+        error = getattr(attempt.outcome, "error", "invalid_output") if is_error else ""
+        self.add("retry_attempt", attempt.at, parent, (attempt.begun, attempt.ended), attributes, error=error)
