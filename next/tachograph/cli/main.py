@@ -1,7 +1,7 @@
 """The command `tachograph`.
 
-Exit codes: 0 done, or as the task expects; 1 any other ending, drift or damage; 2 bad input, one line with file, line and
-remedy, nothing written; 3 a run that cannot go on by itself; 130 and 143 ended by a signal.
+Exit codes: 0 done, or as the task expects; 1 any other ending, drift or damage; 2 bad input, one line with file, line
+and remedy, nothing written; 3 a run that cannot go on by itself; 130 and 143 ended by a signal.
 """
 
 from __future__ import annotations
@@ -161,5 +161,7 @@ def show(run: str) -> None:
     project = Project(Path())
     name = project.run_name(run)
     folder = project.folder(name)
-    for line in shown(folder if folder.is_dir() else folder.with_name(f"{folder.name}.partial"), f"runs/{name}/{STATE}"):
+    for line in shown(
+        folder if folder.is_dir() else folder.with_name(f"{folder.name}.partial"), f"runs/{name}/{STATE}"
+    ):
         say(line)

@@ -1,0 +1,1 @@
+"""Records: recording, checking, verifying, replaying."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ..runtime.driver import NotRecorded
+from ..runtime.effects import Effect, Invoke
 from ..runtime.log.events import (
     Decided,
     Event,
@@ -27,7 +28,6 @@ from ..runtime.log.events import (
 from ..runtime.log.journal import Diverged
 from ..runtime.log.lines import Line
 from ..runtime.run import make_run
-from ..runtime.world.effects import Effect, Invoke
 from ..runtime.world.virtual import run_now
 from .manifest import MANIFEST, read_manifest
 from .record import inputs_of
@@ -71,7 +71,11 @@ def check(task: Task, folder: Path, name: str) -> list[Difference]:
     found += _moved_inputs(inputs, read, answered)
     if not found:
         derived = derive(files[STATE], [line.event for line in lines], inputs, made)
-        found += [Difference("OTHER", file, "is rendered otherwise") for file in NAMES if derived[file] != files[file]]
+        found += [
+            Difference("OTHER", file, "is rendered otherwise")
+            for file in NAMES
+            if derived[file] != files[file]
+        ]
     return found
 
 
@@ -97,7 +101,9 @@ def _make_again(task: Task, lines: list[Line], found: list[Difference]) -> tuple
             run_now(run)
         except Diverged as error:
             kind = _kind(error.recorded or error.made)
-            found.append(Difference(kind, _at(error.recorded or error.made), f"{error}; what follows was not compared"))
+            found.append(
+                Difference(kind, _at(error.recorded or error.made), f"{error}; what follows was not compared")
+            )
         except NotRecorded as error:
             found.append(Difference("EFFECT", error.at, "the record holds no outcome of this effect"))
     return read, is_answered
@@ -107,7 +113,9 @@ def _collects(found: list[Difference]) -> Callable[[Event, Event], None]:
     def differs(recorded: Event, made: Event) -> None:
         old, new = (msgspec.to_builtins(event) for event in (recorded, made))
         fields = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
-        words = "; ".join(f"{field} was {_short(old.get(field))}, is {_short(new.get(field))}" for field in fields)
+        words = "; ".join(
+            f"{field} was {_short(old.get(field))}, is {_short(new.get(field))}" for field in fields
+        )
         found.append(Difference(_kind(recorded), recorded.at, words))
 
     return differs

@@ -17,7 +17,9 @@ MANIFEST: Final = "manifest.json"
 Inputs = Mapping[str, str]
 
 
-def manifest(events: Sequence[Event], files: Mapping[str, bytes], inputs: Inputs, made: Mapping[str, Any]) -> bytes:
+def manifest(
+    events: Sequence[Event], files: Mapping[str, bytes], inputs: Inputs, made: Mapping[str, Any]
+) -> bytes:
     """Return the manifest.
 
     Args:
@@ -46,7 +48,9 @@ def read_manifest(content: bytes, name: str) -> tuple[dict[str, str], dict[str, 
         data = json.loads(content)
         inputs = {item["path"]: item["sha256"] for item in data["inputs"]}
         made = data["made"]
-        is_plain = all(type(text) is str for pair in inputs.items() for text in pair) and isinstance(made, dict)
+        is_plain = all(type(text) is str for pair in inputs.items() for text in pair) and isinstance(
+            made, dict
+        )
     except (ValueError, KeyError, TypeError, RecursionError):
         is_plain, inputs, made = False, {}, {}
     if not is_plain:
@@ -66,11 +70,15 @@ class InputLog:
 
     def __init__(self, folder: Path) -> None:
         self._fd = os.open(
-            folder / "inputs.jsonl", os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644
+            folder / "inputs.jsonl",
+            os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+            0o644,
         )
         self.inputs: dict[str, str] = {}
         data = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
-        os.ftruncate(self._fd, data.rfind(b"\n") + 1)  # a line that was cut short is of an effect without an outcome
+        os.ftruncate(
+            self._fd, data.rfind(b"\n") + 1
+        )  # a line that was cut short is of an effect without an outcome
         for line in data.split(b"\n")[:-1]:
             path, sha256 = json.loads(line)
             self.inputs[path] = sha256

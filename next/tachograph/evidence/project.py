@@ -28,7 +28,9 @@ class Project:
         folders = (start.resolve(), *start.resolve().parents)
         found = next((folder for folder in folders if (folder / "policy").is_dir()), None)
         if found is None:
-            raise InputError("no folder at or above it holds policy/", file=str(start), remedy="change into a project")
+            raise InputError(
+                "no folder at or above it holds policy/", file=str(start), remedy="change into a project"
+            )
         self.root = found
 
     def run_name(self, run: str) -> str:
@@ -36,7 +38,10 @@ class Project:
         runs = self.root / "runs"
         for path in (runs / run, Path(run)):
             resolved = path.resolve()
-            if resolved.is_relative_to(runs.resolve()) and len(resolved.relative_to(runs.resolve()).parts) == 2:
+            if (
+                resolved.is_relative_to(runs.resolve())
+                and len(resolved.relative_to(runs.resolve()).parts) == 2
+            ):
                 name = resolved.relative_to(runs.resolve()).as_posix().removesuffix(".partial")
                 if (runs / name).is_dir() or (runs / f"{name}.partial").is_dir():
                     return name
@@ -46,7 +51,11 @@ class Project:
     def run_names(self) -> list[str]:
         """Return the names of all recorded runs, sorted."""
         runs = self.root / "runs"
-        found = [path for path in runs.glob("*/*") if path.is_dir() and not path.name.endswith((".partial", ".old"))]
+        found = [
+            path
+            for path in runs.glob("*/*")
+            if path.is_dir() and not path.name.endswith((".partial", ".old"))
+        ]
         return sorted(path.relative_to(runs).as_posix() for path in found)
 
     def task_names(self) -> list[str]:
@@ -63,7 +72,9 @@ class Project:
         file = self.root / "tasks" / f"{name}.yaml"
         if not file.is_file():
             place = f"runs/{name}"
-            raise TaskError("the run has no task", file=place, remedy=f"restore tasks/{name}.yaml, or remove the run")
+            raise TaskError(
+                "the run has no task", file=place, remedy=f"restore tasks/{name}.yaml, or remove the run"
+            )
         return load_task(file)
 
     def problems(self) -> list[str]:
@@ -73,9 +84,17 @@ class Project:
         remedy = "record the runs anew and commit the list"
         return (
             [f"tasks/{name}.yaml: has no run; record it" for name in tasks if name not in runs]
-            + [f"runs/{name}: has no task; restore it, or remove the run" for name in runs if name not in tasks]
+            + [
+                f"runs/{name}: has no task; restore it, or remove the run"
+                for name in runs
+                if name not in tasks
+            ]
             + [f"runs/{LIST}: lacks {name}; {remedy}" for name in runs if name not in listed]
-            + [f"runs/{LIST}: names {name}, which is not there; restore it, or {remedy}" for name in listed if name not in runs]
+            + [
+                f"runs/{LIST}: names {name}, which is not there; restore it, or {remedy}"
+                for name in listed
+                if name not in runs
+            ]
         )
 
     def _listed(self) -> list[str]:

@@ -16,7 +16,6 @@ from ..runtime.clock import wall_time
 from ..runtime.driver import Word
 from ..runtime.log.events import Decided, Event, RunEnded, StepEnded
 from ..runtime.log.file import LogFile
-
 from ..runtime.log.journal import Journal
 from ..runtime.log.steps import steps_of
 from ..runtime.run import make_run
@@ -61,7 +60,9 @@ def resume(task: Task, folder: Path, settled: Mapping[str, Word], listen: Listen
     """
     partial = partial_of(folder)
     if not (partial / "state.jsonl").is_file():
-        raise RecordError("holds no run that can go on", file=str(partial), remedy="name the folder of an open run")
+        raise RecordError(
+            "holds no run that can go on", file=str(partial), remedy="name the folder of an open run"
+        )
     return _go_on(task, partial, folder, settled, listen)
 
 
@@ -77,7 +78,9 @@ def _go_on(
         with task.workspace(reads.add, partial / MOUNTS) as workspace:
             if not file.past:
                 task.set_up(workspace)
-            run = make_run(spec, head, task.world(workspace), file.past, file=file, settled=settled, listen=listen)
+            run = make_run(
+                spec, head, task.world(workspace), file.past, file=file, settled=settled, listen=listen
+            )
             ended, journal = run_now(run)
         file.sync()
         _finish(task, partial, folder, journal, {**reads.inputs, **inputs_of(task, journal.events)})

@@ -43,7 +43,9 @@ def read_files(folder: Path, name: str) -> dict[str, bytes]:
                 raise RecordError("is no plain file", file=f"{name}/{entry.name}", remedy="remove it")
             files[entry.name] = read_plain(entry.path, _MOST)
     except OSError as error:
-        raise RecordError(f"cannot be read ({system_reason(error)})", file=name, remedy="name a recorded run") from None
+        raise RecordError(
+            f"cannot be read ({system_reason(error)})", file=name, remedy="name a recorded run"
+        ) from None
     return files
 
 

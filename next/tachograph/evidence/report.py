@@ -143,8 +143,12 @@ def _budgets(head: RunStarted, steps: Sequence[StepView]) -> list[str]:
     used = {
         "max_iterations": sum(bool(step.asked) for step in steps),
         "max_tokens": sum(reply.usage.input_tokens + reply.usage.output_tokens for reply in replies),
-        "max_tool_calls": sum(call.decided is not None and call.decided.decision == "allow" for call in calls),
-        "max_result_bytes": sum(out.size for out in outcomes if isinstance(out, ToolReturned) and out.result is not None),
+        "max_tool_calls": sum(
+            call.decided is not None and call.decided.decision == "allow" for call in calls
+        ),
+        "max_result_bytes": sum(
+            out.size for out in outcomes if isinstance(out, ToolReturned) and out.result is not None
+        ),
         "max_attempts": len(outcomes),
     }
     rows = [
@@ -192,7 +196,9 @@ def _call_arrows(step: StepView, call: CallView, names: dict[str, str]) -> list[
     alias = names.setdefault(call.call.name, f"t{len(names) + 1}")
     arrows = [f"    model ->> gate: {step.number} {_word(call.call.name)}"]
     if call.attempts:
-        arrows.append(f"    gate ->> {alias}: allow, {', '.join(attempt.result for attempt in call.attempts)}")
+        arrows.append(
+            f"    gate ->> {alias}: allow, {', '.join(attempt.result for attempt in call.attempts)}"
+        )
     denied = call.late or call.decided
     return arrows + ([f"    gate --x model: deny {denied.rule}"] if denied.decision == "deny" else [])
 

@@ -55,7 +55,9 @@ def words(event: Event) -> str:
         case ToolStarted():
             return "the tool is about to start"
         case ToolReturned(result=None):
-            return "the result was lost" if not event.size else f"the result of {event.size} bytes was not kept"
+            return (
+                "the result was lost" if not event.size else f"the result of {event.size} bytes was not kept"
+            )
         case ToolReturned():
             return f"the tool returned {encode(event.result).decode()}"
         case Failed():

@@ -1,18 +1,18 @@
 """Who answers an effect when a recorded run is checked: the world, again, or the record.
 
-    model                       again, as it is scripted
-    tool pure, read, write      again
-    tool network                again if folders answer for all hosts of the run
-    tool external               the record
-    what timed out              the record
+model                       again, as it is scripted
+tool pure, read, write      again
+tool network                again if folders answer for all hosts of the run
+tool external               the record
+what timed out              the record
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ..runtime.effects import AskModel, Effect, Invoke
 from ..runtime.log.events import Event, Failed
-from ..runtime.world.effects import AskModel, Effect, Invoke
 
 
 def is_performed_again(record: Iterable[Event], *, is_offline: bool) -> Callable[[str, Effect], bool]:

@@ -21,7 +21,7 @@ from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.json_pointer import join
 from ..runtime.io.workspace import Host, Mount, Workspace
 from ..runtime.log.events import RunStarted
-from ..runtime.loop.loop import RunSpec
+from ..runtime.loop.state import RunSpec
 from ..runtime.models.scripted import Script
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.policy import Policy
@@ -55,7 +55,9 @@ class Task:
                 raise self.error(f"/setup/{n}", "needs text or link, and not both", "give one of them")
         for n, fault in enumerate(self.spec.faults):
             if fault.raises is not None and _exception(fault.raises) is None:
-                raise self.error(f"/faults/{n}/raises", f"there is no exception {fault.raises!r}", "name a builtin one")
+                raise self.error(
+                    f"/faults/{n}/raises", f"there is no exception {fault.raises!r}", "name a builtin one"
+                )
         self.model = self._script()
 
     def error(self, pointer: str, message: str, remedy: str) -> InputError:
@@ -75,7 +77,9 @@ class Task:
     @property
     def began(self) -> int:
         """When the run begins, in nanoseconds since 1970."""
-        numbers = [int(part) for part in self.spec.clock.start.translate(str.maketrans("-T:Z", "    ")).split()]
+        numbers = [
+            int(part) for part in self.spec.clock.start.translate(str.maketrans("-T:Z", "    ")).split()
+        ]
         return calendar.timegm((*numbers, 0, 0, 0)) * 1_000_000_000
 
     @cached_property
@@ -111,7 +115,9 @@ class Task:
             elif mode == "write":
                 mounts[name] = Mount(mode)
         hosts = {
-            name: Host(self._inside(join(["hosts", name, "folder"]), host.folder), host.folder, host.redirects)
+            name: Host(
+                self._inside(join(["hosts", name, "folder"]), host.folder), host.folder, host.redirects
+            )
             for name, host in self.spec.hosts.items()
         }
         guarded = {f"policy {self.policy.file}": self.root / self.policy.file}
@@ -123,13 +129,17 @@ class Task:
             try:
                 mount = parse_path(item.path).mount
                 if mount in self.spec.mounts or mount not in workspace.roots:
-                    raise self.error(f"/setup/{n}/path", f"{mount!r} is no private mount", "name one without a folder")
+                    raise self.error(
+                        f"/setup/{n}/path", f"{mount!r} is no private mount", "name one without a folder"
+                    )
                 if item.text is not None:
                     workspace.place(item.path, item.text)
                 else:
                     workspace.place_link(item.path, item.link or "")
             except (Malformed, OSError) as error:
-                raise self.error(f"/setup/{n}/path", f"cannot be set up ({error})", "write mount/file") from None
+                raise self.error(
+                    f"/setup/{n}/path", f"cannot be set up ({error})", "write mount/file"
+                ) from None
 
     def world(self, workspace: Workspace) -> Virtual:
         """Return the scripted world of its run."""
@@ -147,9 +157,12 @@ class Task:
     def _script(self) -> Script:
         turns: list[dict[str, Any]] = []
         for turn in self.spec.llm.stub.turns:
-            turns.append({key: value for key, value in msgspec.to_builtins(turn).items() if value is not None})
+            turns.append(
+                {key: value for key, value in msgspec.to_builtins(turn).items() if value is not None}
+            )
             turns[-1]["calls"] = [
-                {key: value for key, value in call.items() if value is not None} for call in turns[-1]["calls"]
+                {key: value for key, value in call.items() if value is not None}
+                for call in turns[-1]["calls"]
             ]
         return Script(turns, lambda pointer, *words: self.error(f"/llm/stub/turns{pointer}", *words))
 

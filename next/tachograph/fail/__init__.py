@@ -1,0 +1,1 @@
+"""Errors, and what follows from what happens."""

@@ -1,0 +1,1 @@
+"""The runtime: log, driver, loop, gate, worlds, tools."""

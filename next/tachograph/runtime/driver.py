@@ -21,9 +21,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 import msgspec
 
 from ..fail.errors import TachographError
+from .effects import Effect
 from .log.events import Entered, Event, Outcome, Settled, StopAsked, Stopped, ToolReturned, ToolStarted, is_in
 from .log.journal import Diverged, Journal
-from .world.effects import Effect
 
 Word = Literal["done", "not_done"]
 
@@ -92,8 +92,8 @@ class Pending(NamedTuple):
 class World(Protocol):
     """What performs effects. Times are nanoseconds since the beginning of the run."""
 
-    def go_live(self, now: int) -> None:
-        """Take over from the log, which ended at a time."""
+    def go_live(self, now: int, entered: int) -> None:
+        """Take over from the log, which ended at a time and holds some things that came from outside."""
 
     def clock(self, now: int) -> int:
         """Return the time, which is at least `now`."""
@@ -145,12 +145,13 @@ class Driver:
         self._branches: dict[Branch, None] = {}
         self._under_way: dict[str, Pending] = {}
         self._stops: dict[str, str] = {}
-        self._begun = self._entered = 0
+        self._begun = self._entered = self._entered_before = 0
 
     # ---- what the loop asks of it ------------------------------------------------------------------------------------
 
     def begin_step(self, number: int) -> None:
         """Note that a step begins."""
+        self._entered_before += self._entered
         self.step, self.base, self._entered = number, self.now, 0
 
     @types.coroutine
@@ -165,7 +166,11 @@ class Driver:
 
     def stop_of(self, at: str) -> str | None:
         """Return why an address was stopped, None if it was not."""
-        return next((why for scope, why in self._stops.items() if is_in(at, scope)), None) if self._stops else None
+        return (
+            next((why for scope, why in self._stops.items() if is_in(at, scope)), None)
+            if self._stops
+            else None
+        )
 
     # ---- what it does ------------------------------------------------------------------------------------------------
 
@@ -179,7 +184,11 @@ class Driver:
         """
         root = self._spawn(main)
         try:
-            if self._world is not None and self._again is None and not self._settled.keys() >= {*self.journal.doubts}:
+            if (
+                self._world is not None
+                and self._again is None
+                and not self._settled.keys() >= {*self.journal.doubts}
+            ):
                 raise InDoubt(self.journal.doubts)  # before anything else is begun
             while not root.is_over:
                 if self._ready:
@@ -263,7 +272,11 @@ class Driver:
         if isinstance(recorded, Outcome) and (pending := self._under_way.get(recorded.at)) is not None:
             self.now = pending.base + recorded.t
             outcome: Outcome = recorded
-            if self._again is not None and self._again(pending.at, pending.effect) and self._world is not None:
+            if (
+                self._again is not None
+                and self._again(pending.at, pending.effect)
+                and self._world is not None
+            ):
                 made = await self._world.perform(pending)
                 outcome = msgspec.structs.replace(made, t=recorded.t, took=recorded.took)
             self._end(pending, outcome)
@@ -279,7 +292,7 @@ class Driver:
         if self._world is None or self._again is not None:
             raise NotRecorded(next(iter(self._under_way)))
         self._is_live = True
-        self._world.go_live(self.now)
+        self._world.go_live(self.now, self._entered_before + self._entered)
         await self._world.sync(self.journal)
         words = {at: self._settled[at] for at in self.journal.doubts}
         for at, word in words.items():
@@ -300,7 +313,10 @@ class Driver:
         self.journal.append(event)
         if not isinstance(event, StopAsked):
             return
-        self._stops.setdefault(event.scope, event.why)  # the first reason counts, or a resume would tell another one
-        for pending in list(self._under_way.values()) if self._is_live and self._world is not None else ():
-            if is_in(pending.at, event.scope):
-                self._world.cancel(pending, self.now, self._stops[event.scope])
+        self._stops.setdefault(
+            event.scope, event.why
+        )  # the first reason counts, or a resume would tell another one
+        if self._is_live and self._world is not None:
+            for pending in list(self._under_way.values()):
+                if is_in(pending.at, event.scope):
+                    self._world.cancel(pending, self.now, self._stops[event.scope])

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from .driver import Driver, Word, World
+from .effects import Effect
 from .log.events import Event, ModelName, PolicyHead, RunEnded, RunStarted
 from .log.journal import Journal, LogWriter
 from .log.lines import Line
-from .loop.loop import RunSpec, run_loop
-from .world.effects import Effect
+from .loop.loop import run_loop
+from .loop.state import RunSpec
 
 
-def head_of(spec: RunSpec, model: ModelName, *, task: str = "", clock: str = "virtual", began: int = 0) -> RunStarted:
+def head_of(
+    spec: RunSpec, model: ModelName, *, task: str = "", clock: str = "virtual", began: int = 0
+) -> RunStarted:
     """Return the first line of a run."""
     policy = spec.gate.policy
     return RunStarted(

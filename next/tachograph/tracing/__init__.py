@@ -1,0 +1,1 @@
+"""A log as OpenTelemetry spans."""

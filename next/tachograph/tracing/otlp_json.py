@@ -37,7 +37,9 @@ def _plain(span: Span) -> dict[str, Any]:
         "kind": span.kind,
         "startTimeUnixNano": str(span.start_ns),
         "endTimeUnixNano": str(span.end_ns),
-        "attributes": [{"key": key, "value": _value(span.attributes[key])} for key in sorted(span.attributes)],
+        "attributes": [
+            {"key": key, "value": _value(span.attributes[key])} for key in sorted(span.attributes)
+        ],
         **status,
     }
 

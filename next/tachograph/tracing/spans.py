@@ -156,7 +156,9 @@ class _Trace:
             for attempt in step.asked:
                 self._add_attempt(attempt, at)
 
-    def _add_decision(self, decided: Decided, parent: str, phase: str, time: int, call: CallView | None = None) -> None:
+    def _add_decision(
+        self, decided: Decided, parent: str, phase: str, time: int, call: CallView | None = None
+    ) -> None:
         attributes: dict[str, Value] = {
             "agent.policy.decision": decided.decision,
             "agent.policy.rule_id": decided.rule,

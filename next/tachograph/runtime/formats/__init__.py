@@ -1,0 +1,1 @@
+"""Strict readers and writers of JSON, YAML and text for people."""

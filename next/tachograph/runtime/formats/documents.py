@@ -65,7 +65,9 @@ def read_document(path: str | Path, name: str, kind: type[T], error: type[InputE
         text = read_plain(path, MAX_BYTES)
     except OSError as problem:
         reason = system_reason(problem)
-        raise error(f"cannot be read ({reason})", file=name, remedy="name an existing file that can be read") from None
+        raise error(
+            f"cannot be read ({reason})", file=name, remedy="name an existing file that can be read"
+        ) from None
     return parse_document(text, name, kind, error)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-
 NONCHARACTERS: Final = r"\ufdd0-\ufdef" + "".join(f"\\U{n:04x}fffe\\U{n:04x}ffff" for n in range(17))
 CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff" + NONCHARACTERS
 # soft hyphen, fillers, blanks, marks of direction, tags, and the reserved code points between them

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import yaml
-
 from msgspec import Struct
+
 from . import yaml_syntax as syntax
 from .escape import quote_literal
 from .json_pointer import escape_pointer

@@ -1,0 +1,1 @@
+"""What tools may touch: files and hosts."""

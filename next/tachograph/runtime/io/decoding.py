@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-
 _CHARSET: Final = re.compile(r";\s*charset\s*=\s*\"?([^\s\";]{1,40})", re.IGNORECASE)
 # what a page is decoded with, by the name that it gives; under any other name it is taken for UTF-8
 _CHARSETS: Final = dict(

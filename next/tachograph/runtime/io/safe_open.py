@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from ...fail.errors import CorpusError, system_reason
 from msgspec import Struct
+
+from ...fail.errors import CorpusError, system_reason
 
 MAX_FILE_BYTES: Final = 8_000_000
 MAX_LISTED: Final = 100_000

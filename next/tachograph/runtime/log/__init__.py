@@ -1,0 +1,1 @@
+"""The log of a run: its lines, their file, and what is read from them."""

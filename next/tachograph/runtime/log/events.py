@@ -356,7 +356,7 @@ def encode(value: Any) -> bytes:
 
 def decode(text: bytes) -> Event:
     """Read a line that was written by `encode`. Raises msgspec.DecodeError for anything else."""
-    event = _decoder.decode(text)
+    event: Event = _decoder.decode(text)
     if encode(event) != text:
         raise msgspec.DecodeError("it is not written as a log writes it")
     return event

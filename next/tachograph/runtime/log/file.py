@@ -42,7 +42,9 @@ class LogFile:
             os.fsync(self._folder)  # a new name is on the disk with its folder
         except BlockingIOError:
             self.close()
-            raise OutputError(f"{folder}: another process is at work on this run; wait for it or stop it") from None
+            raise OutputError(
+                f"{folder}: another process is at work on this run; wait for it or stop it"
+            ) from None
         except OSError as error:
             self.close()
             raise OutputError(f"{self._path}: cannot be used ({system_reason(error)})") from None

@@ -1,9 +1,9 @@
 """The lines of a run while they are made, for the first time or again.
 
-    record    nothing is past
-    resume    some of it is past
-    replay    all of it is past
-    check     all of it is past, and differences are collected
+record    nothing is past
+resume    some of it is past
+replay    all of it is past
+check     all of it is past, and differences are collected
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from .events import (
     Outcome,
     StepEnded,
     Stopped,
-    ToolReturned,
     Waited,
     step_of,
     timeline,
@@ -161,5 +160,3 @@ def _attempt(outcome: Outcome, now: int, waits: dict[str, int]) -> AttemptView:
     number = int(outcome.at[len(head) :])
     waited = waits.get(f"{head}{number - 1}", 0) // 1_000_000
     return AttemptView(outcome.at, number, outcome, now - outcome.took, now, waited)
-
-

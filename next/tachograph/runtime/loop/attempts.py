@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..effects import Effect, Wait
 from ..log.events import Decided, Failed, Outcome, Stopped
-from ..world.effects import Effect, Wait
-from .retry import may_repeat
+from ..policy.retry import may_repeat
 from .state import RunState
 
 

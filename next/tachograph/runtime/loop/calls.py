@@ -6,8 +6,8 @@
         judge               facts that the tool met are decided again here, then the size of the result
       tell                the model reads the result, or why there is none
 
-Objections are lines of their own, so that a replay and another policy see them. What follows for the run is looked up in
-`fail/catalog.py`.
+Objections are lines of their own, so that a replay and another policy see them. What follows for the run is looked up
+in `fail/catalog.py`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,26 @@ from typing import Any
 
 from msgspec import Struct
 
-from ...fail.catalog import CallStopped, Classification, Denied, FailureMode, GaveUp, Happening, Rule
-from ...fail.catalog import ResultLost, StopReason, Succeeded
+from ...fail.catalog import (
+    CallStopped,
+    Classification,
+    Denied,
+    FailureMode,
+    GaveUp,
+    Happening,
+    ResultLost,
+    Rule,
+    StopReason,
+    Succeeded,
+)
 from ...fail.catalog import Stopped as WasStopped
+from ..effects import Invoke
 from ..formats.strict_json import canonical, digest
 from ..log.events import Call, Decided, Failed, Outcome, Stopped, ToolReturned
 from ..models.failure_messages import denied_call, lost_result, stopped_call
 from ..policy.leaf import Result, Verdict
 from ..policy.rules.loop_budget import Need
 from ..tools.contract import Tool
-from ..world.effects import Invoke
 from .attempts import with_retries
 from .state import RunState
 
@@ -51,7 +61,9 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
             waiting.append(n)
             continue
         allowed = decided.decision == "allow"
-        told[n] = await _invoke(run, f"c{n}", call) if allowed else _refused(run, call, decided, executed=False)
+        told[n] = (
+            await _invoke(run, f"c{n}", call) if allowed else _refused(run, call, decided, executed=False)
+        )
         if told[n].found.ending is not None:
             break
     results = await run.driver.together([_invoke(run, f"c{n}", calls[n]) for n in waiting])

@@ -51,5 +51,3 @@ def _spelled(value: Any, path: tuple[str, ...]) -> Any:
     if isinstance(value, list) and head == "*":
         return [_spelled(item, rest) for item in value]
     return value
-
-

@@ -26,12 +26,12 @@ from ...fail.catalog import (
 )
 from ...fail.catalog import Stopped as WasStopped
 from ..driver import Driver
+from ..effects import AskModel
 from ..log.events import Failed, ModelReplied, RunEnded, StepEnded, Stopped
 from ..models.types import LLMInput
 from ..policy.leaf import Step
-from ..world.effects import AskModel
-from .calls import make_calls
 from .attempts import with_retries
+from .calls import make_calls
 from .state import RunSpec, RunState
 
 
@@ -48,7 +48,11 @@ async def run_loop(spec: RunSpec, driver: Driver) -> RunEnded:
         run.note(StepEnded(at=run.at("e"), added=run.window.take_digest(), mode=run.mode or ""))
         if found is not None and found.ending is not None:
             ended = RunEnded(
-                at="end", ending=found.ending, answer=answer, mode=found.mode or "", sha256=driver.journal.sha256
+                at="end",
+                ending=found.ending,
+                answer=answer,
+                mode=found.mode or "",
+                sha256=driver.journal.sha256,
             )
             run.note(ended)
             return ended

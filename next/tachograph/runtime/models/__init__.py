@@ -1,0 +1,1 @@
+"""The model: its types, and the script that stands in for one."""

@@ -13,7 +13,13 @@ def denied_call(rule: str, reason: str, *, executed: bool) -> dict[str, Any]:
         reason: Its reason, one line.
         executed: Whether the call was executed before.
     """
-    return {"error": "policy_denied", "rule": rule, "reason": reason, "executed": executed, "retryable": False}
+    return {
+        "error": "policy_denied",
+        "rule": rule,
+        "reason": reason,
+        "executed": executed,
+        "retryable": False,
+    }
 
 
 def stopped_call() -> dict[str, Any]:

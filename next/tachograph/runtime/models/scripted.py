@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...fail.errors import TaskError
+from ...fail.errors import InputError, TaskError
 from ..formats import json_pointer, strict_json
 from ..log.events import ModelName
 from .types import LLMInput, LLMOutput, ToolCall
@@ -24,7 +24,7 @@ _CALL = {"tool", "arguments", "arguments_text"}
 _KEYS = 8  # keys of a result that are named
 _MAX_DENIAL = 300  # characters of a rule and its reason
 # makes an error from (JSON Pointer within the turns, message, remedy)
-MakeError = Callable[[str, str, str], TaskError]
+MakeError = Callable[[str, str, str], InputError]
 
 
 def _plain_error(pointer: str, message: str, remedy: str) -> TaskError:
@@ -40,6 +40,7 @@ class Script:
         self._turns = list(turns)
         self._error = error
         self._check_keys()
+
     def _check_keys(self) -> None:
         """Raise TaskError for a turn or a call with an unknown key, which would be passed over."""
         for index, turn in enumerate(self._turns):

@@ -14,7 +14,7 @@ import msgspec
 
 from ..formats import strict_json
 from ..formats.strict_json import NotJson
-from ..log.events import Call, ModelReplied, Struct, ToolOffer, Usage
+from ..log.events import Call, ModelReplied, ToolOffer, Usage
 
 FINISH_REASONS: Final = ("stop", "tool_calls", "length", "refusal", "pause", "other")
 # of one reply, each way; the sum over the most steps that a policy can allow stays an exact JSON number (2^53)

@@ -80,7 +80,9 @@ class Gate:
         if granted is None:
             return None
         place, point, leaf = granted
-        return Verdict("allow", rule.id, rule.place(place, point, leaf, tool), rule.reason(point, leaf, allowed=True))
+        return Verdict(
+            "allow", rule.id, rule.place(place, point, leaf, tool), rule.reason(point, leaf, allowed=True)
+        )
 
 
 def question_about(call: Call, used: Mapping[str, int], repeats: int) -> Question:

@@ -13,9 +13,9 @@ from ...fail.errors import InputError, PolicyError
 from ..formats.documents import TypedDocument, read_document
 from ..formats.strict_json import as_json
 from ..formats.strict_yaml import Document
-from ..loop.retry import Schedule
 from ..resources.http_methods import SAFE_METHODS
 from ..resources.url import Malformed
+from .retry import Schedule
 from .rules.arg_schema import Enforcement
 from .rules.cycle_detection import MostRepeats
 from .rules.loop_budget import Limits
@@ -45,7 +45,9 @@ class Policy:
             self._check(pointer, read)
         both = set(self._file.tool_registry.allowed) & set(self._file.tool_registry.denied)
         if both:
-            raise self.error("/tool_registry/denied", f"{min(both)!r} is in allowed and in denied", "keep one of them")
+            raise self.error(
+                "/tool_registry/denied", f"{min(both)!r} is in allowed and in denied", "keep one of them"
+            )
 
     @classmethod
     def load(cls, path: str | Path, *, name: str = "") -> Policy:
@@ -70,7 +72,7 @@ class Policy:
         return cls(TypedDocument(_IN_CODE, Document(plain, {}, {}), PolicyFile, PolicyError))
 
     def place(self, pointer: str) -> str:
-        """Return how a record names an entry: its document and JSON Pointer. No line is in it, so comments move none."""
+        """Return how a record names an entry: document and JSON Pointer, without a line, so that comments move none."""
         return f"{self.file}#{pointer}"
 
     def error(self, pointer: str, message: str, remedy: str) -> InputError:
@@ -81,7 +83,9 @@ class Policy:
         try:
             getattr(self, read)
         except Malformed as error:
-            raise self.error(pointer if error.index is None else f"{pointer}/{error.index}", error.reason, "") from None
+            raise self.error(
+                pointer if error.index is None else f"{pointer}/{error.index}", error.reason, ""
+            ) from None
 
     @cached_property
     def names(self) -> Names:
@@ -117,14 +121,20 @@ class Policy:
     def limits(self) -> Limits:
         """`loop_budget`; the overdraft is a budget of its own, of as many tokens."""
         budget = self._file.loop_budget
-        numbers = {name: value for name, value in msgspec.structs.asdict(budget).items() if type(value) is int}
+        numbers = {
+            name: value for name, value in msgspec.structs.asdict(budget).items() if type(value) is int
+        }
         return Limits(numbers | ({"overdraft": budget.max_tokens} if budget.overdraft == "deny" else {}))
 
     @cached_property
     def schedule(self) -> Schedule:
         """`retry`; nothing is tried again without it."""
         retry = self._file.retry
-        return Schedule() if retry is None else Schedule(retry.max_retries, retry.backoff_base_ms, retry.backoff_cap_ms)
+        return (
+            Schedule()
+            if retry is None
+            else Schedule(retry.max_retries, retry.backoff_base_ms, retry.backoff_cap_ms)
+        )
 
     @property
     def on_deny(self) -> str:
@@ -133,6 +143,6 @@ class Policy:
 
 
 def _entries(entries: Iterable[Any]) -> list[tuple[str, tuple[str, ...]]]:
-    return [(item, SAFE_METHODS) if isinstance(item, str) else (item.url, tuple(item.methods)) for item in entries]
-
-
+    return [
+        (item, SAFE_METHODS) if isinstance(item, str) else (item.url, tuple(item.methods)) for item in entries
+    ]

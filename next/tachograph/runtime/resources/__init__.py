@@ -1,0 +1,1 @@
+"""URLs, paths, networks and redirects, read once and strictly."""

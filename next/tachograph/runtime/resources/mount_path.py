@@ -12,6 +12,7 @@ from typing import Final
 from unicodedata import ucd_3_2_0 as unicode_3_2
 
 from msgspec import Struct
+
 from ..formats.escape import quote_literal
 from ..formats.invisible_chars import CONTROL, ENCLOSING, INVISIBLE, JOINERS, PRIVATE
 from .url import Malformed

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from msgspec.structs import replace
+
 from .url import MAX_URL, URL_TEXT, Target
 
 REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))

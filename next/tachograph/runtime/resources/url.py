@@ -13,6 +13,7 @@ from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
+
 from ..formats.escape import quote_literal
 from ..formats.invisible_chars import CONTROL, INVISIBLE, JOINERS
 from .http_methods import SAFE_METHODS, UrlEntry, methods_of, url_text

@@ -1,0 +1,1 @@
+"""JSON Schemas: validation, and the places of resources."""

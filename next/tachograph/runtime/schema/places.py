@@ -77,11 +77,15 @@ def _walk(
     if not isinstance(schema, dict):
         return
     if depth > 32:
-        raise ValueError("nested or referring to itself deeper than 32 levels; write out as many as are needed")
+        raise ValueError(
+            "nested or referring to itself deeper than 32 levels; write out as many as are needed"
+        )
     if MARK in schema:
         seen.add(id(schema))
         found[Place(path, schema[MARK])] = None
-    below: list[tuple[Any, tuple[str, ...]]] = [(sub, path) for key in _CHOICES for sub in schema.get(key, ())]
+    below: list[tuple[Any, tuple[str, ...]]] = [
+        (sub, path) for key in _CHOICES for sub in schema.get(key, ())
+    ]
     if isinstance(schema.get("$ref"), str):
         below.append((_target(root, schema["$ref"]), path))
     below += [(sub, (*path, name)) for name, sub in schema.get("properties", {}).items()]

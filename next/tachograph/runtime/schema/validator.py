@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
-from jsonschema_rs import Draft202012Validator, RegexOptions, ReferencingError, ValidationError
+from jsonschema_rs import Draft202012Validator, ReferencingError, RegexOptions, ValidationError
 
 from ..formats.json_pointer import join
 from ..formats.strict_json import canonical

@@ -1,0 +1,1 @@
+"""Tools: the contract, and how they are loaded."""

@@ -89,7 +89,11 @@ class Tool:
         if timeout_s is not None and (type(timeout_s) not in (int, float) or not 0 < timeout_s <= 86_400):
             raise self._error("TIMEOUT_S must be more than 0 and at most 86400", "give seconds, such as 20")
         for kind in transient:
-            if not (isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ == builtins.__name__):
+            if not (
+                isinstance(kind, type)
+                and issubclass(kind, Exception)
+                and kind.__module__ == builtins.__name__
+            ):
                 raise self._error("TRANSIENT may hold builtin exception types only", "fix TRANSIENT")
         self.name, self.description, self.effect, self.run = name, description, effect, run
         self.idempotent, self.transient, self.timeout_s, self.probe = idempotent, transient, timeout_s, probe

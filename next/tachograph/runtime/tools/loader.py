@@ -26,11 +26,15 @@ def load_tool(path: Path, label: str) -> Tool:
     try:
         source = read_plain(path, _MOST)
     except OSError as error:
-        raise ToolError(f"cannot be read ({system_reason(error)})", file=label, remedy="name an existing tool") from None
+        raise ToolError(
+            f"cannot be read ({system_reason(error)})", file=label, remedy="name an existing tool"
+        ) from None
     module = _imported(source, path, label)
     missing = [name for name in _NEEDED if not hasattr(module, name)]
     if missing:
-        raise ToolError(f"the module lacks {', '.join(missing)}", file=label, remedy="add what the tool contract asks for")
+        raise ToolError(
+            f"the module lacks {', '.join(missing)}", file=label, remedy="add what the tool contract asks for"
+        )
     return Tool(
         path.stem,
         module.DESCRIPTION,
@@ -70,5 +74,3 @@ def _imported(source: bytes, path: Path, label: str) -> Any:
 def _compiled(source: bytes, label: str) -> CodeType:
     """Compile without cached bytecode, which is matched by second and size only."""
     return compile(source, label, "exec", dont_inherit=True)
-
-

@@ -13,13 +13,13 @@ from msgspec import Struct
 
 from ...fail.errors import InvalidModelOutput, ModelError, TachographError, TransientModelError, asks_to_end
 from ..driver import Pending
+from ..effects import AskModel, Invoke
 from ..formats import strict_json
 from ..formats.strict_json import MAX_SAFE_INTEGER, NotJson
 from ..io.tool_io import ToolIO
 from ..io.workspace import Workspace
 from ..log.events import Failed, ModelReplied, ToolReturned, step_of
 from ..models.types import Model, read_reply
-from .effects import AskModel, Invoke
 
 _MAX_CLASS_NAME = 100
 
@@ -126,13 +126,21 @@ def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned
         if not isinstance(plain, dict):
             raise NotJson("no object")
     except NotJson as error:
-        return Failed(at=at, error=type(result).__name__[:_MAX_CLASS_NAME], kind="invalid", place=error.reason, met=io.met)
+        return Failed(
+            at=at,
+            error=type(result).__name__[:_MAX_CLASS_NAME],
+            kind="invalid",
+            place=error.reason,
+            met=io.met,
+        )
     size = len(strict_json.canonical(plain))
     if size > effect.max_bytes:
         return ToolReturned(at=at, size=size, met=io.met)
     wrong = effect.tool.output_validator.first_mismatch(plain)
     if wrong is not None:
-        return Failed(at=at, error="output_schema", kind="invalid", place=f"{wrong.pointer} {wrong.keyword}", met=io.met)
+        return Failed(
+            at=at, error="output_schema", kind="invalid", place=f"{wrong.pointer} {wrong.keyword}", met=io.met
+        )
     return ToolReturned(at=at, result=plain, size=size, met=io.met)
 
 
@@ -160,4 +168,3 @@ def _whole_ms(wanted: object) -> int | None:
 def _class_of(error: BaseException) -> str:
     name = type(error).__name__[:_MAX_CLASS_NAME]
     return name if name.isascii() else name.encode("ascii", "backslashreplace").decode()
-

@@ -6,15 +6,18 @@ What begins is performed at once and told when its time has come: the earliest e
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from ...fail.errors import TachographError
 from ..driver import Pending
+from ..effects import AskModel, Invoke
+from ..io.workspace import Workspace
 from ..log.events import Entered, Outcome, Stopped, Waited
 from ..log.journal import Journal
-from .effects import AskModel, Invoke
-from .perform import Performer
+from ..models.types import Model
+from .perform import Fault, Performer
 
 T = TypeVar("T")
 # in nanoseconds
@@ -27,14 +30,30 @@ class Suspends(TachographError):
 
 
 class Virtual(Performer):
-    """The virtual clock: 200 ms for the model, 20 ms for an attempt, and a wait lasts as long as it says."""
+    """The virtual clock: 200 ms for the model, 20 ms for an attempt, and a wait lasts as long as it says.
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    Args:
+        model: The model.
+        workspace: What tools may touch.
+        fault: As of Performer.
+        arrivals: What comes from outside and when, in nanoseconds since the beginning of the run, in that order.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        workspace: Workspace,
+        fault: Callable[[str], Fault | None] = lambda at: None,
+        arrivals: Sequence[tuple[int, Entered]] = (),
+    ) -> None:
+        super().__init__(model, workspace, fault)
         self._ends: dict[str, tuple[int, int, Outcome]] = {}
+        self._arrivals = deque(arrivals)
 
-    def go_live(self, now: int) -> None:
+    def go_live(self, now: int, entered: int) -> None:
         """Take over from the log; time goes on where it ended."""
+        for _ in range(entered):
+            self._arrivals.popleft()
 
     def clock(self, now: int) -> int:
         """Return the time: nothing passes by itself."""
@@ -77,10 +96,12 @@ class Virtual(Performer):
         self.finish(pending, now, Stopped(at=pending.at, why=why))
 
     async def next(self) -> tuple[int, Outcome | Entered] | None:
-        """Return what is over first, and when."""
-        if not self._ends:
+        """Return what is over or arrives first, and when."""
+        at = min(self._ends, key=lambda at: self._ends[at][:2], default=None)
+        if self._arrivals and (at is None or self._arrivals[0][0] <= self._ends[at][0]):
+            return self._arrivals.popleft()
+        if at is None:
             return None
-        at = min(self._ends, key=lambda at: self._ends[at][:2])
         time, _, outcome = self._ends.pop(at)
         return time, outcome
 

@@ -91,7 +91,9 @@ class LoopBudgetRule(Rule):
             return "the budgets leave room"
         limit = leaf.limits[point.name]
         name = "max_tokens" if point.name == "overdraft" else point.name
-        return f"{name} is used up: {point.used} of {limit}" + (f", {point.more} more are needed" if point.more > 1 else "")
+        return f"{name} is used up: {point.used} of {limit}" + (
+            f", {point.more} more are needed" if point.more > 1 else ""
+        )
 
     def question(self, point: Need, tool: str, call: Call | None) -> Question | None:
         used = {_counter(point.name): point.used}

@@ -62,7 +62,10 @@ class Mounts(Leaf[PathPoint]):
 
     def others(self) -> Iterator[tuple[str, Mounts]]:
         for mount, mode in self.modes.items():
-            yield f"{mount} dropped", Mounts({name: mode for name, mode in self.modes.items() if name != mount})
+            yield (
+                f"{mount} dropped",
+                Mounts({name: mode for name, mode in self.modes.items() if name != mount}),
+            )
             other = "read" if mode == "write" else "write"
             yield f"{mount}: {other}", Mounts({**self.modes, mount: other})
         yield "another mount", Mounts({**self.modes, "another": "read"})

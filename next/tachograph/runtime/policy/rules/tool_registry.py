@@ -45,10 +45,16 @@ class Names(Leaf[str]):
     def others(self) -> Iterator[tuple[str, Names]]:
         for name in self.allowed:
             if name not in self.denied:
-                yield f"{name} dropped", Names([other for other in self.allowed if other != name], self.denied)
+                yield (
+                    f"{name} dropped",
+                    Names([other for other in self.allowed if other != name], self.denied),
+                )
         for name in self.denied:
             if name in self.allowed:
-                yield f"{name} no longer denied", Names(self.allowed, [other for other in self.denied if other != name])
+                yield (
+                    f"{name} no longer denied",
+                    Names(self.allowed, [other for other in self.denied if other != name]),
+                )
         yield "a tool that no list names", self.plus("another_tool")
 
 

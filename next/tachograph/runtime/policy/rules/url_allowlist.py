@@ -46,7 +46,9 @@ class Urls(Leaf[UrlPoint]):
             held = self.entries.get(entry.target.url, (entry, frozenset()))[1]
             self.entries[entry.target.url] = entry, held | frozenset(methods)
         self._written = {parse_entry(url).target.url: url for url, _ in reversed(list(entries))}
-        self._find = Allowlist([{"url": url, "methods": sorted(held)} for url, (_, held) in self.entries.items()])
+        self._find = Allowlist(
+            [{"url": url, "methods": sorted(held)} for url, (_, held) in self.entries.items()]
+        )
         self._urls = list(self.entries)
 
     def _rebuilt(self, changes: dict[str, frozenset[str] | None]) -> Urls:
@@ -83,7 +85,10 @@ class Urls(Leaf[UrlPoint]):
         for url, (entry, methods) in self.entries.items():
             yield f"{url} dropped", self._rebuilt({url: None})
             if entry.prefix != "/":
-                yield f"{url} for its whole host", self._rebuilt({url: None, f"{entry.target.origin}/": methods})
+                yield (
+                    f"{url} for its whole host",
+                    self._rebuilt({url: None, f"{entry.target.origin}/": methods}),
+                )
             yield f"POST changed for {url}", self._rebuilt({url: methods ^ {"POST"}})
         yield "an unlisted host", self._rebuilt({"https://unlisted.test/": frozenset({"GET"})})
 
@@ -125,7 +130,10 @@ class UrlAllowlistRule(Rule):
     speaks_for = (Reach,)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Leaf[UrlPoint]]]:
-        return [(policy.place("/url_allowlist"), policy.urls), (policy.place("/private_networks"), policy.networks)]
+        return [
+            (policy.place("/url_allowlist"), policy.urls),
+            (policy.place("/private_networks"), policy.networks),
+        ]
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[UrlPoint | Unreadable]:
         about = question.about

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..log.events import Call, Fact, Struct
-from ..models.types import LLMInput
-from ..policy.leaf import Verdict
-from ..tools.contract import Tool
+from .log.events import Call, Fact, Struct
+from .models.types import LLMInput
+from .policy.leaf import Verdict
+from .tools.contract import Tool
 
 
 class AskModel(Struct, frozen=True):

@@ -1,0 +1,50 @@
+"""Misbehave in the way that is asked for."""
+
+DESCRIPTION = "Misbehave."
+INPUT_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["how"],
+    "properties": {"how": {"type": "string"}},
+}
+OUTPUT_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["value"],
+    "properties": {"value": {"type": "integer"}},
+}
+EFFECT = "pure"
+IDEMPOTENT = True
+
+
+def _deep():
+    value = []
+    for _ in range(1000):
+        value = [value]
+    return value
+
+
+HOW = {
+    "nan": lambda io: {"value": float("nan")},
+    "set": lambda io: {"value": {1, 2}},
+    "bytes": lambda io: {"value": b"x"},
+    "surrogate": lambda io: {"value": "\ud800"},
+    "keys": lambda io: {1: 2},
+    "deep": lambda io: {"value": _deep()},
+    "huge": lambda io: {"value": 2**70},
+    "list": lambda io: [1],
+    "none": lambda io: None,
+    "object": lambda io: object(),
+    "schema": lambda io: {"value": "text"},
+    "extra": lambda io: {"value": 1, "more": 2},
+    "float": lambda io: {"value": 7.0},
+    "undeclared": lambda io: {"value": len(io.read("box/a.txt"))},
+    "secret words": lambda io: int("the text of an exception"),
+}
+
+
+def run(args, io):
+    how = args["how"]
+    if how in HOW:
+        return HOW[how](io)
+    raise {"exit": SystemExit, "stop": StopIteration, "generator": GeneratorExit, "memory": MemoryError}[how]

@@ -1,0 +1,101 @@
+"""Projects that tests make: a policy, the tools of the kit, tasks; and scenarios, from which tasks are made."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent
+TOOLS = ["echo", "look", "save", "log", "mail", "page", "odd"]
+BOOK = {"a.txt": "alpha", "b.txt": "beta", "deep/c.txt": "gamma \u2028 delta"}
+POLICY: dict[str, Any] = {
+    "schema": "policy/v1",
+    "tool_registry": {"allowed": [*TOOLS, "absent"], "denied": ["shell"]},
+    "url_allowlist": ["https://good.test/", {"url": "https://api.test/v1/", "methods": ["GET", "POST"]}],
+    "sandbox": {"mounts": {"book": "read", "box": "write"}},
+    "loop_budget": {
+        "max_iterations": 8,
+        "max_tokens": 5000,
+        "max_tool_calls": 10,
+        "max_result_bytes": 2000,
+        "overdraft": "deny",
+    },
+    "cycle_detection": {"max_repeats": 2},
+    "retry": {"max_retries": 2, "backoff_base_ms": 100, "backoff_cap_ms": 1000},
+    "on_deny": "terminate",
+}
+
+
+def merged(base: dict[str, Any], delta: dict[str, Any]) -> dict[str, Any]:
+    """Return data with a delta: mappings merge, anything else replaces, and None takes a key away."""
+    out = deepcopy(base)
+    for key, value in delta.items():
+        if value is None:
+            out.pop(key, None)
+        elif isinstance(value, dict) and isinstance(out.get(key), dict):
+            out[key] = merged(out[key], value)
+        else:
+            out[key] = deepcopy(value)
+    return out
+
+
+def make_project(root: Path, scenarios: list[dict[str, Any]]) -> Path:
+    """Make a project with one task for each scenario."""
+    shutil.copytree(HERE / "kit" / "tools", root / "tools")
+    for name, text in BOOK.items():
+        path = root / "book" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    for folder in ("policy", "tasks/s"):
+        (root / folder).mkdir(parents=True)
+    for scenario in scenarios:
+        name = scenario["name"]
+        policy, task = merged(POLICY, scenario.get("policy", {})), task_of(scenario)
+        (root / "policy" / f"{name}.yaml").write_text(json.dumps(policy), encoding="utf-8")
+        (root / "tasks" / "s" / f"{name}.yaml").write_text(json.dumps(task), encoding="utf-8")
+    return root
+
+
+def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
+    """Return the task of a scenario."""
+    return {
+        "schema": "task/v1",
+        "id": f"s-{scenario['name']}",
+        "title": scenario["name"],
+        "question": scenario.get("question", "What is there?"),
+        "seed": 7,
+        "policy": {"file": f"policy/{scenario['name']}.yaml"},
+        "tools": TOOLS,
+        "mounts": {"book": "book"},
+        "setup": scenario.get("setup", [{"path": "box/a.txt", "text": "in the box"}]),
+        "hosts": {"good.test": {"folder": "book", "redirects": scenario.get("redirects", {})}},
+        "llm": {"stub": {"turns": [turn_of(turn) for turn in scenario["turns"]]}},
+        "faults": scenario.get("faults", []),
+        "expected": scenario["expect"],
+    }
+
+
+def turn_of(turn: Any) -> dict[str, Any]:
+    """Return a turn of a script: text is an answer, a list of [tool, arguments] are calls, a mapping stays."""
+    if isinstance(turn, str):
+        return {"answer": turn, "usage": {"input_tokens": 20, "output_tokens": 5}}
+    if isinstance(turn, dict):
+        return turn
+    calls = []
+    for tool, arguments in turn:
+        key = "arguments_text" if isinstance(arguments, str) else "arguments"
+        calls.append({"tool": tool, key: arguments})
+    return {"calls": calls, "usage": {"input_tokens": 20, "output_tokens": 5}}
+
+
+def scenarios() -> list[dict[str, Any]]:
+    """Return all rows of the table."""
+    rows: list[dict[str, Any]] = []
+    for path in sorted((HERE / "scenarios").glob("*.yaml")):
+        rows += yaml.safe_load(path.read_text(encoding="utf-8"))
+    return rows
