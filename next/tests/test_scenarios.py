@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tachograph.evidence.check import check
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record import record, resume
 from tachograph.evidence.record_files import NAMES, read_files
 from tachograph.evidence.replay import replay
-from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import verify
-from tachograph.runtime.driver import InDoubt
 from tachograph.runtime.log.file import LogFile
 from tachograph.runtime.run import make_run
 from tests.project import make_project, scenarios
+
+from tachograph.evidence.tasks import Task, load_task
+from tachograph.runtime.driver import InDoubt
 
 ROWS = scenarios()
 NAMES_OF_ROWS = [row["name"] for row in ROWS]
@@ -74,10 +74,22 @@ def test_an_event_loop_changes_nothing(project: Path, name: str) -> None:
 
 def test_another_process_and_place_change_nothing(project: Path, tmp_path: Path) -> None:
     root = make_project(tmp_path / "ano ther\u00e9", ROWS)
-    environment = {**os.environ, "PYTHONHASHSEED": "4711", "TZ": "Asia/Tokyo", "LC_ALL": "C", "OTEL_SERVICE_NAME": "x"}
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": "4711",
+        "TZ": "Asia/Tokyo",
+        "LC_ALL": "C",
+        "OTEL_SERVICE_NAME": "x",
+    }
     here = str(Path(__file__).parent.parent)
-    run = [sys.executable, "-c", "import os; os.umask(0o077); from tachograph.cli.main import main; main(['run'])"]
-    done = subprocess.run(run, cwd=root, env={**environment, "PYTHONPATH": here}, capture_output=True, check=False)
+    run = [
+        sys.executable,
+        "-c",
+        "import os; os.umask(0o077); from tachograph.cli.main import main; main(['run'])",
+    ]
+    done = subprocess.run(
+        run, cwd=root, env={**environment, "PYTHONPATH": here}, capture_output=True, check=False
+    )
     assert done.returncode == 0, done.stderr.decode()
     for name in NAMES_OF_ROWS:
         assert compared(root, name) == compared(project, name), name
@@ -130,6 +142,11 @@ def _die_after(number: int, patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", NAMES_OF_ROWS)
 def test_no_record_holds_what_must_not_be_there(project: Path, name: str) -> None:
     for file, content in compared(project, name).items():
-        for foreign in (b"the text of an exception", str(project).encode(), b"root:", os.uname().nodename.encode()):
+        for foreign in (
+            b"the text of an exception",
+            str(project).encode(),
+            b"root:",
+            os.uname().nodename.encode(),
+        ):
             assert foreign not in content, file
     assert set(compared(project, name)) == set(NAMES)

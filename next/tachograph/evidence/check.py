@@ -1,13 +1,12 @@
 """Why two runs agree: a recorded run is made again, and every line and every file is compared.
 
-The record is the scheduler: it says what happens next. Where that is an outcome which can be made again (`sources.py`),
-the effect is performed then, alone, and compared; the record answers all others. What the loop makes of the outcomes is
-compared line by line. Then the four files are derived and compared byte for byte, with the inputs that were read now.
+The record says in which order things happen. What can be made again (`sources.py`) is performed then, and the run goes
+on from what came of it; the record answers all other effects, if the call is the same. The lines are compared by
+address. Then the four files are derived and compared byte for byte, with the inputs that were read now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -25,8 +24,6 @@ from ..runtime.log.events import (
     ToolReturned,
     encode,
 )
-from ..runtime.log.journal import Diverged
-from ..runtime.log.lines import Line
 from ..runtime.run import make_run
 from ..runtime.world.virtual import run_now
 from .manifest import MANIFEST, read_manifest
@@ -66,7 +63,7 @@ def check(task: Task, folder: Path, name: str) -> list[Difference]:
     files = read_files(folder, name)
     lines = whole_log(files[STATE], f"{name}/{STATE}")
     found: list[Difference] = []
-    read, answered = _make_again(task, lines, found)
+    read, answered = _make_again(task, [line.event for line in lines], found)
     inputs, made = read_manifest(files[MANIFEST], f"{name}/{MANIFEST}")
     found += _moved_inputs(inputs, read, answered)
     if not found:
@@ -79,10 +76,10 @@ def check(task: Task, folder: Path, name: str) -> list[Difference]:
     return found
 
 
-def _make_again(task: Task, lines: list[Line], found: list[Difference]) -> tuple[dict[str, str], bool]:
+def _make_again(task: Task, record: list[Event], found: list[Difference]) -> tuple[dict[str, str], bool]:
     """Make a run again and collect the differences. Returns its inputs, and whether the record answered anything."""
-    record = [line.event for line in lines]
-    read = inputs_of(task, record)
+    read: dict[str, str] = {}
+    made: list[Event] = []
     is_answered = False
     decides = is_performed_again(record, is_offline=True)  # no run reaches the network yet
 
@@ -92,33 +89,51 @@ def _make_again(task: Task, lines: list[Line], found: list[Difference]) -> tuple
         is_answered = is_answered or (isinstance(effect, Invoke) and not performed)
         return performed
 
+    is_cut_off = False
     with task.workspace(read.__setitem__) as workspace:
         task.set_up(workspace)
-        run = make_run(
-            task.run_spec(), task.head(), task.world(workspace), lines, again=again, differs=_collects(found)
-        )
+        world = task.world(workspace)
+        run = make_run(task.run_spec(), task.head(), world, record=record, again=again, listen=made.append)
         try:
             run_now(run)
-        except Diverged as error:
-            kind = _kind(error.recorded or error.made)
-            found.append(
-                Difference(kind, _at(error.recorded or error.made), f"{error}; what follows was not compared")
-            )
         except NotRecorded as error:
-            found.append(Difference("EFFECT", error.at, "the record holds no outcome of this effect"))
-    return read, is_answered
+            is_cut_off = True
+            words = "nothing in the record answers this effect; what follows is not compared"
+            found.append(Difference("EFFECT", error.at, words))
+    found += _differences(record, made, is_cut_off=is_cut_off)
+    return {**read, **inputs_of(task, made)}, is_answered
 
 
-def _collects(found: list[Difference]) -> Callable[[Event, Event], None]:
-    def differs(recorded: Event, made: Event) -> None:
-        old, new = (msgspec.to_builtins(event) for event in (recorded, made))
-        fields = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
-        words = "; ".join(
-            f"{field} was {_short(old.get(field))}, is {_short(new.get(field))}" for field in fields
-        )
-        found.append(Difference(_kind(recorded), recorded.at, words))
+def _differences(record: list[Event], made: list[Event], *, is_cut_off: bool) -> list[Difference]:
+    """Compare lines by address; where the run was cut off, those that it did not come to are left out."""
+    old = {event.at: event for event in record}
+    new = {event.at: event for event in made}
+    found = []
+    for event in record:
+        if event.at in new:
+            found += _compared(event, new[event.at])
+        elif not is_cut_off:
+            found.append(Difference(_kind(event), event.at, f"{_name(event)} is not made any more"))
+    for event in made:
+        if event.at not in old:
+            found.append(Difference(_kind(event), event.at, f"{_name(event)} is new"))
+    return found
 
-    return differs
+
+def _compared(recorded: Event, made: Event) -> list[Difference]:
+    if type(recorded) is not type(made):
+        return [Difference(_kind(recorded), recorded.at, f"was {_name(recorded)}, is {_name(made)}")]
+    old, new = (msgspec.to_builtins(event) for event in (recorded, made))
+    # the digest in the last line follows from the lines before it
+    fields = sorted(key for key in {*old, *new} if old.get(key) != new.get(key) and key != "sha256")
+    words = "; ".join(
+        f"{field} was {_short(old.get(field))}, is {_short(new.get(field))}" for field in fields
+    )
+    return [Difference(_kind(recorded), recorded.at, words)] if fields else []
+
+
+def _name(event: Event) -> str:
+    return str(msgspec.to_builtins(event)["event"])
 
 
 def _short(value: object) -> str:
@@ -126,11 +141,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def _at(event: Event | None) -> str:
-    return "end" if event is None else event.at
-
-
-def _kind(event: Event | None) -> str:
+def _kind(event: Event) -> str:
     if isinstance(event, Decided):
         return "VERDICT"
     if isinstance(event, ToolReturned | Failed):

@@ -9,26 +9,37 @@ what timed out              the record
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
+from ..runtime.driver import NotRecorded
 from ..runtime.effects import AskModel, Effect, Invoke
 from ..runtime.log.events import Event, Failed
+from ..runtime.log.steps import steps_of
 
 
-def is_performed_again(record: Iterable[Event], *, is_offline: bool) -> Callable[[str, Effect], bool]:
+def is_performed_again(record: Sequence[Event], *, is_offline: bool) -> Callable[[str, Effect], bool]:
     """Return what says of an effect and its address whether a check performs it again.
 
     Args:
         record: The recorded lines.
         is_offline: Whether folders answer for all hosts.
+
+    Raises:
+        NotRecorded: By what is returned: only the record can answer the effect, and it holds another call there.
     """
     timed_out = {event.at for event in record if isinstance(event, Failed) and event.kind == "timeout"}
+    calls = {call.at: call.call for step in steps_of(record) for call in step.calls}
 
     def again(at: str, effect: Effect) -> bool:
         if isinstance(effect, AskModel):
             return True
-        if not isinstance(effect, Invoke) or at in timed_out:
+        if not isinstance(effect, Invoke):
             return False
-        return effect.tool.effect != "external" and (effect.tool.effect != "network" or is_offline)
+        performed = effect.tool.effect != "external" and (effect.tool.effect != "network" or is_offline)
+        if performed and at not in timed_out:
+            return True
+        if calls.get(at.rpartition(".")[0]) != effect.call:
+            raise NotRecorded(at)
+        return False
 
     return again

@@ -6,6 +6,7 @@ as they are; `check` derives them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..fail.errors import RecordError
@@ -21,11 +22,18 @@ def verify(folder: Path, name: str) -> list[str]:
         name: What messages call it.
     """
     try:
-        files = read_files(folder, name)
-        missing = [f"{name}/{file}: is missing; restore it from git" for file in NAMES if file not in files]
-        foreign = [f"{name}/{file}: belongs to no run; remove it" for file in files if file not in NAMES]
-        if missing:
-            return missing + foreign
+        return problems_of(read_files(folder, name), name)
+    except RecordError as error:
+        return [str(error)]
+
+
+def problems_of(files: Mapping[str, bytes], name: str) -> list[str]:
+    """Return what is wrong with the files of a record, as `verify` does."""
+    missing = [f"{name}/{file}: is missing; restore it from git" for file in NAMES if file not in files]
+    foreign = [f"{name}/{file}: belongs to no run; remove it" for file in files if file not in NAMES]
+    if missing:
+        return missing + foreign
+    try:
         lines = whole_log(files[STATE], f"{name}/{STATE}")
         inputs, made = read_manifest(files[MANIFEST], f"{name}/{MANIFEST}")
     except RecordError as error:

@@ -7,6 +7,9 @@ until it waits, and then lets one next thing happen, which is one of three:
     the world says what is over first    record, and resume from there on
     something arrives from outside       a stop, a person's word
 
+In a check the record only says in which order things happen: what can be made again is performed then, and whatever
+follows is made from that and not from the record.
+
 Between two such things branches go on alone and in a fixed order, so that these things, in their order, determine every
 line. That is why branches may run side by side, and a replay needs to know nothing of it.
 """
@@ -15,14 +18,26 @@ from __future__ import annotations
 
 import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
 from ..fail.errors import TachographError
-from .effects import Effect
-from .log.events import Entered, Event, Outcome, Settled, StopAsked, Stopped, ToolReturned, ToolStarted, is_in
+from .effects import Effect, Wait
+from .log.events import (
+    Entered,
+    Event,
+    Outcome,
+    Settled,
+    StopAsked,
+    Stopped,
+    ToolReturned,
+    ToolStarted,
+    Waited,
+    is_in,
+    step_of,
+)
 from .log.journal import Diverged, Journal
 
 Word = Literal["done", "not_done"]
@@ -124,7 +139,8 @@ class Driver:
         journal: Its log.
         world: What performs its effects; None where the log alone answers.
         settled: A person's word on each effect in doubt, by address.
-        again: Of a check: whether an effect is performed again where the log has its outcome, and compared.
+        record: Of a check: the recorded lines, which say what happens next. The journal holds none of them.
+        again: Of a check: whether an effect is performed again, given its address; the record answers all others.
     """
 
     def __init__(
@@ -133,13 +149,16 @@ class Driver:
         world: World | None,
         *,
         settled: Mapping[str, Word] | None = None,
-        again: Callable[[str, Effect], bool] | None = None,
+        record: Sequence[Event] | None = None,
+        again: Callable[[str, Effect], bool] = lambda at, effect: False,
     ) -> None:
         self.journal = journal
         self.now = 0  # nanoseconds since the beginning of the run, at the last thing that happened
         self.base = 0  # the same, at the beginning of the step
         self.step = 0
         self._world, self._settled, self._again = world, settled or {}, again
+        self._record = record
+        self._schedule = deque(event for event in record or () if isinstance(event, Outcome | Entered))
         self._is_live = False
         self._ready: deque[tuple[Branch, Any]] = deque()
         self._branches: dict[Branch, None] = {}
@@ -184,11 +203,7 @@ class Driver:
         """
         root = self._spawn(main)
         try:
-            if (
-                self._world is not None
-                and self._again is None
-                and not self._settled.keys() >= {*self.journal.doubts}
-            ):
+            if self._world is not None and not self._settled.keys() >= {*self.journal.doubts}:
                 raise InDoubt(self.journal.doubts)  # before anything else is begun
             while not root.is_over:
                 if self._ready:
@@ -240,13 +255,15 @@ class Driver:
     def _end(self, pending: Pending, outcome: Outcome) -> None:
         self._under_way.pop(pending.at, None)
         self.journal.append(outcome)
-        # what goes on from here is what the log says, also where a check found something else
-        self._ready.append((pending.branch, self.journal.events[-1]))
+        self._ready.append((pending.branch, outcome))
 
     async def _next(self) -> None:
         """Let the next thing happen."""
+        if self._record is not None:
+            await self._rerun()
+            return
         if (recorded := self.journal.next) is not None:
-            await self._happen_again(recorded)
+            self._happen_again(recorded)
             return
         if not self._is_live:
             await self._go_live()
@@ -267,19 +284,11 @@ class Driver:
         if pending.effect.is_once:
             await self._world.sync(self.journal)
 
-    async def _happen_again(self, recorded: Event) -> None:
+    def _happen_again(self, recorded: Event) -> None:
         """Let happen what the log says happened next."""
         if isinstance(recorded, Outcome) and (pending := self._under_way.get(recorded.at)) is not None:
             self.now = pending.base + recorded.t
-            outcome: Outcome = recorded
-            if (
-                self._again is not None
-                and self._again(pending.at, pending.effect)
-                and self._world is not None
-            ):
-                made = await self._world.perform(pending)
-                outcome = msgspec.structs.replace(made, t=recorded.t, took=recorded.took)
-            self._end(pending, outcome)
+            self._end(pending, recorded)
         elif isinstance(recorded, Entered):
             self.now = self.base + recorded.t
             self._entered += isinstance(recorded, StopAsked)
@@ -287,9 +296,38 @@ class Driver:
         else:
             raise Diverged(recorded, None)
 
+    async def _rerun(self) -> None:
+        """Let the next thing of a record happen, and what the record does not know once it has nothing more to say."""
+        while self._schedule:
+            recorded = self._schedule.popleft()
+            pending = self._under_way.get(recorded.at)
+            if isinstance(recorded, Entered) and step_of(recorded.at) == str(self.step):
+                self.now = max(self.now, self.base + recorded.t)
+                self._let_in(recorded)
+                return
+            if pending is not None and isinstance(recorded, Outcome):
+                await self._rerun_effect(pending, recorded)
+                return
+        await self._rerun_effect(next(iter(self._under_way.values())), None)
+
+    async def _rerun_effect(self, pending: Pending, recorded: Outcome | None) -> None:
+        assert self._world is not None
+        outcome = recorded
+        if isinstance(pending.effect, Wait) and not isinstance(recorded, Stopped):
+            t = pending.begun - pending.base + pending.effect.ns
+            outcome = Waited(at=pending.at, t=t, took=pending.effect.ns)
+        elif not isinstance(recorded, Stopped) and self._again(pending.at, pending.effect):
+            made = await self._world.perform(pending)
+            took = 0 if recorded is None else recorded.took
+            outcome = msgspec.structs.replace(made, t=pending.begun - pending.base + took, took=took)
+        if outcome is None:
+            raise NotRecorded(pending.at)
+        self.now = max(self.now, pending.base + outcome.t)
+        self._end(pending, outcome)
+
     async def _go_live(self) -> None:
         """Go on where the log ends: begin what is under way, but for what is in doubt and happened."""
-        if self._world is None or self._again is not None:
+        if self._world is None:
             raise NotRecorded(next(iter(self._under_way)))
         self._is_live = True
         self._world.go_live(self.now, self._entered_before + self._entered)

@@ -41,8 +41,8 @@ async def make_run(
     *,
     file: LogWriter | None = None,
     settled: Mapping[str, Word] | None = None,
-    again: Callable[[str, Effect], bool] | None = None,
-    differs: Callable[[Event, Event], None] | None = None,
+    record: Sequence[Event] | None = None,
+    again: Callable[[str, Effect], bool] = lambda at, effect: False,
     listen: Callable[[Event], None] | None = None,
 ) -> tuple[RunEnded, Journal]:
     """Make a run, for the first time or again.
@@ -54,14 +54,14 @@ async def make_run(
         past: The lines that stand already.
         file: Where further lines are written.
         settled: A person's word on each effect in doubt.
-        again: Of a check: whether an effect is performed again, and compared.
-        differs: What becomes of a line that differs from the past; without it, Diverged is raised.
+        record: Of a check: the recorded lines.
+        again: Of a check: whether an effect is performed again, given its address.
         listen: Is told of each new line.
 
     Returns:
         The last line, and the log.
     """
-    journal = Journal(past, file=file, differs=differs, listen=listen)
-    driver = Driver(journal, world, settled=settled, again=again)
+    journal = Journal(past, file=file, listen=listen)
+    driver = Driver(journal, world, settled=settled, record=record, again=again)
     journal.append(head)
     return await driver.drive(run_loop(spec, driver)), journal

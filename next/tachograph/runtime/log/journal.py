@@ -50,8 +50,6 @@ class Journal:
     Args:
         past: The lines that stand already.
         file: Where further lines are written.
-        differs: What becomes of a line that differs from the past: it is told both, and the line of the past stays.
-            Without it such a line raises Diverged.
         listen: Is told of each line beyond the past, once it is written.
     """
 
@@ -60,12 +58,11 @@ class Journal:
         past: Sequence[Line] = (),
         *,
         file: LogWriter | None = None,
-        differs: Callable[[Event, Event], None] | None = None,
         listen: Callable[[Event], None] | None = None,
     ) -> None:
         self.events: list[Event] = []
         self.lines: list[bytes] = []
-        self._past, self._file, self._differs, self._listen = past, file, differs, listen
+        self._past, self._file, self._listen = past, file, listen
         self._writer = LineWriter()
         self._broken = False
         came = {line.event.at for line in past if isinstance(line.event, Outcome)}
@@ -99,11 +96,7 @@ class Journal:
         text, number = encode(event), len(self.lines)
         is_new = number >= len(self._past)
         if not is_new and self._past[number].text != text:
-            recorded = self._past[number].event
-            if self._differs is None or recorded.at != event.at or type(recorded) is not type(event):
-                raise Diverged(recorded, event)
-            self._differs(recorded, event)
-            event, text = recorded, self._past[number].text
+            raise Diverged(self._past[number].event, event)
         line = self._writer.line(text)
         if is_new and self._file is not None:
             if self._broken:

@@ -7,7 +7,11 @@ INPUT_SCHEMA = {
     "required": ["path", "text"],
     "properties": {"path": {"type": "string"}, "text": {"type": "string"}},
 }
-OUTPUT_SCHEMA = {"type": "object", "additionalProperties": False, "properties": {"bytes": {"type": "integer"}}}
+OUTPUT_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"bytes": {"type": "integer"}},
+}
 EFFECT = "external"
 IDEMPOTENT = False
 TRANSIENT = (ConnectionError,)

@@ -7,7 +7,11 @@ INPUT_SCHEMA = {
     "required": ["path", "text"],
     "properties": {"path": {"type": "string", "x-resource": "path:write"}, "text": {"type": "string"}},
 }
-OUTPUT_SCHEMA = {"type": "object", "additionalProperties": False, "properties": {"bytes": {"type": "integer"}}}
+OUTPUT_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"bytes": {"type": "integer"}},
+}
 EFFECT = "write"
 IDEMPOTENT = True
 TRANSIENT = (ConnectionError,)
