@@ -122,6 +122,13 @@ ci: ## all that CI does, in a fresh clone of what is committed
 live-demo: $(VENV)/.installed ## a real model on this machine runs a task, and the run is recorded (113 MB, once)
 	@$(PY) live/demo.py $(ARGS)
 
+.PHONY: next
+next: $(VENV)/.installed ## the core in next/: types, one-way imports, its tests, its runs checked and verified
+	@cd next && ../$(VENV)/bin/mypy && ../$(VENV)/bin/lint-imports --no-logo 2>&1 | tail -6
+	@cd next && $(CORPORA) ../$(PY) -m pytest -q -n 2
+	@cd next && export PYTHONPATH=. && ../$(PY) -m tachograph run && ../$(PY) -m tachograph check \
+		&& ../$(PY) -m tachograph verify && ../$(PY) -m tachograph replay
+
 .PHONY: lint
 lint: $(VENV)/.installed ## ruff, mypy --strict, one-way imports
 	@$(VENV)/bin/ruff check .

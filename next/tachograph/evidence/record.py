@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..fail.errors import ExpectationError, RecordError
+from ..fail.errors import ExpectationError, InputError, RecordError
 from ..runtime.clock import wall_time
 from ..runtime.driver import Word
 from ..runtime.log.events import Decided, Event, RunEnded, StepEnded
@@ -44,8 +44,11 @@ def record(task: Task, folder: Path, listen: Listen | None = None) -> RunEnded:
     partial = open_folder(folder)
     try:
         return _go_on(task, partial, folder, {}, listen)
-    except BaseException:
-        if not (partial / "state.jsonl").exists():  # bad input never leaves anything behind
+    except BaseException as error:
+        # bad input leaves nothing behind, unless something was done that must not be done again unnoticed
+        log = partial / "state.jsonl"
+        began = log.read_bytes() if log.exists() else b""
+        if not began or (isinstance(error, InputError) and b'"tool_started"' not in began):
             shutil.rmtree(partial, ignore_errors=True)
         raise
 

@@ -47,6 +47,13 @@ class Leaf(Generic[Point]):
         raise NotImplementedError
 
 
+def differing(leaf: Any, changes: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield those changes of a leaf that allow something else; an entry that another one covers makes no difference."""
+    for words, other in changes:
+        if any(leaf.beyond(other)) or any(other.beyond(leaf)):
+            yield words, other
+
+
 class Step(Struct, frozen=True):
     """Another step of the loop."""
 

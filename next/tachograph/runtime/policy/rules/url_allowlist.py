@@ -11,7 +11,7 @@ from ...log.events import Call, Reach
 from ...resources.http_methods import METHODS, SAFE_METHODS
 from ...resources.networks import Networks as NetworkTable
 from ...resources.url import Allowlist, Entry, Malformed, Target, parse_entry, parse_url
-from ..leaf import Leaf, Question, Rule, Unreadable
+from ..leaf import Leaf, Question, Rule, Unreadable, differing
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -82,6 +82,9 @@ class Urls(Leaf[UrlPoint]):
         return self._rebuilt({url: held | {method}})
 
     def others(self) -> Iterator[tuple[str, Urls]]:
+        return differing(self, self._changes())
+
+    def _changes(self) -> Iterator[tuple[str, Urls]]:
         for url, (entry, methods) in self.entries.items():
             yield f"{url} dropped", self._rebuilt({url: None})
             if entry.prefix != "/":
@@ -117,9 +120,12 @@ class Networks(Leaf[UrlPoint]):
         return larger if larger.allows(point) else None
 
     def others(self) -> Iterator[tuple[str, Networks]]:
+        return differing(self, self._changes())
+
+    def _changes(self) -> Iterator[tuple[str, Networks]]:
         for cidr in self.cidrs:
             yield f"{cidr} dropped", Networks([other for other in self.cidrs if other != cidr])
-        yield "the private network 10.0.0.0/8", Networks([*self.cidrs, "10.0.0.0/8"])
+        yield "one more private network", Networks([*self.cidrs, "172.16.0.0/12"])
 
 
 class UrlAllowlistRule(Rule):

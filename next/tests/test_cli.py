@@ -1,0 +1,166 @@
+"""The command line: what it prints, its exit codes, and that bad input leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.project import make_project, scenarios
+
+from tachograph.cli.main import main
+
+ROWS = {row["name"]: row for row in scenarios()}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = make_project(tmp_path / "p", [ROWS["call"], ROWS["sent_once"]])
+    monkeypatch.chdir(root)
+    return root
+
+
+def exit_code(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as raised:
+        main(list(arguments))
+    assert isinstance(raised.value.code, int)
+    return raised.value.code
+
+
+def test_the_way_of_a_run(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("run") == 0
+    assert (project / "runs/LIST").read_text() == "s/call\ns/sent_once\n"
+    before = {path: path.read_bytes() for path in sorted((project / "runs").rglob("*")) if path.is_file()}
+    assert exit_code("run", "tasks/s/call.yaml") == 0
+    assert {path: path.read_bytes() for path in before} == before
+    for command in ("check", "verify", "replay"):
+        assert exit_code(command) == 0
+        assert exit_code(command, "s/call") == 0
+        assert exit_code(command, "runs/s/call") == 0
+    capsys.readouterr()
+    assert exit_code("show", "s/call") == 0
+    assert "final_answer" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["check", "verify"])
+def test_damage_is_told_by_exit_code_1(
+    project: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    exit_code("run")
+    path = project / "runs/s/call/run_report.md"
+    path.write_text(path.read_text().replace("hi", "ho"))
+    capsys.readouterr()
+    assert exit_code(command) == 1
+    assert "run_report.md" in capsys.readouterr().out
+
+
+def test_tasks_runs_and_list_have_to_agree(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    (project / "tasks/s/call.yaml").unlink()
+    os.rename(project / "runs/s/call", project / "runs/s/other")
+    capsys.readouterr()
+    assert exit_code("check") != 0
+    found = capsys.readouterr().out
+    assert all(name in found for name in ("runs/s/other: has no task", "lacks s/other", "names s/call"))
+
+
+BAD = [
+    (["run", "tasks/s/absent.yaml"], "absent.yaml"),
+    (["run", "policy"], "policy"),
+    (["check", "s/absent"], "recorded are"),
+    (["resume", "s/call"], "s/call"),
+    (["frobnicate"], "frobnicate"),
+    (["run", "--fast"], "--fast"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "word"), BAD)
+def test_bad_input_is_one_line_and_exit_code_2(
+    project: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], word: str
+) -> None:
+    assert exit_code(*arguments) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert word in said
+    assert not list((project / "runs").glob("*/*"))
+
+
+BROKEN = [
+    # what is broken, how, and what the line names
+    ("policy/call.yaml", '"schema": "policy/v1"', '"schema": "policy/v2"', "policy/call.yaml:1:"),
+    ("policy/call.yaml", '"tool_registry"', '"tool_registri"', "tool_registry"),
+    ("policy/call.yaml", '"max_tokens": 5000', '"max_tokens": "5000"', "policy/call.yaml:1:"),
+    ("policy/call.yaml", "https://good.test/", "https://*.test/", "wildcard"),
+    ("policy/call.yaml", '"denied": ["shell"]', '"denied": ["echo"]', "'echo'"),
+    ("tasks/s/call.yaml", '"llm"', '"lm"', "tasks/s/call.yaml:1:"),
+    ("tasks/s/call.yaml", '"s-call"', '"s-other"', "s-call"),
+    ("tasks/s/call.yaml", '"book": "book"', '"book": "../.."', "leads out"),
+    ("tasks/s/call.yaml", '"book": "book"', '"shelf": "book"', "'shelf'"),
+    ("tasks/s/call.yaml", '"box/a.txt"', '"book/z.txt"', "'book'"),
+    ("tools/echo.py", "EFFECT", "KIND", "EFFECT"),
+    ("tools/echo.py", 'EFFECT = "pure"', 'EFFECT = "maybe"', "'maybe'"),
+    ("tools/echo.py", "def run", "def (", "tools/echo.py:"),
+    ("tools/echo.py", '"additionalProperties": False,', "", "additionalProperties"),
+    ("tools/look.py", '"path:read"', '"path:reed"', "x-resource"),
+]
+
+
+@pytest.mark.parametrize(("file", "old", "new", "word"), BROKEN)
+def test_a_broken_file_is_named_and_nothing_is_written(
+    project: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, word: str
+) -> None:
+    path = project / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    assert exit_code("run", "tasks/s/call.yaml") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert word in said
+    assert not list((project / "runs").glob("*/*"))
+
+
+def test_a_script_that_runs_out_leaves_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = project / "tasks/s/call.yaml"
+    path.write_text(path.read_text().replace('"answer": "done"', '"say": "on", "calls": [{"tool": "echo"}]'))
+    path.write_text(
+        path.read_text().replace('"tool": "echo"', '"tool": "echo", "arguments": {"text": {"$result": 9}}')
+    )
+    assert exit_code("run", "tasks/s/call.yaml") == 2
+    assert "tasks/s/call.yaml:1:" in capsys.readouterr().err
+    assert not list((project / "runs").glob("*/*"))
+
+
+def test_a_missed_expectation_replaces_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    before = (project / "runs/s/call/state.jsonl").read_bytes()
+    path = project / "tasks/s/call.yaml"
+    path.write_text(path.read_text().replace('"final_answer"', '"loop_budget"'))
+    assert exit_code("run", "tasks/s/call.yaml") == 1
+    assert ".tachograph/rejected/s-call" in capsys.readouterr().err
+    assert (project / "runs/s/call/state.jsonl").read_bytes() == before
+    assert (project / ".tachograph/rejected/s-call/run_report.md").is_file()
+
+
+def test_a_doubt_is_told_and_settled(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    folder = project / "runs/s/sent_once"
+    data = (folder / "state.jsonl").read_bytes()
+    partial = project / "runs/s/sent_once.partial"
+    partial.mkdir()
+    (partial / "state.jsonl").write_bytes(data[: data.index(b'{"event":"tool_returned"')])
+    assert exit_code("run", "tasks/s/sent_once.yaml") == 2
+    assert "resume" in capsys.readouterr().err
+    assert exit_code("resume", "s/sent_once") == 3
+    assert "1.c0.i1" in capsys.readouterr().err
+    assert exit_code("resume", "s/sent_once", "--done", "1.c0.i1") == 0
+    assert b'"settled"' in (folder / "state.jsonl").read_bytes()
+    assert exit_code("verify", "s/sent_once") == 0
+
+
+def test_a_resume_under_other_code_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    os.rename(project / "runs/s/call", project / "runs/s/call.partial")
+    path = project / "tools/look.py"  # which the run never calls, and offers to the model
+    path.write_text(path.read_text().replace('"Read a file."', '"Look into a file."'))
+    assert exit_code("resume", "s/call") == 1
+    assert capsys.readouterr().err.count("\n") == 1
