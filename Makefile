@@ -83,7 +83,7 @@ smoke: $(VENV)/.installed ## capability table, policy, tasks, runs and index aga
 
 .PHONY: smoke-runtime
 smoke-runtime: $(VENV)/.installed ## the tests of loop, gate and retry
-	@for part in loop/test_loop policy/test_gate loop/test_retry; do $(PY) -m pytest -q -p no:cacheprovider tests/runtime/$$part.py || exit 1; done
+	@$(PY) -m pytest -q -n 2 -p no:cacheprovider tests/runtime
 	@echo "smoke-runtime: loop, gate and retry pass"
 
 .PHONY: trace-smoke
