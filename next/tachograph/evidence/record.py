@@ -133,7 +133,7 @@ def inputs_of(task: Task, events: Sequence[Event]) -> dict[str, str]:
     """Return the inputs of a run beside the documents that were read: policy, task, and the tools that were called."""
     called = {call.call.name for step in steps_of(events) for call in step.calls if call.attempts}
     tools = {tool.file: tool.digest for tool in task.tools if tool.name in called}
-    return {task.policy.file: task.policy.digest, task.file: task.digest, **tools}
+    return {**dict(task.policy.files), task.file: task.digest, **tools}
 
 
 def missed_expectations(task: Task, events: Sequence[Event]) -> list[str]:

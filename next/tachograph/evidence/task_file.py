@@ -74,20 +74,24 @@ class FaultSpec(Part, frozen=True):
     """What goes wrong, and where.
 
     Attributes:
-        target: `model` or `tool`.
+        target: `model`, `tool`, or `io`, which fails when the tool uses it.
         step: The step, from 1.
         call: The call of the reply, from 0.
-        attempt: The attempt, from 1.
+        attempt: The attempt, from 1; every one without it.
         raises: The class of a builtin exception, or of one that a model may raise.
-        delay_ms: How much longer the effect takes.
+        returns: What the tool returns in place of its result.
+        delays_ms: How much longer the effect takes.
+        cancels: Whether the run is cancelled at the end of the effect.
     """
 
-    target: Literal["model", "tool"]
+    target: Literal["model", "tool", "io"]
     step: Count
     call: Count = 0
-    attempt: Count = 1
+    attempt: Count | None = None
     raises: str | None = None
-    delay_ms: Count = 0
+    returns: dict[str, Any] | None = None
+    delays_ms: Count = 0
+    cancels: bool = False
 
 
 class Expected(Part, frozen=True):

@@ -54,6 +54,8 @@ class Task:
             if (item.text is None) == (item.link is None):
                 raise self.error(f"/setup/{n}", "needs text or link, and not both", "give one of them")
         for n, fault in enumerate(self.spec.faults):
+            if fault.target == "io" and fault.raises is None:
+                raise self.error(f"/faults/{n}", "a fault of io has to raise", "give raises")
             if fault.raises is not None and _exception(fault.raises) is None:
                 raise self.error(
                     f"/faults/{n}/raises", f"there is no exception {fault.raises!r}", "name a builtin one"
@@ -148,10 +150,14 @@ class Task:
     def fault(self, at: str) -> Fault | None:
         """Return what happens in place of an effect, by its address."""
         for fault in self.spec.faults:
-            what = "m" if fault.target == "model" else f"c{fault.call}.i"
-            if at == f"{fault.step}.{what}{fault.attempt}":
+            attempts = f"{fault.step}.m" if fault.target == "model" else f"{fault.step}.c{fault.call}.i"
+            number = at.removeprefix(attempts)
+            if number != at and number == str(fault.attempt or number):
                 kind = None if fault.raises is None else _exception(fault.raises)
-                return Fault(None if kind is None else kind(), fault.delay_ms * 1_000_000)
+                error = None if kind is None else kind()
+                return Fault(
+                    error, fault.target == "io", fault.returns, fault.delays_ms * 1_000_000, fault.cancels
+                )
         return None
 
     def _script(self) -> Script:

@@ -48,7 +48,8 @@ faults = st.lists(
             "attempt": st.integers(1, 3),
             "call": st.integers(0, 2),
             "raises": st.sampled_from(["ConnectionError", "TimeoutError", "TransientModelError", "KeyError"]),
-            "delay_ms": st.sampled_from([0, 15, 300]),
+            "delays_ms": st.sampled_from([0, 15, 300]),
+            "cancels": st.booleans(),
         }
     ),
     max_size=3,

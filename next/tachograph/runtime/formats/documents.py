@@ -12,12 +12,13 @@ import msgspec
 
 from ...fail.errors import InputError, system_reason
 from .escape import quote_literal
-from .json_pointer import join
+from .json_pointer import escape_pointer, join
 from .strict_json import canonical, digest
 from .strict_yaml import Document, YamlError, load
 
 T = TypeVar("T")
 MAX_BYTES: Final = 1 << 20
+_MOST_BASES: Final = 8
 _TYPES: Final = {
     "object": "a mapping", "array": "a list", "string": "text; quote it", "integer": "a whole number",
     "number": "a number", "boolean": "true or false", "null": "null",
@@ -25,18 +26,28 @@ _TYPES: Final = {
 
 
 class TypedDocument(Generic[T]):
-    """A document of a known type.
+    """A document of a known type, which may be merged from several files.
 
     Attributes:
         name: What messages and records call its file.
         data: Its data.
         value: The same as typed data.
         digest: SHA-256 of its data in canonical JSON, in which comments, order of keys and layout do not count.
+        files: Name and digest of each file that it was merged from, its own last.
     """
 
-    def __init__(self, name: str, document: Document, kind: type[T], error: type[InputError]) -> None:
+    def __init__(
+        self, name: str, document: Document, kind: type[T], error: type[InputError], base: Any = None
+    ) -> None:
         self.name, self.data = name, document.data
-        self._document, self._error = document, error
+        self._marks = {pointer: (name, *mark) for pointer, mark in document.marks.items()}
+        self._error = error
+        self.files: tuple[tuple[str, str], ...] = ((name, digest(canonical(document.data))),)
+        if base is not None:
+            marks = dict(base._marks)
+            self.data = _merged(base.data, document.data, "", marks)
+            self._marks = {**marks, **self._marks}
+            self.files = (*base.files, *self.files)
         try:
             self.value = msgspec.convert(self.data, kind)
         except msgspec.ValidationError:
@@ -45,18 +56,44 @@ class TypedDocument(Generic[T]):
 
     def error(self, pointer: str, message: str, remedy: str = "") -> InputError:
         """Return an error at the place of a JSON Pointer into the document."""
-        line, column = self._document.at(pointer)
-        return self._error(message, file=self.name, line=line, column=column, remedy=remedy or None)
+        file, line, column = self._mark(pointer)
+        return self._error(message, file=file, line=line, column=column, remedy=remedy or None)
+
+    def file_of(self, pointer: str) -> str:
+        """Return the file that says what stands at a JSON Pointer, or at the nearest place above it."""
+        return self._mark(pointer)[0]
+
+    def _mark(self, pointer: str) -> tuple[str, int | None, int | None]:
+        while pointer and pointer not in self._marks:
+            pointer = pointer.rpartition("/")[0]
+        return self._marks.get(pointer, (self.name, None, None))
 
 
-def read_document(path: str | Path, name: str, kind: type[T], error: type[InputError]) -> TypedDocument[T]:
-    """Read a YAML file as typed data.
+def _merged(base: Any, data: Any, pointer: str, marks: dict[str, Any]) -> Any:
+    """Return data laid over a base, by key; what is no mapping replaces, and takes its marks away."""
+    if isinstance(base, dict) and isinstance(data, dict):
+        return {
+            key: _merged(base[key], data[key], f"{pointer}/{escape_pointer(key)}", marks)
+            if key in base and key in data
+            else data.get(key, base.get(key))
+            for key in {**base, **data}
+        }
+    for place in [place for place in marks if place.startswith(f"{pointer}/")]:
+        del marks[place]
+    return data
+
+
+def read_document(
+    path: str | Path, name: str, kind: type[T], error: type[InputError], *, depth: int = 0
+) -> TypedDocument[T]:
+    """Read a YAML file as typed data, merged over the file that its key `extends` names, relative to it.
 
     Args:
         path: The file.
         name: What messages and records call it.
         kind: The type of its data.
         error: The class of the errors.
+        depth: How many files extend this one.
 
     Raises:
         InputError: Of the class given, if the file cannot be read or holds something else.
@@ -68,16 +105,29 @@ def read_document(path: str | Path, name: str, kind: type[T], error: type[InputE
         raise error(
             f"cannot be read ({reason})", file=name, remedy="name an existing file that can be read"
         ) from None
-    return parse_document(text, name, kind, error)
+    document = parse_document(text, name, error)
+    base, data = None, document.data
+    extends = data.get("extends") if isinstance(data, dict) else None
+    if isinstance(extends, str):
+        line, column = document.at("/extends")
+        if depth == _MOST_BASES:
+            raise error(
+                "extends a file that extends this one, or too many", file=name, line=line, column=column
+            )
+        beside = os.path.normpath(os.path.join(os.path.dirname(name), extends))
+        base = read_document(Path(path).parent / extends, beside, kind, error, depth=depth + 1)
+        document = Document(
+            {key: data[key] for key in data if key != "extends"}, document.marks, document.values
+        )
+    return TypedDocument(name, document, kind, error, base)
 
 
-def parse_document(text: bytes, name: str, kind: type[T], error: type[InputError]) -> TypedDocument[T]:
-    """Read the bytes of a YAML file as typed data; see `read_document`."""
+def parse_document(text: bytes, name: str, error: type[InputError]) -> Document:
+    """Read the bytes of a YAML file. Raises InputError of the class given."""
     try:
-        document = load(text, name, max_bytes=MAX_BYTES)
+        return load(text, name, max_bytes=MAX_BYTES)
     except YamlError as problem:
         raise error(problem.message, file=name, line=problem.line, column=problem.column) from None
-    return TypedDocument(name, document, kind, error)
 
 
 def read_plain(path: str | Path, most: int) -> bytes:

@@ -59,6 +59,7 @@ class ToolIO:
         undeclared: The method that the effect kind of the tool does not cover; "" without one.
         has_acted: Whether something was written.
         no_room: The error of a write that found the disk full.
+        fails_with: What every use raises, for tests of failures.
     """
 
     def __init__(self, workspace: Workspace, tool: Tool, decide: Callable[[Fact], Verdict], key: str) -> None:
@@ -68,6 +69,7 @@ class ToolIO:
         self.undeclared = ""
         self.has_acted = False
         self.no_room: OSError | None = None
+        self.fails_with: BaseException | None = None
         self._workspace, self._tool, self._decide = workspace, tool, decide
         self._lock = threading.RLock()  # held while a fact is decided or a file is worked on
         self._is_closed = False
@@ -183,6 +185,8 @@ class ToolIO:
                 self.undeclared = self.undeclared or method
             if self.undeclared:
                 raise PermissionError("not covered by the tool's effect kind")
+            if self.fails_with is not None:
+                raise self.fails_with
             yield
 
     def _ask(self, fact: Reach | Touch, *, keep: bool = False) -> None:

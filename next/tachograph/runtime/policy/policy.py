@@ -34,13 +34,13 @@ class Policy:
         file: What records call its file.
         data: Its data as written, without defaults.
         version: The first 12 hex digits of the SHA-256 of that data in canonical JSON.
-        digest: The whole of that digest.
+        files: Name and digest of each file that it was merged from.
     """
 
     def __init__(self, document: TypedDocument[PolicyFile]) -> None:
         self._document, self._file = document, document.value
-        self.file, self.data, self.digest = document.name, document.data, document.digest
-        self.version = self.digest[:12]
+        self.file, self.data, self.files = document.name, document.data, document.files
+        self.version = document.digest[:12]
         for pointer, read in (("/url_allowlist", "urls"), ("/private_networks", "networks")):
             self._check(pointer, read)
         both = set(self._file.tool_registry.allowed) & set(self._file.tool_registry.denied)
@@ -73,7 +73,7 @@ class Policy:
 
     def place(self, pointer: str) -> str:
         """Return how a record names an entry: document and JSON Pointer, without a line, so that comments move none."""
-        return f"{self.file}#{pointer}"
+        return f"{self._document.file_of(pointer)}#{pointer}"
 
     def error(self, pointer: str, message: str, remedy: str) -> InputError:
         """Return an error at the place of a JSON Pointer into the policy."""

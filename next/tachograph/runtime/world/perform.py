@@ -33,11 +33,17 @@ class Fault(Struct, frozen=True):
 
     Attributes:
         error: The exception that is raised, None for none.
+        in_io: Whether it is raised where the tool uses its `io`.
+        returns: What a tool returns in place of its result.
         delay_ns: How much longer the effect takes.
+        cancels: Whether the run is cancelled at the end of the effect.
     """
 
     error: BaseException | None = None
+    in_io: bool = False
+    returns: dict[str, Any] | None = None
     delay_ns: int = 0
+    cancels: bool = False
 
 
 class Performer:
@@ -62,7 +68,9 @@ class Performer:
         """Ask the model once."""
         request = effect.request
         try:
-            self._raise_fault(pending.at)
+            fault = self.fault(pending.at)
+            if fault is not None and fault.error is not None:
+                raise fault.error
             output = await self.call(self._model, request)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             return _model_failed(pending.at, error)
@@ -74,9 +82,13 @@ class Performer:
         io = self._workspace.io(tool, effect.decide, effect.key)
         # a copy for each attempt, since the tool may change it
         arguments = strict_json.as_json(effect.call.arguments)
+        fault = self.fault(at) or Fault()
         try:
-            self._raise_fault(at)
-            result = await self.call(tool.run, arguments, io)
+            if fault.in_io:
+                io.fails_with = fault.error
+            elif fault.error is not None:
+                raise fault.error
+            result = fault.returns or await self.call(tool.run, arguments, io)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             return self._tool_failed(at, effect, error, io)
         finally:
@@ -88,11 +100,6 @@ class Performer:
         if io.undeclared:
             return Failed(at=at, error="PermissionError", place=f"io.{io.undeclared}", met=io.met)
         return _judged(at, effect, result, io)
-
-    def _raise_fault(self, at: str) -> None:
-        fault = self.fault(at)
-        if fault is not None and fault.error is not None:
-            raise fault.error
 
     def _raise_if_full(self, io: ToolIO) -> None:
         if io.no_room is not None:

@@ -14,7 +14,7 @@ from ...fail.errors import TachographError
 from ..driver import Pending
 from ..effects import AskModel, Invoke
 from ..io.workspace import Workspace
-from ..log.events import Entered, Outcome, Stopped, Waited
+from ..log.events import Entered, Outcome, StopAsked, Stopped, Waited
 from ..log.journal import Journal
 from ..models.types import Model
 from .perform import Fault, Performer
@@ -52,7 +52,7 @@ class Virtual(Performer):
 
     def go_live(self, now: int, entered: int) -> None:
         """Take over from the log; time goes on where it ended."""
-        for _ in range(entered):
+        for _ in range(min(entered, len(self._arrivals))):
             self._arrivals.popleft()
 
     def clock(self, now: int) -> int:
@@ -83,9 +83,11 @@ class Virtual(Performer):
             takes = MODEL_TAKES
         else:
             takes = ATTEMPT_TAKES if isinstance(effect, Invoke) else effect.ns
-        fault = self.fault(pending.at)
-        outcome = await self.perform(pending)
-        self.finish(pending, pending.begun + takes + (0 if fault is None else fault.delay_ns), outcome)
+        fault = self.fault(pending.at) or Fault()
+        end = pending.begun + takes + fault.delay_ns
+        self.finish(pending, end, await self.perform(pending))
+        if fault.cancels:
+            self._arrivals.appendleft((end, StopAsked(at="", scope="", why="cancelled")))
 
     def finish(self, pending: Pending, now: int, outcome: Outcome) -> None:
         """Tell an outcome at a time."""
