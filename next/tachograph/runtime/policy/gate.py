@@ -70,19 +70,20 @@ class Gate:
     def _judge(self, rule: Rule, question: Question, tool: Tool | None) -> Verdict | None:
         granted: tuple[str, Any, Any] | None = None
         for point in rule.points(question, tool):
-            for place, leaf in rule.leaves(self.policy, question.tool):
+            for pointer, leaf in rule.leaves(self.policy, question.tool):
                 if isinstance(point, Unreadable) or not leaf.allows(point):
                     reason = rule.reason(point, leaf, allowed=False)
-                    return Verdict(rule.objection, rule.id, rule.place(place, point, leaf, tool), reason)
+                    return Verdict(
+                        rule.objection, rule.id, rule.place(self.policy, pointer, leaf, point, tool), reason
+                    )
                 # the first leaf of a rule holds its entries, those behind it only narrow them
                 if granted is None or granted[1] is not point:
-                    granted = place, point, leaf
+                    granted = pointer, point, leaf
         if granted is None:
             return None
-        place, point, leaf = granted
-        return Verdict(
-            "allow", rule.id, rule.place(place, point, leaf, tool), rule.reason(point, leaf, allowed=True)
-        )
+        pointer, point, leaf = granted
+        place = rule.place(self.policy, pointer, leaf, point, tool)
+        return Verdict("allow", rule.id, place, rule.reason(point, leaf, allowed=True))
 
 
 def question_about(call: Call, used: Mapping[str, int], repeats: int) -> Question:

@@ -122,9 +122,9 @@ class Rule:
     speaks_for: tuple[type, ...] = ()
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Leaf[Any]]]:
-        """Yield (place, leaf) of all that the policy says here for a tool. Every one of them has to allow a point.
+        """Yield (pointer, leaf) of all that the policy says here for a tool. Every one of them has to allow a point.
 
-        A place is a document and a JSON Pointer: `policy/v1.yaml#/url_allowlist`.
+        A pointer is the JSON Pointer of the leaf in the policy: `/url_allowlist`.
         """
         raise NotImplementedError
 
@@ -132,9 +132,9 @@ class Rule:
         """Yield the points that a question asks about; none where it is no matter of this rule."""
         raise NotImplementedError
 
-    def place(self, place: str, point: Any, leaf: Any, tool: Tool | None) -> str:
-        """Return the entry that decides a point, as document and JSON Pointer, given the place of its leaf."""
-        return place if isinstance(point, Unreadable) else place + leaf.entry(point)
+    def place(self, policy: Policy, pointer: str, leaf: Any, point: Any, tool: Tool | None) -> str:
+        """Return the entry that decides a point, as document and JSON Pointer, given the pointer of its leaf."""
+        return policy.place(pointer if isinstance(point, Unreadable) else pointer + leaf.entry(point))
 
     def reason(self, point: Any, leaf: Any, *, allowed: bool) -> str:
         """Return why a point is allowed or not: one line, without anything of another program's words."""

@@ -63,7 +63,7 @@ class ArgSchemaRule(Rule):
     id = "arg_schema"
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Enforcement]]:
-        return [(policy.place("/arg_schema_enforcement"), policy.enforcement)]
+        return [("/arg_schema_enforcement", policy.enforcement)]
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[ArgumentsPoint | Unreadable]:
         if not isinstance(question.about, Call) or tool is None:
@@ -73,10 +73,10 @@ class ArgSchemaRule(Rule):
         else:
             yield ArgumentsPoint(question.about.arguments, tool)
 
-    def place(self, place: str, point: Any, leaf: Enforcement, tool: Tool | None) -> str:
+    def place(self, policy: Policy, pointer: str, leaf: Enforcement, point: Any, tool: Tool | None) -> str:
         """Name the keyword of the schema: it says more than the policy, which only says that schemas count."""
         if tool is None:
-            return place
+            return policy.place(pointer)
         wrong = None if isinstance(point, Unreadable) else leaf.mismatch(point)
         return f"{tool.file}#/INPUT_SCHEMA{'/type' if wrong is None else wrong.place}"
 

@@ -45,7 +45,7 @@ class CycleDetectionRule(Rule):
     id = "cycle_detection"
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, MostRepeats]]:
-        return [(policy.place("/cycle_detection/max_repeats"), policy.repeats)]
+        return [("/cycle_detection/max_repeats", policy.repeats)]
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[int]:
         if isinstance(question.about, Call):

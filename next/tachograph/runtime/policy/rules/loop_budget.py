@@ -72,7 +72,7 @@ class LoopBudgetRule(Rule):
     speaks_for = (Step, Result)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Limits]]:
-        return [(policy.place("/loop_budget"), policy.limits)]
+        return [("/loop_budget", policy.limits)]
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[Need]:
         about = question.about

@@ -79,7 +79,7 @@ class SandboxPathRule(Rule):
     speaks_for = (Touch,)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Mounts]]:
-        return [(policy.place("/sandbox/mounts"), policy.mounts)]
+        return [("/sandbox/mounts", policy.mounts)]
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[PathPoint | Unreadable]:
         about = question.about

@@ -66,13 +66,14 @@ class ToolRegistryRule(Rule):
     speaks_for = (Call,)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Names]]:
-        return [(policy.place("/tool_registry"), policy.names)]
+        return [("/tool_registry", policy.names)]
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[str | Unreadable]:
         if not isinstance(question.about, Call):
             return
         name = question.about.name
-        if not name.isascii():
+        if type(name) is not str or not name.isascii():
+            # no policy holds such a name, and it may be of a kind that nothing can look up
             yield Unreadable("the tool name is not ASCII text")
         yield name
         if tool is None:

@@ -137,8 +137,8 @@ class UrlAllowlistRule(Rule):
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Leaf[UrlPoint]]]:
         return [
-            (policy.place("/url_allowlist"), policy.urls),
-            (policy.place("/private_networks"), policy.networks),
+            ("/url_allowlist", policy.urls),
+            ("/private_networks", policy.networks),
         ]
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[UrlPoint | Unreadable]:

@@ -1,0 +1,191 @@
+"""Ask the gate and the strict readers from tests: public and stable.
+
+`decide` takes calls in order as those of one run, and nothing is executed; `decide_fact` asks about what a tool meets
+while it runs; `parse` reads text as the runtime does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from .evidence.task_file import TaskFile
+from .fail.errors import InputError, PolicyError, TaskError
+from .runtime.formats import strict_json
+from .runtime.formats.documents import TypedDocument, parse_document
+from .runtime.formats.strict_json import NotJson
+from .runtime.log.events import Call, Reach, Touch
+from .runtime.loop.identity import call_key
+from .runtime.models.types import LLMOutput, ToolCall, read_call, read_reply
+from .runtime.policy.gate import Gate
+from .runtime.policy.leaf import Question, Verdict
+from .runtime.policy.policy import Policy
+from .runtime.policy.sections import PolicyFile
+from .runtime.resources.mount_path import parse_path
+from .runtime.resources.url import Malformed, parse_entry, parse_url
+from .runtime.tools.contract import Tool
+
+_ANY_OBJECT = {"type": "object", "additionalProperties": False}
+
+
+class Decision(Struct, frozen=True):
+    """What the gate said.
+
+    Attributes:
+        decision: `allow`, `deny` or `escalate`.
+        rule_id: The rule that gave the answer.
+        at: The entry it rests on, as document and JSON Pointer.
+        reason: One line.
+    """
+
+    decision: str
+    rule_id: str
+    at: str
+    reason: str
+
+
+class Refused(ValueError):
+    """Text that the runtime refuses.
+
+    Attributes:
+        place: Where, as `file:line:column` or a JSON Pointer; "" for the text as a whole.
+        reason: Why.
+    """
+
+    def __init__(self, reason: str, place: str = "") -> None:
+        self.place, self.reason = place, reason
+        super().__init__(f"{place}: {reason}" if place else reason)
+
+
+def _policy(policy: Mapping[str, Any] | str | Path) -> Policy:
+    return Policy.from_dict(policy) if isinstance(policy, Mapping) else Policy.load(policy)
+
+
+def _tool(tool: Tool | Mapping[str, Any]) -> Tool:
+    if isinstance(tool, Tool):
+        return tool
+    schema = tool.get("input_schema", _ANY_OBJECT)
+    return Tool(tool["name"], "", schema, _ANY_OBJECT, tool.get("effect", "read"), lambda arguments, io: {})
+
+
+def _decision(verdict: Verdict) -> Decision:
+    return Decision(verdict.decision, verdict.rule, verdict.place, verdict.reason)
+
+
+def decide(
+    policy: Mapping[str, Any] | str | Path,
+    tools: Iterable[Tool | Mapping[str, Any]],
+    calls: Iterable[Mapping[str, Any]],
+) -> list[Decision]:
+    """Return what the gate says of some calls, taken in order as those of one run. Links are not looked at.
+
+    Args:
+        policy: A policy as data, or the path of its file.
+        tools: Tools, or mappings with `name`, `input_schema` and `effect`.
+        calls: Mappings with `name` and `arguments`, a mapping or JSON text.
+
+    Raises:
+        InputError: The policy or a tool is refused.
+    """
+    gate = Gate(_policy(policy), [_tool(tool) for tool in tools])
+    used: dict[str, int] = {}
+    repeats: dict[str, int] = {}
+    found = []
+    for number, proposed in enumerate(calls):
+        call = read_call(f"tc_1_{number}", proposed["name"], proposed["arguments"])
+        name = call.name if isinstance(call.name, str) else ""
+        key = call_key(call, gate.tools.get(name))
+        verdict = gate.ask(Question(call, call.name, dict(used), repeats.get(key, 0)))
+        if verdict.decision == "allow":
+            used["tool_calls"] = used.get("tool_calls", 0) + 1
+            repeats[key] = repeats.get(key, 0) + 1
+        found.append(_decision(verdict))
+    return found
+
+
+def decide_fact(
+    policy: Mapping[str, Any] | str | Path,
+    fact: Mapping[str, Any],
+    tool: Tool | Mapping[str, Any] | None = None,
+) -> Decision:
+    """Return what the gate says of a fact that a tool meets while it runs.
+
+    Args:
+        policy: A policy as data, or the path of its file.
+        fact: `{"rule": "url_allowlist", "target": URL, "hop": n}`, the same with `address` and `method`, or
+            `{"rule": "sandbox_path", "path": P, "access": "read" or "write", "found": KIND}`.
+        tool: The tool that meets it.
+    """
+    about: Reach | Touch | Call
+    if fact.get("rule") == "url_allowlist":
+        about = Reach(fact["target"], fact.get("method", "GET"), fact.get("address", ""), fact.get("hop", 0))
+    elif fact.get("rule") == "sandbox_path":
+        about = Touch(fact["path"], fact.get("access", ""), fact.get("found", ""))
+    else:
+        return Decision("deny", "gate_error", "", "a fact of an unknown kind")
+    tools = [] if tool is None else [_tool(tool)]
+    return _decision(Gate(_policy(policy), tools).ask(Question(about, tools[0].name if tools else "")))
+
+
+def parse(kind: str, text: str | bytes) -> Any:
+    """Read text as the runtime does.
+
+    Args:
+        kind: `url`, `url_entry`, `path`, `json`, `yaml`, `policy`, `task`, or `reply`: JSON of an LLMOutput.
+        text: The text.
+
+    Returns:
+        The canonical text of a URL, entry or path; the data of the others.
+
+    Raises:
+        Refused: The text is refused.
+    """
+    try:
+        return _parse(kind, text)
+    except Malformed as error:
+        raise Refused(error.reason) from None
+    except NotJson as error:
+        raise Refused(error.reason) from None
+    except InputError as error:
+        place = ":".join(str(part) for part in (error.file, error.line, error.column) if part is not None)
+        raise Refused(error.message, place) from None
+
+
+def _parse(kind: str, text: str | bytes) -> Any:
+    plain = text if isinstance(text, str) else text.decode("utf-8", "surrogateescape")
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    match kind:
+        case "url":
+            return parse_url(plain).url
+        case "url_entry":
+            return parse_entry(plain).target.url
+        case "path":
+            return parse_path(plain).text
+        case "json":
+            return strict_json.parse(plain)
+        case "yaml":
+            return parse_document(data, "<text>", InputError).data
+        case "policy":
+            return Policy(
+                TypedDocument("<text>", parse_document(data, "<text>", PolicyError), PolicyFile, PolicyError)
+            ).data
+        case "task":
+            return TypedDocument(
+                "<text>", parse_document(data, "<text>", TaskError), TaskFile, TaskError
+            ).data
+        case "reply":
+            return _reply(strict_json.parse(plain))
+    raise ValueError(f"unknown kind {kind!r}")
+
+
+def _reply(data: Any) -> Any:
+    if not isinstance(data, dict) or data.keys() - {*LLMOutput.__struct_fields__}:
+        raise Refused("a reply is an object with the fields of LLMOutput")
+    calls = [ToolCall(call.get("name"), call.get("arguments")) for call in data.get("tool_calls", [])]
+    reply = read_reply(LLMOutput(**{**data, "tool_calls": calls}), "1.m1", 1, 0)
+    if reply.problem:
+        raise Refused(reply.problem)
+    return data
