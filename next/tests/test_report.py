@@ -347,3 +347,9 @@ def test_the_report_would_be_forged_without_escapes() -> None:
         lambda t: t.replace("calm", "x\n\n## Denials"),
     ]
     assert all(blocks(form(text)) != blocks(text) for form in forms)
+
+
+def test_words_of_another_version_are_shown() -> None:
+    events = Log().replied(call()).decided("c0.d", "deny", "new_rule").stepped().ended("new_ending")
+    assert steps(events) == [("1", "deny, new_rule", "none", "")]
+    assert "new_ending" in report(events)

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-from ..fail.catalog import ENDINGS, Denied, Rule, Succeeded, classify
+from ..fail.catalog import ENDINGS, Denied, Succeeded, classify, happenings
 from ..runtime.formats.escape import code_span, escape_markdown, truncate
 from ..runtime.log.events import (
     Decided,
@@ -28,6 +28,12 @@ from ..runtime.models.types import call_text
 
 MAX_ANSWER: Final = 20_000
 MAX_DIAGRAM_STEPS: Final = 40
+# modes do not depend on what the policy says of denials
+_MODES_OF_DENIALS: Final = {
+    str(it.rule): classify(it, "inform").mode
+    for it in happenings()
+    if isinstance(it, Denied) and not it.repeated
+}
 
 
 def report(events: Sequence[Event]) -> str:
@@ -44,7 +50,7 @@ def report(events: Sequence[Event]) -> str:
     parts = [
         f"# Run {escape_markdown(head.run_id)}",
         "",
-        f"**Ending: `{end.ending}`** ({ENDINGS[end.ending]}).{mode}",
+        f"**Ending: `{end.ending}`** ({ENDINGS.get(end.ending, 'not known here')}).{mode}",
         f"Steps: {len(steps)} · Tool calls: {made} · Attempts: {attempts} · Retries: {attempts - made}"
         f" · Denials: {len(denials)}",
         "",
@@ -103,8 +109,7 @@ def _mode_of(step: StepView, call: CallView) -> str:
     """Return the failure mode of a call; calls of its step that went well have none of it."""
     denied = call.late or call.decided
     if denied is not None and denied.decision == "deny":
-        mode = classify(Denied(Rule(denied.rule)), "inform").mode or ""
-        return mode if mode == step.mode else ""
+        return step.mode if step.mode == _MODES_OF_DENIALS.get(denied.rule) else ""
     if call.attempts and call.status == "ok":
         return classify(Succeeded(recovered=len(call.attempts) > 1), "inform").mode or ""
     return step.mode
