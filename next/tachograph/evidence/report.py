@@ -11,14 +11,29 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-from ..fail.catalog import ENDINGS
+from ..fail.catalog import ENDINGS, Denied, Succeeded, classify, happenings
 from ..runtime.formats.escape import code_span, escape_markdown, truncate
-from ..runtime.log.events import Decided, Event, Failed, ModelReplied, RunEnded, RunStarted, ToolReturned
+from ..runtime.log.events import (
+    Decided,
+    Event,
+    Failed,
+    ModelReplied,
+    RunEnded,
+    RunStarted,
+    Stopped,
+    ToolReturned,
+)
 from ..runtime.log.steps import AttemptView, CallView, StepView, steps_of
 from ..runtime.models.types import call_text
 
 MAX_ANSWER: Final = 20_000
 MAX_DIAGRAM_STEPS: Final = 40
+# modes do not depend on what the policy says of denials
+_MODES_OF_DENIALS: Final = {
+    str(it.rule): classify(it, "inform").mode
+    for it in happenings()
+    if isinstance(it, Denied) and not it.repeated
+}
 
 
 def report(events: Sequence[Event]) -> str:
@@ -35,7 +50,7 @@ def report(events: Sequence[Event]) -> str:
     parts = [
         f"# Run {escape_markdown(head.run_id)}",
         "",
-        f"**Ending: `{end.ending}`** ({ENDINGS[end.ending]}).{mode}",
+        f"**Ending: `{end.ending}`** ({ENDINGS.get(end.ending, 'not known here')}).{mode}",
         f"Steps: {len(steps)} · Tool calls: {made} · Attempts: {attempts} · Retries: {attempts - made}"
         f" · Denials: {len(denials)}",
         "",
@@ -69,27 +84,43 @@ def report(events: Sequence[Event]) -> str:
 def _rows(step: StepView) -> list[str]:
     if step.refused is not None:
         return [_row(step, "*refused before the model was asked*", step.refused, "")]
+    calls = [_call_row(step, call) for call in step.calls]
     if step.reply is None or step.reply.problem:
         problem = "" if step.reply is None else f": {escape_markdown(step.reply.problem)}"
-        return [_row(step, f"*no usable reply{problem}*", None, str(len(step.asked)))]
-    if not step.calls:
-        return [_row(step, "*answer*", None, "")]
-    return [_call_row(step, call) for call in step.calls]
+        return [_row(step, f"*no usable reply{problem}*", None, str(len(step.asked))), *calls]
+    return calls or [_row(step, "*answer*" if _has_answer(step) else "*no answer*", None, "")]
+
+
+def _has_answer(step: StepView) -> bool:
+    return step.reply is not None and not step.reply.problem and step.reply.answer is not None
 
 
 def _call_row(step: StepView, call: CallView) -> str:
     text = f"{code_span(call.call.name, 64)} {code_span(call_text(call.call))}"
     if call.decided is None:
-        return _row(step, text, None, "not reached")
+        return _row(step, text, None, "not reached", mode="")
+    without = "none" if call.stopped is None else "stopped"
     results = ", ".join(attempt.result for attempt in call.attempts)
-    attempts = f"{len(call.attempts)} ({results})" if call.attempts else "none"
-    return _row(step, text, call.late or call.decided, attempts)
+    attempts = f"{len(call.attempts)} ({results})" if call.attempts else without
+    return _row(step, text, call.late or call.decided, attempts, mode=_mode_of(step, call))
 
 
-def _row(step: StepView, text: str, decided: Decided | None, attempts: str) -> str:
+def _mode_of(step: StepView, call: CallView) -> str:
+    """Return the failure mode of a call; calls of its step that went well have none of it."""
+    denied = call.late or call.decided
+    if denied is not None and denied.decision == "deny":
+        return step.mode if step.mode == _MODES_OF_DENIALS.get(denied.rule) else ""
+    if call.attempts and call.status == "ok":
+        return classify(Succeeded(recovered=len(call.attempts) > 1), "inform").mode or ""
+    return step.mode
+
+
+def _row(
+    step: StepView, text: str, decided: Decided | None, attempts: str, *, mode: str | None = None
+) -> str:
     verdict = "" if decided is None else f"{decided.decision}, `{decided.rule}`"
     rule = "" if decided is None else _link(decided.place)
-    return f"| {step.number} | {text} | {verdict} | {rule} | {attempts} | {step.mode} |"
+    return f"| {step.number} | {text} | {verdict} | {rule} | {attempts} | {step.mode if mode is None else mode} |"
 
 
 def _link(place: str) -> str:
@@ -131,6 +162,8 @@ def _failure(step: StepView, who: str, attempt: AttemptView) -> str:
     elif isinstance(outcome, Failed):
         place = f" at {code_span(outcome.place, 200)}" if outcome.place else ""
         what = f"{escape_markdown(outcome.error, 100)} ({outcome.kind}){place}"
+    elif isinstance(outcome, Stopped):
+        what = f"{outcome.why}, and nobody knows what it did"
     else:
         return ""
     return f"- Step {step.number}, {who}, attempt {attempt.number}: {what}."
@@ -168,7 +201,7 @@ def _diagram(steps: Sequence[StepView]) -> list[str]:
     for step in steps[:MAX_DIAGRAM_STEPS]:
         if step.refused is not None:
             arrows.append(f"    gate --x model: {step.number} deny {step.refused.rule}")
-        elif step.reply is not None and not step.reply.problem and not step.calls:
+        elif _has_answer(step):
             arrows.append(f"    model ->> user: {step.number} answer")
         for call in step.calls:
             arrows += _call_arrows(step, call, names)

@@ -7,7 +7,8 @@
         policy_check             one for each call that was decided, or for the objection to the step
         tool_call                only after an allow
           retry_attempt
-            policy_check         the objection to what the attempt met or returned, phase `execution`
+            policy_check         the objection to what the attempt met, phase `execution`
+          policy_check           the objection to its result
 
 Ids come from position: the trace id from the run id, a span id from the trace id and an address of the log, so that an
 added span moves no other. Attribute names follow the OpenTelemetry GenAI conventions where they have one (`gen_ai.*`),
@@ -23,7 +24,7 @@ from typing import Final
 from msgspec import Struct
 
 from ..fail.catalog import BROKEN, Ending
-from ..runtime.log.events import Decided, Event, Failed, RunEnded, RunStarted
+from ..runtime.log.events import Decided, Event, Failed, Outcome, RunEnded, RunStarted
 from ..runtime.log.steps import AttemptView, CallView, StepView, steps_of
 
 INTERNAL: Final = 1  # opentelemetry.proto.trace.v1.Span.SpanKind
@@ -81,6 +82,11 @@ def _stretch(spans: list[Span]) -> None:
         if span.parent_id:
             parent = by_id[span.parent_id]
             parent.end_ns = max(parent.end_ns, span.end_ns)
+
+
+def _error_of(outcome: Outcome, invalid: str) -> str:
+    """Return the class of an exception, or a word for a result or reply of no usable shape."""
+    return outcome.error if isinstance(outcome, Failed) and outcome.kind != "invalid" else invalid
 
 
 class _Trace:
@@ -150,7 +156,7 @@ class _Trace:
                 attributes["gen_ai.response.model"] = reply.model
         error = step.mode if step.mode in ("llm_failure", "llm_invalid_output") else ""
         kind = CLIENT if model.path == "live" else INTERNAL
-        times = (step.asked[0].begun, step.asked[-1].ended)
+        times = (step.asked[0].begun, step.asked[-1].over)
         self.add("llm_call", at, str(step.number), times, attributes, kind=kind, error=error)
         if len(step.asked) > 1:
             for attempt in step.asked:
@@ -175,29 +181,34 @@ class _Trace:
 
     def _add_call(self, call: CallView, step: str) -> None:
         last = call.attempts[-1]
-        status = {"success": "ok", "denied": "denied", "cancelled": "cancelled"}.get(last.result, "failed")
         attributes: dict[str, Value] = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.call.name,
             "gen_ai.tool.call.id": call.call.id,
             "agent.tool_name": call.call.name,
-            "agent.tool.status": status,
+            "agent.tool.status": call.status,
             "openinference.span.kind": "TOOL",
         }
-        error = last.outcome.error if status == "failed" and isinstance(last.outcome, Failed) else ""
-        times = (call.attempts[0].begun, last.ended)
+        error = _error_of(last.outcome, "tool_output_invalid") if call.status == "failed" else ""
+        if error and error != "tool_output_invalid":
+            attributes["agent.tool.exception_class"] = error
+        times = (call.attempts[0].begun, last.over)
         self.add("tool_call", call.at, step, times, attributes, error=error)
         for attempt in call.attempts:
             self._add_attempt(attempt, call.at)
             if attempt.late is not None:
-                self._add_decision(attempt.late, attempt.at, "execution", attempt.ended, call)
+                # the facts are counted from 1, and the result comes after all of them
+                facts = len(getattr(attempt.outcome, "met", ()))
+                is_of_fact = int(attempt.late.at.rpartition(".d")[2]) <= facts
+                parent = attempt.at if is_of_fact else call.at
+                self._add_decision(attempt.late, parent, "execution", attempt.ended, call)
 
     def _add_attempt(self, attempt: AttemptView, parent: str) -> None:
         attributes: dict[str, Value] = {
             "agent.retry.attempt": attempt.number,
             "agent.retry.outcome": attempt.result,
-            "agent.retry.backoff_ms": attempt.backoff_ms,
+            "agent.retry.backoff_ms": 0 if attempt.wait is None else attempt.wait.took // 1_000_000,
         }
         is_error = attempt.result in ("transient_failure", "exhausted", "failed")
-        error = getattr(attempt.outcome, "error", "invalid_output") if is_error else ""
+        error = _error_of(attempt.outcome, "invalid_output") if is_error else ""
         self.add("retry_attempt", attempt.at, parent, (attempt.begun, attempt.ended), attributes, error=error)

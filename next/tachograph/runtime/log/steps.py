@@ -16,12 +16,12 @@ from .events import (
     Outcome,
     StepEnded,
     Stopped,
-    Waited,
     step_of,
     timeline,
 )
 
 AttemptResult = Literal["success", "transient_failure", "exhausted", "failed", "denied", "cancelled"]
+CallStatus = Literal["ok", "denied", "cancelled", "failed"]
 
 
 class AttemptView(msgspec.Struct):
@@ -33,9 +33,8 @@ class AttemptView(msgspec.Struct):
         outcome: What came of it.
         begun: When it began.
         ended: When it ended.
-        backoff_ms: The wait before it, in milliseconds.
         late: The objection to what it met, or to its result.
-        is_last: Whether no attempt followed.
+        wait: The outcome of the wait after it, where it was to be repeated.
     """
 
     at: str
@@ -43,9 +42,8 @@ class AttemptView(msgspec.Struct):
     outcome: Outcome
     begun: int
     ended: int
-    backoff_ms: int = 0
     late: Decided | None = None
-    is_last: bool = True
+    wait: Outcome | None = None
 
     @property
     def result(self) -> AttemptResult:
@@ -56,11 +54,16 @@ class AttemptView(msgspec.Struct):
         if self.late is not None:
             return "denied"
         if isinstance(outcome, Failed):
-            if not self.is_last:
+            if self.wait is not None:
                 return "transient_failure"
             gave_up = outcome.kind == "transient" or (outcome.kind == "timeout" and self.number > 1)
             return "exhausted" if gave_up else "failed"
         return "failed" if isinstance(outcome, ModelReplied) and outcome.problem else "success"
+
+    @property
+    def over(self) -> int:
+        """When it ended, with the wait after it."""
+        return self.ended + (0 if self.wait is None else self.wait.took)
 
 
 class CallView(msgspec.Struct):
@@ -72,6 +75,7 @@ class CallView(msgspec.Struct):
         decided: What the gate said of it; None if an earlier call ended the run.
         decided_at: When, in nanoseconds since the beginning of the run.
         attempts: Its attempts.
+        stopped: What stopped it before its first attempt.
     """
 
     at: str
@@ -79,6 +83,17 @@ class CallView(msgspec.Struct):
     decided: Decided | None = None
     decided_at: int = 0
     attempts: list[AttemptView] = []
+    stopped: Stopped | None = None
+
+    @property
+    def status(self) -> CallStatus:
+        """What became of it after an allow."""
+        last = self.attempts[-1]
+        if last.wait is not None:
+            return "cancelled"  # a wait that no attempt follows was stopped
+        if last.result == "success":
+            return "ok"
+        return last.result if last.result in ("denied", "cancelled") else "failed"
 
     @property
     def late(self) -> Decided | None:
@@ -119,8 +134,6 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
     steps: list[StepView] = []
     calls: dict[str, CallView] = {}
     attempts: dict[str, AttemptView] = {}
-    waits: dict[str, int] = {}
-    now = 0
     for event, now in timeline(events):
         number = step_of(event.at)
         if number == "0" or not number.isdecimal():
@@ -128,24 +141,22 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
         if not steps or steps[-1].number != int(number):
             steps.append(StepView(int(number), steps[-1].ended if steps else 0))
         step, steps[-1].ended = steps[-1], now
+        above, _, last = event.at.rpartition(".")
         if isinstance(event, StepEnded):
             step.mode = event.mode
-        elif isinstance(event, Waited | Stopped) and event.at.endswith(".w"):
-            waits[event.at.removesuffix(".w")] = event.took
+        elif isinstance(event, Outcome) and last == "w":
+            attempts[above].wait = event
+        elif isinstance(event, Stopped) and event.at in calls:
+            calls[event.at].stopped = event
         elif isinstance(event, Outcome):
-            attempt = _attempt(event, now, waits)
-            attempts[event.at] = attempt
-            above, _, _ = event.at.rpartition(".")
-            siblings = calls[above].attempts if above in calls else step.asked
-            if siblings:
-                siblings[-1].is_last = False
-            siblings.append(attempt)
+            count = int(last.lstrip("im"))
+            attempt = attempts[event.at] = AttemptView(event.at, count, event, now - event.took, now)
+            (calls[above].attempts if above in calls else step.asked).append(attempt)
             for n, call in enumerate(event.calls if isinstance(event, ModelReplied) else ()):
                 view = CallView(f"{number}.c{n}", call)
                 calls[view.at] = view
                 step.calls.append(view)
         elif isinstance(event, Decided):
-            above, _, _ = event.at.rpartition(".")
             if above in attempts:
                 attempts[above].late = event
             elif above in calls:
@@ -153,10 +164,3 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
             else:
                 step.refused = event
     return steps
-
-
-def _attempt(outcome: Outcome, now: int, waits: dict[str, int]) -> AttemptView:
-    head = outcome.at.rstrip("0123456789")
-    number = int(outcome.at[len(head) :])
-    waited = waits.get(f"{head}{number - 1}", 0) // 1_000_000
-    return AttemptView(outcome.at, number, outcome, now - outcome.took, now, waited)
