@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+_UTC = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"
+Place = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
@@ -16,13 +18,14 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
 class Clock(Part, frozen=True):
     """When the run begins, as RFC 3339 in UTC."""
 
-    start: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$")] = "2026-01-01T00:00:00Z"
+    start: Annotated[str, Meta(pattern=_UTC)] = "2026-01-01T00:00:00Z"
 
 
 class PolicyPlace(Part, frozen=True):
-    """The policy file, relative to the project."""
+    """The policy file and what is laid over it, relative to the project."""
 
     file: str
+    overlays: list[str] = []
 
 
 class Setup(Part, frozen=True):
@@ -74,20 +77,20 @@ class FaultSpec(Part, frozen=True):
     """What goes wrong, and where.
 
     Attributes:
-        target: `model` or `tool`.
+        target: `model`, `tool`, or `io`: the tool runs, and each use of its `io` raises.
         step: The step, from 1.
         call: The call of the reply, from 0.
-        attempt: The attempt, from 1.
+        attempt: The attempt, from 1; every one unless given.
         raises: The class of a builtin exception, or of one that a model may raise.
-        delay_ms: How much longer the effect takes.
+        delays_ms: How much longer the effect takes.
     """
 
-    target: Literal["model", "tool"]
-    step: Count
+    target: Literal["model", "tool", "io"]
+    step: Place
     call: Count = 0
-    attempt: Count = 1
+    attempt: Place | None = None
     raises: str | None = None
-    delay_ms: Count = 0
+    delays_ms: Count = 0
 
 
 class Expected(Part, frozen=True):

@@ -34,10 +34,12 @@ class Fault(Struct, frozen=True):
     Attributes:
         error: The exception that is raised, None for none.
         delay_ns: How much longer the effect takes.
+        in_io: Whether the tool runs all the same, and each use of its `io` raises the exception.
     """
 
     error: BaseException | None = None
     delay_ns: int = 0
+    in_io: bool = False
 
 
 class Performer:
@@ -75,7 +77,8 @@ class Performer:
         # a copy for each attempt, since the tool may change it
         arguments = strict_json.as_json(effect.call.arguments)
         try:
-            self._raise_fault(at)
+            fault = self._raise_fault(at)
+            io.broken = None if fault is None else fault.error
             result = await self.call(tool.run, arguments, io)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             return self._tool_failed(at, effect, error, io)
@@ -89,10 +92,12 @@ class Performer:
             return Failed(at=at, error="PermissionError", place=f"io.{io.undeclared}", met=io.met)
         return _judged(at, effect, result, io)
 
-    def _raise_fault(self, at: str) -> None:
+    def _raise_fault(self, at: str) -> Fault | None:
+        """Raise the fault of an effect, and return one that its `io` is to raise."""
         fault = self.fault(at)
-        if fault is not None and fault.error is not None:
+        if fault is not None and fault.error is not None and not fault.in_io:
             raise fault.error
+        return fault
 
     def _raise_if_full(self, io: ToolIO) -> None:
         if io.no_room is not None:
