@@ -130,10 +130,13 @@ def _made() -> dict[str, str]:
 
 
 def inputs_of(task: Task, events: Sequence[Event]) -> dict[str, str]:
-    """Return the inputs of a run beside the documents that were read: policy, task, and the tools that were called."""
+    """Return the inputs beside documents that were read: policy, task, and called tools with their modules."""
     called = {call.call.name for step in steps_of(events) for call in step.calls if call.attempts}
     tools = {tool.file: tool.digest for tool in task.tools if tool.name in called}
-    return {**dict(task.policy.files), task.file: task.digest, **tools}
+    inputs = {**dict(task.policy.files), task.file: task.digest, **tools}
+    for name in called & task.loaded.modules.keys():
+        inputs |= task.loaded.modules[name]
+    return inputs
 
 
 def missed_expectations(task: Task, events: Sequence[Event]) -> list[str]:

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+_UTC = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"
+Place = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
@@ -16,7 +18,7 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
 class Clock(Part, frozen=True):
     """When the run begins, as RFC 3339 in UTC."""
 
-    start: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$")] = "2026-01-01T00:00:00Z"
+    start: Annotated[str, Meta(pattern=_UTC)] = "2026-01-01T00:00:00Z"
 
 
 class PolicyPlace(Part, frozen=True):
@@ -74,10 +76,10 @@ class FaultSpec(Part, frozen=True):
     """What goes wrong, and where.
 
     Attributes:
-        target: `model`, `tool`, or `io`, which fails when the tool uses it.
+        target: `model`, `tool`, or `io`: the tool runs, and each use of its `io` raises.
         step: The step, from 1.
         call: The call of the reply, from 0.
-        attempt: The attempt, from 1; every one without it.
+        attempt: The attempt, from 1; every one unless given.
         raises: The class of a builtin exception, or of one that a model may raise.
         returns: What the tool returns in place of its result.
         delays_ms: How much longer the effect takes.
@@ -85,9 +87,9 @@ class FaultSpec(Part, frozen=True):
     """
 
     target: Literal["model", "tool", "io"]
-    step: Count
+    step: Place
     call: Count = 0
-    attempt: Count | None = None
+    attempt: Place | None = None
     raises: str | None = None
     returns: dict[str, Any] | None = None
     delays_ms: Count = 0

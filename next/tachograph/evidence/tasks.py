@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import calendar
+import re
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +30,7 @@ from ..runtime.resources.mount_path import parse_path
 from ..runtime.resources.url import Malformed
 from ..runtime.run import head_of
 from ..runtime.tools.contract import Tool
-from ..runtime.tools.loader import load_tools
+from ..runtime.tools.loader import LoadedTools, load_tools
 from ..runtime.world.perform import Fault
 from ..runtime.world.virtual import Virtual
 from .task_file import TaskFile
@@ -43,23 +44,29 @@ class Task:
         file: The path of the file, relative to the project.
         digest: SHA-256 of its data in canonical JSON.
         spec: What it says.
+        began: When the run begins, in nanoseconds since 1970.
+        model: The script in the place of a model.
     """
 
     def __init__(self, root: Path, document: TypedDocument[TaskFile]) -> None:
         self.root, self._document = root, document
         self.file, self.digest, self.spec = document.name, document.digest, document.value
-        if self.spec.clock.start[5:7] == "00" or self.began < 0:
-            raise self.error("/clock/start", "is no time", 'write "2026-01-01T00:00:00Z"')
+        began = _nanoseconds(self.spec.clock.start)
+        if began is None:
+            raise self.error("/clock/start", "is no time since 1970", 'write "2026-01-01T00:00:00Z"')
+        self.began = began
         for n, item in enumerate(self.spec.setup):
             if (item.text is None) == (item.link is None):
                 raise self.error(f"/setup/{n}", "needs text or link, and not both", "give one of them")
         for n, fault in enumerate(self.spec.faults):
-            if fault.target == "io" and fault.raises is None:
-                raise self.error(f"/faults/{n}", "a fault of io has to raise", "give raises")
             if fault.raises is not None and _exception(fault.raises) is None:
                 raise self.error(
-                    f"/faults/{n}/raises", f"there is no exception {fault.raises!r}", "name a builtin one"
+                    f"/faults/{n}/raises",
+                    f"{fault.raises!a} is no exception that can be raised without arguments",
+                    "name a builtin one, such as ConnectionError",
                 )
+            if fault.target == "io" and fault.raises is None:
+                raise self.error(f"/faults/{n}", "a fault of io must raise", "give raises")
         self.model = self._script()
 
     def error(self, pointer: str, message: str, remedy: str) -> InputError:
@@ -76,23 +83,20 @@ class Task:
         """The folder of its run below `runs/`: `KIND/NAME`."""
         return self.spec.id.replace("-", "/")
 
-    @property
-    def began(self) -> int:
-        """When the run begins, in nanoseconds since 1970."""
-        numbers = [
-            int(part) for part in self.spec.clock.start.translate(str.maketrans("-T:Z", "    ")).split()
-        ]
-        return calendar.timegm((*numbers, 0, 0, 0)) * 1_000_000_000
-
     @cached_property
     def policy(self) -> Policy:
-        """Its policy. Raises PolicyError."""
+        """Its policy. Raises InputError."""
         return Policy.load(self._inside("/policy/file", self.spec.policy.file), name=self.spec.policy.file)
 
     @cached_property
+    def loaded(self) -> LoadedTools:
+        """Its tools, and what they import of the project. Raises ToolError."""
+        return load_tools(self.spec.tools, self.root)
+
+    @property
     def tools(self) -> list[Tool]:
         """Its tools. Raises ToolError."""
-        return load_tools(self.spec.tools, self.root)
+        return self.loaded.tools
 
     def head(self) -> RunStarted:
         """Return the first line of its run."""
@@ -152,12 +156,10 @@ class Task:
         for fault in self.spec.faults:
             attempts = f"{fault.step}.m" if fault.target == "model" else f"{fault.step}.c{fault.call}.i"
             number = at.removeprefix(attempts)
-            if number != at and number == str(fault.attempt or number):
-                kind = None if fault.raises is None else _exception(fault.raises)
-                error = None if kind is None else kind()
-                return Fault(
-                    error, fault.target == "io", fault.returns, fault.delays_ms * 1_000_000, fault.cancels
-                )
+            if number != at and number.isdecimal() and fault.attempt in (None, int(number)):
+                error = None if fault.raises is None else _exception(fault.raises)
+                delay = fault.delays_ms * 1_000_000
+                return Fault(error, fault.target == "io", fault.returns, delay, fault.cancels)
         return None
 
     def _script(self) -> Script:
@@ -174,29 +176,51 @@ class Task:
 
     def _inside(self, pointer: str, path: str) -> Path:
         """Return a path of the project. Raises TaskError for one that leads out of it."""
-        resolved = (self.root / path).resolve()
-        if not resolved.is_relative_to(self.root):
+        if "\0" in path or not (self.root / path).resolve().is_relative_to(self.root):
             raise self.error(pointer, "leads out of the project", "name a path inside")
         return self.root / path
 
 
-def _exception(name: str) -> type[BaseException] | None:
-    for module in (builtins, errors):
-        found = getattr(module, name, None)
-        if isinstance(found, type) and issubclass(found, Exception):
-            return found
-    return None
+def _exception(name: str) -> Exception | None:
+    """Return a builtin exception of a name, or one that a model may raise; None where it needs arguments."""
+    kind = getattr(builtins, name, None) or getattr(errors, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, Exception):
+        return None
+    try:
+        return kind()
+    except TypeError:
+        return None
 
 
-def load_task(path: str | Path) -> Task:
-    """Read a task file. Raises TaskError with file, line and column."""
-    source = Path(path)
-    root = next((folder for folder in source.resolve().parents if (folder / "policy").is_dir()), None)
-    if root is None:
-        raise TaskError("no folder above it holds policy/", file=str(path), remedy="move it into a project")
-    document = read_document(source, source.resolve().relative_to(root).as_posix(), TaskFile, TaskError)
+def _nanoseconds(start: str) -> int | None:
+    """Return a time in nanoseconds since 1970, None where there is no such time."""
+    year, month, day, hour, minute, second = (int(part) for part in re.findall("[0-9]+", start))
+    if year < 1970 or not 1 <= month <= 12 or not 1 <= day <= calendar.monthrange(year, month)[1]:
+        return None
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    return calendar.timegm((year, month, day, hour, minute, second)) * 1_000_000_000
+
+
+def load_task(path: str | Path, root: Path | None = None) -> Task:
+    """Read a task file.
+
+    Args:
+        path: The file.
+        root: The project; the nearest folder above the file that holds `policy/` unless given.
+
+    Raises:
+        TaskError: The file is not exactly a task; the error has file, line and column.
+    """
+    source = Path(path).resolve()
+    found = (folder for folder in source.parents if (folder / "policy").is_dir())
+    root = next(found, None) if root is None else root.resolve()
+    if root is None or not source.is_relative_to(root):
+        where = "no folder above it holds policy/" if root is None else "it lies outside of the project"
+        raise TaskError(where, file=str(path), remedy="move it into a project")
+    document = read_document(source, source.relative_to(root).as_posix(), TaskFile, TaskError)
     task = Task(root, document)
-    place = "-".join((source.resolve().parent.name, source.stem))
+    place = "-".join((source.parent.name, source.stem))
     if task.spec.id != place:
         raise task.error("/id", f"the id is not the place of the file, {place}", f"write {place}")
     return task

@@ -149,7 +149,7 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
 
     errors = Draft202012Validator(msgspec.json.schema(kind)).iter_errors(data)
     found = [leaf for error in errors for leaf in (error.context or [error])]
-    worst = max(found, key=lambda error: (len(error.absolute_path), str(error.validator)), default=None)
+    worst = max(found, key=_depth, default=None)
     if worst is None:
         return "", "the file is not of its schema", "compare it with the documentation"
     pointer, limit = join(worst.absolute_path), worst.validator_value
@@ -170,3 +170,8 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
         options = f"did you mean {likely[0]!r}?" if likely else f"use one of {', '.join(map(str, limit))}"
         return pointer, f"{shown} is not accepted here", options
     return pointer, f"{shown} violates {worst.validator} {quote_literal(str(limit))}", "change the value"
+
+
+def _depth(error: Any) -> tuple[int, bool, str]:
+    """Return how much an error says: a deep one the most, and of a key that is misspelt not that it is missing."""
+    return len(error.absolute_path), error.validator != "required", str(error.validator)

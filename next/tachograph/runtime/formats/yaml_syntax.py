@@ -28,13 +28,9 @@ AMBIGUOUS: Final = re.compile(
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 
-_ANCHOR: Final = r"&[A-Za-z0-9_-]++(?=[ \t\r\n,\]}]|\Z)"
 _COMMENT: Final = r"(?<![^ \n])\#[^\n]*+"
 # What may stand between two scalars; where it may, the parser says.
-GAP: Final = re.compile(
-    rf"(?:[ \r\n,\[\]{{}}:]++|{_COMMENT}|(?:\?|-|---|\.\.\.)(?=[ \t\r\n]|\Z)|{_ANCHOR})*+"
-)
-ANCHOR_AND_GAP: Final = re.compile(rf"{_ANCHOR}(?:[ \r\n]|{_COMMENT})*+")
+GAP: Final = re.compile(rf"(?:[ \r\n,\[\]{{}}:]++|{_COMMENT}|(?:\?|-|---|\.\.\.)(?=[ \t\r\n]|\Z))*+")
 TAB: Final = re.compile(r"\t")
 STRAY_IN_BRACKETS: Final = re.compile(r"[\t?]")
 GLUED_COLON: Final = re.compile(rf"(?:[ \r\n]|{_COMMENT})*+:(?=[,\[\]{{}}])")
@@ -45,11 +41,13 @@ BLOCK: Final = re.compile(  # header, blank lines, indentation of the first line
 SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 TAGGED: Final = "tags are not accepted; remove it, and quote the value if it is text"
+SHARED: Final = "anchors and aliases are not accepted; write the value out, or quote it if it is text"
 BY_CHARACTER: Final = {  # the message for a character that must not stand where it does
     "\t": "a tab stands here; indent and separate with spaces",
     "#": "a comment needs a space before its #; quote the value if the # is text",
     "?": "readers disagree on a ? in brackets; quote the text, or put a space after the ? of a key",
-    "&": "an anchor has a name of letters, digits, - and _, and a space after it",
+    "&": SHARED,
+    "*": SHARED,
     "!": TAGGED,
     "@": "text cannot start with @; quote it",
     "`": "text cannot start with a backquote; quote it",

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .workspace import Host, Workspace
 
 MAX_HOPS: Final = 5
+Answer = tuple[int, dict[str, str], str]
+"""Status, headers with names in lower case, and text of an answer to one request."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -59,7 +61,7 @@ class ToolIO:
         undeclared: The method that the effect kind of the tool does not cover; "" without one.
         has_acted: Whether something was written.
         no_room: The error of a write that found the disk full.
-        fails_with: What every use raises, for tests of failures.
+        broken: What every use raises in place of being done, for tests of failures; None for nothing.
     """
 
     def __init__(self, workspace: Workspace, tool: Tool, decide: Callable[[Fact], Verdict], key: str) -> None:
@@ -69,7 +71,7 @@ class ToolIO:
         self.undeclared = ""
         self.has_acted = False
         self.no_room: OSError | None = None
-        self.fails_with: BaseException | None = None
+        self.broken: BaseException | None = None
         self._workspace, self._tool, self._decide = workspace, tool, decide
         self._lock = threading.RLock()  # held while a fact is decided or a file is worked on
         self._is_closed = False
@@ -142,23 +144,32 @@ class ToolIO:
 
     def get(self, url: str) -> HttpResult:
         """Return the answer to a GET, following at most 5 redirects; each target is decided before it is contacted."""
-        with self._using("get"):
-            if not isinstance(url, str):
-                raise TypeError("a URL is a string")
-            for hop in range(MAX_HOPS + 1):
+        for hop in range(MAX_HOPS + 1):
+            with self._using("get"):
+                if not isinstance(url, str):
+                    raise TypeError("a URL is a string")
                 self._ask(Reach(url, hop=hop), keep=hop > 0)
                 target = parse_url(url)
                 host = self._workspace.hosts.get(target.host)
-                if host is None:
-                    raise ConnectionRefusedError("no network in this run")
-                status, headers, text = self._from_folder(target, host)
-                location = headers.get("location")
-                if status not in REDIRECTS or location is None:
-                    return HttpResult(status, headers, text, target.url)
-                url = redirected(target, location)
-            raise OSError("too many redirects")
+                answer = None if host is None else self._from_folder(target, host)
+            # without the lock, since a network may be slow and the end of the attempt does not wait for it
+            status, headers, text = answer or self._from_network(target)
+            location = headers.get("location")
+            if status not in REDIRECTS or location is None:
+                if status == 429 or status >= 500:
+                    raise ConnectionError("the server answered with a transient error")
+                return HttpResult(status, headers, text, target.url)
+            url = redirected(target, location)
+        raise OSError("too many redirects")
 
-    def _from_folder(self, target: Target, host: Host) -> tuple[int, dict[str, str], str]:
+    def _from_network(self, target: Target) -> Answer:
+        fetch = self._workspace.fetch
+        if fetch is None:
+            _warn("no folder answers for %s, and this run reaches no network", target.host)
+            raise ConnectionRefusedError("no network in this run")
+        return fetch(target)
+
+    def _from_folder(self, target: Target, host: Host) -> Answer:
         if target.path in host.redirects:
             octets = host.redirects[target.path].encode("utf-8", "surrogatepass")
             return 302, {"location": octets.decode("latin-1")}, ""  # as it would come over the wire
@@ -178,6 +189,7 @@ class ToolIO:
     def _using(self, method: str) -> Iterator[None]:
         with self._lock:  # the attempt does not end between a decision and what follows from it
             if self._is_closed:
+                _warn("io.%s was called after the end of its attempt and did nothing", method)
                 raise PermissionError("the attempt is over")
             if self.denied:
                 raise PermissionError("denied before")
@@ -185,8 +197,8 @@ class ToolIO:
                 self.undeclared = self.undeclared or method
             if self.undeclared:
                 raise PermissionError("not covered by the tool's effect kind")
-            if self.fails_with is not None:
-                raise self.fails_with
+            if self.broken is not None:
+                raise self.broken
             yield
 
     def _ask(self, fact: Reach | Touch, *, keep: bool = False) -> None:
@@ -214,3 +226,10 @@ def _encodable(text: str) -> str:
     if type(text) is str and text.isascii():
         return text
     return str.__str__(text).encode("utf-8", "backslashreplace").decode()
+
+
+def _warn(words: str, *values: str) -> None:
+    """Tell people what no record holds."""
+    import logging  # slow to import, and few runs come here
+
+    logging.getLogger("tachograph").warning(f"tachograph: {words}", *values)

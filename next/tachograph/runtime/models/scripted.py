@@ -49,7 +49,11 @@ class Script:
                 calls = enumerate(turn.get("calls", ()))
                 parts += [(f"/{index}/calls/{i}", "call", call, _CALL) for i, call in calls]
             for where, what, part, known in parts:
-                if not isinstance(part, dict) or part.keys() - known:
+                if (
+                    not isinstance(part, dict)
+                    or part.keys() - known
+                    or (what == "call" and "tool" not in part)
+                ):
                     keys = ", ".join(sorted(known))
                     raise self._error(
                         where, f"is no {what} of a script", f"a {what} is a dict with keys of {keys}"
@@ -111,6 +115,8 @@ class Script:
             raise self._error(
                 where, f"$result {number} does not exist, there are {len(results)} so far", "count from 0"
             )
+        if type(pointer) is not str:
+            raise self._error(where, "at is no JSON Pointer", "write one, such as /hits/0/id")
         result = json.loads(results[number]["content"])
         try:
             return json_pointer.get(result, pointer)

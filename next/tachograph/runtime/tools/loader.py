@@ -6,37 +6,76 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...fail.errors import ToolError, asks_to_end, system_reason
 from ..formats.documents import read_plain
 from ..formats.strict_json import digest
 from .contract import Tool
+from .project_modules import project_modules
 
 _MOST: Final = 1 << 20
-_NEEDED: Final = ("DESCRIPTION", "INPUT_SCHEMA", "OUTPUT_SCHEMA", "EFFECT", "IDEMPOTENT", "run")
+_NEEDED: Final = {
+    "DESCRIPTION": str, "INPUT_SCHEMA": dict, "OUTPUT_SCHEMA": dict, "EFFECT": str, "IDEMPOTENT": bool,
+}  # fmt: skip
 
 
-def load_tool(path: Path, label: str) -> Tool:
-    """Load a tool from a file, which `label` stands for in messages and records.
+class LoadedTools(NamedTuple):
+    """The tools of a project.
 
-    Raises:
-        ToolError: The file cannot be read or imported, or the module breaks the contract.
+    Attributes:
+        tools: The tools.
+        modules: By tool, path and SHA-256 of each module of the project that it imports.
     """
+
+    tools: list[Tool]
+    modules: dict[str, dict[str, str]]
+
+
+def load_tools(names: Iterable[str], root: Path) -> LoadedTools:
+    """Load tools by name from the folder `tools` of a project. Raises ToolError."""
+    loaded = LoadedTools([], {})
+    for name in names:
+        label = f"tools/{name}.py"
+        # a path would lead out of the folder
+        if not (name.isascii() and name.replace("-", "_").isidentifier()):
+            raise ToolError(
+                f"{name[:80]!a} is no name of a tool", file="tools", remedy="use letters, digits, - and _"
+            )
+        if name in loaded.modules:
+            raise ToolError("the tool is named twice", file=label, remedy="name it once")
+        source = _source(root / label, label)
+        loaded.tools.append(_tool(_imported(source, root / label, label), name, label, source))
+        loaded.modules[name] = project_modules(source, root)
+    return loaded
+
+
+def _source(path: Path, label: str) -> bytes:
     try:
         source = read_plain(path, _MOST)
     except OSError as error:
         raise ToolError(
             f"cannot be read ({system_reason(error)})", file=label, remedy="name an existing tool"
         ) from None
-    module = _imported(source, path, label)
-    missing = [name for name in _NEEDED if not hasattr(module, name)]
-    if missing:
-        raise ToolError(
-            f"the module lacks {', '.join(missing)}", file=label, remedy="add what the tool contract asks for"
-        )
+    if len(source) > _MOST:
+        raise ToolError(f"the file has more than {_MOST} bytes", file=label, remedy="split it")
+    return source
+
+
+def _tool(module: Any, name: str, label: str, source: bytes) -> Tool:
+    wrong = [
+        f"{what} ({kind.__name__})"
+        for what, kind in _NEEDED.items()
+        if not isinstance(getattr(module, what, None), kind)
+    ]
+    if not callable(getattr(module, "run", None)):
+        wrong.append("run (function)")
+    if not isinstance(getattr(module, "TRANSIENT", ()), tuple):
+        wrong.append("TRANSIENT (tuple)")
+    if wrong:
+        raise ToolError(f"the module needs {', '.join(wrong)}", file=label, remedy="add each, of that type")
     return Tool(
-        path.stem,
+        name,
         module.DESCRIPTION,
         module.INPUT_SCHEMA,
         module.OUTPUT_SCHEMA,
@@ -49,11 +88,6 @@ def load_tool(path: Path, label: str) -> Tool:
         digest=digest(source),
         file=label,
     )
-
-
-def load_tools(names: Iterable[str], root: Path) -> list[Tool]:
-    """Load tools by name from the folder `tools` of a project. Raises ToolError."""
-    return [load_tool(root / "tools" / f"{name}.py", f"tools/{name}.py") for name in names]
 
 
 def _imported(source: bytes, path: Path, label: str) -> Any:

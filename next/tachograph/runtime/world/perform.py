@@ -85,7 +85,7 @@ class Performer:
         fault = self.fault(at) or Fault()
         try:
             if fault.in_io:
-                io.fails_with = fault.error
+                io.broken = fault.error
             elif fault.error is not None:
                 raise fault.error
             result = fault.returns or await self.call(tool.run, arguments, io)
