@@ -1,1 +1,31 @@
 """A governed agent runtime: a policy gate before every tool call, and a record that a stranger can re-derive."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .runtime.agent import Agent as Agent
+    from .runtime.agent import RunResult as RunResult
+    from .runtime.models.types import LLMInput as LLMInput
+    from .runtime.models.types import LLMOutput as LLMOutput
+    from .runtime.models.types import ToolCall as ToolCall
+    from .runtime.policy.policy import Policy as Policy
+    from .runtime.tools.contract import Tool as Tool
+
+# imported when they are asked for: the command line starts without what it does not need
+_PLACES = {
+    "Agent": "runtime.agent",
+    "RunResult": "runtime.agent",
+    "LLMInput": "runtime.models.types",
+    "LLMOutput": "runtime.models.types",
+    "ToolCall": "runtime.models.types",
+    "Policy": "runtime.policy.policy",
+    "Tool": "runtime.tools.contract",
+}
+__all__ = [*_PLACES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_PLACES[name]}", __name__), name)

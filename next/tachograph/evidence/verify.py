@@ -38,7 +38,10 @@ def problems_of(files: Mapping[str, bytes], name: str) -> list[str]:
         inputs, made = read_manifest(files[MANIFEST], f"{name}/{MANIFEST}")
     except RecordError as error:
         return [str(error)]
-    derived = derive(files[STATE], [line.event for line in lines], inputs, made)
+    try:
+        derived = derive(files[STATE], [line.event for line in lines], inputs, made)
+    except (LookupError, ValueError, AssertionError):  # whole lines whose addresses make no run
+        return [f"{name}/{STATE}: its lines make no run; restore it from git"]
     return foreign + [
         f"{name}/{file}: does not follow from {STATE}; restore it from git, or record the run again"
         for file in NAMES

@@ -1,10 +1,26 @@
-"""The system's clock. Wall time enters here and nowhere else."""
+"""What comes from the system: time and randomness enter here and nowhere else."""
 
 from __future__ import annotations
 
+import secrets
 import time
 
 
 def wall_time() -> str:
     """Return the time as RFC 3339 in UTC, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def wall_ns() -> int:
+    """Return the time in nanoseconds since 1970."""
+    return time.time_ns()
+
+
+def monotonic_ns() -> int:
+    """Return nanoseconds of a clock that is never set back."""
+    return time.monotonic_ns()
+
+
+def random_hex() -> str:
+    """Return eight hex digits that nobody can guess."""
+    return secrets.token_hex(4)

@@ -96,5 +96,5 @@ class RunState:
     def classify(self, happening: Happening) -> Classification:
         """Return what follows from a happening, and note its mode."""
         found = classify(happening, self.gate.policy.on_deny)
-        self.mode = self.mode or found.mode
+        self.mode = found.mode or self.mode  # what ends the run comes last
         return found

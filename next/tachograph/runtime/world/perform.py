@@ -60,7 +60,9 @@ class Performer:
     ) -> None:
         self._model, self._workspace, self.fault = model, workspace, fault
 
-    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def call(
+        self, at: str, function: Callable[..., Any], *arguments: Any, timeout_s: float | None = None
+    ) -> Any:
         """Call foreign code and return its result; a world overrides how."""
         raise NotImplementedError
 
@@ -71,7 +73,7 @@ class Performer:
             fault = self.fault(pending.at)
             if fault is not None and fault.error is not None:
                 raise fault.error
-            output = await self.call(self._model, request)
+            output = await self.call(pending.at, self._model, request)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             return _model_failed(pending.at, error)
         return read_reply(output, pending.at, int(step_of(pending.at)), request.messages.size)
@@ -88,7 +90,7 @@ class Performer:
                 io.broken = fault.error
             elif fault.error is not None:
                 raise fault.error
-            result = fault.returns or await self.call(tool.run, arguments, io)
+            result = fault.returns or await self.call(at, tool.run, arguments, io, timeout_s=tool.timeout_s)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             return self._tool_failed(at, effect, error, io)
         finally:

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
-from ...fail.errors import TachographError
 from ..driver import Pending
 from ..effects import AskModel, Invoke
 from ..io.workspace import Workspace
@@ -23,10 +22,6 @@ T = TypeVar("T")
 # in nanoseconds
 MODEL_TAKES: Final = 200_000_000
 ATTEMPT_TAKES: Final = 20_000_000
-
-
-class Suspends(TachographError):
-    """A tool or a model of a scripted run waits for something real."""
 
 
 class Virtual(Performer):
@@ -59,14 +54,23 @@ class Virtual(Performer):
         """Return the time: nothing passes by itself."""
         return now
 
-    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call foreign code in this very thread."""
+    async def call(
+        self, at: str, function: Callable[..., Any], *arguments: Any, timeout_s: float | None = None
+    ) -> Any:
+        """Call foreign code in this very thread; what it returns to be awaited gets an event loop of its own."""
         result = function(*arguments)
-        if inspect.isawaitable(result):
-            if isinstance(result, Coroutine):
-                result.close()
-            raise Suspends("a coroutine function in a scripted run; give a plain function")
-        return result
+        if not inspect.isawaitable(result):
+            return result
+        import asyncio  # slow to import, and few scripted runs come here
+
+        async def awaited() -> Any:
+            return await result
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(awaited())
+        return await result
 
     async def perform(self, pending: Pending) -> Outcome:
         """Perform an effect to its end."""

@@ -1,0 +1,215 @@
+"""The real world: effects are tasks of an event loop, plain functions run in threads, and time passes by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from ..clock import monotonic_ns
+from ..driver import Pending
+from ..effects import AskModel, Invoke
+from ..io.workspace import Workspace
+from ..log.events import Entered, Failed, Outcome, StopAsked, Stopped, Waited
+from ..log.journal import Journal
+from ..models.types import Model
+from .perform import Fault, Performer
+
+T = TypeVar("T")
+# seconds that a coroutine has to clean up once it is cancelled
+GRACE: Final = 1.0
+
+
+class Real(Performer):
+    """The world as it is. `stop` may be called from any thread; all else belongs to the driver.
+
+    Args:
+        model: The model.
+        workspace: What tools may touch.
+        fault: As of Performer.
+        grace: Seconds that a coroutine has to clean up once it is cancelled.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        workspace: Workspace,
+        fault: Callable[[str], Fault | None] = lambda at: None,
+        *,
+        grace: float = GRACE,
+    ) -> None:
+        super().__init__(model, workspace, fault)
+        self._grace = grace
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._early: list[Entered] = []
+        self._tasks: dict[str, asyncio.Task[Outcome]] = {}
+        self._whys: dict[str, str] = {}
+        self._left: set[str] = set()
+        self._happened: deque[tuple[int, Outcome | Entered | BaseException]] = deque()
+        self._bell: asyncio.Future[None] | None = None
+        self._cancelled: asyncio.CancelledError | None = None
+        self._zero = self._last = 0
+
+    def stop(self, scope: str = "", why: str = "cancelled") -> None:
+        """Stop a part of the run, from any thread: "" all of it, `3.c1` a call."""
+        event = StopAsked(at="", scope=scope, why=why)
+        if self._loop is None:
+            self._early.append(event)
+        else:
+            self._loop.call_soon_threadsafe(self._tell, event)
+
+    # ---- for the driver ----------------------------------------------------------------------------------------------
+
+    def go_live(self, now: int, entered: int) -> None:
+        """Take over from the log; time goes on where it ended."""
+        self._loop = asyncio.get_running_loop()
+        self._zero, self._last = monotonic_ns() - now, now
+        for event in self._early:
+            self._tell(event)
+
+    def clock(self, now: int) -> int:
+        """Return the time."""
+        return max(now, monotonic_ns() - self._zero)
+
+    async def start(self, pending: Pending) -> None:
+        """Begin an effect as a task of its own."""
+        assert self._loop is not None
+        task = self._loop.create_task(self.perform(pending))
+        self._tasks[pending.at] = task
+        task.add_done_callback(lambda task: self._over(pending.at, task))
+
+    async def perform(self, pending: Pending) -> Outcome:
+        """Perform an effect to its end."""
+        effect = pending.effect
+        if isinstance(effect, AskModel):
+            return await self.ask_model(pending, effect)
+        if isinstance(effect, Invoke):
+            return await self.invoke(pending, effect)
+        await asyncio.sleep(effect.ns / 1e9)
+        return Waited(at=pending.at)
+
+    def finish(self, pending: Pending, now: int, outcome: Outcome) -> None:
+        """Tell an outcome at once."""
+        self._tell(outcome)
+
+    def cancel(self, pending: Pending, now: int, why: str) -> None:
+        """End an effect under way; what does not end in time is left behind."""
+        at = pending.at
+        if (task := self._tasks.get(at)) is not None and self._loop is not None:
+            self._whys.setdefault(at, why)
+            task.cancel()
+            self._loop.call_later(self._grace, self._leave, at)
+        elif not any(isinstance(event, Outcome) and event.at == at for _, event in self._happened):
+            self._tell(Stopped(at=at, why=why))  # it was not begun
+
+    async def next(self) -> tuple[int, Outcome | Entered] | None:
+        """Return what is over or arrives first, and when."""
+        while not self._happened:
+            if not self._tasks:
+                return None
+            assert self._loop is not None
+            self._bell = self._loop.create_future()
+            await self._undisturbed(self._bell)
+        time, event = self._happened.popleft()
+        if isinstance(event, BaseException):
+            raise event
+        return time, event
+
+    async def sync(self, journal: Journal) -> None:
+        """Put the log on the disk, in a thread, since the loop has other things to do."""
+        await self._undisturbed(asyncio.get_running_loop().run_in_executor(None, journal.sync))
+
+    async def close(self) -> None:
+        """Cancel what is still under way, and wait for it to clean up."""
+        tasks, self._tasks = list(self._tasks.values()), {}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._grace)
+
+    def raise_if_cancelled(self) -> None:
+        """Raise the cancellation by the caller again, once the log is whole."""
+        if self._cancelled is not None:
+            raise self._cancelled
+
+    # ---- foreign code ------------------------------------------------------------------------------------------------
+
+    async def call(
+        self, at: str, function: Callable[..., Any], *arguments: Any, timeout_s: float | None = None
+    ) -> Any:
+        """Await a coroutine function, or call a plain one in a thread; neither takes longer than its limit."""
+        async with asyncio.timeout(timeout_s):
+            if inspect.iscoroutinefunction(function):
+                return await function(*arguments)
+            try:
+                result = await self._in_thread(function, *arguments)
+            except asyncio.CancelledError:
+                self._left.add(at)
+                raise
+            return await result if inspect.isawaitable(result) else result
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function in a thread. It cannot be ended: one that hangs is left behind."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+        def tell(result: Any, error: BaseException | None) -> None:
+            if not over.done():
+                over.set_result((result, error))
+
+        def work() -> None:
+            try:
+                told: tuple[Any, BaseException | None] = (function(*arguments), None)
+            except BaseException as error:  # noqa: BLE001 - a value until somebody looks at it
+                told = (None, error)
+            if not loop.is_closed():  # else nobody waits any more
+                loop.call_soon_threadsafe(tell, *told)
+
+        threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True).start()
+        result, error = await over
+        if error is not None:
+            raise error
+        return result  # type: ignore[no-any-return]
+
+    # ---- what happened -----------------------------------------------------------------------------------------------
+
+    def _over(self, at: str, task: asyncio.Task[Outcome]) -> None:
+        if self._tasks.get(at) is not task:
+            return  # it was left behind
+        del self._tasks[at]
+        if at in self._whys:  # whatever foreign code made of its cancellation
+            if not task.cancelled():
+                task.exception()
+            self._tell(Stopped(at=at, why=self._whys[at], left=at in self._left))
+        elif task.cancelled():  # foreign code raised it
+            self._tell(Failed(at=at, error="CancelledError"))
+        else:
+            self._tell(task.exception() or task.result())
+
+    def _leave(self, at: str) -> None:
+        if self._tasks.pop(at, None) is not None:
+            self._tell(Stopped(at=at, why=self._whys.get(at, "cancelled"), left=True))
+
+    def _tell(self, event: Outcome | Entered | BaseException) -> None:
+        self._last = max(self._last + 1, monotonic_ns() - self._zero)  # stamps always increase
+        self._happened.append((self._last, event))
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+    async def _undisturbed(self, future: asyncio.Future[Any]) -> Any:
+        """Wait for a future; if the caller cancels the run meanwhile, that is a stop, and the log becomes whole."""
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError as error:
+                if self._cancelled is None:
+                    self._tell(StopAsked(at="", scope="", why="cancelled"))
+                else:  # for the second time: whatever is still at work is left behind
+                    for at in list(self._tasks):
+                        self._leave(at)
+                self._cancelled = error
+        return future.result()
