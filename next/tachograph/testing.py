@@ -18,7 +18,6 @@ from .runtime.formats import strict_json
 from .runtime.formats.documents import TypedDocument, parse_document
 from .runtime.formats.strict_json import NotJson
 from .runtime.log.events import Call, Reach, Touch
-from .runtime.loop.identity import call_key
 from .runtime.models.types import LLMOutput, ToolCall, read_call, read_reply
 from .runtime.policy.gate import Gate
 from .runtime.policy.leaf import Question, Verdict
@@ -27,6 +26,7 @@ from .runtime.policy.sections import PolicyFile
 from .runtime.resources.mount_path import parse_path
 from .runtime.resources.url import Malformed, parse_entry, parse_url
 from .runtime.tools.contract import Tool
+from .runtime.tools.identity import call_key
 
 _ANY_OBJECT = {"type": "object", "additionalProperties": False}
 

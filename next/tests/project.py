@@ -76,6 +76,7 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         "hosts": {"good.test": {"folder": "book", "redirects": scenario.get("redirects", {})}},
         "llm": {"stub": {"turns": [turn_of(turn) for turn in scenario["turns"]]}},
         "faults": scenario.get("faults", []),
+        "approvals": scenario.get("approvals", []),
         "expected": scenario["expect"],
     }
 

@@ -14,7 +14,7 @@ import msgspec
 from ..fail.errors import ExpectationError, InputError, RecordError
 from ..runtime.clock import wall_time
 from ..runtime.driver import Word
-from ..runtime.log.events import Decided, Event, RunEnded, StepEnded
+from ..runtime.log.events import Answered, Decided, Event, RunEnded, StepEnded
 from ..runtime.log.file import LogFile
 from ..runtime.log.journal import Journal
 from ..runtime.log.steps import steps_of
@@ -144,13 +144,11 @@ def missed_expectations(task: Task, events: Sequence[Event]) -> list[str]:
     expected = task.spec.expected
     spans = Counter(span.name for span in spans_of(events))
     decisions = [event for event in events if isinstance(event, Decided)]
+    answers = {event.at: event.answer for event in events if isinstance(event, Answered)}
     end = events[-1]
     found: dict[str, Any] = {
         "ending": end.ending if isinstance(end, RunEnded) else "",
-        "decisions": [
-            decided.decision if decided.decision == "allow" else f"{decided.decision}:{decided.rule}"
-            for decided in decisions
-        ],
+        "decisions": [_verdict(decided, answers) for decided in decisions],
         "modes": [event.mode for event in events if isinstance(event, StepEnded) and event.mode],
         "spans": {name: spans[name] for name in expected.spans or ()},
     }
@@ -159,3 +157,10 @@ def missed_expectations(task: Task, events: Sequence[Event]) -> list[str]:
         for name in found
         if (wanted := getattr(expected, name)) is not None and wanted != found[name]
     ]
+
+
+def _verdict(decided: Decided, answers: Mapping[str, str]) -> str:
+    """Return a decision as a task names it: `allow`, or `deny:RULE`; where a person was asked, by the answer."""
+    answer = answers.get(f"{decided.at.removesuffix('.d')}.p")
+    is_allowed = decided.decision == "allow" or (decided.decision == "escalate" and answer == "allow")
+    return "allow" if is_allowed else f"deny:{decided.rule}"

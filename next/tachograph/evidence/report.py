@@ -102,12 +102,21 @@ def _call_row(step: StepView, call: CallView) -> str:
     without = "none" if call.stopped is None else "stopped"
     results = ", ".join(attempt.result for attempt in call.attempts)
     attempts = f"{len(call.attempts)} ({results})" if call.attempts else without
-    return _row(step, text, call.late or call.decided, attempts, mode=_mode_of(step, call))
+    return _row(step, text, call.verdict, attempts, mode=_mode_of(step, call), said=_said(call))
+
+
+def _said(call: CallView) -> str:
+    """Return what a person said of a call."""
+    answer = call.answered
+    if answer is None:
+        return ""
+    who = ": ".join(escape_markdown(text, 200) for text in (answer.by, answer.why) if text)
+    return f"a person said {answer.answer}" + (f" ({who})" if who else "")
 
 
 def _mode_of(step: StepView, call: CallView) -> str:
     """Return the failure mode of a call; calls of its step that went well have none of it."""
-    denied = call.late or call.decided
+    denied = call.verdict
     if denied is not None and denied.decision == "deny":
         return step.mode if step.mode == _MODES_OF_DENIALS.get(denied.rule) else ""
     if call.attempts and call.status == "ok":
@@ -116,9 +125,16 @@ def _mode_of(step: StepView, call: CallView) -> str:
 
 
 def _row(
-    step: StepView, text: str, decided: Decided | None, attempts: str, *, mode: str | None = None
+    step: StepView,
+    text: str,
+    decided: Decided | None,
+    attempts: str,
+    *,
+    mode: str | None = None,
+    said: str = "",
 ) -> str:
     verdict = "" if decided is None else f"{decided.decision}, `{decided.rule}`"
+    verdict += f", {said}" if said else ""
     rule = "" if decided is None else _link(decided.place)
     return f"| {step.number} | {text} | {verdict} | {rule} | {attempts} | {step.mode if mode is None else mode} |"
 
@@ -139,7 +155,9 @@ def _denials(steps: Sequence[StepView]) -> list[str]:
     for step in steps:
         decisions = [(step.refused, "step")]
         for call in step.calls:
-            decisions += [(call.decided, "proposal"), (call.late, "execution")]
+            decisions += [(call.decided, "proposal"), (call.again, "proposal"), (call.late, "execution")]
+            if call.answered is not None and call.answered.answer != "allow":
+                found.append(f"- Step {step.number}, `approval` (proposal): {_said(call)}.")
         for decided, phase in decisions:
             if decided is not None and decided.decision == "deny":
                 reason = escape_markdown(decided.reason, 400)
@@ -176,9 +194,7 @@ def _budgets(head: RunStarted, steps: Sequence[StepView]) -> list[str]:
     used = {
         "max_iterations": sum(bool(step.asked) for step in steps),
         "max_tokens": sum(reply.usage.input_tokens + reply.usage.output_tokens for reply in replies),
-        "max_tool_calls": sum(
-            call.decided is not None and call.decided.decision == "allow" for call in calls
-        ),
+        "max_tool_calls": sum(call.is_allowed for call in calls),
         "max_result_bytes": sum(
             out.size for out in outcomes if isinstance(out, ToolReturned) and out.result is not None
         ),
@@ -232,8 +248,9 @@ def _call_arrows(step: StepView, call: CallView, names: dict[str, str]) -> list[
         arrows.append(
             f"    gate ->> {alias}: allow, {', '.join(attempt.result for attempt in call.attempts)}"
         )
-    denied = call.late or call.decided
-    return arrows + ([f"    gate --x model: deny {denied.rule}"] if denied.decision == "deny" else [])
+    denied = call.verdict
+    refused = denied is not None and (denied.decision == "deny" or not call.is_allowed)
+    return arrows + ([f"    gate --x model: deny {denied.rule}"] if denied is not None and refused else [])
 
 
 def _word(name: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from ..fail.errors import RecordError
 from ..runtime.formats.escape import truncate
 from ..runtime.log.events import (
+    Answered,
     Decided,
     Event,
     Failed,
@@ -68,6 +69,9 @@ def words(event: Event) -> str:
             return f"stopped: {event.why}"
         case StopAsked():
             return f"somebody stopped {event.scope or 'the run'}: {event.why}"
+        case Answered():
+            said = f"a person said {event.answer}" if event.answer != "silence" else "nobody answered in time"
+            return said + (f" ({event.by}: {event.why})" if event.by or event.why else "")
         case Settled():
             return f"a person said that it {'happened' if event.happened else 'did not happen'}"
         case StepEnded():

@@ -1,6 +1,6 @@
 """Who answers an effect when a recorded run is checked: the world, again, or the record.
 
-model                       again, as it is scripted
+model, person               again, as they are scripted
 tool pure, read, write      again
 tool network                again if folders answer for all hosts of the run
 tool external               the record
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..runtime.driver import NotRecorded
-from ..runtime.effects import AskModel, Effect, Invoke
+from ..runtime.effects import AskModel, AskPerson, Effect, Invoke
 from ..runtime.log.events import Event, Failed
 from ..runtime.log.steps import steps_of
 
@@ -31,7 +31,7 @@ def is_performed_again(record: Sequence[Event], *, is_offline: bool) -> Callable
     calls = {call.at: call.call for step in steps_of(record) for call in step.calls}
 
     def again(at: str, effect: Effect) -> bool:
-        if isinstance(effect, AskModel):
+        if isinstance(effect, AskModel | AskPerson):
             return True
         if not isinstance(effect, Invoke):
             return False

@@ -96,6 +96,24 @@ class FaultSpec(Part, frozen=True):
     cancels: bool = False
 
 
+class ScriptedAnswer(Part, frozen=True):
+    """A person's answer about a call.
+
+    Attributes:
+        step: The step, from 1.
+        call: The call of the reply, from 0.
+        answer: `allow`, `deny` or `silence`.
+        by: Who answers.
+        why: Why.
+    """
+
+    step: Place
+    answer: Literal["allow", "deny", "silence"]
+    call: Count = 0
+    by: str = ""
+    why: str = ""
+
+
 class Expected(Part, frozen=True):
     """What the run has to come to.
 
@@ -128,6 +146,7 @@ class TaskFile(Part, frozen=True):
         setup: What stands in private mounts when the run begins.
         hosts: Folders that answer for hosts.
         llm: The script.
+        approvals: What a person answers.
         faults: What goes wrong.
         expected: What the run has to come to.
     """
@@ -145,5 +164,6 @@ class TaskFile(Part, frozen=True):
     mounts: dict[str, str] = {}
     setup: list[Setup] = []
     hosts: dict[str, HostFolder] = {}
+    approvals: list[ScriptedAnswer] = []
     faults: list[FaultSpec] = []
     expected: Expected = Expected()

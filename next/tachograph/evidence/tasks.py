@@ -21,7 +21,7 @@ from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.json_pointer import join
 from ..runtime.io.workspace import Host, Mount, Workspace
-from ..runtime.log.events import RunStarted
+from ..runtime.log.events import Answered, RunStarted
 from ..runtime.loop.state import RunSpec
 from ..runtime.models.scripted import Script
 from ..runtime.policy.gate import Gate
@@ -149,7 +149,14 @@ class Task:
 
     def world(self, workspace: Workspace) -> Virtual:
         """Return the scripted world of its run."""
-        return Virtual(self.model, workspace, self.fault)
+        return Virtual(self.model, workspace, self.fault, answers=self.answer)
+
+    def answer(self, at: str) -> Answered | None:
+        """Return a person's answer to the question at an address."""
+        for item in self.spec.approvals:
+            if at == f"{item.step}.c{item.call}.p":
+                return Answered(at=at, answer=item.answer, by=item.by, why=item.why)
+        return None
 
     def fault(self, at: str) -> Fault | None:
         """Return what happens in place of an effect, by its address."""

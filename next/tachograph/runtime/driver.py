@@ -26,6 +26,7 @@ import msgspec
 from ..fail.errors import TachographError
 from .effects import Effect, Wait
 from .log.events import (
+    Answered,
     Entered,
     Event,
     Outcome,
@@ -119,6 +120,9 @@ class World(Protocol):
     async def perform(self, pending: Pending) -> Outcome:
         """Perform an effect to its end."""
 
+    def answer(self, pending: Pending) -> Answered:
+        """Return the answer of a person that a script holds."""
+
     def finish(self, pending: Pending, now: int, outcome: Outcome) -> None:
         """Tell an outcome at once, without performing anything."""
 
@@ -174,8 +178,8 @@ class Driver:
         self.step, self.base, self._entered = number, self.now, 0
 
     @types.coroutine
-    def perform(self, at: str, effect: Effect) -> Generator[tuple[str, Effect], Outcome, Outcome]:
-        """Perform an effect, and return its outcome."""
+    def perform(self, at: str, effect: Effect) -> Generator[tuple[str, Effect], Any, Any]:
+        """Perform an effect, and return its outcome; of AskPerson, the answer that entered."""
         outcome = yield at, effect
         return outcome
 
@@ -273,8 +277,8 @@ class Driver:
             raise AssertionError("a branch waits, and nothing can happen")
         self.now, event = max(self.now, happened[0]), happened[1]
         if isinstance(event, Entered):
-            self._entered += 1
-            at = f"{self.step}.a{self._entered}"
+            self._entered += isinstance(event, StopAsked)
+            at = event.at or f"{self.step}.a{self._entered}"
             self._let_in(msgspec.structs.replace(event, at=at, t=self.now - self.base))
             await self._world.sync(self.journal)
             return
@@ -289,7 +293,9 @@ class Driver:
         if isinstance(recorded, Outcome) and (pending := self._under_way.get(recorded.at)) is not None:
             self.now = pending.base + recorded.t
             self._end(pending, recorded)
-        elif isinstance(recorded, Entered):
+        elif isinstance(recorded, Entered) and (
+            not isinstance(recorded, Answered) or recorded.at in self._under_way
+        ):
             self.now = self.base + recorded.t
             self._entered += isinstance(recorded, StopAsked)
             self._let_in(recorded)
@@ -298,10 +304,16 @@ class Driver:
 
     async def _rerun(self) -> None:
         """Let the next thing of a record happen, and what the record does not know once it has nothing more to say."""
+        assert self._world is not None
         while self._schedule:
             recorded = self._schedule.popleft()
             pending = self._under_way.get(recorded.at)
-            if isinstance(recorded, Entered) and step_of(recorded.at) == str(self.step):
+            if isinstance(recorded, Answered) and pending is not None:
+                self.now = max(self.now, self.base + recorded.t)
+                answer = self._world.answer(pending) if self._again(pending.at, pending.effect) else recorded
+                self._let_in(msgspec.structs.replace(answer, t=recorded.t))
+                return
+            if isinstance(recorded, StopAsked | Settled) and step_of(recorded.at) == str(self.step):
                 self.now = max(self.now, self.base + recorded.t)
                 self._let_in(recorded)
                 return
@@ -349,6 +361,8 @@ class Driver:
     def _let_in(self, event: Entered) -> None:
         """Write what comes from outside, and do what follows from it."""
         self.journal.append(event)
+        if isinstance(event, Answered):
+            self._ready.append((self._under_way.pop(event.at).branch, event))
         if not isinstance(event, StopAsked):
             return
         self._stops.setdefault(

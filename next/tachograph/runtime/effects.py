@@ -45,6 +45,24 @@ class Invoke(Struct, frozen=True):
         return self.tool.is_once
 
 
+class AskPerson(Struct, frozen=True):
+    """Ask a person about a call. The answer enters as Answered; if it is stopped, its outcome is Stopped.
+
+    Attributes:
+        call: The call.
+        reason: Why a person is asked.
+        digest: Of tool, arguments, policy version, run and address: an answer belongs to one question.
+        timeout_s: Seconds after which silence is a refusal.
+    """
+
+    call: Call
+    reason: str
+    digest: str
+    timeout_s: int
+
+    is_once = False
+
+
 class Wait(Struct, frozen=True):
     """Wait. Its outcome is Waited or Stopped.
 
@@ -57,4 +75,4 @@ class Wait(Struct, frozen=True):
     is_once = False
 
 
-Effect = AskModel | Invoke | Wait
+Effect = AskModel | Invoke | AskPerson | Wait

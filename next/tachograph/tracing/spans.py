@@ -134,6 +134,8 @@ class _Trace:
         for call in step.calls:
             if call.decided is not None:
                 self._add_decision(call.decided, at, "proposal", call.decided_at, call)
+            if call.again is not None:
+                self._add_decision(call.again, at, "proposal", call.answered_at, call)
         for call in step.calls:
             if call.attempts:
                 self._add_call(call, at)
@@ -177,7 +179,11 @@ class _Trace:
         if call is not None:
             attributes["agent.tool_call_id"] = call.call.id
             attributes["agent.tool_name"] = call.call.name
-        self.add("policy_check", decided.at, parent, (time, time), attributes)
+        end = time
+        if call is not None and call.answered is not None and decided is call.decided:
+            attributes["agent.policy.approval"] = call.answered.answer
+            end = call.answered_at
+        self.add("policy_check", decided.at, parent, (time, end), attributes)
 
     def _add_call(self, call: CallView, step: str) -> None:
         last = call.attempts[-1]

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tachograph.runtime.policy.leaf import Leaf
 from tachograph.runtime.policy.rules import RULES
+from tachograph.runtime.policy.rules.approval import CallPoint, UnaskedCall, Unattended
 from tachograph.runtime.policy.rules.arg_schema import ArgumentsPoint, Enforcement
+from tachograph.runtime.policy.rules.arguments import Demanded, Judgeable, Unasked
 from tachograph.runtime.policy.rules.cycle_detection import MostRepeats
 from tachograph.runtime.policy.rules.loop_budget import REQUIRED, Limits, Need
 from tachograph.runtime.policy.rules.sandbox_path import Mounts, PathPoint
@@ -52,6 +54,25 @@ _SCHEMA = {
 _TOOL = Tool("t", "", _SCHEMA, _SCHEMA, "pure", lambda arguments, io: arguments)
 limits = st.dictionaries(st.sampled_from([*REQUIRED, "max_attempts"]), st.integers(0, 3))
 
+condition = st.fixed_dictionaries(
+    {},
+    optional={
+        "maximum": st.integers(0, 2),
+        "exclusiveMinimum": st.integers(0, 2),
+        "maxLength": st.integers(0, 2),
+        "in": st.lists(st.sampled_from([0, 1, "a"]), max_size=2, unique=True),
+        "pattern": st.sampled_from(["^a", "b"]),
+    },
+).filter(bool)
+conditions = st.dictionaries(st.sampled_from(["/x", "/l/*"]), condition, max_size=2)
+values: list[Any] = [0, 1, 2, 3, 0.5, "", "a", "ab", "bab", True, None, [0], {"a": 1}]
+arguments: list[Any] = [
+    {},
+    *({"x": value} for value in values),
+    *({"l": [value, 1]} for value in values),
+    {"l": 7},
+]
+
 KINDS: dict[type[Leaf[Any]], tuple[st.SearchStrategy[Any], list[Any], bool]] = {
     Names: (st.builds(Names, names, names), [*"abcd", "another_tool"], True),
     Urls: (st.builds(Urls, url_entries), url_points, True),
@@ -82,6 +103,18 @@ KINDS: dict[type[Leaf[Any]], tuple[st.SearchStrategy[Any], list[Any], bool]] = {
         True,
     ),
 }
+for _kind in (Demanded, Unasked, Judgeable):
+    KINDS[_kind] = (st.builds(_kind, conditions), arguments, False)
+KINDS[UnaskedCall] = (
+    st.builds(UnaskedCall, st.builds(Unasked, conditions)),
+    [CallPoint("t", point) for point in arguments],
+    False,
+)
+KINDS[Unattended] = (
+    st.builds(Unattended, names),
+    [CallPoint(name, {}) for name in [*"abcd", "another_tool"]],
+    True,
+)
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 proving = settings(max_examples=150, deadline=None, derandomize=True)
 
@@ -95,7 +128,7 @@ def test_every_leaf_of_every_rule_is_held_to_its_order() -> None:
 
     policy = Policy.from_dict({"schema": "policy/v1"})
     found = {type(leaf) for rule in RULES for _, leaf in rule.leaves(policy, "t")}
-    assert found == set(KINDS)
+    assert found | {Unasked} == set(KINDS)  # which is a part of UnaskedCall
 
 
 def proved(check: Callable[[type[Leaf[Any]], Any, Any], None]) -> Callable[..., None]:

@@ -17,6 +17,7 @@ There are three kinds, and the kind says how a replay comes by a line:
     2.c0.i1          the first attempt of that call;  2.c0.i1.s  its beginning,  2.c0.i1.w  the wait after it
     2.c0.i1.d1       the decision on the first fact that this attempt met; the last of them may be on its result
     2.a1             the first thing that came from outside in step 2
+    2.c0.p           a person's answer about that call
     2.c0.i1.q1       a person's word on an attempt whose outcome was lost
 """
 
@@ -255,6 +256,20 @@ class StopAsked(Entered, frozen=True, kw_only=True):
     why: str
 
 
+class Answered(Entered, frozen=True, kw_only=True):
+    """A person's answer about a call; `at` is the address of the question.
+
+    Attributes:
+        answer: `allow`, `deny`, or `silence` where nobody answered in time.
+        by: Who answered.
+        why: Why.
+    """
+
+    answer: Literal["allow", "deny", "silence"]
+    by: str = ""
+    why: str = ""
+
+
 class Settled(Entered, frozen=True, kw_only=True):
     """A person's word on an effect whose outcome was lost when the process ended."""
 
@@ -341,7 +356,7 @@ class Stopped(Outcome, frozen=True, kw_only=True):
 
 AnyEvent = (
     RunStarted | Decided | ToolStarted | StepEnded | RunEnded
-    | StopAsked | Settled
+    | StopAsked | Answered | Settled
     | ModelReplied | ToolReturned | Failed | Waited | Stopped
 )  # fmt: skip
 

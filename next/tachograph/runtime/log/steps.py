@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from .events import (
+    Answered,
     Call,
     Decided,
     Event,
@@ -75,6 +76,9 @@ class CallView(msgspec.Struct):
         decided: What the gate said of it; None if an earlier call ended the run.
         decided_at: When, in nanoseconds since the beginning of the run.
         attempts: Its attempts.
+        answered: What a person said of it.
+        answered_at: When, likewise.
+        again: The objection of the gate after a person allowed it.
         stopped: What stopped it before its first attempt.
     """
 
@@ -82,6 +86,9 @@ class CallView(msgspec.Struct):
     call: Call
     decided: Decided | None = None
     decided_at: int = 0
+    answered: Answered | None = None
+    answered_at: int = 0
+    again: Decided | None = None
     attempts: list[AttemptView] = []
     stopped: Stopped | None = None
 
@@ -94,6 +101,19 @@ class CallView(msgspec.Struct):
         if last.result == "success":
             return "ok"
         return last.result if last.result in ("denied", "cancelled") else "failed"
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether it was allowed, by the gate or by a person."""
+        if self.decided is None or self.again is not None:
+            return False
+        by_person = self.answered is not None and self.answered.answer == "allow"
+        return self.decided.decision == "allow" or by_person
+
+    @property
+    def verdict(self) -> Decided | None:
+        """What the gate said last."""
+        return self.late or self.again or self.decided
 
     @property
     def late(self) -> Decided | None:
@@ -146,8 +166,10 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
             step.mode = event.mode
         elif isinstance(event, Outcome) and last == "w":
             attempts[above].wait = event
-        elif isinstance(event, Stopped) and event.at in calls:
-            calls[event.at].stopped = event
+        elif isinstance(event, Stopped) and (event.at in calls or last == "p"):
+            calls[above if last == "p" else event.at].stopped = event
+        elif isinstance(event, Answered):
+            calls[above].answered, calls[above].answered_at = event, now
         elif isinstance(event, Outcome):
             count = int(last.lstrip("im"))
             attempt = attempts[event.at] = AttemptView(event.at, count, event, now - event.took, now)
@@ -159,6 +181,8 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
         elif isinstance(event, Decided):
             if above in attempts:
                 attempts[above].late = event
+            elif above in calls and last == "d2":
+                calls[above].again = event
             elif above in calls:
                 calls[above].decided, calls[above].decided_at = event, now
             else:

@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from ...fail.catalog import (
+    ApprovalRefused,
     CallStopped,
     Classification,
     Denied,
@@ -29,7 +30,7 @@ from ...fail.catalog import (
     Succeeded,
 )
 from ...fail.catalog import Stopped as WasStopped
-from ..effects import Invoke
+from ..effects import AskPerson, Invoke
 from ..formats.strict_json import canonical, digest
 from ..log.events import Call, Decided, Failed, Outcome, Stopped, ToolReturned
 from ..models.failure_messages import denied_call, lost_result, stopped_call
@@ -40,7 +41,7 @@ from .attempts import with_retries
 from .state import RunState
 
 # rules about the run and not the call: a call that they denied may be proposed again
-_ABOUT_THE_RUN = ("cycle_detection", "loop_budget", "gate_error")
+_ABOUT_THE_RUN = ("cycle_detection", "loop_budget", "tool_limits", "gate_error")
 
 
 class _Told(Struct, frozen=True):
@@ -60,10 +61,12 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
         if decided.decision == "allow" and side_by_side:
             waiting.append(n)
             continue
-        allowed = decided.decision == "allow"
-        told[n] = (
-            await _invoke(run, f"c{n}", call) if allowed else _refused(run, call, decided, executed=False)
-        )
+        if decided.decision == "escalate":
+            told[n] = await _ask_person(run, f"c{n}", call, decided)
+        elif decided.decision == "allow":
+            told[n] = await _invoke(run, f"c{n}", call)
+        else:
+            told[n] = _refused(run, call, decided, executed=False)
         if told[n].found.ending is not None:
             break
     results = await run.driver.together([_invoke(run, f"c{n}", calls[n]) for n in waiting])
@@ -80,12 +83,36 @@ def _only_reads(tool: Tool | None) -> bool:
 def _decide(run: RunState, key: str, call: Call) -> Decided:
     """Let the gate decide a call; one that was refused before is refused again, whatever the rules say now."""
     verdict = run.ask_about(call)
-    if verdict.decision == "allow" and (rule := run.refused.get(run.key_of(call))) is not None:
+    if verdict.decision != "deny" and (rule := run.refused.get(run.key_of(call))) is not None:
         place = run.gate.policy.place("")
         verdict = Verdict("deny", rule, place, "this call was refused before")
     if verdict.decision == "allow":
-        run.used["tool_calls"] += 1
+        run.count_call(call)
     return run.note_verdict(run.at(f"{key}.d"), verdict)
+
+
+async def _ask_person(run: RunState, key: str, call: Call, decided: Decided) -> _Told:
+    """Ask a person about a call, and make it if the answer is yes."""
+    at, policy = run.at(f"{key}.p"), run.gate.policy
+    parts = [call.name, call.arguments, policy.version, run.spec.run_id, at]
+    question = AskPerson(call, decided.reason, digest(canonical(parts)), policy.approval_timeout_s)
+    answer = await run.driver.perform(at, question)
+    if isinstance(answer, Stopped):
+        return _stopped(run, answer)
+    if answer.answer != "allow":
+        said = "a person refused the call" if answer.answer == "deny" else "nobody answered in time"
+        return _Told(run.classify(ApprovalRefused()), denied_call("approval", said, executed=False))
+    verdict = run.ask_about(call)  # what holds may have changed while a person was asked
+    if verdict.decision == "deny":
+        return _refused(run, call, run.note_verdict(run.at(f"{key}.d2"), verdict), executed=False)
+    run.count_call(call)
+    return await _invoke(run, key, call)
+
+
+def _stopped(run: RunState, outcome: Stopped) -> _Told:
+    is_all = run.driver.stop_of("") is not None
+    happening: Happening = WasStopped(StopReason(outcome.why)) if is_all else CallStopped()
+    return _Told(run.classify(happening), stopped_call())
 
 
 def _refused(run: RunState, call: Call, decided: Decided, *, executed: bool) -> _Told:
@@ -129,9 +156,7 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
     if isinstance(outcome, ToolReturned):
         return _returned(run, call, outcome, recovered=attempt > 1)
     if isinstance(outcome, Stopped):
-        is_all = run.driver.stop_of("") is not None
-        happening: Happening = WasStopped(StopReason(outcome.why)) if is_all else CallStopped()
-        return _Told(run.classify(happening), stopped_call())
+        return _stopped(run, outcome)
     assert isinstance(outcome, Failed)
     return _Told(run.classify(GaveUp(_mode_of(outcome, attempt))), stopped_call())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ from ..log.events import Call, Decided, Event, ToolOffer
 from ..policy.gate import Gate
 from ..policy.leaf import Question, Verdict
 from ..tools.contract import Tool
-from .identity import call_key
+from ..tools.identity import call_key
 from .window import Window
 
 
@@ -54,6 +54,7 @@ class RunState:
         self.used: Counter[str] = Counter()
         self.refused: dict[str, str] = {}
         self.mode: FailureMode | None = None
+        self._times: defaultdict[str, list[int]] = defaultdict(list)
         self._repeats: Counter[str] = Counter()
         self._results: Counter[tuple[str, str]] = Counter()
 
@@ -71,13 +72,21 @@ class RunState:
         self.note(decided)
         return decided
 
-    def ask_gate(self, about: Any, tool: str = "", repeats: int = 0) -> Verdict:
+    def ask_gate(self, about: Any, tool: str = "") -> Verdict:
         """Ask the gate."""
-        return self.gate.ask(Question(about, tool, self.used, repeats))
+        return self.gate.ask(Question(about, tool, self.used))
 
     def ask_about(self, call: Call) -> Verdict:
         """Ask the gate about a proposed call."""
-        return self.ask_gate(call, call.name, self._repeats[self.key_of(call)])
+        minute = self.driver.now - 60_000_000_000
+        times = [time for time in self._times[call.name] if time > minute]
+        used = {**self.used, "calls": len(self._times[call.name]), "per_minute": len(times)}
+        return self.gate.ask(Question(call, call.name, used, self._repeats[self.key_of(call)]))
+
+    def count_call(self, call: Call) -> None:
+        """Note that a call is made."""
+        self.used["tool_calls"] += 1
+        self._times[call.name].append(self.driver.now)
 
     def tool_of(self, call: Call) -> Tool | None:
         """Return the tool of a call, None where the run has none of that name."""

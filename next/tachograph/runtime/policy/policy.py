@@ -5,26 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from ...fail.errors import InputError, PolicyError
 from ..formats.documents import TypedDocument, read_document
+from ..formats.json_pointer import join
 from ..formats.strict_json import as_json
 from ..formats.strict_yaml import Document
 from ..resources.http_methods import SAFE_METHODS
 from ..resources.url import Malformed
+from ..schema.validator import SchemaValidator
 from .retry import Schedule
+from .rules.approval import Unattended
 from .rules.arg_schema import Enforcement
+from .rules.arguments import Demanded, Judgeable, Unasked
 from .rules.cycle_detection import MostRepeats
 from .rules.loop_budget import Limits
 from .rules.sandbox_path import Mounts
 from .rules.tool_registry import Names
 from .rules.url_allowlist import Networks, Urls
-from .sections import PolicyFile
+from .sections import Condition, PolicyFile
 
 _IN_CODE = "<policy>"
+
+
+class ToolRuleSet(NamedTuple):
+    """The leaves of what a policy says of one tool."""
+
+    arguments: Demanded
+    ask_if: Unasked
+    judgeable: Judgeable
+    limits: Limits
+
+
+_NO_RULES: Final = ToolRuleSet(Demanded(), Unasked(), Judgeable(), Limits({}, ()))
 
 
 class Policy:
@@ -43,6 +59,7 @@ class Policy:
         self.version = document.digest[:12]
         for pointer, read in (("/url_allowlist", "urls"), ("/private_networks", "networks")):
             self._check(pointer, read)
+        self._tool_rules = self._read_tool_rules()
         both = set(self._file.tool_registry.allowed) & set(self._file.tool_registry.denied)
         if both:
             raise self.error(
@@ -135,6 +152,54 @@ class Policy:
             if retry is None
             else Schedule(retry.max_retries, retry.backoff_base_ms, retry.backoff_cap_ms)
         )
+
+    def tool_rules(self, tool: str) -> ToolRuleSet:
+        """`tools`: what holds for one tool."""
+        return self._tool_rules.get(tool, _NO_RULES)
+
+    @cached_property
+    def unattended(self) -> Unattended:
+        """`approval.required_for`."""
+        return Unattended(self._file.approval.required_for)
+
+    @property
+    def approval_timeout_s(self) -> int:
+        """Seconds that a person has to answer."""
+        return self._file.approval.timeout_s
+
+    def _read_tool_rules(self) -> dict[str, ToolRuleSet]:
+        found = {}
+        for name, rules in self._file.tools.items():
+            demanded = self._conditions(name, "arguments", rules.arguments)
+            asked = self._conditions(name, "ask_if", rules.ask_if)
+            limits = Limits(msgspec.to_builtins(rules.limits), ())
+            found[name] = ToolRuleSet(Demanded(demanded), Unasked(asked), Judgeable(asked), limits)
+        return found
+
+    def _conditions(
+        self, tool: str, section: str, given: Mapping[str, Condition]
+    ) -> dict[str, dict[str, Any]]:
+        return {pointer: self._condition(tool, section, pointer, it) for pointer, it in given.items()}
+
+    def _condition(self, tool: str, section: str, pointer: str, condition: Condition) -> dict[str, Any]:
+        """Return a condition with its list in the place of the list's name. Raises PolicyError."""
+        place = join(["tools", tool, section, pointer])
+        plain: dict[str, Any] = msgspec.to_builtins(condition)
+        if not plain:
+            raise self.error(place, "a condition without a keyword", "give one, such as maximum")
+        named = plain.get("in")
+        if isinstance(named, str):
+            if named not in self._file.lists:
+                raise self.error(f"{place}/in", f"there is no list {named!r}", "add it to lists")
+            plain["in"] = self._file.lists[named]
+        if "pattern" in plain:
+            try:
+                SchemaValidator({"pattern": plain["pattern"]})
+            except ValueError:
+                raise self.error(
+                    f"{place}/pattern", "is no plain regular expression", "use no look-around"
+                ) from None
+        return plain
 
     @property
     def on_deny(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 Mount = Annotated[str, Meta(min_length=1, max_length=32, pattern=r"^[a-z][a-z0-9_-]*$")]
@@ -79,6 +79,64 @@ class Retry(Section, frozen=True):
     backoff_cap_ms: Annotated[int, Meta(ge=0, le=600_000)]
 
 
+class Condition(Section, frozen=True):
+    """A condition on a value among the arguments of a tool; each keyword demands its type.
+
+    Attributes:
+        maximum: The largest number.
+        minimum: The smallest number.
+        exclusiveMaximum: What a number has to be below.
+        exclusiveMinimum: What a number has to be above.
+        maxLength: The most characters of a text.
+        pattern: A regular expression that has to match somewhere in a text.
+        in_: The values that are allowed: a list of the section `lists`, by name, or the values themselves.
+    """
+
+    maximum: int | float | UnsetType = UNSET
+    minimum: int | float | UnsetType = UNSET
+    exclusiveMaximum: int | float | UnsetType = UNSET
+    exclusiveMinimum: int | float | UnsetType = UNSET
+    maxLength: Number | UnsetType = UNSET
+    pattern: Annotated[str, Meta(max_length=1000)] | UnsetType = UNSET
+    in_: str | list[str | int | float | bool | None] | UnsetType = field(default=UNSET, name="in")
+
+
+class CallLimits(Section, frozen=True):
+    """How often a tool may be called: in a run, and in any minute of it."""
+
+    calls: Number | UnsetType = UNSET
+    per_minute: Number | UnsetType = UNSET
+
+
+Pointer = Annotated[str, Meta(pattern="^/", max_length=200)]
+
+
+class ToolRules(Section, frozen=True):
+    """What holds for one tool beside what holds for all.
+
+    Attributes:
+        arguments: Conditions that its arguments have to meet, by JSON Pointer; `*` stands for each item of a list.
+        ask_if: Conditions on which a person is asked.
+        limits: How often it may be called.
+    """
+
+    arguments: dict[Pointer, Condition] = {}
+    ask_if: dict[Pointer, Condition] = {}
+    limits: CallLimits = CallLimits()
+
+
+class Approval(Section, frozen=True):
+    """What a person is asked about.
+
+    Attributes:
+        required_for: Tools whose calls all need a person.
+        timeout_s: Seconds a person has; silence is a refusal.
+    """
+
+    required_for: list[Name] = []
+    timeout_s: Annotated[int, Meta(ge=1, le=604_800)] = 300
+
+
 class PolicyFile(Section, frozen=True):
     """A policy."""
 
@@ -92,3 +150,6 @@ class PolicyFile(Section, frozen=True):
     cycle_detection: CycleDetection = CycleDetection()
     retry: Retry | None = None
     on_deny: Literal["terminate", "inform"] = "terminate"
+    tools: dict[Name, ToolRules] = {}
+    lists: dict[str, list[str | int | float | bool | None]] = {}
+    approval: Approval = Approval()

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 
 from ..clock import monotonic_ns
 from ..driver import Pending
-from ..effects import AskModel, Invoke
+from ..effects import AskModel, AskPerson, Invoke, Wait
 from ..io.workspace import Workspace
-from ..log.events import Entered, Failed, Outcome, StopAsked, Stopped, Waited
+from ..log.events import Answered, Entered, Failed, Outcome, StopAsked, Stopped, Waited
 from ..log.journal import Journal
 from ..models.types import Model
 from .perform import Fault, Performer
@@ -77,6 +77,9 @@ class Real(Performer):
 
     async def start(self, pending: Pending) -> None:
         """Begin an effect as a task of its own."""
+        if isinstance(pending.effect, AskPerson):
+            self._tell(self.answer(pending))
+            return
         assert self._loop is not None
         task = self._loop.create_task(self.perform(pending))
         self._tasks[pending.at] = task
@@ -89,8 +92,13 @@ class Real(Performer):
             return await self.ask_model(pending, effect)
         if isinstance(effect, Invoke):
             return await self.invoke(pending, effect)
+        assert isinstance(effect, Wait)
         await asyncio.sleep(effect.ns / 1e9)
         return Waited(at=pending.at)
+
+    def answer(self, pending: Pending) -> Answered:
+        """Return silence: nobody can be asked."""
+        return Answered(at=pending.at, answer="silence")
 
     def finish(self, pending: Pending, now: int, outcome: Outcome) -> None:
         """Tell an outcome at once."""

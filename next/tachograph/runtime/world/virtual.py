@@ -11,9 +11,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from ..driver import Pending
-from ..effects import AskModel, Invoke
+from ..effects import AskModel, AskPerson, Invoke
 from ..io.workspace import Workspace
-from ..log.events import Entered, Outcome, StopAsked, Stopped, Waited
+from ..log.events import Answered, Entered, Outcome, StopAsked, Stopped, Waited
 from ..log.journal import Journal
 from ..models.types import Model
 from .perform import Fault, Performer
@@ -22,6 +22,7 @@ T = TypeVar("T")
 # in nanoseconds
 MODEL_TAKES: Final = 200_000_000
 ATTEMPT_TAKES: Final = 20_000_000
+PERSON_TAKES: Final = 1_000_000_000
 
 
 class Virtual(Performer):
@@ -31,6 +32,7 @@ class Virtual(Performer):
         model: The model.
         workspace: What tools may touch.
         fault: As of Performer.
+        answers: A person's answer to the question at an address, None for silence.
         arrivals: What comes from outside and when, in nanoseconds since the beginning of the run, in that order.
     """
 
@@ -40,9 +42,11 @@ class Virtual(Performer):
         workspace: Workspace,
         fault: Callable[[str], Fault | None] = lambda at: None,
         arrivals: Sequence[tuple[int, Entered]] = (),
+        answers: Callable[[str], Answered | None] = lambda at: None,
     ) -> None:
         super().__init__(model, workspace, fault)
-        self._ends: dict[str, tuple[int, int, Outcome]] = {}
+        self._answers = answers
+        self._ends: dict[str, tuple[int, int, Outcome | Entered]] = {}
         self._arrivals = deque(arrivals)
 
     def go_live(self, now: int, entered: int) -> None:
@@ -80,9 +84,18 @@ class Virtual(Performer):
             return await self.invoke(pending, pending.effect)
         return Waited(at=pending.at)
 
+    def answer(self, pending: Pending) -> Answered:
+        """Return the answer of a person to the question at an address; silence where the script holds none."""
+        return self._answers(pending.at) or Answered(at=pending.at, answer="silence")
+
     async def start(self, pending: Pending) -> None:
         """Perform an effect; its outcome is told when its time has come."""
         effect = pending.effect
+        if isinstance(effect, AskPerson):
+            answer = self.answer(pending)
+            takes = PERSON_TAKES if answer.answer != "silence" else effect.timeout_s * 1_000_000_000
+            self._ends[pending.at] = pending.begun + takes, pending.number, answer
+            return
         if isinstance(effect, AskModel):
             takes = MODEL_TAKES
         else:

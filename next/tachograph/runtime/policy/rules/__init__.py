@@ -1,10 +1,13 @@
 """The rules of the gate, in the order in which they speak."""
 
 from ..leaf import Rule
+from .approval import ApprovalRule
 from .arg_schema import ArgSchemaRule
+from .arguments import ArgumentsRule
 from .cycle_detection import CycleDetectionRule
 from .loop_budget import LoopBudgetRule
 from .sandbox_path import SandboxPathRule
+from .tool_limits import ToolLimitsRule
 from .tool_registry import ToolRegistryRule
 from .url_allowlist import UrlAllowlistRule
 
@@ -13,6 +16,9 @@ RULES: tuple[Rule, ...] = (
     UrlAllowlistRule(),
     SandboxPathRule(),
     ArgSchemaRule(),
+    ArgumentsRule(),
     CycleDetectionRule(),
+    ToolLimitsRule(),
     LoopBudgetRule(),
+    ApprovalRule(),
 )

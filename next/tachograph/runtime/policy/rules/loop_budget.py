@@ -34,11 +34,12 @@ class Limits(Leaf[Need]):
     """Budgets of a run.
 
     Args:
-        limits: A number for each budget; one of REQUIRED that is absent is 0, any other is unlimited.
+        limits: A number for each budget; one that is absent is unlimited, unless it is required.
+        required: The budgets that allow nothing where they are absent.
     """
 
-    def __init__(self, limits: Mapping[str, int] | None = None) -> None:
-        self.limits = {**dict.fromkeys(REQUIRED, 0), **(limits or {})}
+    def __init__(self, limits: Mapping[str, int] | None = None, required: tuple[str, ...] = REQUIRED) -> None:
+        self.limits = {**dict.fromkeys(required, 0), **(limits or {})}
 
     def allows(self, point: Need) -> bool:
         limit = self.limits.get(point.name)
@@ -56,13 +57,15 @@ class Limits(Leaf[Need]):
     def plus(self, point: Need) -> Limits:
         if self.allows(point):
             return self
-        return Limits({**self.limits, point.name: point.used + point.more})
+        return Limits({**self.limits, point.name: point.used + point.more}, ())
 
     def others(self) -> Iterator[tuple[str, Limits]]:
         for name, limit in self.limits.items():
             for other in (limit - 1, limit + 1):
                 if other >= 0:
-                    yield f"{name}: {other} instead of {limit}", Limits({**self.limits, name: other})
+                    yield f"{name}: {other} instead of {limit}", Limits({**self.limits, name: other}, ())
+        if "max_attempts" not in self.limits:
+            yield "max_attempts: 1", Limits({**self.limits, "max_attempts": 1}, ())
 
 
 class LoopBudgetRule(Rule):

@@ -8,7 +8,8 @@ from typing import Any
 from ..formats.strict_json import canonical, digest
 from ..log.events import Call
 from ..resources.url import Malformed, parse_url
-from ..tools.contract import Tool
+from ..schema.defaults import fill_in
+from .contract import Tool
 
 
 def call_key(call: Call, tool: Tool | None) -> str:
@@ -18,22 +19,11 @@ def call_key(call: Call, tool: Tool | None) -> str:
         return digest(canonical([call.name, None, call.text]))
     if tool is not None:
         arguments = copy.deepcopy(arguments)
-        _fill_in(arguments, tool.input_schema)
+        fill_in(arguments, tool.input_schema)
         for place in tool.places:
             if place.kind == "url":
                 arguments = _spelled(arguments, place.path)
     return digest(canonical([call.name, arguments]))
-
-
-def _fill_in(value: Any, schema: Any) -> None:
-    """Put the defaults of declared properties where they are absent."""
-    if not isinstance(value, dict) or not isinstance(schema, dict):
-        return
-    for name, part in schema.get("properties", {}).items():
-        if isinstance(part, dict):
-            if name not in value and "default" in part:
-                value[name] = copy.deepcopy(part["default"])
-            _fill_in(value.get(name), part)
 
 
 def _spelled(value: Any, path: tuple[str, ...]) -> Any:

@@ -1,0 +1,109 @@
+"""`approval`: what needs a person does not go through without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...formats.escape import quote_untrusted
+from ...formats.json_pointer import escape_pointer
+from ...log.events import Call
+from ..leaf import Leaf, Question, Rule
+from .arguments import Unasked, filled
+
+if TYPE_CHECKING:
+    from ...tools.contract import Tool
+    from ..policy import Policy
+
+
+class CallPoint(NamedTuple):
+    """A call: its tool, and its arguments with defaults filled in."""
+
+    tool: str
+    arguments: dict[str, Any]
+
+
+class Unattended(Leaf[CallPoint]):
+    """The tools that may be called without a person.
+
+    Args:
+        required_for: The tools that may not.
+    """
+
+    def __init__(self, required_for: Iterable[str] = ()) -> None:
+        self.required_for = dict.fromkeys(required_for)
+
+    def allows(self, point: CallPoint) -> bool:
+        return point.tool not in self.required_for
+
+    def entry(self, point: CallPoint) -> str:
+        return f"/{escape_pointer(point.tool)}" if point.tool in self.required_for else ""
+
+    def beyond(self, old: Unattended) -> Iterator[tuple[str, CallPoint]]:
+        for name in old.required_for:
+            if name not in self.required_for:
+                yield name, CallPoint(name, {})
+
+    def plus(self, point: CallPoint) -> Unattended:
+        return Unattended([name for name in self.required_for if name != point.tool])
+
+    def others(self) -> Iterator[tuple[str, Unattended]]:
+        for name in self.required_for:
+            yield (
+                f"{name} without a person",
+                Unattended([other for other in self.required_for if other != name]),
+            )
+        yield "another tool with a person", Unattended([*self.required_for, "another_tool"])
+
+
+class UnaskedCall(Leaf[CallPoint]):
+    """The calls of one tool that may be made without a person, by their arguments.
+
+    Args:
+        unasked: On which arguments a person is asked.
+    """
+
+    def __init__(self, unasked: Unasked | None = None) -> None:
+        self.unasked = unasked or Unasked()
+
+    def allows(self, point: CallPoint) -> bool:
+        return self.unasked.allows(point.arguments)
+
+    def entry(self, point: CallPoint) -> str:
+        return self.unasked.entry(point.arguments)
+
+    def beyond(self, old: UnaskedCall) -> Iterator[tuple[str, None]]:
+        return self.unasked.beyond(old.unasked)
+
+    def plus(self, point: CallPoint) -> UnaskedCall | None:
+        return self if self.allows(point) else None
+
+    def others(self) -> Iterator[tuple[str, UnaskedCall]]:
+        return ((words, UnaskedCall(other)) for words, other in self.unasked.others())
+
+
+class ApprovalRule(Rule):
+    """Judges whether a person has to be asked about a proposed call."""
+
+    id = "approval"
+    objection = "escalate"
+
+    def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Leaf[CallPoint]]]:
+        place = f"/tools/{escape_pointer(tool)}/ask_if"
+        return [
+            ("/approval/required_for", policy.unattended),
+            (place, UnaskedCall(policy.tool_rules(tool).ask_if)),
+        ]
+
+    def points(self, question: Question, tool: Tool | None) -> Iterator[CallPoint]:
+        if isinstance(question.about, Call) and tool is not None and question.about.arguments is not None:
+            yield CallPoint(tool.name, filled(question.about.arguments, tool))
+
+    def reason(self, point: Any, leaf: Any, *, allowed: bool) -> str:
+        if isinstance(leaf, UnaskedCall):
+            pointer = leaf.unasked.wrong(point.arguments) or "/"
+            return f"argument {quote_untrusted(pointer)} is one that a person is asked about"
+        return f"tool {quote_untrusted(point.tool)} needs a person's approval"
+
+    def question(self, point: CallPoint, tool: str, call: Call | None) -> Question | None:
+        return Question(Call("example", tool, point.arguments), tool)

@@ -1,0 +1,38 @@
+"""`tool_limits`: a tool has calls left, in the run and in this minute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...formats.json_pointer import escape_pointer
+from ...log.events import Call
+from ..leaf import Question, Rule
+from .loop_budget import Limits, Need
+
+if TYPE_CHECKING:
+    from ...tools.contract import Tool
+    from ..policy import Policy
+
+_WORDS = {"calls": "in this run", "per_minute": "in this minute"}
+
+
+class ToolLimitsRule(Rule):
+    """Judges how often the tool of a proposed call was called."""
+
+    id = "tool_limits"
+
+    def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Limits]]:
+        return [(f"/tools/{escape_pointer(tool)}/limits", policy.tool_rules(tool).limits)]
+
+    def points(self, question: Question, tool: Tool | None) -> Iterator[Need]:
+        if isinstance(question.about, Call):
+            for name in _WORDS:
+                yield Need(name, question.used.get(name, 0), 1)
+
+    def reason(self, point: Any, leaf: Limits, *, allowed: bool) -> str:
+        most = leaf.limits.get(point.name)
+        return f"the tool was called {point.used} times {_WORDS[point.name]}; at most {most} are allowed"
+
+    def question(self, point: Need, tool: str, call: Call | None) -> Question | None:
+        return None if call is None else Question(call, tool, {point.name: point.used})
