@@ -90,7 +90,9 @@ class Performer:
                 io.broken = fault.error
             elif fault.error is not None:
                 raise fault.error
-            result = fault.returns or await self.call(at, tool.run, arguments, io, timeout_s=tool.timeout_s)
+            result: Any = fault.returns
+            if result is None:
+                result = await self.call(at, tool.run, arguments, io, timeout_s=tool.timeout_s)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             return self._tool_failed(at, effect, error, io)
         finally:
