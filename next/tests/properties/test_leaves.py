@@ -17,7 +17,7 @@ from tachograph.runtime.policy.rules.cycle_detection import MostRepeats
 from tachograph.runtime.policy.rules.loop_budget import REQUIRED, Limits, Need
 from tachograph.runtime.policy.rules.sandbox_path import Mounts, PathPoint
 from tachograph.runtime.policy.rules.tool_registry import Names
-from tachograph.runtime.policy.rules.url_allowlist import Networks, UrlPoint, Urls
+from tachograph.runtime.policy.rules.url_allowlist import Methods, Networks, UrlPoint, Urls
 
 from tachograph.runtime.resources.url import parse_url
 from tachograph.runtime.tools.contract import Tool
@@ -81,6 +81,7 @@ KINDS: dict[type[Leaf[Any]], tuple[st.SearchStrategy[Any], list[Any], bool]] = {
         [UrlPoint(parse_url("https://h.test/"), "GET", address) for address in addresses],
         False,
     ),
+    Methods: (st.builds(Methods, st.lists(st.sampled_from(METHODS), unique=True)), url_points, True),
     Mounts: (
         st.builds(Mounts, st.dictionaries(st.sampled_from("ab"), st.sampled_from(["read", "write"]))),
         [PathPoint(mount, access, f"{mount}/x") for mount in ("a", "b", "c") for access in ("read", "write")],
@@ -126,7 +127,9 @@ def of(kind: type[Leaf[Any]]) -> tuple[st.SearchStrategy[Any], list[Any], bool]:
 def test_every_leaf_of_every_rule_is_held_to_its_order() -> None:
     from tachograph.runtime.policy.policy import Policy
 
-    policy = Policy.from_dict({"schema": "policy/v1"})
+    policy = Policy.from_dict(
+        {"schema": "policy/v1", "tools": {"t": {"urls": [], "methods": ["GET"], "mounts": []}}}
+    )
     found = {type(leaf) for rule in RULES for _, leaf in rule.leaves(policy, "t")}
     assert found | {Unasked} == set(KINDS)  # which is a part of UnaskedCall
 

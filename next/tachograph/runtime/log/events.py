@@ -74,9 +74,6 @@ class Made(Event, frozen=True, kw_only=True):
     """What the loop made of the lines before."""
 
 
-# ---- what lines are made of ------------------------------------------------------------------------------------------
-
-
 class Call(Struct, frozen=True):
     """A tool call that the model proposed.
 

@@ -14,8 +14,8 @@ from ..formats.documents import TypedDocument, read_document
 from ..formats.json_pointer import join
 from ..formats.strict_json import as_json
 from ..formats.strict_yaml import Document
-from ..resources.http_methods import SAFE_METHODS
-from ..resources.url import Malformed
+from ..resources.http_methods import METHODS, SAFE_METHODS
+from ..resources.url import Malformed, parse_entry
 from ..schema.validator import SchemaValidator
 from .retry import Schedule
 from .rules.approval import Unattended
@@ -25,7 +25,7 @@ from .rules.cycle_detection import MostRepeats
 from .rules.loop_budget import Limits
 from .rules.sandbox_path import Mounts
 from .rules.tool_registry import Names
-from .rules.url_allowlist import Networks, Urls
+from .rules.url_allowlist import Methods, Networks, Urls
 from .sections import Condition, PolicyFile
 
 _IN_CODE = "<policy>"
@@ -38,6 +38,9 @@ class ToolRuleSet(NamedTuple):
     ask_if: Unasked
     judgeable: Judgeable
     limits: Limits
+    urls: Urls | None = None
+    methods: Methods | None = None
+    mounts: Mounts | None = None
 
 
 _NO_RULES: Final = ToolRuleSet(Demanded(), Unasked(), Judgeable(), Limits({}, ()))
@@ -173,8 +176,29 @@ class Policy:
             demanded = self._conditions(name, "arguments", rules.arguments)
             asked = self._conditions(name, "ask_if", rules.ask_if)
             limits = Limits(msgspec.to_builtins(rules.limits), ())
-            found[name] = ToolRuleSet(Demanded(demanded), Unasked(asked), Judgeable(asked), limits)
+            methods = None if rules.methods is None else Methods(rules.methods)
+            mounts = None
+            if rules.mounts is not None:
+                mounts = Mounts(dict.fromkeys(rules.mounts, "write"), is_for_all=False)
+            found[name] = ToolRuleSet(
+                Demanded(demanded),
+                Unasked(asked),
+                Judgeable(asked),
+                limits,
+                self._own_urls(name, rules.urls),
+                methods,
+                mounts,
+            )
         return found
+
+    def _own_urls(self, tool: str, urls: list[str] | None) -> Urls | None:
+        for number, url in enumerate(urls or ()):
+            try:
+                parse_entry(url)
+            except Malformed as error:
+                place = join(["tools", tool, "urls", number])
+                raise self.error(place, error.reason, "write scheme://host/prefix") from None
+        return None if urls is None else Urls([(url, METHODS) for url in urls])
 
     def _conditions(
         self, tool: str, section: str, given: Mapping[str, Condition]

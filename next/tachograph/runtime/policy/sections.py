@@ -115,11 +115,17 @@ class ToolRules(Section, frozen=True):
     """What holds for one tool beside what holds for all.
 
     Attributes:
+        urls: URL prefixes that it may reach, of those that the policy allows.
+        methods: HTTP methods that it may use, likewise.
+        mounts: Mounts that it may use, likewise.
         arguments: Conditions that its arguments have to meet, by JSON Pointer; `*` stands for each item of a list.
         ask_if: Conditions on which a person is asked.
         limits: How often it may be called.
     """
 
+    urls: list[Url] | None = None
+    methods: list[Method] | None = None
+    mounts: list[Mount] | None = None
     arguments: dict[Pointer, Condition] = {}
     ask_if: dict[Pointer, Condition] = {}
     limits: CallLimits = CallLimits()

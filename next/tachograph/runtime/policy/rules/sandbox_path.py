@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...formats.escape import quote_untrusted
+from ...formats.json_pointer import escape_pointer
 from ...log.events import Call, Touch
 from ...resources.mount_path import parse_path
 from ...resources.url import Malformed
@@ -38,10 +39,11 @@ class Mounts(Leaf[PathPoint]):
 
     Args:
         modes: The name of a mount and `read` or `write`; a mount for writing may be read too.
+        is_for_all: Whether it holds for all tools.
     """
 
-    def __init__(self, modes: Mapping[str, str] | None = None) -> None:
-        self.modes = dict(modes or {})
+    def __init__(self, modes: Mapping[str, str] | None = None, *, is_for_all: bool = True) -> None:
+        self.modes, self.is_for_all = dict(modes or {}), is_for_all
 
     def allows(self, point: PathPoint) -> bool:
         mode = self.modes.get(point.mount)
@@ -79,7 +81,10 @@ class SandboxPathRule(Rule):
     speaks_for = (Touch,)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Mounts]]:
-        return [("/sandbox/mounts", policy.mounts)]
+        yield "/sandbox/mounts", policy.mounts
+        own = policy.tool_rules(tool).mounts
+        if own is not None:
+            yield f"/tools/{escape_pointer(tool)}/mounts", own
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[PathPoint | Unreadable]:
         about = question.about
@@ -103,7 +108,8 @@ class SandboxPathRule(Rule):
         mount = f"mount {quote_untrusted(point.mount)}"
         if allowed:
             return f"{mount} allows {point.access}"
-        return f"{mount} is read-only" if point.mount in leaf.modes else f"{mount} is not in sandbox.mounts"
+        where = "sandbox.mounts" if leaf.is_for_all else "the mounts of this tool"
+        return f"{mount} is read-only" if point.mount in leaf.modes else f"{mount} is not in {where}"
 
     def question(self, point: PathPoint, tool: str, call: Call | None) -> Question | None:
         return Question(Touch(point.path, point.access), tool)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ..policy import Policy
 
 
+_EXAMPLE = parse_url("https://example.test/")
+
+
 class UrlPoint(NamedTuple):
     """A URL that is to be reached.
 
@@ -128,6 +131,33 @@ class Networks(Leaf[UrlPoint]):
         yield "one more private network", Networks([*self.cidrs, "172.16.0.0/12"])
 
 
+class Methods(Leaf[UrlPoint]):
+    """HTTP methods.
+
+    Args:
+        methods: The methods that are allowed.
+    """
+
+    def __init__(self, methods: Iterable[str] = ()) -> None:
+        self.methods = dict.fromkeys(methods)
+
+    def allows(self, point: UrlPoint) -> bool:
+        return not point.method or point.method in self.methods
+
+    def beyond(self, old: Methods) -> Iterator[tuple[str, UrlPoint]]:
+        for method in self.methods:
+            if method not in old.methods:
+                yield method, UrlPoint(_EXAMPLE, method)
+
+    def plus(self, point: UrlPoint) -> Methods:
+        return self if self.allows(point) else Methods([*self.methods, point.method])
+
+    def others(self) -> Iterator[tuple[str, Methods]]:
+        for method in METHODS:
+            changed = [other for other in METHODS if (other in self.methods) != (other == method)]
+            yield f"{method} {'dropped' if method in self.methods else 'added'}", Methods(changed)
+
+
 class UrlAllowlistRule(Rule):
     """Judges URLs at the marked places of a call, and those that a tool meets."""
 
@@ -136,10 +166,13 @@ class UrlAllowlistRule(Rule):
     speaks_for = (Reach,)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Leaf[UrlPoint]]]:
-        return [
-            ("/url_allowlist", policy.urls),
-            ("/private_networks", policy.networks),
-        ]
+        rules, place = policy.tool_rules(tool), f"/tools/{escape_pointer(tool)}"
+        yield "/url_allowlist", policy.urls
+        if rules.urls is not None:
+            yield f"{place}/urls", rules.urls
+        if rules.methods is not None:
+            yield f"{place}/methods", rules.methods
+        yield "/private_networks", policy.networks
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[UrlPoint | Unreadable]:
         about = question.about
@@ -162,6 +195,8 @@ class UrlAllowlistRule(Rule):
         if isinstance(leaf, Networks):
             # the address itself is for the record, not for the model
             return f"{origin} resolves to an address that is not public"
+        if isinstance(leaf, Methods):
+            return f"{point.method} is not a method that this tool may use"
         if leaf.allows(UrlPoint(point.target)):
             return f"{origin} is not in url_allowlist for {point.method}"
         return f"{origin}{' with this path' if leaf.knows(point.target) else ''} is not in url_allowlist"
