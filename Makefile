@@ -127,7 +127,8 @@ next: $(VENV)/.installed ## the core in next/: types, one-way imports, its tests
 	@cd next && ../$(VENV)/bin/mypy && ../$(VENV)/bin/lint-imports --no-logo 2>&1 | tail -6
 	@cd next && $(CORPORA) ../$(PY) -m pytest -q -n 2
 	@cd next && export PYTHONPATH=. && ../$(PY) -m tachograph run && ../$(PY) -m tachograph check \
-		&& ../$(PY) -m tachograph verify && ../$(PY) -m tachograph replay
+		&& ../$(PY) -m tachograph verify && ../$(PY) -m tachograph replay \
+		&& ../$(PY) -m tachograph policy test
 
 .PHONY: lint
 lint: $(VENV)/.installed ## ruff, mypy --strict, one-way imports

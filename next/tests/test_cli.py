@@ -157,6 +157,22 @@ def test_a_doubt_is_told_and_settled(project: Path, capsys: pytest.CaptureFixtur
     assert exit_code("verify", "s/sent_once") == 0
 
 
+def test_policy_tests(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "policy/tests").mkdir()
+    asked = '"call": {"tool": "echo", "arguments": {"text": "a"}}'
+    test = f'{{"name": "n", {asked}, "expect": "WORD", "rule": "tool_registry"}}'
+    path = project / "policy/tests/t.yaml"
+    text = f'{{"schema": "policy-tests/v1", "policy": "policy/call.yaml", "tests": [{test}]}}'
+    path.write_text(text.replace("WORD", "allow"))
+    assert exit_code("policy", "test") == 0
+    path.write_text(text.replace("WORD", "deny"))
+    assert exit_code("policy", "test") == 1
+    assert "policy/tests/t.yaml:1:" in capsys.readouterr().out
+    path.write_text(text.replace('"call"', '"cal"'))
+    assert exit_code("policy", "test") == 2
+    assert exit_code("policy", "check", "policy/call.yaml") == 0
+
+
 def test_a_resume_under_other_code_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exit_code("run")
     os.rename(project / "runs/s/call", project / "runs/s/call.partial")

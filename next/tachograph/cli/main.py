@@ -165,3 +165,39 @@ def show(run: str) -> None:
         folder if folder.is_dir() else folder.with_name(f"{folder.name}.partial"), f"runs/{name}/{STATE}"
     ):
         say(line)
+
+
+@commands.group()
+def policy() -> None:
+    """Read and test policies."""
+
+
+@policy.command("test")
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
+def policy_test(files: tuple[Path, ...]) -> int:
+    """Ask policies what their tests ask; without a FILE, all of policy/tests."""
+    from ..evidence.policy_tests import run_tests
+
+    project = Project(Path())
+    paths = files or tuple(sorted((project.root / "policy" / "tests").glob("*.yaml")))
+    if not paths:
+        raise InputError("holds no test", file="policy/tests", remedy="write one")
+    number = 0
+    failed: list[str] = []
+    for path in paths:
+        count, lines = run_tests(project.root, path)
+        number, failed = number + count, failed + lines
+    for line in failed:
+        say(line)
+    say(f"{number - len(failed)} of {number} tests of policies pass")
+    return FAILED if failed else OK
+
+
+@policy.command("check")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+def policy_check(files: tuple[Path, ...]) -> None:
+    """Load policies, and report what is wrong with them."""
+    from ..runtime.policy.policy import Policy
+
+    for path in files:
+        say(f"{path}: version {Policy.load(path).version}")

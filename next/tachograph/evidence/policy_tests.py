@@ -1,0 +1,118 @@
+"""Tests of policies: files in `policy/tests/` that say what a policy answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from ..fail.errors import InputError
+from ..runtime.formats.documents import read_document
+from ..runtime.log.events import Reach, Touch
+from ..runtime.models.types import read_call
+from ..runtime.policy.gate import Gate
+from ..runtime.policy.leaf import Question, Verdict
+from ..runtime.policy.policy import Policy
+from ..runtime.tools.contract import Tool
+from ..runtime.tools.loader import load_tools
+from .task_file import Count
+
+
+class Part(Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all parts of a file of tests."""
+
+
+class TestedCall(Part, frozen=True):
+    """A call that a model proposes; `arguments` may be JSON text."""
+
+    tool: str
+    arguments: dict[str, Any] | str = {}
+
+
+class PolicyTest(Part, frozen=True):
+    """What a policy answers to one question.
+
+    Attributes:
+        name: What is tested.
+        expect: The answer.
+        call: A proposed call.
+        reach: A URL that a tool is about to reach.
+        touch: A path that a tool is about to open.
+        tool: The tool that meets the URL or path.
+        used: What the run has used up, by the name of the budget without `max_`.
+        repeats: How often the same call gave the same result.
+        rule: The rule that gives the answer.
+        at: The entry that it rests on, as a JSON Pointer into the policy.
+    """
+
+    name: str
+    expect: Literal["allow", "deny", "escalate"]
+    call: TestedCall | None = None
+    reach: dict[str, Any] | None = None
+    touch: dict[str, Any] | None = None
+    tool: str = ""
+    used: dict[str, Count] = {}
+    repeats: Count = 0
+    rule: str | None = None
+    at: str | None = None
+
+
+class PolicyTests(Part, frozen=True):
+    """A file of tests.
+
+    Attributes:
+        policy: The policy, relative to the project.
+        tests: The tests.
+    """
+
+    schema: Literal["policy-tests/v1"]
+    policy: str
+    tests: list[PolicyTest]
+
+
+def run_tests(root: Path, file: Path) -> tuple[int, list[str]]:
+    """Run a file of tests, and return how many there are and what failed, one line each.
+
+    Raises:
+        InputError: The file or the policy cannot be read, or a test asks nothing.
+    """
+    name = file.resolve().relative_to(root).as_posix()
+    document = read_document(file, name, PolicyTests, InputError)
+    policy = Policy.load(root / document.value.policy, name=document.value.policy)
+    names = [path.stem for path in sorted((root / "tools").glob("*.py"))]
+    tools: list[Tool] = load_tools(names, root).tools
+    gate = Gate(policy, tools)
+    failed = []
+    for number, test in enumerate(document.value.tests):
+        asked = [item for item in (test.call, test.reach, test.touch) if item is not None]
+        if len(asked) != 1:
+            raise document.error(
+                f"/tests/{number}", "asks nothing, or more than one thing", "give call, reach or touch"
+            )
+        verdict = gate.ask(_question(test))
+        for what, wanted, found in _compared(test, verdict):
+            error = document.error(
+                f"/tests/{number}", f"{test.name}: {what} is {found!r}, expected {wanted!r}", ""
+            )
+            failed.append(f"{error} ({verdict.reason})")
+    return len(document.value.tests), failed
+
+
+def _question(test: PolicyTest) -> Question:
+    if test.reach is not None:
+        return Question(Reach(**test.reach), test.tool, test.used)
+    if test.touch is not None:
+        return Question(Touch(**test.touch), test.tool, test.used)
+    assert test.call is not None
+    call = read_call("tc_1_0", test.call.tool, test.call.arguments)
+    return Question(call, call.name, test.used, test.repeats)
+
+
+def _compared(test: PolicyTest, verdict: Verdict) -> list[tuple[str, str, str]]:
+    pairs = [
+        ("the answer", test.expect, verdict.decision),
+        ("the rule", test.rule, verdict.rule),
+        ("the entry", test.at, verdict.place.partition("#")[2]),
+    ]
+    return [(what, wanted, found) for what, wanted, found in pairs if wanted is not None and wanted != found]
