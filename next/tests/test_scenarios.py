@@ -105,7 +105,7 @@ def test_a_run_that_died_goes_on_to_the_same_bytes(
 ) -> None:
     whole = compared(project, name)
     lines = whole["state.jsonl"].split(b"\n")[:-1]
-    for number in range(0, len(lines), max(1, len(lines) // 6)):
+    for number in range(0, len(lines), max(1, len(lines) // 4)):
         root = make_project(tmp_path / str(number), [row for row in ROWS if row["name"] == name])
         with monkeypatch.context() as patch:
             _die_after(number, patch)

@@ -9,23 +9,29 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..evidence.project import Project
-from ..evidence.record_files import STATE
-from ..fail.errors import ExpectationError, InputError, OutputError
-from ..runtime.driver import InDoubt
-from ..runtime.formats.escape import escape_terminal
-from ..runtime.log.journal import Diverged
+from ..fail.errors import InputError, TachographError
+
+if TYPE_CHECKING:
+    from ..evidence.project import Project
 
 OK, FAILED, BAD_INPUT, SUSPENDED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
-def say(text: str) -> None:
+def say(text: str, *, err: bool = False) -> None:
     """Print a line; text of models, tools and files is harmless in it."""
-    click.echo(escape_terminal(text))
+    from ..runtime.formats.escape import escape_terminal
+
+    click.echo(escape_terminal(text), err=err)
+
+
+def _project(start: Path = Path()) -> Project:
+    from ..evidence.project import Project  # the command starts without what it does not need
+
+    return Project(start)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -35,20 +41,12 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as error:
         click.echo(f"tachograph: {error.format_message()}", err=True)
         code = BAD_INPUT
-    except (InputError, OutputError) as error:
-        click.echo(f"tachograph: {escape_terminal(str(error))}", err=True)
-        code = BAD_INPUT
-    except ExpectationError as error:
-        for line in error.differences:
-            click.echo(f"tachograph: {escape_terminal(line)}", err=True)
-        click.echo(f"tachograph: the run misses what its task expects; it is kept in {error.kept}", err=True)
-        code = FAILED
-    except Diverged as error:
-        click.echo(f"tachograph: {escape_terminal(str(error))}", err=True)
-        code = FAILED
-    except InDoubt as error:
-        click.echo(f"tachograph: {error}; say so with --done AT or --not-done AT", err=True)
-        code = SUSPENDED
+    except TachographError as error:
+        for line in error.lines():
+            say(f"tachograph: {line}", err=True)
+        code = error.exit_code
+        if code == SUSPENDED:
+            say("tachograph: say so with `tachograph resume RUN --done AT` or `--not-done AT`", err=True)
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
     sys.exit(code if isinstance(code, int) else OK)
@@ -77,7 +75,7 @@ def run(tasks: tuple[Path, ...]) -> None:
     from ..evidence.record import record
     from ..evidence.tasks import load_task
 
-    project = Project(tasks[0].parent if tasks else Path())
+    project = _project(tasks[0].parent if tasks else Path())
     paths = tasks or tuple(project.root / "tasks" / f"{name}.yaml" for name in project.task_names())
     for path in paths:
         task = load_task(path)
@@ -92,7 +90,7 @@ def check(runs: tuple[str, ...]) -> int:
     """Make recorded runs again and compare every line and file; without a RUN, all of them."""
     from ..evidence.check import check as check_run
 
-    project = Project(Path())
+    project = _project(Path())
     found = [] if runs else project.problems()
     for line in found:
         say(line)
@@ -112,7 +110,7 @@ def verify(runs: tuple[str, ...]) -> int:
     """Check records in themselves, without running anything; without a RUN, all of them."""
     from ..evidence.verify import verify as verify_run
 
-    project = Project(Path())
+    project = _project(Path())
     problems = []
     names = _named(project, runs)
     for name in names:
@@ -130,7 +128,7 @@ def replay(runs: tuple[str, ...]) -> None:
     """Make runs again from their logs alone, and compare every line."""
     from ..evidence.replay import replay as replay_run
 
-    project = Project(Path())
+    project = _project(Path())
     for name in _named(project, runs):
         number = replay_run(project.task_of(name), project.folder(name), f"runs/{name}")
         say(f"{name}: {number} lines are the same")
@@ -144,7 +142,7 @@ def resume(run: str, done: tuple[str, ...], not_done: tuple[str, ...]) -> None:
     """Go on with a run whose process ended."""
     from ..evidence.record import resume as resume_run
 
-    project = Project(Path())
+    project = _project(Path())
     name = project.run_name(run)
     settled = {**dict.fromkeys(done, "done"), **dict.fromkeys(not_done, "not_done")}
     ended = resume_run(project.task_of(name), project.folder(name), settled)  # type: ignore[arg-type]
@@ -158,11 +156,11 @@ def show(run: str) -> None:
     """Print what a run did, line by line; also of a run that has not ended."""
     from ..evidence.show import shown
 
-    project = Project(Path())
+    project = _project(Path())
     name = project.run_name(run)
     folder = project.folder(name)
     for line in shown(
-        folder if folder.is_dir() else folder.with_name(f"{folder.name}.partial"), f"runs/{name}/{STATE}"
+        folder if folder.is_dir() else folder.with_name(f"{folder.name}.partial"), f"runs/{name}/state.jsonl"
     ):
         say(line)
 
@@ -178,7 +176,7 @@ def policy_test(files: tuple[Path, ...]) -> int:
     """Ask policies what their tests ask; without a FILE, all of policy/tests."""
     from ..evidence.policy_tests import run_tests
 
-    project = Project(Path())
+    project = _project(Path())
     paths = files or tuple(sorted((project.root / "policy" / "tests").glob("*.yaml")))
     if not paths:
         raise InputError("holds no test", file="policy/tests", remedy="write one")

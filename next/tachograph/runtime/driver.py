@@ -51,6 +51,8 @@ class InDoubt(TachographError):
         places: The addresses of the effects.
     """
 
+    exit_code = 3
+
     def __init__(self, places: list[str]) -> None:
         self.places = places
         super().__init__(f"nobody knows whether these effects happened: {', '.join(places)}")
