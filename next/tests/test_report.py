@@ -321,14 +321,14 @@ def forged(text: str, place: str) -> str:
 def test_no_text_changes_more_than_words(name: str) -> None:
     found = [
         (place, text[:60], what)
-        for place in PLACES
-        for text in HOSTILE[name]
+        for number, text in enumerate(HOSTILE[name])
+        for place in PLACES[number % 3 :: 3]  # each text in a third of the places
         if (what := forged(text, place))
     ]
     assert found == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     st.lists(
         st.sampled_from([*LINE_STARTS, *PAIRS, *LINKS, *BREAKS, *UNSEEN, *DIAGRAM, "x", " "]), max_size=9

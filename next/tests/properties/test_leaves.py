@@ -117,7 +117,7 @@ KINDS[Unattended] = (
     True,
 )
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-proving = settings(max_examples=150, deadline=None, derandomize=True)
+proving = settings(max_examples=60, deadline=None, derandomize=True)
 
 
 def of(kind: type[Leaf[Any]]) -> tuple[st.SearchStrategy[Any], list[Any], bool]:
