@@ -24,6 +24,7 @@ from ..runtime.io.workspace import Host, Mount, Workspace
 from ..runtime.log.events import Answered, RunStarted
 from ..runtime.loop.state import RunSpec
 from ..runtime.models.scripted import Script
+from ..runtime.policy.consistency import check_conditions, check_names
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.policy import Policy
 from ..runtime.resources.mount_path import parse_path
@@ -104,6 +105,8 @@ class Task:
 
     def run_spec(self) -> RunSpec:
         """Return what its run is made with."""
+        check_names(self.policy, {path.stem for path in (self.root / "tools").glob("*.py")})
+        check_conditions(self.policy, self.tools)
         offers = tuple(tool.offer() for tool in self.tools)
         gate = Gate(self.policy, self.tools)
         return RunSpec(self.run_id, self.spec.question, gate, offers, self.spec.instructions, self.spec.seed)

@@ -15,6 +15,7 @@ from .log.events import Event, ModelName, RunEnded, RunStarted
 from .log.steps import steps_of
 from .loop.state import RunSpec
 from .models.types import Model
+from .policy.consistency import check_conditions
 from .policy.gate import Gate
 from .policy.policy import Policy
 from .run import head_of, make_run
@@ -75,6 +76,8 @@ class Agent:
                 raise PolicyError(
                     f"mount {name!r} is not declared", file=policy.file, remedy="declare it in sandbox"
                 )
+
+        check_conditions(policy, self.tools)
 
     @property
     def model(self) -> ModelName:

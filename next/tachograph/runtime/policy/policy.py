@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -155,6 +155,15 @@ class Policy:
             if retry is None
             else Schedule(retry.max_retries, retry.backoff_base_ms, retry.backoff_cap_ms)
         )
+
+    def tools_named(self) -> Iterator[tuple[str, str]]:
+        """Yield each tool that the policy lets be called or says something of, with the JSON Pointer of its name."""
+        for number, name in enumerate(self._file.tool_registry.allowed):
+            yield f"/tool_registry/allowed/{number}", name
+        for number, name in enumerate(self._file.approval.required_for):
+            yield f"/approval/required_for/{number}", name
+        for name in self._file.tools:
+            yield f"/tools/{name}", name
 
     def tool_rules(self, tool: str) -> ToolRuleSet:
         """`tools`: what holds for one tool."""
