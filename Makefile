@@ -1,5 +1,6 @@
 # `make` alone prints what there is.
 SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
 VENV := .venv
 PY := $(VENV)/bin/python

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 # on a busy machine any example can take longer than the default limit of 200 ms
-settings.register_profile("no_deadline", deadline=None)
+settings.register_profile("no_deadline", deadline=None, derandomize=True)
 settings.load_profile("no_deadline")
 
 # `accept` refuses to run in CI; a test that is about this sets the variable itself

@@ -1,4 +1,4 @@
-"""Fixtures of more than one file of tests."""
+"""Settings and fixtures of more than one file of tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from tests.io_world import World
+
+# on a busy machine any example can take longer than the default limit, and the same ones are tried everywhere
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.load_profile("steady")
 
 
 @pytest.fixture
