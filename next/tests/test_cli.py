@@ -177,6 +177,8 @@ def test_a_doubt_is_told_and_settled(project: Path, capsys: pytest.CaptureFixtur
     (partial / "state.jsonl").write_bytes(data[: data.index(b'{"event":"tool_returned"')])
     assert exit_code("run", "tasks/s/sent_once.yaml") == 2
     assert "resume" in capsys.readouterr().err
+    (partial / "mounts").mkdir(exist_ok=True)
+    assert exit_code("show", "s/sent_once.partial") == 0
     assert exit_code("resume", "s/sent_once") == 3
     assert "1.c0.i1" in capsys.readouterr().err
     assert exit_code("resume", "s/sent_once", "--done", "1.c0.i1") == 0
@@ -198,6 +200,22 @@ def test_policy_tests(project: Path, capsys: pytest.CaptureFixture[str]) -> None
     path.write_text(text.replace('"call"', '"cal"'))
     assert exit_code("policy", "test") == 2
     assert exit_code("policy", "check", "policy/call.yaml") == 0
+
+
+def test_ctrl_c_leaves_a_run_that_goes_on(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = project / "tools/echo.py"
+    text = path.read_text()
+    path.write_text(text.replace("    return {", "    raise KeyboardInterrupt\n    return {"))
+    assert exit_code("run", "tasks/s/call.yaml") == 130
+    assert "resume" in capsys.readouterr().err
+    path.write_text(text)
+    assert exit_code("resume", "s/call") == 0
+    assert exit_code("check", "s/call") == 0
+
+
+def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code() == 2
+    assert "check" in capsys.readouterr().out
 
 
 def test_a_resume_under_other_code_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit."""
     try:
         code = commands.main(arguments, prog_name="tachograph", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        code = BAD_INPUT
     except click.ClickException as error:
         click.echo(f"tachograph: {error.format_message()}", err=True)
         code = BAD_INPUT
@@ -48,6 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
         if code == SUSPENDED:
             say("tachograph: say so with `tachograph resume RUN --done AT` or `--not-done AT`", err=True)
     except (KeyboardInterrupt, click.Abort):
+        say("tachograph: stopped; `tachograph resume RUN` goes on with a run that was under way", err=True)
         code = INTERRUPTED
     sys.exit(code if isinstance(code, int) else OK)
 

@@ -21,7 +21,7 @@ STATE: Final = "state.jsonl"
 TRACE: Final = "trace.json"
 REPORT: Final = "run_report.md"
 NAMES: Final = (STATE, TRACE, REPORT, MANIFEST)
-_MOST: Final = 1 << 30
+MOST_BYTES: Final = 1 << 30
 
 
 def derive(log: bytes, events: Sequence[Event], inputs: Inputs, made: Mapping[str, Any]) -> dict[str, bytes]:
@@ -41,7 +41,7 @@ def read_files(folder: Path, name: str) -> dict[str, bytes]:
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
             if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
                 raise RecordError("is no plain file", file=f"{name}/{entry.name}", remedy="remove it")
-            files[entry.name] = read_plain(entry.path, _MOST)
+            files[entry.name] = read_plain(entry.path, MOST_BYTES)
     except OSError as error:
         raise RecordError(
             f"cannot be read ({system_reason(error)})", file=name, remedy="name a recorded run"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..fail.errors import RecordError
+from ..fail.errors import RecordError, system_reason
+from ..runtime.formats.documents import read_plain
 from ..runtime.formats.escape import truncate
 from ..runtime.log.events import (
     Answered,
@@ -25,7 +26,7 @@ from ..runtime.log.events import (
 )
 from ..runtime.log.lines import Damaged, read_log
 from ..runtime.models.types import call_text
-from .record_files import STATE, read_files
+from .record_files import MOST_BYTES, STATE
 
 _MOST = 160
 
@@ -33,7 +34,10 @@ _MOST = 160
 def shown(folder: Path, name: str) -> list[str]:
     """Return the lines of a run in words, whether it has ended or not. Raises RecordError."""
     try:
-        lines = read_log(read_files(folder, name).get(STATE, b""), is_open=True)
+        lines = read_log(read_plain(folder / STATE, MOST_BYTES), is_open=True)
+    except OSError as error:
+        reason = system_reason(error)
+        raise RecordError(f"cannot be read ({reason})", file=name, remedy="name a recorded run") from None
     except Damaged as error:
         raise RecordError(error.what, file=name, line=error.number, remedy="restore it from git") from None
     return [f"{line.event.at:>10}  {truncate(words(line.event), _MOST)}" for line in lines]
