@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -209,6 +210,27 @@ def test_ctrl_c_leaves_a_run_that_goes_on(project: Path, capsys: pytest.CaptureF
     assert exit_code("run", "tasks/s/call.yaml") == 130
     assert "resume" in capsys.readouterr().err
     path.write_text(text)
+    assert exit_code("resume", "s/call") == 0
+    assert exit_code("check", "s/call") == 0
+
+
+def test_a_full_disk_is_one_line(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = 0
+    write = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        nonlocal written
+        written += b'"event"' in data
+        if written > 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        assert exit_code("run", "tasks/s/call.yaml") == 1
+    assert capsys.readouterr().err.count("\n") == 1
     assert exit_code("resume", "s/call") == 0
     assert exit_code("check", "s/call") == 0
 

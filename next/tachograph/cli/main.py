@@ -50,6 +50,12 @@ def main(arguments: list[str] | None = None) -> None:
         code = error.exit_code
         if code == SUSPENDED:
             say("tachograph: say so with `tachograph resume RUN --done AT` or `--not-done AT`", err=True)
+    except OSError as error:
+        say(
+            f"tachograph: {error}; mend it, and `tachograph resume RUN` goes on with a run that was under way",
+            err=True,
+        )
+        code = FAILED
     except (KeyboardInterrupt, click.Abort):
         say("tachograph: stopped; `tachograph resume RUN` goes on with a run that was under way", err=True)
         code = INTERRUPTED
