@@ -110,8 +110,8 @@ class Pending(NamedTuple):
 class World(Protocol):
     """What performs effects. Times are nanoseconds since the beginning of the run."""
 
-    def go_live(self, now: int, entered: int) -> None:
-        """Take over from the log, which ended at a time and holds some things that came from outside."""
+    def go_live(self, now: int, entered: Sequence[tuple[int, Entered]]) -> None:
+        """Take over from the log, which ended at a time; what came from outside stands in it, each with its time."""
 
     def clock(self, now: int) -> int:
         """Return the time, which is at least `now`."""
@@ -170,13 +170,13 @@ class Driver:
         self._branches: dict[Branch, None] = {}
         self._under_way: dict[str, Pending] = {}
         self._stops: dict[str, str] = {}
-        self._begun = self._entered = self._entered_before = 0
+        self._begun = self._entered = 0
+        self._came: list[tuple[int, Entered]] = []
 
     # ---- what the loop asks of it ------------------------------------------------------------------------------------
 
     def begin_step(self, number: int) -> None:
         """Note that a step begins."""
-        self._entered_before += self._entered
         self.step, self.base, self._entered = number, self.now, 0
 
     @types.coroutine
@@ -344,7 +344,7 @@ class Driver:
         if self._world is None:
             raise NotRecorded(next(iter(self._under_way)))
         self._is_live = True
-        self._world.go_live(self.now, self._entered_before + self._entered)
+        self._world.go_live(self.now, self._came)
         await self._world.sync(self.journal)
         words = {at: self._settled[at] for at in self.journal.doubts}
         for at, word in words.items():
@@ -363,6 +363,7 @@ class Driver:
     def _let_in(self, event: Entered) -> None:
         """Write what comes from outside, and do what follows from it."""
         self.journal.append(event)
+        self._came.append((self.now, event))
         if isinstance(event, Answered):
             self._ready.append((self._under_way.pop(event.at).branch, event))
         if not isinstance(event, StopAsked):

@@ -60,8 +60,21 @@ stops = st.lists(
     ),
     max_size=2,
 )
+answers = st.lists(
+    st.fixed_dictionaries(
+        {"step": st.integers(1, 4), "call": st.integers(0, 2), "answer": st.sampled_from(["allow", "deny"])}
+    ),
+    max_size=4,
+)
 programs = st.fixed_dictionaries(
-    {"turns": turns, "faults": faults, "stops": stops, "on_deny": st.sampled_from(["terminate", "inform"])}
+    {
+        "turns": turns,
+        "faults": faults,
+        "stops": stops,
+        "answers": answers,
+        "asked": st.lists(st.sampled_from(["echo", "log", "mail"]), unique=True, max_size=2),
+        "on_deny": st.sampled_from(["terminate", "inform"]),
+    }
 )
 
 
@@ -70,7 +83,12 @@ def task_of(root: Path, program: dict[str, Any]) -> Task:
         "name": "p",
         "turns": [*program["turns"], "done"],
         "faults": program["faults"],
-        "policy": {"on_deny": program["on_deny"], "loop_budget": {"max_tokens": 100_000}},
+        "approvals": program["answers"],
+        "policy": {
+            "on_deny": program["on_deny"],
+            "loop_budget": {"max_tokens": 100_000},
+            "approval": {"required_for": program["asked"], "timeout_s": 1},
+        },
         "expect": {},
     }
     make_project(root, [scenario])
@@ -88,7 +106,7 @@ class Open:
         task.set_up(self.workspace)
 
     def run(self, past: Sequence[Line] = (), settled: Any = None) -> Journal:
-        world = Virtual(self.task.model, self.workspace, self.task.fault, self.arrivals)
+        world = Virtual(self.task.model, self.workspace, self.task.fault, self.arrivals, self.task.answer)
         run = make_run(self.task.run_spec(), self.task.head(), world, past, settled=settled)
         return run_now(run)[1]
 

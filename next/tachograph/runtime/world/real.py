@@ -7,7 +7,7 @@ import contextvars
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from ..clock import monotonic_ns
@@ -64,7 +64,7 @@ class Real(Performer):
 
     # ---- for the driver ----------------------------------------------------------------------------------------------
 
-    def go_live(self, now: int, entered: int) -> None:
+    def go_live(self, now: int, entered: Sequence[tuple[int, Entered]]) -> None:
         """Take over from the log; time goes on where it ended."""
         self._loop = asyncio.get_running_loop()
         self._zero, self._last = monotonic_ns() - now, now

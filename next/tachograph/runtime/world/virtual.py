@@ -6,9 +6,11 @@ What begins is performed at once and told when its time has come: the earliest e
 from __future__ import annotations
 
 import inspect
-from collections import deque
+from bisect import insort
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from ..driver import Pending
 from ..effects import AskModel, AskPerson, Invoke
@@ -47,12 +49,14 @@ class Virtual(Performer):
         super().__init__(model, workspace, fault)
         self._answers = answers
         self._ends: dict[str, tuple[int, int, Outcome | Entered]] = {}
-        self._arrivals = deque(arrivals)
+        self._arrivals = list(arrivals)
 
-    def go_live(self, now: int, entered: int) -> None:
-        """Take over from the log; time goes on where it ended."""
-        for _ in range(min(entered, len(self._arrivals))):
-            self._arrivals.popleft()
+    def go_live(self, now: int, entered: Sequence[tuple[int, Entered]]) -> None:
+        """Take over from the log; time goes on where it ended, and what entered before does not come again."""
+        for time, event in entered:
+            scheduled = (time, msgspec.structs.replace(event, at="", t=0))
+            if scheduled in self._arrivals:
+                self._arrivals.remove(scheduled)
 
     def clock(self, now: int) -> int:
         """Return the time: nothing passes by itself."""
@@ -104,7 +108,9 @@ class Virtual(Performer):
         end = pending.begun + takes + fault.delay_ns
         self.finish(pending, end, await self.perform(pending))
         if fault.cancels:
-            self._arrivals.appendleft((end, StopAsked(at="", scope="", why="cancelled")))
+            insort(
+                self._arrivals, (end, StopAsked(at="", scope="", why="cancelled")), key=lambda item: item[0]
+            )
 
     def finish(self, pending: Pending, now: int, outcome: Outcome) -> None:
         """Tell an outcome at a time."""
@@ -118,7 +124,7 @@ class Virtual(Performer):
         """Return what is over or arrives first, and when."""
         at = min(self._ends, key=lambda at: self._ends[at][:2], default=None)
         if self._arrivals and (at is None or self._arrivals[0][0] <= self._ends[at][0]):
-            return self._arrivals.popleft()
+            return self._arrivals.pop(0)
         if at is None:
             return None
         time, _, outcome = self._ends.pop(at)
