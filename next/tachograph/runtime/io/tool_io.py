@@ -7,11 +7,12 @@ import errno
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import unquote
 
 from msgspec import Struct
 
+from ..clock import monotonic_ns
 from ..formats.strict_json import digest
 from ..log.events import Fact, Reach, Touch
 from ..policy.leaf import Verdict
@@ -23,12 +24,38 @@ from .decoding import text_of_file
 from .safe_open import MAX_FILE_BYTES, Refused, Root, list_files, read_file, write_file
 
 if TYPE_CHECKING:
+    import socket
+
     from ..tools.contract import Tool
     from .workspace import Host, Workspace
 
 MAX_HOPS: Final = 5
+HTTP_S: Final = 30.0  # for all hops together
 Answer = tuple[int, dict[str, str], str]
 """Status, headers with names in lower case, and text of an answer to one request."""
+
+
+class Fetch(Protocol):
+    """Answers one GET over the network."""
+
+    def __call__(
+        self,
+        target: Target,
+        *,
+        allowed: Callable[[str], bool],
+        opened: Callable[[socket.socket], None],
+        until: float,
+    ) -> Answer:
+        """Return the answer. Raises builtins.
+
+        Args:
+            target: What is asked for.
+            allowed: Asked about each address of the host before anything is connected.
+            opened: Told each connection before it is made, so that it can be shut from another thread.
+            until: The deadline, in seconds of `clock.monotonic_ns`.
+        """
+
+
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -75,11 +102,22 @@ class ToolIO:
         self._workspace, self._tool, self._decide = workspace, tool, decide
         self._lock = threading.RLock()  # held while a fact is decided or a file is worked on
         self._is_closed = False
+        self._connections: list[socket.socket] = []
 
     def close(self) -> None:
-        """Do nothing more: the attempt is over. Waits for what is being done with a file."""
+        """Do nothing more: the attempt is over. Waits for what is being done with a file, and shuts connections."""
         with self._lock:
             self._is_closed = True
+            connections, self._connections = self._connections, []
+        for connection in connections:
+            _shut(connection)
+
+    def _note_connection(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._connections.append(connection)
+            is_closed = self._is_closed
+        if is_closed:
+            _shut(connection)
 
     # ---- files -------------------------------------------------------------------------------------------------------
 
@@ -144,6 +182,7 @@ class ToolIO:
 
     def get(self, url: str) -> HttpResult:
         """Return the answer to a GET, following at most 5 redirects; each target is decided before it is contacted."""
+        until = monotonic_ns() / 1e9 + HTTP_S
         for hop in range(MAX_HOPS + 1):
             with self._using("get"):
                 if not isinstance(url, str):
@@ -153,7 +192,7 @@ class ToolIO:
                 host = self._workspace.hosts.get(target.host)
                 answer = None if host is None else self._from_folder(target, host)
             # without the lock, since a network may be slow and the end of the attempt does not wait for it
-            status, headers, text = answer or self._from_network(target)
+            status, headers, text = answer or self._from_network(target, hop, until)
             location = headers.get("location")
             if status not in REDIRECTS or location is None:
                 if status == 429 or status >= 500:
@@ -162,12 +201,21 @@ class ToolIO:
             url = redirected(target, location)
         raise OSError("too many redirects")
 
-    def _from_network(self, target: Target) -> Answer:
+    def _from_network(self, target: Target, hop: int, until: float) -> Answer:
         fetch = self._workspace.fetch
         if fetch is None:
             _warn("no folder answers for %s, and this run reaches no network", target.host)
             raise ConnectionRefusedError("no network in this run")
-        return fetch(target)
+
+        def allowed(address: str) -> bool:
+            try:
+                with self._using("get"):
+                    self._ask(Reach(target.url, hop=hop, address=address))
+            except PermissionError:
+                return False
+            return True
+
+        return fetch(target, allowed=allowed, opened=self._note_connection, until=until)
 
     def _from_folder(self, target: Target, host: Host) -> Answer:
         if target.path in host.redirects:
@@ -204,7 +252,11 @@ class ToolIO:
     def _ask(self, fact: Reach | Touch, *, keep: bool = False) -> None:
         """Let the gate decide a fact; keep a denial for the run, and raise it for the tool."""
         # a record takes plain text; lone surrogates become backslash escapes, which every rule refuses
-        named = {name: _encodable(getattr(fact, name)) for name in ("url", "path") if hasattr(fact, name)}
+        named = {
+            name: _encodable(getattr(fact, name))
+            for name in ("url", "path", "address")
+            if hasattr(fact, name)
+        }
         fact = type(fact)(**{name: getattr(fact, name) for name in fact.__struct_fields__} | named)
         verdict = self._decide(fact)
         if verdict.decision != "allow" or keep:
@@ -226,6 +278,15 @@ def _encodable(text: str) -> str:
     if type(text) is str and text.isascii():
         return text
     return str.__str__(text).encode("utf-8", "backslashreplace").decode()
+
+
+def _shut(connection: socket.socket) -> None:
+    """Shut a connection that another thread may be waiting on, which ends its wait."""
+    import socket  # few runs have a connection
+
+    with contextlib.suppress(OSError):  # it is closed, or was never made
+        # past an encrypted connection's own method, which would take its keys from the thread that uses it
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def _warn(words: str, *values: str) -> None:

@@ -18,11 +18,11 @@ from ...fail.errors import InputError
 from ..log.events import Fact
 from ..policy.leaf import Verdict
 from ..resources.mount_path import parse_path
-from ..resources.url import Malformed, Target, parse_host
+from ..resources.url import Malformed, parse_host
 from ..tools.contract import Tool
 from .mount_isolation import check_apart
 from .safe_open import Root, make_link, open_root, restrict_to_owner, write_file
-from .tool_io import Answer, ToolIO
+from .tool_io import Fetch, ToolIO
 
 
 class Mount(Struct, frozen=True):
@@ -76,7 +76,7 @@ class Workspace:
         private: Path | None = None,
         guarded: Mapping[str, Path] | None = None,
         on_read: Callable[[str, str], None] = lambda path, sha256: None,
-        fetch: Callable[[Target], Answer] | None = None,
+        fetch: Fetch | None = None,
     ) -> None:
         self.mounts, self.hosts, self.on_read = dict(mounts), dict(hosts or {}), on_read
         self.fetch = fetch
