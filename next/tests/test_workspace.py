@@ -99,7 +99,7 @@ def test_the_end_does_not_wait_for_a_network(world: World, monkeypatch: pytest.M
     io, begun, go_on = world.io(), threading.Event(), threading.Event()
     failed: list[type[BaseException]] = []
 
-    def slow(_target: Any) -> Any:
+    def slow(_target: Any, **_: Any) -> Any:
         begun.set()
         assert go_on.wait(20)
         return 302, {"location": "https://site.test/docs/x.md"}, ""
