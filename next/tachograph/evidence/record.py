@@ -21,6 +21,7 @@ from ..runtime.log.steps import steps_of
 from ..runtime.run import make_run
 from ..runtime.world.virtual import run_now
 from ..tracing.spans import spans_of
+from .doubts import probed
 from .folder import MOUNTS, open_folder, partial_of, put_in_place, write_files
 from .manifest import MANIFEST, InputLog, read_manifest
 from .record_files import derive, read_files
@@ -81,8 +82,16 @@ def _go_on(
         with task.workspace(reads.add, partial / MOUNTS) as workspace:
             if not file.past:
                 task.set_up(workspace)
+            open_doubts = [at for at in Journal(file.past).doubts if at not in settled]
+            words = probed(open_doubts, [line.event for line in file.past], spec.gate, workspace)
             run = make_run(
-                spec, head, task.world(workspace), file.past, file=file, settled=settled, listen=listen
+                spec,
+                head,
+                task.world(workspace),
+                file.past,
+                file=file,
+                settled={**words, **settled},
+                listen=listen,
             )
             ended, journal = run_now(run)
         file.sync()

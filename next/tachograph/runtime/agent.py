@@ -44,7 +44,7 @@ class RunResult(Struct, frozen=True):
 
 
 class Agent:
-    """An agent. Its runs are independent of each other.
+    """An agent. Its runs are independent of each other. Nobody is asked: a call that needs a person is refused.
 
     Args:
         llm: The model: any callable of an LLMInput that returns an LLMOutput, or a coroutine function.
