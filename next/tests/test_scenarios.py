@@ -154,4 +154,6 @@ def test_no_record_holds_what_must_not_be_there(project: Path, name: str) -> Non
 
 def test_what_a_tool_makes_of_a_denial_is_not_kept(project: Path) -> None:
     for name in ("late_denial_swallowed", "late_denial_told"):
-        assert b"swallowed" not in compared(project, name)["state.jsonl"].replace(b"late_denial_swallowed", b"")
+        assert b"swallowed" not in compared(project, name)["state.jsonl"].replace(
+            b"late_denial_swallowed", b""
+        )
