@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tachograph.runtime.io import http
 from tests.io_world import World
 
 # on a busy machine any example can take longer than the default limit, and the same ones are tried everywhere
@@ -15,7 +16,8 @@ settings.load_profile("steady")
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made = World(tmp_path)
+    monkeypatch.setattr(http, "fetch", lambda target, *_: made.answers[target.url])
     with made.workspace:
         yield made

@@ -61,7 +61,7 @@ class World:
             {"book": Mount("read", self.book, "data/book"), "desk": Mount("write", self.desk)},
             {"site.test": Host(self.site, "hosts/site", REDIRECTS)},
             on_read=lambda path, sha256: self.reads.append((path, sha256)),
-            fetch=lambda target, **_: self.answers[target.url],
+            network=True,
         )
 
     def io(self, effect: str = "network", decide: Callable[[Fact], Verdict] = decide) -> ToolIO:

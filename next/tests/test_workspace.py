@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tachograph.runtime.io import http
 from tachograph.runtime.io.tool_io import ToolIO
 from tachograph.runtime.io.workspace import Host, Mount, Workspace
 from tachograph.runtime.log.events import Fact, Touch
@@ -99,7 +100,7 @@ def test_the_end_does_not_wait_for_a_network(world: World, monkeypatch: pytest.M
     io, begun, go_on = world.io(), threading.Event(), threading.Event()
     failed: list[type[BaseException]] = []
 
-    def slow(_target: Any, **_: Any) -> Any:
+    def slow(*_: Any) -> Any:
         begun.set()
         assert go_on.wait(20)
         return 302, {"location": "https://site.test/docs/x.md"}, ""
@@ -110,7 +111,7 @@ def test_the_end_does_not_wait_for_a_network(world: World, monkeypatch: pytest.M
         except PermissionError as error:
             failed.append(type(error))
 
-    monkeypatch.setattr(world.workspace, "fetch", slow)
+    monkeypatch.setattr(http, "fetch", slow)
     getter = threading.Thread(target=get)
     getter.start()
     assert begun.wait(20)

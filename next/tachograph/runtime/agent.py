@@ -102,9 +102,7 @@ class Agent:
             for name, mode in modes.items()
             if name in self._mounts or mode == "write"
         }
-        from .io.http import fetch  # slow to import, and not needed where nothing runs
-
-        return Workspace(mounts, self._hosts, fetch=fetch)
+        return Workspace(mounts, self._hosts, network=True)
 
     def run(self, question: str, *, seed: int = 0) -> RunResult:
         """Take a question from start to ending, and return what the run came to.

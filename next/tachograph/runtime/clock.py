@@ -21,6 +21,18 @@ def monotonic_ns() -> int:
     return time.monotonic_ns()
 
 
+def later(seconds: float) -> int:
+    """Return a deadline so many seconds from now, for `left`."""
+    return monotonic_ns() + int(seconds * 1e9)
+
+
+def left(deadline: int) -> float:
+    """Return the seconds until a deadline, more than zero. Raises TimeoutError when there are none."""
+    if (left := deadline - monotonic_ns()) > 0:
+        return left / 1e9
+    raise TimeoutError("the time is up")
+
+
 def random_hex() -> str:
     """Return eight hex digits that nobody can guess."""
     return secrets.token_hex(4)

@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import h11
-from msgspec import Struct
 
-from ..clock import monotonic_ns
+from ..clock import left
 from ..resources.redirects import REDIRECTS
+from ..resources.url import Target
+from .safe_open import MAX_FILE_BYTES
 
+MAX_BODY = MAX_FILE_BYTES  # as sent, and as unpacked
 MAX_HEAD: Final = 65_536  # several times what servers and browsers keep to
 MAX_HEADERS: Final = 200
 MAX_INTERIM: Final = 16
@@ -24,33 +26,12 @@ _HEADERS: Final = (
 )  # fmt: skip
 _REFUSED: Final = re.compile(rb"\n[ \t]|\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _ZEROS: Final = re.compile(rb"\0*")
-_WINDOWS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # as zlib counts them
+_GZIP: Final = 31  # as zlib counts windows
 _PIECE: Final = 16_384
 
 
-class Response(Struct, frozen=True):
-    """A complete answer.
-
-    Attributes:
-        status: The status code.
-        headers: Names in lower case -> values as sent, repeats joined by ", ".
-        body: The body, decoded.
-    """
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-def left(deadline: float) -> float:
-    """Return the seconds until `deadline`, more than zero. Raises TimeoutError when there are none."""
-    if (left := deadline - monotonic_ns() / 1e9) > 0:
-        return left
-    raise TimeoutError("request timed out")
-
-
 @contextmanager
-def waiting(connection: socket.socket, deadline: float, failure: str) -> Iterator[None]:
+def waiting(connection: socket.socket, deadline: int, failure: str) -> Iterator[None]:
     """Bound one call that may wait on the socket by the deadline, and raise errors with our texts."""
     try:
         connection.settimeout(left(deadline))
@@ -63,47 +44,45 @@ def waiting(connection: socket.socket, deadline: float, failure: str) -> Iterato
         raise ConnectionError(failure) from None
 
 
-class Answer:
-    """One request and its answer. Each wait is bounded by `deadline`, all bytes that come by the limits of `read`.
+class Exchange:
+    """One request and its answer. Each wait is bounded by the deadline, and all bytes that come by limits.
 
     What is not body (`_framing`) may hold no folded line, bare carriage return or control character, which h11
     lets pass: where readers differ about an answer, another can be smuggled inside it.
     """
 
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
+    def __init__(self, connection: socket.socket, deadline: int) -> None:
         self._connection, self._deadline = connection, deadline
         self._parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         self._framing = bytearray()
-        self._room = 0
+        self._room = 8 * MAX_BODY + 16 * MAX_HEAD  # room for framing, but not any
 
-    def send(self, target: str, host: str) -> None:
+    def send(self, target: Target) -> None:
         """Send the request."""
-        request = h11.Request(method="GET", target=target, headers=[("Host", host), *_HEADERS])
+        host, path = target.origin.partition("://")[2], target.url.removeprefix(target.origin)
+        request = h11.Request(method="GET", target=path, headers=[("Host", host), *_HEADERS])
         sent = self._parser.send(request) or b""
         with waiting(self._connection, self._deadline, "connection lost"):
             self._connection.sendall(sent)
         self._parser.send(h11.EndOfMessage())
 
-    def read(self, max_bytes: int, max_decoded_bytes: int) -> Response:
-        """Return the answer, with its body decoded."""
-        self._room = 8 * max_bytes + 16 * MAX_HEAD  # room for framing, but not any
+    def read(self) -> tuple[int, dict[str, str], bytes]:
+        """Return status, headers by name in lower case, and the body, unpacked; none that nobody would read."""
         status, headers = self._head()
-        if status in (204, 304):  # those two never have a body
-            return Response(status, headers, b"")
-        skipped = (status in REDIRECTS and "location" in headers) or status == 429 or status >= 500
-        if skipped:
-            return Response(status, headers, b"")  # nobody would read it
-        if int(headers.get("content-length", 0)) > max_bytes:
-            raise OSError("response too large")
+        is_skipped = (status in REDIRECTS and "location" in headers) or status == 429 or status >= 500
+        if is_skipped or status in (204, 304):  # those two never have a body
+            return status, headers, b""
+        _check_size(int(headers.get("content-length", 0)))
         sent = bytearray()
         while isinstance(event := self._event(), h11.Data):
             sent += event.data
-            if len(sent) > max_bytes:
-                raise OSError("response too large")
-        body = _decoded(bytes(sent), headers.get("content-encoding", "").lower(), max_decoded_bytes)
-        if len(body) > max_decoded_bytes:
-            raise OSError("response too large")
-        return Response(status, headers, body)
+            _check_size(len(sent))
+        encoding = headers.get("content-encoding", "").lower()
+        if not sent or encoding in ("", "identity"):
+            return status, headers, bytes(sent)
+        if encoding not in ("gzip", "x-gzip"):
+            raise OSError("unsupported content encoding")
+        return status, headers, _unpacked(bytes(sent))
 
     def _head(self) -> tuple[int, dict[str, str]]:
         """Return status and headers of the answer behind the interim ones."""
@@ -112,7 +91,7 @@ class Answer:
             if not event.http_version.startswith(b"1."):
                 raise ConnectionError("malformed response")
             if isinstance(event, h11.Response):
-                return event.status_code, _headers(event.headers)
+                return event.status_code, _by_name(event.headers)
         raise OSError("too many interim answers")
 
     def _event(self) -> Any:
@@ -143,7 +122,12 @@ class Answer:
         return event
 
 
-def _headers(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+def _check_size(size: int) -> None:
+    if size > MAX_BODY:
+        raise OSError("response too large")
+
+
+def _by_name(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return the values by lower-case name, repeats joined; a repeated location counts once."""
     headers: dict[str, list[str]] = {}
     for name, value in fields:
@@ -156,31 +140,21 @@ def _headers(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return {name: ", ".join(values) for name, values in headers.items()}
 
 
-def _decoded(body: bytes, encoding: str, limit: int) -> bytes:
-    """Return the body without its encoding, inflated no further than one byte past `limit`."""
-    if not body or encoding in ("", "identity"):
-        return body
-    if encoding not in _WINDOWS:
-        raise OSError("unsupported content encoding")
-    try:
-        return _inflated(body, _WINDOWS[encoding], limit)
-    except zlib.error:
-        raise ConnectionError("malformed response") from None
-
-
-def _inflated(body: bytes, window: int, limit: int) -> bytes:
-    """Inflate one stream, or for gzip several, with zeros behind, piece by piece."""
+def _unpacked(body: bytes) -> bytes:
+    """Unpack one or several gzip members, with zeros behind, piece by piece and within the limit."""
     out, at, view = bytearray(), 0, memoryview(body)
-    while at < len(body) and len(out) <= limit:
-        if at and window == 15:
-            raise ConnectionError("malformed response")
-        inflater = zlib.decompressobj(window)
-        while not inflater.eof and len(out) <= limit:
+    while at < len(body):
+        inflater = zlib.decompressobj(_GZIP)
+        while not inflater.eof:
             if at == len(body):
                 raise ConnectionError("response truncated")
             piece = view[at : at + _PIECE]
-            out += inflater.decompress(piece, limit + 1 - len(out))
+            try:
+                out += inflater.decompress(piece, MAX_BODY + 1 - len(out))
+            except zlib.error:
+                raise ConnectionError("malformed response") from None
+            _check_size(len(out))
             at += len(piece) - len(inflater.unused_data) - len(inflater.unconsumed_tail)
-        if zeros := _ZEROS.match(body, at) if window != 15 else None:
-            at = zeros.end()
+        zeros = _ZEROS.match(body, at)
+        at = zeros.end() if zeros else at
     return bytes(out)

@@ -7,12 +7,12 @@ import errno
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from msgspec import Struct
 
-from ..clock import monotonic_ns
+from ..clock import later
 from ..formats.strict_json import digest
 from ..log.events import Fact, Reach, Touch
 from ..policy.leaf import Verdict
@@ -33,29 +33,6 @@ MAX_HOPS: Final = 5
 HTTP_S: Final = 30.0  # for all hops together
 Answer = tuple[int, dict[str, str], str]
 """Status, headers with names in lower case, and text of an answer to one request."""
-
-
-class Fetch(Protocol):
-    """Answers one GET over the network."""
-
-    def __call__(
-        self,
-        target: Target,
-        *,
-        allowed: Callable[[str], bool],
-        opened: Callable[[socket.socket], None],
-        until: float,
-    ) -> Answer:
-        """Return the answer. Raises builtins.
-
-        Args:
-            target: What is asked for.
-            allowed: Asked about each address of the host before anything is connected.
-            opened: Told each connection before it is made, so that it can be shut from another thread.
-            until: The deadline, in seconds of `clock.monotonic_ns`.
-        """
-
-
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -113,11 +90,11 @@ class ToolIO:
             _shut(connection)
 
     def _note_connection(self, connection: socket.socket) -> None:
+        """Keep a connection, so that it is shut when the attempt ends. Raises PermissionError where it has ended."""
         with self._lock:
+            if self._is_closed:
+                raise PermissionError("the attempt is over")
             self._connections.append(connection)
-            is_closed = self._is_closed
-        if is_closed:
-            _shut(connection)
 
     # ---- files -------------------------------------------------------------------------------------------------------
 
@@ -182,7 +159,7 @@ class ToolIO:
 
     def get(self, url: str) -> HttpResult:
         """Return the answer to a GET, following at most 5 redirects; each target is decided before it is contacted."""
-        until = monotonic_ns() / 1e9 + HTTP_S
+        deadline = later(HTTP_S)
         for hop in range(MAX_HOPS + 1):
             with self._using("get"):
                 if not isinstance(url, str):
@@ -192,7 +169,7 @@ class ToolIO:
                 host = self._workspace.hosts.get(target.host)
                 answer = None if host is None else self._from_folder(target, host)
             # without the lock, since a network may be slow and the end of the attempt does not wait for it
-            status, headers, text = answer or self._from_network(target, hop, until)
+            status, headers, text = answer or self._from_network(target, hop, deadline)
             location = headers.get("location")
             if status not in REDIRECTS or location is None:
                 if status == 429 or status >= 500:
@@ -201,21 +178,21 @@ class ToolIO:
             url = redirected(target, location)
         raise OSError("too many redirects")
 
-    def _from_network(self, target: Target, hop: int, until: float) -> Answer:
-        fetch = self._workspace.fetch
-        if fetch is None:
+    def _from_network(self, target: Target, hop: int, deadline: int) -> Answer:
+        if not self._workspace.network:
             _warn("no folder answers for %s, and this run reaches no network", target.host)
             raise ConnectionRefusedError("no network in this run")
+        from . import http  # slow to import, and few runs come here
 
-        def allowed(address: str) -> bool:
+        def decide_address(address: str) -> bool:
             try:
                 with self._using("get"):
-                    self._ask(Reach(target.url, hop=hop, address=address))
+                    self._ask(Reach(target.url, address=address, hop=hop))
             except PermissionError:
                 return False
             return True
 
-        return fetch(target, allowed=allowed, opened=self._note_connection, until=until)
+        return http.fetch(target, decide_address, deadline, self._note_connection)
 
     def _from_folder(self, target: Target, host: Host) -> Answer:
         if target.path in host.redirects:

@@ -22,7 +22,7 @@ from ..resources.url import Malformed, parse_host
 from ..tools.contract import Tool
 from .mount_isolation import check_apart
 from .safe_open import Root, make_link, open_root, restrict_to_owner, write_file
-from .tool_io import Fetch, ToolIO
+from .tool_io import ToolIO
 
 
 class Mount(Struct, frozen=True):
@@ -62,7 +62,7 @@ class Workspace:
         private: Where private folders are made and stay; without it they are temporary.
         guarded: Files that no mount for writing may hold, by what messages call them.
         on_read: Is told path and SHA-256 of each file that is read and has a label.
-        fetch: Answers one GET to a host for which no folder does; without it those hosts are out of reach.
+        network: Whether hosts for which no folder answers are reached over the network.
 
     Raises:
         InputError: A host cannot stand in a URL.
@@ -76,10 +76,10 @@ class Workspace:
         private: Path | None = None,
         guarded: Mapping[str, Path] | None = None,
         on_read: Callable[[str, str], None] = lambda path, sha256: None,
-        fetch: Fetch | None = None,
+        network: bool = False,
     ) -> None:
         self.mounts, self.hosts, self.on_read = dict(mounts), dict(hosts or {}), on_read
-        self.fetch = fetch
+        self.network = network
         self.roots: dict[str, Root] = {}
         self.host_roots: dict[str, Root] = {}
         self._place, self._guarded = private, dict(guarded or {})

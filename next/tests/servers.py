@@ -1,0 +1,218 @@
+"""Servers of our own on loopback, well behaved and otherwise, and a small internet of made-up names before them."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LOOPBACK = "127.0.0.1"
+PUBLIC = "93.184.216.34"
+PATIENCE = 20  # seconds that nothing here outlasts
+Handler = Callable[[socket.socket], object]
+
+
+class Server:
+    """Answers every connection, one at a time, and keeps the request of each.
+
+    Attributes:
+        port: Its port, which was free.
+        requests: What was asked, in order.
+        connections: How many there were; complete once the server is stopped.
+        stopped: Set when the server stops, for handlers that wait.
+    """
+
+    def __init__(self, answer: Handler | bytes, context: ssl.SSLContext | None = None) -> None:
+        self.answer, self.context = answer, context
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.stopped = threading.Event()
+        self._last: Any = None
+        self._listening = socket.create_server((LOOPBACK, 0))
+        self._listening.settimeout(PATIENCE)
+        self.port: int = self._listening.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with suppress(TimeoutError):
+            while True:
+                accepted, peer = self._listening.accept()
+                with accepted:
+                    if peer == self._last:
+                        return
+                    self.connections += 1
+                    accepted.settimeout(PATIENCE)
+                    with suppress(OSError):
+                        self._serve_one(accepted)
+
+    def _serve_one(self, accepted: socket.socket) -> None:
+        if self.context is not None:
+            accepted = self.context.wrap_socket(accepted, server_side=True)
+        with accepted:
+            request = b""
+            while b"\r\n\r\n" not in request and request[:1] in (b"", b"G"):  # a handshake has no such end
+                piece = accepted.recv(65_536)
+                if not piece:
+                    return
+                request += piece
+            self.requests.append(request)
+            if isinstance(self.answer, bytes):
+                accepted.sendall(self.answer)
+            else:
+                self.answer(accepted)
+
+    def stop(self) -> None:
+        """Stop once every connection that was made is served. May be called twice."""
+        self.stopped.set()
+        if self._thread.is_alive():
+            with socket.socket() as last, suppress(OSError):
+                last.bind((LOOPBACK, 0))
+                self._last = last.getsockname()
+                last.connect((LOOPBACK, self.port))
+                self._thread.join(PATIENCE)
+        self._listening.close()
+        assert not self._thread.is_alive()
+
+
+Serve = Callable[..., Server]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    servers: list[Server] = []
+
+    def start(answer: Handler | bytes, context: ssl.SSLContext | None = None) -> Server:
+        servers.append(Server(answer, context))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def ok(body: bytes, *headers: str, length: int | None = None) -> bytes:
+    fields = "".join(f"{header}\r\n" for header in headers)
+    size = len(body) if length is None else length
+    return f"HTTP/1.1 200 OK\r\n{fields}Content-Length: {size}\r\n\r\n".encode() + body
+
+
+def chunked(framed: bytes, *headers: str) -> bytes:
+    fields = "".join(f"{header}\r\n" for header in headers)
+    return f"HTTP/1.1 200 OK\r\n{fields}Transfer-Encoding: chunked\r\n\r\n".encode() + framed
+
+
+def page(status: int, body: str = "", location: str | None = None) -> bytes:
+    """Return an answer as it goes over the wire."""
+    head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n"
+    if location is not None:
+        head += f"Location: {location}\r\n"
+    is_narrow = all(character <= "\xff" for character in head)
+    return f"{head}\r\n{body}".encode("latin-1" if is_narrow else "utf-8")
+
+
+def unused_port() -> int:
+    with socket.create_server((LOOPBACK, 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def made_certificate(folder: Path, name: str, *more: str) -> Path:
+    """Make a self-signed certificate with a common name, with its key, in one file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl command to make a certificate with")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    words = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN={name}".split()
+    words += [*more, "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([openssl, *words], check=True, capture_output=True, timeout=PATIENCE)
+    both = folder / "both.pem"
+    both.write_text(key.read_text() + certificate.read_text())
+    return both
+
+
+def server_context(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+class Internet:
+    """Two servers on loopback behind made-up addresses, one of which speaks TLS.
+
+    Attributes:
+        names: What each name resolves to: answers in turn, the last one for ever; `timeout` for one that never comes.
+        pages: The answer for each path.
+        asked: The names that were looked up.
+        connected: Where connections led.
+        server_names: The names that were asked for in TLS.
+    """
+
+    def __init__(self, certificate: Path) -> None:
+        self.names: dict[str, Any] = {}
+        self.pages: dict[str, bytes] = {}
+        self.asked: list[str] = []
+        self.connected: list[tuple[str, int]] = []
+        self.server_names: list[str | None] = []
+        context = server_context(certificate)
+        context.sni_callback = lambda _peer, name, _context: self.server_names.append(name)
+        self.plain = Server(lambda peer: self._answer(peer, self.plain))
+        self.secure = Server(lambda peer: self._answer(peer, self.secure), context)
+        self.proxy = Server(ok(b"proxy"))
+
+    def _answer(self, peer: socket.socket, server: Server) -> None:
+        path = server.requests[-1].split()[1].decode()
+        peer.sendall(self.pages.get(path, page(404)))
+
+    @property
+    def requests(self) -> list[str]:
+        return [request.decode() for request in (*self.plain.requests, *self.secure.requests)]
+
+    def resolve(self, host: str, port: int, **_: Any) -> list[Any]:
+        """Stand for `getaddrinfo`. A final dot makes a name absolute, and is no other name."""
+        assert host.endswith(".")
+        self.asked.append(host[:-1])
+        answers = self.names.get(host[:-1])
+        if answers == "timeout":
+            self.plain.stopped.wait(PATIENCE)
+        if not isinstance(answers, list) or not answers:
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        found = answers[min(self.asked.count(host[:-1]), len(answers)) - 1]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+
+    def module(self) -> Any:
+        """Return what stands for the module `socket` in the client."""
+        net = self
+
+        class Diverted(socket.socket):
+            """Connects to loopback, and says that it is connected where it was told to."""
+
+            wanted: tuple[str, int]
+
+            def connect(self, address: Any) -> None:
+                net.connected.append(address)
+                self.wanted = address
+                super().connect((LOOPBACK, (net.secure if address[1] == 443 else net.plain).port))
+
+            def getpeername(self) -> Any:
+                return self.wanted
+
+        class Module:
+            socket = Diverted
+            getaddrinfo = staticmethod(net.resolve)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(socket, name)
+
+        return Module()
+
+    def stop(self) -> None:
+        for server in (self.plain, self.secure, self.proxy):
+            server.stop()
