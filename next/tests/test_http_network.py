@@ -205,12 +205,19 @@ def test_host_header_and_server_name_stay_the_name_of_the_url(net: Internet) -> 
     assert f"\r\nHost: {HOST}\r\n" in net.requests[0]
 
 
-@pytest.mark.parametrize("odd", ["fe80::1%1", "::ffff:127.0.0.1%1", "elsewhere.test", "", "127.1", "x" * 999])
-def test_what_is_no_plain_address_is_refused_and_kept(net: Internet, odd: str) -> None:
-    net.names = {HOST: [[PUBLIC, odd]]}
-    found = got(f"http://{HOST}/")
-    assert found.came_to == "deny" and net.connected == []
-    assert found.io.met == [Reach(f"http://{HOST}/", address=odd[:128] or "none")]
+ODD = ["fe80::1%1", "::ffff:127.0.0.1%1", "elsewhere.test", "127.1"]
+KEPT = {
+    **{odd: odd for odd in ODD}, "": "none", "x" * 999: "x" * 128, "\ud800": "\\ud800",
+    "::ffff:127.0.0.1": LOOPBACK, "0:0::1": "::1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("found", KEPT, ids=ascii)
+def test_an_address_is_kept_in_one_spelling_and_refused_if_it_is_none(net: Internet, found: str) -> None:
+    net.names = {HOST: [[PUBLIC, found]]}
+    came = got(f"http://{HOST}/")
+    assert came.came_to == "deny" and net.connected == []
+    assert came.io.met == [Reach(f"http://{HOST}/", address=KEPT[found])]
 
 
 def test_another_peer_than_the_checked_one_is_refused_and_kept(
