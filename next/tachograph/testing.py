@@ -117,7 +117,7 @@ def decide_fact(
         policy: A policy as data, or the path of its file.
         fact: `{"rule": "url_allowlist", "target": URL, "hop": n}`, the same with `address` and `method`, or
             `{"rule": "sandbox_path", "path": P, "access": "read" or "write", "found": KIND}`.
-        tool: The tool that meets it.
+        tool: The tool that meets it; None for one that the policy does not name.
     """
     about: Reach | Touch | Call
     if fact.get("rule") == "url_allowlist":
@@ -126,8 +126,8 @@ def decide_fact(
         about = Touch(fact["path"], fact.get("access", ""), fact.get("found", ""))
     else:
         return Decision("deny", "gate_error", "", "a fact of an unknown kind")
-    tools = [] if tool is None else [_tool(tool)]
-    return _decision(Gate(_policy(policy), tools).ask(Question(about, tools[0].name if tools else "")))
+    met_by = _tool({"name": "some_tool"} if tool is None else tool)
+    return _decision(Gate(_policy(policy), [met_by]).ask(Question(about, met_by.name)))
 
 
 def parse(kind: str, text: str | bytes) -> Any:

@@ -1,7 +1,7 @@
-"""A second judge: the rules of the gate once more, written from what is promised, to be compared with the gate.
+"""A second judge: the rules of the gate once more, written from what is promised, to be compared with it.
 
-It shares nothing with the gate but the readers of URLs and paths, and is plain on purpose: no leaf, no index. Every
-rule says what it thinks of a question, and `_answer` takes the first denial in their order.
+It shares nothing with the gate but the readers of URLs and paths, and is plain on purpose: no leaf, no index.
+Every rule says what it thinks of a question, and `_answer` takes the first denial in their order.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def judge(policy: Mapping[str, Any], tools: Iterable[Any], calls: Iterable[Any])
     answers = []
     for call in calls:
         name, arguments = call["name"], read_arguments(call["arguments"])
-        key = json.dumps([name, _at_places(schemas.get(name), arguments, _one_spelling)], sort_keys=True)
+        same = _at_places(schemas.get(name), _filled(schemas.get(name), arguments), _one_spelling)
+        key = json.dumps([name, same], sort_keys=True)
         answers.append(_answer(_call(policy, schemas, name, arguments, made.count(key), len(made))))
         if answers[-1].decision == "allow":
             made.append(key)
@@ -95,8 +96,8 @@ def _call(
     yield Say("loop_budget", room and used < budget.get("max_tool_calls", 0), not used)
 
 
-def judge_fact(policy: Mapping[str, Any], fact: Mapping[str, Any], tool: Any) -> Answer:
-    """Judge what a tool meets while it runs. Without its tool and of an unknown kind it is denied."""
+def judge_fact(policy: Mapping[str, Any], fact: Mapping[str, Any]) -> Answer:
+    """Judge what a tool meets while it runs. What is of an unknown kind is denied."""
     if fact["rule"] == "url_allowlist":
         found = _answer(_url(policy, fact["target"], fact.get("method", "GET"), fact.get("address", "")))
     elif fact["rule"] == "sandbox_path":  # whatever was found on the way is nothing that is followed
@@ -104,7 +105,7 @@ def judge_fact(policy: Mapping[str, Any], fact: Mapping[str, Any], tool: Any) ->
         found = _answer([Say("sandbox_path", fine)])
     else:
         return Answer("deny", "gate_error")
-    return Answer("deny", "gate_error") if tool is None and found.decision == "allow" else found
+    return found
 
 
 # ---- arguments -------------------------------------------------------------------------------------------
@@ -155,6 +156,18 @@ def _at_places(schema: Any, value: Any, change: Callable[[str, str], Any]) -> An
     return value
 
 
+def _filled(schema: Any, value: Any) -> Any:
+    """Return a value with the defaults that the tool would fill in."""
+    schema = schema or {}
+    if isinstance(value, list):
+        return [_filled(schema.get("items"), item) for item in value]
+    if isinstance(value, dict):
+        below = schema.get("properties", {})
+        defaults = {name: _exact(part["default"]) for name, part in below.items() if "default" in part}
+        return {key: _filled(below.get(key), item) for key, item in {**defaults, **value}.items()}
+    return value
+
+
 def _one_spelling(kind: str, text: str) -> str:
     try:
         return parse_url(text).url if kind == "url" else text
@@ -169,14 +182,20 @@ LIMITS = (
 
 
 def _fits(policy: Mapping[str, Any], schema: Any, arguments: Any) -> bool:
-    how = policy.get("arg_schema_enforcement")
-    return how is not None and bool(_validator(json.dumps(schema), how).is_valid(arguments))
+    how = policy.get("arg_schema_enforcement", "strict")
+    return bool(_validator(json.dumps(schema), how).is_valid(arguments))
 
 
 @cache
 def _validator(schema: str, how: str) -> Draft202012Validator:
-    data = json.loads(schema)
+    data = json.loads(schema, object_hook=_true_ends)
     return Draft202012Validator(data if how == "strict" else _shape(data))
+
+
+def _true_ends(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of a schema whose "$" ends the text: in Python a newline may follow it."""
+    pattern = part.get("pattern")
+    return {**part, "pattern": re.sub(r"\$\Z", r"\\Z", pattern)} if isinstance(pattern, str) else part
 
 
 def _shape(schema: Any) -> Any:
@@ -222,23 +241,29 @@ def _covers(entry: Any, target: Target, method: str | None) -> bool:
 
 def _read_alike(path: str) -> bool:
     """Return whether every server sees the same segments in a path, whatever it decodes."""
-    if re.search("%25[0-9A-Fa-f]{2}|%(?![0-9A-Fa-f]{2})", path):  # decoded again, and no encoding
+    if re.search("%(?![0-9A-Fa-f]{2})", path):
         return False
     try:
-        plain = unicodedata.normalize("NFKC", unquote_to_bytes(path).decode())
+        text = unquote_to_bytes(path).decode()
     except UnicodeDecodeError:
         return False
-    if plain.count("/") != path.count("/") or re.search(r"[;\\\x00-\x1f\x7f]|//", plain):
-        return False
-    # a dot that is written as %2e or in full width is none that two servers read alike
-    return plain.count(".") == path.count(".") and not re.search(r"/[.\s]+(/|\Z)", plain)
+    plain = unicodedata.normalize("NFKC", text)
+    if any(plain.count(mark) != path.count(mark) for mark in "./\\;") or plain.count("%") != text.count("%"):
+        return False  # a separator or a dot in disguise
+    if re.search(r"%[0-9A-Fa-f]{2}|[;\x00-\x1f\x7f]|//", plain):
+        return False  # encoded again, parameters, control characters, an empty segment
+    return not any(part and all(map(_blank, part)) for part in plain.split("/"))
+
+
+def _blank(character: str) -> bool:
+    return character == "." or character.isspace() or unicodedata.category(character) in ("Cc", "Cf")
 
 
 NOT_PUBLIC = [
     ipaddress.ip_network(text)
     for text in (
-        "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 "
-        "192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/3 "
+        "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 "
+        "192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/3 "
         "168.63.129.16/32 ::/3 4000::/2 8000::/1 2001::/23 2001:db8::/32 2002::/16 3fff::/20"
     ).split()
 ]

@@ -7,8 +7,15 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+import pytest
+from tachograph.runtime.log.events import Reach, Touch
+from tachograph.runtime.policy.leaf import Question
 from tachograph.testing import decide, decide_fact
 from tests.second_judge import ORDER, Answer, judge, judge_fact
+
+from tachograph.runtime.policy.gate import Gate
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.tools.contract import Tool
 
 SEED = 20
 POLICIES = 450
@@ -41,7 +48,7 @@ COUNT = closed(
     flag={"type": "boolean"},
     mode={"enum": ["fast", "slow", 1]},
     tags={"type": "array", "items": {"type": "string"}, "maxItems": 2, "uniqueItems": True},
-    deep=closed("x", x={"type": "integer", "multipleOf": 2}),
+    deep=closed("x", x={"type": "integer", "multipleOf": 2}, y={"type": "boolean", "default": True}),
     code={"type": "string", "pattern": "^[a-c]{1,3}$"},
 )
 SCHEMAS = {
@@ -49,7 +56,7 @@ SCHEMAS = {
     "crawl": closed("links", links={"type": "array", "items": LINK, "maxItems": 2}),
     "look": closed("path", path=READ, size={"type": ["integer", "null"], "maximum": 9}),
     "save": closed("path content", path=WRITE, content={"type": "string", "maxLength": 4}),
-    "move": closed("source target", source=READ, target=WRITE, tell=URL),
+    "move": closed("source target", source=READ, target=WRITE, tell={**URL, "default": "https://H.test"}),
     "count": COUNT,
     "nothing": closed(),
 }
@@ -79,7 +86,8 @@ PATHS = (
     "/a/%41 /a/%C3%A9 /a;x /a/b;c/d /a//b //a /a/./b /a/../k /a/b/.. /a/... /a/%2e%2e/k /a/%2E/b /a/%2fk "
     "/a/%2Fk /a/%5ck /a/%3bk /a/%252e%252e/k /a/%252fk /a/%25252fk /a/%c0%af /a/%ef%bc%8f "
     "/a/%ef%bc%8e%ef%bc%8e/k /a/%20/b /a/%20 /a/%C2%A0/b /a/%zz /a/% /%61/b /a/%0a /a/%00 /a/%7f /a%2fb "
-    "/a/%e2%80%a5/k /a/%ef%bc%9bk /a/.%20 /a/~b /a/b|c /a/b'c"
+    "/a/%e2%80%a5/k /a/%ef%bc%9bk /a/.%20 /a/%e2%80%8b/b /a/%c2%ad /a/%25%32%66k /a/k%ef%bc%85 "
+    "/a/~b /a/b|c /a/b'c"
 ).split()
 BAD_URLS = (
     "h.test/a|file:///a|https://u@h.test/a|https://h.test\\a|//h.test/a|https://h.test:0/|"
@@ -100,13 +108,14 @@ ADDRESSES = (
     "198.18.0.1 198.20.0.1 203.0.113.1 224.0.0.1 240.0.0.1 255.255.255.255 ::1 :: fd00::1 fc00::1 "
     "fe80::1 fec0::1 ff02::1 2001:db8::1 3fff::1 5f00::1 4000::1 2001:4860:4860::8888 ::ffff:8.8.8.8 "
     "::ffff:10.0.0.1 ::ffff:7f00:1 64:ff9b::808:808 64:ff9b::a00:1 64:ff9b:1::808:808 2002:808:808:: "
-    "2002:a00:1:: 2001:0:808:808:0:0:f5ff:fffe 2001:0:808:808:0:0:f7f7:f7f7 fe80::1%1 fd00::1%eth0 "
+    "2002:a00:1:: 2002:a00:1:: 2002:a00:1:: 2001:0:808:808:0:0:f5ff:fffe "
+    "2001:0:808:808:0:0:f7f7:f7f7 2001:0:808:808:0:0:f5ff:fffe fe80::1%1 fd00::1%eth0 "
     "10.0.0.1. 010.0.0.1 10.1 167772161 h.test 10.0.0.1:443 [fd00::1]"
 ).split()
 NETWORKS = (
     "10.0.0.0/8 10.0.0.0/8 10.0.0.1/32 192.168.0.0/16 127.0.0.0/8 172.16.0.0/12 169.254.0.0/16 "
     "100.64.0.0/10 fd00::/8 fc00::/7 fe80::/10 ::1/128 2002::/16 2001:db8::/32 168.63.129.16/32 "
-    "192.0.0.0/24"
+    "192.0.0.0/24 2002::/16 2002::/16 2001::/32 2001::/32"
 ).split()
 FOUND = ["", "", "", "", "link", "hard link", "device", "fifo"]
 ODD = [1, 0, 3, 4, -1, 1.0, 1.5, "1", True, None, "", [], {}, [1], {"x": 2}, "x" * 61, 1e300]
@@ -199,18 +208,17 @@ class World:
         if kind == "array":
             return [self.fitting(schema["items"]) for _ in range(pick([0, 1, 1, 2]))]
         if kind == "string":
-            return pick(
-                ["a", "ab", "c", "https://h.test/", "HTTPS://h.test/"]
-                if "pattern" not in schema
-                else ["a", "abc"]
+            texts = (
+                ["a", "abc", "abc\n", "d"]
+                if "pattern" in schema
+                else ["a", "ab", "https://h.test/", "\ud800"]
             )
+            return pick(texts)
         if kind == "boolean":
             return pick([True, False])
-        return pick(
-            schema.get(
-                "enum", [0, 2] if "multipleOf" in schema else [0, 1, 1.0] if kind == "integer" else [0.5, -3]
-            )
-        )
+        if kind == "number":
+            return pick([0.5, -3, float("-inf"), 1])
+        return pick(schema.get("enum", [0, 2] if "multipleOf" in schema else [0, 1, 1.0]))
 
     def spoilt(self, value: Any) -> Any:
         """Return a value that is likely to fit no more."""
@@ -235,6 +243,8 @@ class World:
             return "{ " + " ,".join(members) + "}"
         if isinstance(value, list):
             return "[" + ", ".join(map(self.respelt, value)) + "\n]"
+        if value == float("-inf"):
+            return self.random.choice(["-Infinity", "-1e999"])
         if type(value) is int and abs(value) < 100:
             return self.random.choice([f"{value}", f"{value}.0", f"{value}e0", f"{value}0e-1"])
         if isinstance(value, str) and "//h.test" in value and self.happens(0.7):
@@ -310,7 +320,7 @@ def test_gate_and_second_judge_agree() -> None:
         for _ in range(FACTS):
             fact, tool = world.fact(), world.random.choice(TOOLS)
             one = decide_fact(world.policy, fact, tool)
-            answer = judge_fact(world.policy, fact, tool)
+            answer = judge_fact(world.policy, fact)
             count += 1
             note(answer, denied, allowed)
             if (one.decision, one.rule_id) != answer[:2]:
@@ -321,3 +331,60 @@ def test_gate_and_second_judge_agree() -> None:
     for part in [*ORDER, "private_networks"]:
         assert denied[part] >= ENOUGH, part
         assert allowed[part] >= ENOUGH, part
+
+
+# ---- what the random sample leaves out -------------------------------------------------------------------
+
+ITEM = closed(n={"type": "integer", "default": 1})
+NESTED = {
+    "a property": closed(all=ITEM),
+    "items": closed(all={"type": "array", "items": ITEM}),
+    "other properties": closed(all={"type": "object", "additionalProperties": ITEM}),
+    "a reference": {**closed(all={"$ref": "#/$defs/item"}), "$defs": {"item": ITEM}},
+    "what holds as well": closed(all={"allOf": [ITEM]}),
+    "a reference to the default": {
+        **closed(all=closed(n={"$ref": "#/$defs/one"})),
+        "$defs": {"one": {"type": "integer", "default": 1}},
+    },
+}
+
+
+@pytest.mark.parametrize("where", NESTED)
+def test_a_default_that_is_written_out_makes_no_other_call(where: str) -> None:
+    tool = {"name": "t", "input_schema": NESTED[where]}
+    policy = {
+        "schema": "policy/v1",
+        "tool_registry": {"allowed": ["t"]},
+        "loop_budget": {"max_tool_calls": 9, "max_result_bytes": 9},
+        "cycle_detection": {"max_repeats": 1},
+    }
+    wrap, place = {
+        "items": (lambda value: [value], "/all/*/n"),
+        "other properties": (lambda value: {"x": value}, "/all/x/n"),
+    }.get(where, (dict, "/all/n"))
+    absent, written = ({"name": "t", "arguments": {"all": wrap(value)}} for value in ({}, {"n": 1}))
+    narrow = {**policy, "tools": {"t": {"arguments": {place: {"maximum": 0}}}}}
+    assert decide(narrow, [tool], [absent])[0].rule_id == "arguments"  # the tool would fill it in
+    for calls in ([absent, written], [written, absent]):
+        assert [found.rule_id for found in decide(policy, [tool], calls)] == [
+            "tool_registry",
+            "cycle_detection",
+        ]
+
+
+@pytest.mark.parametrize("text", ["/a/%2541", "/a/%25%34%31", "/a/%2525", "/a/%252541", "/a/%ef%bc%85%34%31"])
+def test_a_prefix_covers_no_path_that_is_encoded_twice(text: str) -> None:
+    policy = {"schema": "policy/v1", "url_allowlist": ["https://h.test/a"]}
+    fact = {"rule": "url_allowlist", "target": f"https://h.test{text}"}
+    found = decide_fact(policy, fact)
+    assert (found.decision, found.rule_id) == ("deny", "url_allowlist") == judge_fact(policy, fact)[:2]
+    assert decide_fact(policy, {**fact, "target": "https://h.test/a/%25"}).decision == "allow"
+
+
+def test_what_no_tool_of_the_run_met_is_denied() -> None:
+    policy = {"schema": "policy/v1", "url_allowlist": ["h.test"], "sandbox": {"mounts": {"box": "read"}}}
+    tool = Tool("t", "", closed(), closed(), "network", lambda arguments, io: {})
+    gate = Gate(Policy.from_dict(policy), [tool])
+    for about in (Reach("https://h.test/"), Touch("box/n", "read")):
+        assert gate.ask(Question(about, "t")).decision == "allow"
+        assert [gate.ask(Question(about, name)).rule for name in ("", "other")] == ["gate_error"] * 2

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..log.events import Call
+from ..log.events import Call, Reach, Touch
 from ..tools.contract import Tool
-from .leaf import Question, Rule, Unreadable, Verdict
+from .leaf import Question, Result, Rule, Unreadable, Verdict
 from .policy import Policy
 from .rules import RULES
 
@@ -42,6 +42,8 @@ class Gate:
             return Verdict("deny", GATE_ERROR, self.policy.place(""), reason)
 
     def _ask(self, question: Question) -> Verdict:
+        if isinstance(question.about, Reach | Touch | Result) and question.tool not in self.tools:
+            raise LookupError("no tool of the run met this")
         granted: Verdict | None = None
         escalated: Verdict | None = None
         spoke = set()

@@ -223,7 +223,6 @@ def parse_entry(text: str) -> Entry:
 
 
 _OCTET = re.compile(r"%([0-9A-Fa-f]{2})")
-_DECODINGS = 8
 _SEPARATORS = frozenset(b"./\\;")
 _MARKS = "./\\;%"
 # a segment of dots and blanks alone: a system that cuts blanks off is left with a dot segment
@@ -234,23 +233,17 @@ def _unambiguous(path: str) -> bool:
     """Return whether every server reads the same segments in a path, however often it decodes it."""
     if ";" in path or "//" in path or re.search(r"%(?![0-9A-Fa-f]{2})", path):
         return False
-    for _ in range(_DECODINGS):
-        octets = {int(digits, 16) for digits in _OCTET.findall(path)}
-        if any(octet < 0x20 or octet == 0x7F or octet in _SEPARATORS for octet in octets):
-            return False
-        try:
-            text = unquote_to_bytes(path).decode("utf-8")  # overlong forms of / and . are no UTF-8
-        except UnicodeDecodeError:
-            return False
-        plain = unicodedata.normalize("NFKC", text)  # some servers fold fullwidth forms into / and .
-        if any(plain.count(mark) != text.count(mark) for mark in _MARKS):
-            return False
-        if _HOLLOW.search(plain):
-            return False
-        if 0x25 not in octets:
-            return True
-        path = text
-    return False
+    octets = {int(digits, 16) for digits in _OCTET.findall(path)}
+    if any(octet < 0x20 or octet == 0x7F or octet in _SEPARATORS for octet in octets):
+        return False
+    try:
+        text = unquote_to_bytes(path).decode("utf-8")  # overlong forms of / and . are no UTF-8
+    except UnicodeDecodeError:
+        return False
+    plain = unicodedata.normalize("NFKC", text)  # some servers fold fullwidth forms into / and .
+    if any(plain.count(mark) != text.count(mark) for mark in _MARKS):
+        return False
+    return not (_OCTET.search(plain) or _HOLLOW.search(plain))  # nor is it encoded once more
 
 
 class Allowlist:

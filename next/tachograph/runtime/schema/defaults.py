@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
+from .places import target_of
 
-def fill_in(value: Any, schema: Any) -> None:
-    """Put the defaults of declared properties into a value where they are absent."""
-    if not isinstance(value, dict) or not isinstance(schema, dict):
+
+def fill_in(value: Any, schema: Any, root: Any = None) -> None:
+    """Put the defaults of properties into a value where they are absent, at every depth.
+
+    A default in one of several alternatives (`anyOf`, `oneOf`, `if`) is not put in.
+
+    Args:
+        value: The value, which is changed.
+        schema: Its schema; one that `places_of` accepts, so that its references end.
+        root: The schema that references are relative to, where it is another one.
+    """
+    root = schema if root is None else root
+    for part in _conjuncts(schema, root):
+        properties, others = part.get("properties", {}), part.get("additionalProperties")
+        if isinstance(value, list):
+            for item in value:
+                fill_in(item, part.get("items"), root)
+        elif isinstance(value, dict):
+            for name, below in properties.items():
+                defaults = [
+                    conjunct["default"] for conjunct in _conjuncts(below, root) if "default" in conjunct
+                ]
+                if defaults:
+                    value.setdefault(name, copy.deepcopy(defaults[0]))
+            for name, below in value.items():
+                fill_in(below, properties.get(name, others), root)
+
+
+def _conjuncts(schema: Any, root: Any) -> Iterator[dict[str, Any]]:
+    """Yield a schema and those that hold together with it by `$ref` and `allOf`."""
+    if not isinstance(schema, dict):
         return
-    for name, part in schema.get("properties", {}).items():
-        if isinstance(part, dict):
-            if name not in value and "default" in part:
-                value[name] = copy.deepcopy(part["default"])
-            fill_in(value.get(name), part)
+    yield schema
+    for part in [target_of(root, schema.get("$ref")), *schema.get("allOf", ())]:
+        yield from _conjuncts(part, root)

@@ -86,15 +86,17 @@ def _walk(
     below: list[tuple[Any, tuple[str, ...]]] = [
         (sub, path) for key in _CHOICES for sub in schema.get(key, ())
     ]
-    if isinstance(schema.get("$ref"), str):
-        below.append((_target(root, schema["$ref"]), path))
+    below.append((target_of(root, schema.get("$ref")), path))
     below += [(sub, (*path, name)) for name, sub in schema.get("properties", {}).items()]
     below += [(schema[key], (*path, "*")) for key in ("items", "additionalProperties") if key in schema]
     for sub, place in below:
         _walk(root, sub, place, found, seen, depth + 1)
 
 
-def _target(root: Any, reference: str) -> Any:
+def target_of(root: Any, reference: Any) -> Any:
+    """Return the schema that a `$ref` names within another, None where there is none."""
+    if not isinstance(reference, str):
+        return None
     value = root
     for key in reference.removeprefix("#").split("/")[1:]:
         value = value.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(value, dict) else None
