@@ -19,6 +19,7 @@ from .runtime.formats.documents import TypedDocument, parse_document
 from .runtime.formats.strict_json import NotJson
 from .runtime.log.events import Call, Reach, Touch
 from .runtime.models.types import LLMOutput, ToolCall, read_call, read_reply
+from .runtime.policy.consistency import check_mounts
 from .runtime.policy.gate import Gate
 from .runtime.policy.leaf import Question, Verdict
 from .runtime.policy.policy import Policy
@@ -79,6 +80,8 @@ def decide(
     policy: Mapping[str, Any] | str | Path,
     tools: Iterable[Tool | Mapping[str, Any]],
     calls: Iterable[Mapping[str, Any]],
+    *,
+    mounts: Mapping[str, str | Path] | None = None,
 ) -> list[Decision]:
     """Return what the gate says of some calls, taken in order as those of one run. Links are not looked at.
 
@@ -86,11 +89,13 @@ def decide(
         policy: A policy as data, or the path of its file.
         tools: Tools, or mappings with `name`, `input_schema` and `effect`.
         calls: Mappings with `name` and `arguments`, a mapping or JSON text.
+        mounts: Folders for mounts, as an agent takes them; the policy has to declare each.
 
     Raises:
-        InputError: The policy or a tool is refused.
+        InputError: The policy, a tool or a mount is refused.
     """
     gate = Gate(_policy(policy), [_tool(tool) for tool in tools])
+    check_mounts(gate.policy, mounts or ())
     used: dict[str, int] = {}
     repeats: dict[str, int] = {}
     found = []

@@ -32,7 +32,7 @@ def test_the_way_of_a_run(project: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert exit_code("run") == 0
     assert (project / "runs/LIST").read_text() == "s/call\ns/sent_once\n"
     before = {path: path.read_bytes() for path in sorted((project / "runs").rglob("*")) if path.is_file()}
-    assert exit_code("run", "tasks/s/call.yaml") == 0
+    assert exit_code("run", "tasks/s/call.yaml") == exit_code("run", "s/call") == 0
     assert {path: path.read_bytes() for path in before} == before
     for command in ("check", "verify", "replay"):
         assert exit_code(command) == 0
@@ -41,6 +41,17 @@ def test_the_way_of_a_run(project: Path, capsys: pytest.CaptureFixture[str]) -> 
     capsys.readouterr()
     assert exit_code("show", "s/call") == 0
     assert "final_answer" in capsys.readouterr().out
+
+
+def test_a_log_that_was_cut_in_its_first_line_is_not_shown_as_nothing(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code("run")
+    log = project / "runs/s/call/state.jsonl"
+    log.write_bytes(log.read_bytes()[:100])
+    capsys.readouterr()
+    assert exit_code("show", "s/call") == 2
+    assert "runs/s/call/state.jsonl" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["check", "verify"])

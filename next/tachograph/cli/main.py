@@ -71,6 +71,10 @@ def _runs(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("runs", nargs=-1, metavar="[RUN]...")(function)
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _named(project: Project, runs: tuple[str, ...]) -> list[str]:
     names = [project.run_name(run) for run in runs] if runs else project.run_names()
     if not names:
@@ -81,14 +85,17 @@ def _named(project: Project, runs: tuple[str, ...]) -> list[str]:
 @commands.command()
 @click.argument("tasks", nargs=-1, metavar="[TASK]...", type=click.Path(path_type=Path))
 def run(tasks: tuple[Path, ...]) -> None:
-    """Run tasks and record them in runs/KIND/NAME; without a TASK, all tasks of the project."""
+    """Run tasks and record them in runs/KIND/NAME; without a TASK, all tasks of the project.
+
+    A TASK is a file, or the name KIND/NAME of one in tasks/.
+    """
     from ..evidence.record import record
     from ..evidence.tasks import load_task
 
     project = _project(tasks[0].parent if tasks else Path())
-    paths = tasks or tuple(project.root / "tasks" / f"{name}.yaml" for name in project.task_names())
-    for path in paths:
-        task = load_task(path)
+    for given in tasks or project.task_names():
+        named = project.root / "tasks" / f"{given}.yaml"
+        task = load_task(named if not tasks or named.is_file() else Path(given))
         ended = record(task, project.folder(task.folder))
         say(f"{task.folder}: {ended.ending}, recorded in runs/{task.folder}")
     project.write_list()
@@ -108,7 +115,7 @@ def check(runs: tuple[str, ...]) -> int:
     for name in _named(project, runs):
         differences = check_run(project.task_of(name), project.folder(name), f"runs/{name}")
         failed = failed or bool(differences)
-        say(f"{name}: {'holds' if not differences else f'{len(differences)} differences'}")
+        say(f"{name}: {_count(len(differences), 'difference') if differences else 'holds'}")
         for difference in differences:
             say(f"  {difference.kind} {difference.at}: {difference.words}")
     return FAILED if failed else OK
@@ -128,7 +135,7 @@ def verify(runs: tuple[str, ...]) -> int:
     for line in problems:
         say(line)
     if not problems:
-        say(f"{len(names)} records are whole")
+        say(f"{_count(len(names), 'record')} verified")
     return FAILED if problems else OK
 
 

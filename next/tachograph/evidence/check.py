@@ -81,7 +81,7 @@ def _make_again(task: Task, record: list[Event], found: list[Difference]) -> tup
     read: dict[str, str] = {}
     made: list[Event] = []
     is_answered = False
-    decides = is_performed_again(record, is_offline=True)  # no run reaches the network yet
+    decides = is_performed_again(record, is_offline=True)  # a task reaches no network
 
     def again(at: str, effect: Effect) -> bool:
         nonlocal is_answered

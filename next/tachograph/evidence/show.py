@@ -40,6 +40,8 @@ def shown(folder: Path, name: str) -> list[str]:
         raise RecordError(f"cannot be read ({reason})", file=name, remedy="name a recorded run") from None
     except Damaged as error:
         raise RecordError(error.what, file=name, line=error.number, remedy="restore it from git") from None
+    if not lines:
+        raise RecordError("holds no whole line", file=name, remedy="restore it from git")
     return [f"{line.event.at:>10}  {truncate(words(line.event), _MOST)}" for line in lines]
 
 

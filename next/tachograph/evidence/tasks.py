@@ -24,7 +24,7 @@ from ..runtime.io.workspace import Host, Mount, Workspace
 from ..runtime.log.events import Answered, RunStarted
 from ..runtime.loop.state import RunSpec
 from ..runtime.models.scripted import Script
-from ..runtime.policy.consistency import check_conditions, check_names
+from ..runtime.policy.consistency import check_conditions, check_mounts, check_names
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.policy import Policy
 from ..runtime.resources.mount_path import parse_path
@@ -113,9 +113,7 @@ class Task:
 
     def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:
         """Return what its tools may touch; `on_read` is told path and SHA-256 of each document that is read."""
-        for mount in self.spec.mounts:
-            if mount not in self.policy.mounts.modes:
-                raise self.policy.error("/sandbox/mounts", f"mount {mount!r} is not declared", "declare it")
+        check_mounts(self.policy, self.spec.mounts)
         mounts = {}
         for name, mode in self.policy.mounts.modes.items():
             source = self.spec.mounts.get(name)

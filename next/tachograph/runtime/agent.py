@@ -8,14 +8,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ..fail.errors import PolicyError
 from .clock import random_hex, wall_ns
 from .io.workspace import Host, Mount, Workspace
 from .log.events import Event, ModelName, RunEnded, RunStarted
 from .log.steps import steps_of
 from .loop.state import RunSpec
 from .models.types import Model
-from .policy.consistency import check_conditions
+from .policy.consistency import check_conditions, check_mounts
 from .policy.gate import Gate
 from .policy.policy import Policy
 from .run import head_of, make_run
@@ -71,12 +70,7 @@ class Agent:
         self.llm, self.tools, self.policy, self.instructions = llm, list(tools), policy, instructions
         self._mounts = {name: Path(path) for name, path in (mounts or {}).items()}
         self._hosts = {name: Host(Path(path)) for name, path in (hosts or {}).items()}
-        for name in self._mounts:
-            if name not in policy.mounts.modes:
-                raise PolicyError(
-                    f"mount {name!r} is not declared", file=policy.file, remedy="declare it in sandbox"
-                )
-
+        check_mounts(policy, self._mounts)
         check_conditions(policy, self.tools)
 
     @property

@@ -13,6 +13,7 @@ from tachograph.runtime.policy.leaf import Question
 from tachograph.testing import decide, decide_fact
 from tests.second_judge import ORDER, Answer, judge, judge_fact
 
+from tachograph.fail.errors import PolicyError
 from tachograph.runtime.policy.gate import Gate
 from tachograph.runtime.policy.policy import Policy
 from tachograph.runtime.tools.contract import Tool
@@ -388,3 +389,12 @@ def test_what_no_tool_of_the_run_met_is_denied() -> None:
     for about in (Reach("https://h.test/"), Touch("box/n", "read")):
         assert gate.ask(Question(about, "t")).decision == "allow"
         assert [gate.ask(Question(about, name)).rule for name in ("", "other")] == ["gate_error"] * 2
+
+
+def test_folders_have_to_be_those_of_declared_mounts() -> None:
+    policy = {"schema": "policy/v1", "sandbox": {"mounts": {"box": "read"}}}
+    assert decide(policy, [], [], mounts={"box": "."}) == []
+    with pytest.raises(PolicyError):
+        decide(policy, [], [], mounts={"bag": "."})
+    with pytest.raises(PolicyError):
+        decide({"schema": "policy/v1"}, [], [], mounts={"box": "."})

@@ -32,6 +32,17 @@ def check_names(policy: Policy, known: Collection[str]) -> None:
             raise policy.error(pointer, f"there is no tool {name!r}", remedy)
 
 
+def check_mounts(policy: Policy, names: Iterable[str]) -> None:
+    """Refuse folders for mounts that a policy does not declare.
+
+    Raises:
+        PolicyError: A mount is not declared.
+    """
+    for name in names:
+        if name not in policy.mounts.modes:
+            raise policy.error("/sandbox/mounts", f"mount {name!r} is not declared", "declare it")
+
+
 def check_conditions(policy: Policy, tools: Iterable[Tool]) -> None:
     """Refuse a condition on an argument that a tool does not have, or that no value of the argument can meet.
 
