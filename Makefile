@@ -5,6 +5,7 @@ SHELL := /bin/bash
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install -qq
+RUN := $(PY) -m tachograph
 
 # the first Python that is new enough; PYTHON=... overrides
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -12,6 +13,9 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 # outside test sets: tests that read them are skipped without
 CORPORA := TACHOGRAPH_CORPORA="$${TACHOGRAPH_CORPORA-$(abspath $(wildcard ../shared/corpora))}"
+
+# SCENARIO=name chooses one of the tasks of a kind
+tasks_of = $(addprefix $(1)/,$(or $(SCENARIO),$(sort $(notdir $(basename $(wildcard tasks/$(1)/*.yaml))))))
 
 .PHONY: help
 help: ## print this list
@@ -22,11 +26,13 @@ $(PY):
 	@echo "tachograph: making $(VENV) with $$($(PYTHON) --version) ..."
 	@$(PYTHON) -m venv $(VENV)
 
-# exact versions with hashes; `make lock` alone changes them
+# Exact versions with hashes; `make lock` alone changes them. Python reads the path of an editable install in the
+# encoding of the locale, so it is written as a relative one: a checkout may lie in a folder of any name.
 $(VENV)/.installed: requirements.lock pyproject.toml | $(PY)
 	@echo "tachograph: installing what requirements.lock names (once, needs a package index) ..."
 	@$(PIP) --require-hashes -r requirements.lock
 	@$(PIP) --no-deps --no-build-isolation -e . --config-settings editable_mode=compat
+	@for file in $(VENV)/lib/python3*/site-packages/__editable__.tachograph*.pth; do echo ../../../.. > "$$file"; done
 	@touch $@
 
 .PHONY: setup
@@ -40,68 +46,66 @@ lock: | $(PY) ## choose the newest versions in range and write requirements.lock
 
 .PHONY: canonical
 canonical: $(VENV)/.installed ## run the canonical task and record it in runs/canonical/v1
-	@$(PY) -m tachograph run tasks/canonical/v1.yaml
+	@$(RUN) run canonical/v1
 
 .PHONY: canonical-check
 canonical-check: $(VENV)/.installed ## make the canonical run again and compare it byte for byte
-	@$(PY) -m tachograph check runs/canonical/v1
+	@$(RUN) check canonical/v1
 
 .PHONY: policy-gates
 policy-gates: $(VENV)/.installed ## record the policy gate scenarios; SCENARIO=name for one
-	@$(PY) -m dev.build policy_gates $(SCENARIO)
+	@$(RUN) run $(call tasks_of,policy_gates)
 
 .PHONY: policy-gates-check
 policy-gates-check: $(VENV)/.installed ## check the policy gate runs; SCENARIO=name for one
-	@$(PY) -m dev.build --check policy_gates $(SCENARIO)
+	@$(RUN) check $(call tasks_of,policy_gates)
 
 .PHONY: failure-modes
 failure-modes: $(VENV)/.installed ## record the failure mode scenarios; SCENARIO=name for one
-	@$(PY) -m dev.build failure_modes $(SCENARIO)
+	@$(RUN) run $(call tasks_of,failure_modes)
 
 .PHONY: failure-modes-check
 failure-modes-check: $(VENV)/.installed ## check the failure mode runs; SCENARIO=name for one
-	@$(PY) -m dev.build --check failure_modes $(SCENARIO)
+	@$(RUN) check $(call tasks_of,failure_modes)
 
 .PHONY: evidence-build
-evidence-build: $(VENV)/.installed ## record every task; write index and generated pages
-	@$(PY) -m dev.build
+evidence-build: $(VENV)/.installed ## record every task, and write the list of runs
+	@$(RUN) run
 
 .PHONY: evidence-check
-evidence-check: $(VENV)/.installed ## make every committed run again and compare; runs, tasks and index both ways
-	@$(PY) -m tachograph check
+evidence-check: $(VENV)/.installed ## make every recorded run again and compare; runs, tasks and list both ways
+	@$(RUN) check
 
 .PHONY: verify
 verify: $(VENV)/.installed ## check the records in themselves, without running anything
-	@$(PY) -m tachograph verify
+	@$(RUN) verify
 
 .PHONY: regression
+regression: BASE ?= HEAD
 regression: $(VENV)/.installed ## the runs of BASE=commit (default HEAD) against today's code
-	@$(PY) -m dev.regression "$(BASE)"
+	@place="$$(mktemp -d)" && trap 'rm -rf "$$place"' EXIT \
+		&& git archive "$(BASE)" policy tools data tasks runs | tar -x -C "$$place" \
+		&& home="$$PWD" && cd "$$place" && "$$home/$(PY)" -m tachograph check
 
 .PHONY: smoke
-smoke: $(VENV)/.installed ## capability table, policy, tasks, runs and index against each other
-	@$(PY) -m dev.smoke smoke
+smoke: $(VENV)/.installed ## the table of runs, policies, tasks and runs against each other
+	@$(PY) -m pytest -q -p no:cacheprovider tests/smoke/test_tree.py
 
 .PHONY: smoke-runtime
 smoke-runtime: $(VENV)/.installed ## the tests of loop, gate and retry
-	@$(PY) -m pytest -q -n 2 -p no:cacheprovider tests/runtime
-	@echo "smoke-runtime: loop, gate and retry pass"
+	@$(PY) -m pytest -q -n 2 -p no:cacheprovider tests/test_scenarios.py tests/properties
 
 .PHONY: trace-smoke
 trace-smoke: $(VENV)/.installed ## every trace against opentelemetry-proto, its tree and attributes
-	@$(PY) -m dev.smoke trace-smoke
+	@$(PY) -m pytest -q -p no:cacheprovider tests/smoke/test_traces.py
 
 .PHONY: tool-smoke
 tool-smoke: $(VENV)/.installed ## each tool through an agent, with a good and a bad call
-	@$(PY) -m dev.smoke tool-smoke
+	@$(PY) -m pytest -q -p no:cacheprovider tests/smoke/test_tools.py
 
 .PHONY: policy-test
-policy-test: $(VENV)/.installed ## hold the policy and its overlays against policy/tests; ARGS="--junit FILE"
-	@$(PY) -m tachograph policy test $(ARGS)
-
-.PHONY: policy-coverage
-policy-coverage: $(VENV)/.installed ## change the policy bit by bit: every change must be noticed
-	@$(PY) -m tachograph policy coverage $(ARGS)
+policy-test: $(VENV)/.installed ## ask the policies what policy/tests says
+	@$(RUN) policy test $(ARGS)
 
 .PHONY: fixture-build
 fixture-build: $(VENV)/.installed ## write the corpus manifest from the documents
@@ -110,6 +114,13 @@ fixture-build: $(VENV)/.installed ## write the corpus manifest from the document
 .PHONY: fixture-check
 fixture-check: $(VENV)/.installed ## check the corpus against its manifest
 	@$(PY) data/corpus/fixture.py check
+
+.PHONY: lint
+lint: $(VENV)/.installed ## ruff, mypy --strict, one-way imports
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports --no-logo 2>&1 | tail -6
 
 .PHONY: test
 test: $(VENV)/.installed ## run the tests
@@ -120,21 +131,5 @@ ci: ## all that CI does, in a fresh clone of what is committed
 	@$(CORPORA) bash dev/ci.sh
 
 .PHONY: live-demo
-live-demo: $(VENV)/.installed ## a real model on this machine runs a task, and the run is recorded (113 MB, once)
+live-demo: $(VENV)/.installed ## a real model on this machine answers under the policy (113 MB, once)
 	@$(PY) live/demo.py $(ARGS)
-
-.PHONY: next
-next: $(VENV)/.installed ## the core in next/: types, one-way imports, its tests, its runs checked and verified
-	@cd next && ../$(VENV)/bin/mypy && ../$(VENV)/bin/lint-imports --no-logo 2>&1 | tail -6
-	@cd next && $(CORPORA) ../$(PY) -m pytest -q -n 2
-	@cd next && export PYTHONPATH=. && ../$(PY) -m tachograph run && ../$(PY) -m tachograph check \
-		&& ../$(PY) -m tachograph verify && ../$(PY) -m tachograph replay \
-		&& ../$(PY) -m tachograph policy test
-
-.PHONY: lint
-lint: $(VENV)/.installed ## ruff, mypy --strict, one-way imports
-	@$(VENV)/bin/ruff check .
-	@$(VENV)/bin/ruff format --check .
-	@$(VENV)/bin/mypy
-	@$(VENV)/bin/lint-imports --no-logo 2>&1 | tail -6
-

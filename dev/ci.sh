@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# All that CI does: clone what is committed into a path with a space, set up from the lock, run every stage there, print
-# what each took. The exit code is the worst of all stages, and the last lines printed are those of the stage that failed.
+# All that CI does: clone what is committed into a path with a space and an umlaut, set up from the lock, run every stage
+# there, print what each took. The exit code is the worst of all stages, and the last lines printed are those of the stage that failed.
 set -uo pipefail
 unset PYTHONDONTWRITEBYTECODE # many processes are started: bytecode is compiled once for all of them
 place="$(mktemp -d)"
 trap 'rm -rf "$place"' EXIT
-clone="$place/a clone"
+clone="$place/ein Gerät"
 git clone -q . "$clone" || exit 2
 cd "$clone" || exit 2
 worst=0
@@ -35,10 +35,11 @@ canonical() {
 }
 
 if stage canonical canonical; then
-  for target in lint evidence-check verify policy-test smoke smoke-runtime trace-smoke tool-smoke fixture-check next; do
+  for target in lint evidence-check verify policy-test fixture-check smoke trace-smoke tool-smoke smoke-runtime; do
     stage "$target" make "$target"
   done
-  stage test make test ARGS="--ignore tests/runtime" # which smoke-runtime ran
+  # without what the stages before ran
+  stage test make test ARGS="--ignore tests/smoke --ignore tests/test_scenarios.py --ignore tests/properties"
   stage unchanged unchanged
 fi
 printf '\n%s%5d s  in all, %d min %02d s\n' "$table" "$SECONDS" $((SECONDS / 60)) $((SECONDS % 60))

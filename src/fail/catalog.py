@@ -9,15 +9,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from ..light_dataclasses import dataclass
+from msgspec import Struct
 
 
 class Rule(StrEnum):
     """A rule of the gate, in evaluation order; HOOK is what a hook decides, GATE_ERROR a failure of the gate itself."""
 
     TOOL_REGISTRY = "tool_registry"
-    PRINCIPAL = "principal"
-    TIME_WINDOW = "time_window"
     URL_ALLOWLIST = "url_allowlist"
     SANDBOX_PATH = "sandbox_path"
     ARG_SCHEMA = "arg_schema"
@@ -116,62 +114,52 @@ class StopReason(StrEnum):
 # ---- what can happen ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """The model gave its final answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The model, or a filter of its service, refused to answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Succeeded:
+class Succeeded(Struct, frozen=True):
     """An effect succeeded; `recovered` says that attempts failed before."""
 
     recovered: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ResultLost:
+class ResultLost(Struct, frozen=True):
     """A tool did its work, but its result was lost when the process ended; `recovered` as in `Succeeded`."""
 
     recovered: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(Struct, frozen=True):
     """A rule refused a call, a result or a step; `repeated` if the same call had been refused before."""
 
     rule: Rule
     repeated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalRefused:
+class ApprovalRefused(Struct, frozen=True):
     """A person refused a call, or did not answer in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoppedByHook:
+class StoppedByHook(Struct, frozen=True):
     """A hook ended the run before the model was asked, or failed where the run was to stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallStopped:
+class CallStopped(Struct, frozen=True):
     """A call was cancelled on its own; the run goes on."""
 
 
-@dataclass(frozen=True, slots=True)
-class GaveUp:
+class GaveUp(Struct, frozen=True):
     """An effect failed for good; `mode` is one of BROKEN."""
 
     mode: FailureMode
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(Struct, frozen=True):
     """The run was told to stop; `reason` says by what."""
 
     reason: StopReason
@@ -191,8 +179,7 @@ Happening = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Classification:
+class Classification(Struct, frozen=True):
     """What follows: `mode` is None where nothing failed, `ending` is None where the run goes on."""
 
     mode: FailureMode | None
@@ -213,10 +200,8 @@ _TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | 
     Denied(Rule.URL_ALLOWLIST): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.SANDBOX_PATH): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.REDACT): (None, Ending.POLICY_DENIAL, None),
-    Denied(Rule.TIME_WINDOW): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.ARGUMENTS): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.TOOL_LIMITS): (None, Ending.POLICY_DENIAL, None),
-    Denied(Rule.PRINCIPAL): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.ARG_SCHEMA): (FailureMode.SCHEMA_MISMATCH, Ending.FAILURE, None),
     Denied(Rule.CYCLE_DETECTION): (FailureMode.CYCLE_DETECTION, Ending.POLICY_DENIAL, Ending.POLICY_DENIAL),
     Denied(Rule.LOOP_BUDGET): (None, Ending.LOOP_BUDGET, Ending.LOOP_BUDGET),
@@ -262,8 +247,6 @@ def classify(happening: Happening, on_deny: str, on_failure: str = "terminate") 
         on_failure: What it says of failures of this tool or of the model, `terminate` or `inform`. Of an answer
             that does not fit: `inform` while it is asked for again.
     """
-    if type(happening) is Succeeded and not happening.recovered:
-        return CONTINUE  # a fast path for what happens several times a step; the table holds the same answer
     mode, terminate, inform = _TABLE[happening]
     word = on_deny if key_of(happening) == "on_deny" else on_failure
     return Classification(mode, inform if word == "inform" else terminate)

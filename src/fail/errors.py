@@ -2,25 +2,19 @@
 
     TachographError
     ├── InputError                what a person gave us is wrong: one line, exit 2, nothing written
-    │   ├── PolicyError           a policy file or overlay
+    │   ├── PolicyError           a policy file
     │   ├── TaskError             a task file, its script, mounts or hosts
     │   ├── ToolError             a tool module that breaks the contract
     │   ├── CorpusError           a folder that a mount or a host points to
-    │   ├── RecordError           a recorded run that cannot be read
-    │   └── EffectNotRecorded     an external call that no record answers: exit 1
+    │   └── RecordError           a recorded run that cannot be read
     ├── ModelError                raised by a model callable to say what kind of failure it met
     │   ├── TransientModelError   worth asking again (429, 5xx, overload, lost connection)
     │   └── InvalidModelOutput    the reply has no usable shape
-    ├── Cancelled                 the run was told to stop, by code
-    │   ├── Interrupted           the run was told to stop, by a signal
-    │   ├── CallCancelled         one call was cancelled, and the run goes on
-    │   └── DeadlineExceeded      the run's time is over
-    ├── ReplayError               a run that asks for something else than its record answers
-    ├── Suspended                 a run that cannot go on by itself; its journal stays, `resume` goes on
-    │   ├── EffectInDoubt         an effect may have taken place when the process ended
-    │   └── StoppedBySignal       a signal came, and the run is to go on later
     ├── ExpectationError          a run that missed what its task expects
     └── OutputError               a place to write to that cannot be used
+
+Others stand where they are raised: `Damaged` and `Diverged` in runtime/log, `InDoubt` and `NotRecorded` in
+runtime/driver.py, `StorageFailure` in runtime/world/perform.py.
 
 A tool failure is data that the model reads, not an exception of this tree: tools raise builtins.
 """
@@ -29,7 +23,17 @@ from __future__ import annotations
 
 
 class TachographError(Exception):
-    """Base of everything that this package raises on purpose."""
+    """Base of everything that this package raises on purpose.
+
+    Attributes:
+        exit_code: What the command line ends with.
+    """
+
+    exit_code = 1
+
+    def lines(self) -> list[str]:
+        """Return what the command line says, each line by itself."""
+        return [str(self)]
 
 
 class InputError(TachographError):
@@ -37,6 +41,8 @@ class InputError(TachographError):
 
     `line` and `column` count from 1; either may be None where a file has no such place.
     """
+
+    exit_code = 2
 
     def __init__(
         self,
@@ -83,10 +89,6 @@ class RecordError(InputError):
     """A recorded run is missing, cut off or malformed."""
 
 
-class EffectNotRecorded(InputError):
-    """An external call has no recorded result, and is not performed where a record stands."""
-
-
 class ModelError(TachographError):
     """A model callable failed for good.
 
@@ -124,60 +126,6 @@ class InvalidModelOutput(ModelError):
     """A model answered with something that is no reply."""
 
 
-class Cancelled(TachographError):
-    """The run was cancelled by code."""
-
-
-class CallCancelled(Cancelled):
-    """One call of the run was cancelled by code; the run goes on."""
-
-
-class Interrupted(Cancelled):
-    """The run was cancelled by a signal; `signum` says which.
-
-    `came` is False where foreign code raised KeyboardInterrupt and no signal came.
-    """
-
-    def __init__(self, signum: int, *, came: bool = True) -> None:
-        self.signum = signum
-        self.came = came
-        super().__init__(f"signal {signum}")
-
-
-class DeadlineExceeded(Cancelled):
-    """The run's own deadline passed."""
-
-
-class ReplayError(TachographError):
-    """A run left its record. `step` says where; `what` is the position or field, or None."""
-
-    def __init__(self, step: int, message: str, what: str | None = None) -> None:
-        self.step = step
-        self.what = what
-        super().__init__(message)
-
-
-class Suspended(TachographError):
-    """A run stopped half-way. What it did is in its journal; `str()` is one line that says how to go on."""
-
-
-class EffectInDoubt(Suspended):
-    """An intent without an outcome: `call` is the id of the call, `tool` its name."""
-
-    def __init__(self, message: str, call: str, tool: str) -> None:
-        self.call = call
-        self.tool = tool
-        super().__init__(message)
-
-
-class StoppedBySignal(Suspended):
-    """A signal suspended a run that is kept in a journal; `signum` says which."""
-
-    def __init__(self, message: str, signum: int) -> None:
-        self.signum = signum
-        super().__init__(message)
-
-
 class ExpectationError(TachographError):
     """A run missed what its task expects. `differences` holds one line each, `kept` where the run lies."""
 
@@ -186,9 +134,15 @@ class ExpectationError(TachographError):
         self.kept = kept
         super().__init__("; ".join(differences))
 
+    def lines(self) -> list[str]:
+        """Return the differences, and where the run lies."""
+        return [*self.differences, f"the run misses what its task expects; it is kept in {self.kept}"]
+
 
 class OutputError(TachographError):
     """A folder to write to cannot be used; the message names it and says what to do."""
+
+    exit_code = 2
 
 
 def system_reason(error: BaseException) -> str:

@@ -1,28 +1,31 @@
-"""Project ledger lines to a span tree. Everything in it follows from the ledger.
+"""A log as a tree of spans. Everything in it follows from the lines.
 
     agent_run
       agent_step
         llm_call                 (none in a refused step)
           retry_attempt          only where the model was asked more than once
-        policy_check             one for each call that was decided; spans the wait for a person
-        tool_call                only after allow
+        policy_check             one for each call that was decided, or for the objection to the step
+        tool_call                only after an allow
           retry_attempt
-            policy_check         a late decision, phase `execution`
-          policy_check           a late decision on the result
+            policy_check         the objection to what the attempt met, phase `execution`
+          policy_check           the objection to its result
 
-Ids come from position: the trace id from the run id, a span id from the trace id and the span's structural
-path, so that an added span moves no other. Attribute names follow the OpenTelemetry GenAI conventions where
-they have one (`gen_ai.*`), OpenInference for the kind that viewers show, and `agent.*` for what is ours.
+Ids come from position: the trace id from the run id, a span id from the trace id and an address of the log, so that an
+added span moves no other. Attribute names follow the OpenTelemetry GenAI conventions where they have one (`gen_ai.*`),
+OpenInference for the kind that viewers show, and `agent.*` for what is ours.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
 
 from ..fail.catalog import BROKEN, Ending
-from ..runtime.core.clock import epoch_ns
-from ..runtime.core.lines import Line
+from ..runtime.log.events import Decided, Event, Failed, Outcome, RunEnded, RunStarted
+from ..runtime.log.steps import AttemptView, CallView, StepView, steps_of
 
 INTERNAL: Final = 1  # opentelemetry.proto.trace.v1.Span.SpanKind
 CLIENT: Final = 3
@@ -30,283 +33,188 @@ CLIENT: Final = 3
 Value = str | int | bool | list[str]
 
 
-class Span(NamedTuple):
-    """One span. Ids are lower-case hex, times nanoseconds since 1970; `error_type` None leaves status unset."""
+class Span(Struct):
+    """One span. Ids are lower-case hex, times nanoseconds since 1970; without `error_type` its status is unset."""
 
     name: str
     trace_id: str
     span_id: str
-    parent_id: str | None
+    parent_id: str
     kind: int
     start_ns: int
     end_ns: int
     attributes: dict[str, Value]
-    error_type: str | None = None
+    error_type: str = ""
 
 
-def trace_id_of(run_id: str) -> str:
-    """Return 32 hex digits that follow from the run id."""
-    return hashlib.sha256(f"tachograph/trace/{run_id}".encode()).hexdigest()[:32]
+def spans_of(events: Sequence[Event]) -> list[Span]:
+    """Return the spans of a whole log: the steps in order, each before its parts, and the root last."""
+    head, end = events[0], events[-1]
+    assert isinstance(head, RunStarted)
+    assert isinstance(end, RunEnded)
+    trace = _Trace(head)
+    steps = steps_of(events)
+    for step in steps:
+        trace.add_step(step)
+    attributes: dict[str, Value] = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": head.model.provider,
+        "gen_ai.agent.name": "tachograph",
+        "agent.terminal_reason": end.ending,
+        "agent.policy.version": head.policy.version,
+        "openinference.span.kind": "AGENT",
+    }
+    if end.mode:
+        attributes["agent.failure_mode"] = end.mode
+    last = steps[-1].ended if steps else 0
+    error = end.mode if end.ending == Ending.FAILURE else ""
+    trace.add("agent_run", "run", "", (0, last), attributes, error=error)
+    _stretch(trace.spans)
+    return trace.spans
 
 
-def span_id_of(trace_id: str, path: str) -> str:
-    """Return 16 hex digits for a structural path within a trace."""
-    return hashlib.sha256(f"{trace_id}/{path}".encode()).hexdigest()[:16]
+def _stretch(spans: list[Span]) -> None:
+    """Let each span last at least a nanosecond, and each parent as long as its children: decisions take no time."""
+    by_id = {span.span_id: span for span in spans}
+    *others, root = spans
+    for span in (*reversed(others), root):  # children stand behind their parents
+        span.end_ns = max(span.end_ns, span.start_ns + 1)
+        if span.parent_id:
+            parent = by_id[span.parent_id]
+            parent.end_ns = max(parent.end_ns, span.end_ns)
 
 
-class Projector:
-    """Projects the lines of one run, in order: `step` for each step line, `end` for the last one."""
-
-    def __init__(self, run_line: Line) -> None:
-        self._run = run_line
-        self._run_id: str = run_line["run_id"]
-        self._policy_version: str = run_line["policy"]["version"]
-        self.zero = epoch_ns(run_line["clock"]["start"])
-        self._first: int | None = None
-        self.trace_id = trace_id_of(self._run_id)
-        self._root_id = span_id_of(self.trace_id, "run")
-
-    def begin(self, stamp: int) -> None:
-        """Take note of the run's first stamp, where the root span begins; later ones are ignored."""
-        if self._first is None:
-            self._first = stamp
-
-    def step(self, line: Line) -> list[Span]:
-        """Return the spans of a step, the step's own first."""
-        stamps = line["stamps"]
-        index = line["step_index"]
-        begin = min([pair[0] for pair in stamps.values()])
-        self.begin(begin)
-        step = _Step(self, line, f"s{index}")
-        mode = line["failure_mode"]
-        attributes: dict[str, Value] = {"agent.step_index": index, "openinference.span.kind": "CHAIN"}
-        if mode is not None:
-            attributes["agent.failure_mode"] = mode
-        step.add(
-            "agent_step",
-            "",
-            self._root_id,
-            [begin, max([pair[1] for pair in stamps.values()])],
-            attributes,
-            error=mode if mode in BROKEN else None,
-        )
-        step.add_model()
-        for decision in line["policy_decisions"]:
-            if decision["phase"] != "execution":
-                step.add_decision(decision, "")
-        for entry in line.get("hooks", ()):
-            step.add_hook(entry)
-        for number, result in enumerate(line["tool_results"]):
-            if result["attempts"]:
-                step.add_tool(number, result)
-        return step.spans
-
-    def end(self, line: Line) -> Span:
-        """Return the root span."""
-        task = self._run["task"]
-        attributes: dict[str, Value] = {
-            "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.provider.name": self._run["model"]["provider"],
-            "gen_ai.agent.name": "tachograph",
-            "agent.terminal_reason": line["terminal_reason"],
-            "agent.policy.version": self._policy_version,
-            "openinference.span.kind": "AGENT",
-        }
-        if task is not None:
-            attributes["agent.task_id"] = task["id"]
-        if line["failure_mode"] is not None:
-            attributes["agent.failure_mode"] = line["failure_mode"]
-        return self._span(
-            "agent_run",
-            self._root_id,
-            None,
-            [self._first or 0, line["stamp"]],
-            attributes,
-            error=line["failure_mode"] if line["terminal_reason"] == Ending.FAILURE else None,
-        )
-
-    def _span(
-        self,
-        name: str,
-        span_id: str,
-        parent: str | None,
-        times: list[int],
-        attributes: dict[str, Value],
-        kind: int = INTERNAL,
-        error: str | None = None,
-    ) -> Span:
-        attributes["agent.run_id"] = self._run_id
-        if error is not None:
-            attributes["error.type"] = error
-        return Span(
-            name,
-            self.trace_id,
-            span_id,
-            parent,
-            kind,
-            self.zero + times[0],
-            self.zero + times[1],
-            attributes,
-            error,
-        )
+def _error_of(outcome: Outcome, invalid: str) -> str:
+    """Return the class of an exception, or a word for a result or reply of no usable shape."""
+    return outcome.error if isinstance(outcome, Failed) and outcome.kind != "invalid" else invalid
 
 
-class _Step:
-    """The spans of one step line under way."""
+class _Trace:
+    """The spans of one log under way."""
 
-    def __init__(self, projector: Projector, line: Line, path: str) -> None:
-        self._projector = projector
-        self._line = line
-        self._stamps: dict[str, list[int]] = line["stamps"]
-        self._path = path
-        self._ids: dict[str, str] = {}  # a parent is asked for once by each child
+    def __init__(self, head: RunStarted) -> None:
         self.spans: list[Span] = []
+        self._head = head
+        self._id = hashlib.sha256(f"tachograph/trace/{head.run_id}".encode()).hexdigest()[:32]
 
-    def id(self, path: str) -> str:
-        span_id = self._ids.get(path)
-        if span_id is None:
-            where = f"{self._path}/{path}" if path else self._path
-            span_id = self._ids[path] = span_id_of(self._projector.trace_id, where)
-        return span_id
+    def _span_id(self, at: str) -> str:
+        return hashlib.sha256(f"{self._id}/{at}".encode()).hexdigest()[:16] if at else ""
 
     def add(
         self,
         name: str,
-        path: str,
+        at: str,
         parent: str,
-        times: list[int],
+        times: tuple[int, int],
         attributes: dict[str, Value],
         *,
         kind: int = INTERNAL,
-        error: str | None = None,
+        error: str = "",
     ) -> None:
-        self.spans.append(self._projector._span(name, self.id(path), parent, times, attributes, kind, error))
+        attributes["agent.run_id"] = self._head.run_id
+        if error:
+            attributes["error.type"] = error
+        begun, ended = (self._head.began + time for time in times)
+        span = Span(
+            name, self._id, self._span_id(at), self._span_id(parent), kind, begun, ended, attributes, error
+        )
+        self.spans.append(span)
 
-    def add_model(self) -> None:
-        attempts = self._line["llm_attempts"]
-        if not attempts:
-            return
-        model, output = self._projector._run["model"], self._line["llm_output"]
-        live = model["execution_path"] == "live"
-        times = [self._stamps["m.1"][0], self._stamps[f"m.{attempts[-1]['attempt']}"][1]]
+    def add_step(self, step: StepView) -> None:
+        at = str(step.number)
+        attributes: dict[str, Value] = {"agent.step_index": step.number, "openinference.span.kind": "CHAIN"}
+        if step.mode:
+            attributes["agent.failure_mode"] = step.mode
+        error = step.mode if step.mode in BROKEN else ""
+        self.add("agent_step", at, "run", (step.begun, step.ended), attributes, error=error)
+        if step.refused is not None:
+            self._add_decision(step.refused, at, "step", step.begun)
+        if step.asked:
+            self._add_model(step)
+        for call in step.calls:
+            if call.decided is not None:
+                self._add_decision(call.decided, at, "proposal", call.decided_at, call)
+            if call.again is not None:
+                self._add_decision(call.again, at, "proposal", call.answered_at, call)
+        for call in step.calls:
+            if call.attempts:
+                self._add_call(call, at)
+
+    def _add_model(self, step: StepView) -> None:
+        model, reply, at = self._head.model, step.reply, f"{step.number}.m"
         attributes: dict[str, Value] = {
             "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": model["provider"],
-            "gen_ai.request.model": model["name"],
-            "agent.llm.execution_path": model["execution_path"],
+            "gen_ai.provider.name": model.provider,
+            "gen_ai.request.model": model.name,
+            "agent.llm.execution_path": model.path,
             "openinference.span.kind": "LLM",
         }
-        if output is not None:
-            usage = self._line["usage"]
-            attributes["gen_ai.usage.input_tokens"] = usage["input_tokens"]
-            attributes["gen_ai.usage.output_tokens"] = usage["output_tokens"]
-            if output["finish_reason"] is not None:
-                attributes["gen_ai.response.finish_reasons"] = [output["finish_reason"]]
-            if output["model"] is not None:
-                attributes["gen_ai.response.model"] = output["model"]
-        failed = (
-            self._line["failure_mode"]
-            if self._line["failure_mode"] in ("llm_failure", "llm_invalid_output")
-            else None
-        )
-        self.add(
-            "llm_call", "m", self.id(""), times, attributes, kind=CLIENT if live else INTERNAL, error=failed
-        )
-        if len(attempts) > 1:
-            for attempt in attempts:
-                self.add_attempt(attempt, f"m.{attempt['attempt']}", f"m/{attempt['attempt']}", self.id("m"))
+        if reply is not None:
+            attributes["gen_ai.usage.input_tokens"] = reply.usage.input_tokens
+            attributes["gen_ai.usage.output_tokens"] = reply.usage.output_tokens
+            if reply.finish:
+                attributes["gen_ai.response.finish_reasons"] = [reply.finish]
+            if reply.model:
+                attributes["gen_ai.response.model"] = reply.model
+        error = step.mode if step.mode in ("llm_failure", "llm_invalid_output") else ""
+        kind = CLIENT if model.path == "live" else INTERNAL
+        times = (step.asked[0].begun, step.asked[-1].over)
+        self.add("llm_call", at, str(step.number), times, attributes, kind=kind, error=error)
+        if len(step.asked) > 1:
+            for attempt in step.asked:
+                self._add_attempt(attempt, at)
 
-    def add_decision(self, decision: Line, parent_path: str, path: str | None = None) -> None:
-        position = decision["position"]
-        times = list(self._stamps[position])
-        asked = "approval" in decision or "." not in position
-        waited = self._stamps.get("h" + position[1:].partition(".")[0]) if asked else None
-        if waited is not None:
-            times[1] = waited[1]
+    def _add_decision(
+        self, decided: Decided, parent: str, phase: str, time: int, call: CallView | None = None
+    ) -> None:
         attributes: dict[str, Value] = {
-            "agent.policy.decision": decision["decision"],
-            "agent.policy.rule_id": decision["rule_id"],
-            "agent.policy.version": self._projector._policy_version,
-            "agent.policy.phase": decision["phase"],
-            "agent.policy.reason": decision["reason"],
-            "agent.policy.at": decision["at"],
+            "agent.policy.decision": decided.decision,
+            "agent.policy.rule_id": decided.rule,
+            "agent.policy.version": self._head.policy.version,
+            "agent.policy.phase": phase,
+            "agent.policy.reason": decided.reason,
+            "agent.policy.at": decided.place,
             "openinference.span.kind": "GUARDRAIL",
         }
-        if decision["id"] is not None:
-            attributes["agent.tool_call_id"] = decision["id"]
-            attributes["agent.tool_name"] = self._tool_name(decision["id"])
-        if "approval" in decision:
-            attributes["agent.policy.approval"] = decision["approval"]["answer"]
-        self.add("policy_check", path or position, self.id(parent_path), times, attributes)
+        if call is not None:
+            attributes["agent.tool_call_id"] = call.call.id
+            attributes["agent.tool_name"] = call.call.name
+        end = time
+        if call is not None and call.answered is not None and decided is call.decided:
+            attributes["agent.policy.approval"] = call.answered.answer
+            end = call.answered_at
+        self.add("policy_check", decided.at, parent, (time, end), attributes)
 
-    def add_hook(self, entry: Line) -> None:
-        attributes: dict[str, Value] = {
-            "agent.hook.name": entry["hook"],
-            "agent.hook.event": entry["event"],
-            "openinference.span.kind": "GUARDRAIL",
-        }
-        error = entry["fault"]["exception"] if "fault" in entry else None
-        position = entry["position"]
-        self.add("hook", position, self.id(""), self._stamps[position], attributes, error=error)
-
-    def _tool_name(self, call_id: str) -> str:
-        names = {call["id"]: str(call["name"]) for call in self._line["intended_tool_calls"]}
-        return names[call_id]
-
-    def add_tool(self, number: int, result: Line) -> None:
-        attempts = result["attempts"]
-        path = f"t{number}"
-        times = [self._stamps[f"i{number}.1"][0], self._stamps[f"i{number}.{attempts[-1]['attempt']}"][1]]
-        late = [
-            d for d in self._line["policy_decisions"] if d["phase"] == "execution" and d["id"] == result["id"]
-        ]
-        for decision in late:
-            times[1] = max(times[1], self._stamps[decision["position"]][1])
+    def _add_call(self, call: CallView, step: str) -> None:
+        last = call.attempts[-1]
         attributes: dict[str, Value] = {
             "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": result["name"],
-            "gen_ai.tool.call.id": result["id"],
-            "agent.tool_name": result["name"],
-            "agent.tool.status": result["status"],
+            "gen_ai.tool.name": call.call.name,
+            "gen_ai.tool.call.id": call.call.id,
+            "agent.tool_name": call.call.name,
+            "agent.tool.status": call.status,
             "openinference.span.kind": "TOOL",
         }
-        error = None
-        if result["status"] == "failed":
-            fault = attempts[-1].get("fault")
-            error = fault["exception"] if fault else "tool_output_invalid"
-            if fault:
-                attributes["agent.tool.exception_class"] = error
-        self.add("tool_call", path, self.id(""), times, attributes, error=error)
-        for attempt in attempts:
-            n = attempt["attempt"]
-            self.add_attempt(attempt, f"i{number}.{n}", f"{path}/{n}", self.id(path))
-            for decision in late:
-                prefix = f"i{number}.{n}."
-                if decision["position"].startswith(prefix):
-                    self.add_decision(
-                        decision, f"{path}/{n}", f"{path}/{n}/{decision['position'][len(prefix) :]}"
-                    )
-        for decision in late:
-            if decision["position"].startswith("d"):
-                self.add_decision(decision, path, f"{path}/r")
+        error = _error_of(last.outcome, "tool_output_invalid") if call.status == "failed" else ""
+        if error and error != "tool_output_invalid":
+            attributes["agent.tool.exception_class"] = error
+        times = (call.attempts[0].begun, last.over)
+        self.add("tool_call", call.at, step, times, attributes, error=error)
+        for attempt in call.attempts:
+            self._add_attempt(attempt, call.at)
+            if attempt.late is not None:
+                # the facts are counted from 1, and the result comes after all of them
+                facts = len(getattr(attempt.outcome, "met", ()))
+                is_of_fact = int(attempt.late.at.rpartition(".d")[2]) <= facts
+                parent = attempt.at if is_of_fact else call.at
+                self._add_decision(attempt.late, parent, "execution", attempt.ended, call)
 
-    def add_attempt(self, attempt: Line, position: str, path: str, parent: str) -> None:
+    def _add_attempt(self, attempt: AttemptView, parent: str) -> None:
         attributes: dict[str, Value] = {
-            "agent.retry.attempt": attempt["attempt"],
-            "agent.retry.outcome": attempt["outcome"],
-            "agent.retry.backoff_ms": attempt.get("backoff_ms", 0),
+            "agent.retry.attempt": attempt.number,
+            "agent.retry.outcome": attempt.result,
+            "agent.retry.backoff_ms": 0 if attempt.wait is None else attempt.wait.took // 1_000_000,
         }
-        error = None
-        if attempt["outcome"] in ("transient_failure", "exhausted", "failed"):
-            error = attempt["fault"]["exception"] if "fault" in attempt else "invalid_output"
-        self.add("retry_attempt", path, parent, self._stamps[position], attributes, error=error)
-
-
-def spans_of(lines: list[Line]) -> list[Span]:
-    """Return all spans of a whole ledger, in the order of `trace.json`: steps in order, the root last."""
-    projector = Projector(lines[0])
-    spans: list[Span] = []
-    for line in lines[1:-1]:
-        spans.extend(projector.step(line))
-    spans.append(projector.end(lines[-1]))
-    return spans
+        is_error = attempt.result in ("transient_failure", "exhausted", "failed")
+        error = _error_of(attempt.outcome, "invalid_output") if is_error else ""
+        self.add("retry_attempt", attempt.at, parent, (attempt.begun, attempt.ended), attributes, error=error)

@@ -9,22 +9,21 @@ import re
 from typing import Final
 
 from .invisible_chars import HIDDEN
-from .lazy_pattern import lazy_pattern
 
 MAX_INLINE: Final = 160  # characters of one value in a line of Markdown or a cell of a table
 
 # what a forge may take for markup, a link, a mention or an issue number inside a line; the class of what follows # is
 # negated, as a class of ASCII characters compiles faster. An underscore between two letters or digits is no markup.
-_MARKUP: Final = lazy_pattern(
+_MARKUP: Final = re.compile(
     r"[\\`*\[\]<>|~$&]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//)|#(?=[^\x00-/:-@\[-^`{-\x7f])|(?<=[wW]{3})\."
 )
 # what starts a heading, a list, a rule or a table where a line begins
-_BLOCK: Final = lazy_pattern(r"[#+=:-]|[0-9]+(?=[.)])")
+_BLOCK: Final = re.compile(r"[#+=:-]|[0-9]+(?=[.)])")
 # build services read commands to them out of what is printed, anywhere in a line or where it begins
-_SERVICE_COMMAND: Final = lazy_pattern(r"(##\w*)\[")
-_SERVICE_COLONS: Final = lazy_pattern(r"^(\s*):(?=:)")
+_SERVICE_COMMAND: Final = re.compile(r"(##\w*)\[")
+_SERVICE_COLONS: Final = re.compile(r"^(\s*):(?=:)")
 # a forge does not recognise a code span behind a longer fence
-_LONG_FENCE: Final = lazy_pattern("`{80,}")
+_LONG_FENCE: Final = re.compile("`{80,}")
 
 
 def truncate(text: str, limit: int) -> str:

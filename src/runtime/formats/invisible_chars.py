@@ -6,9 +6,8 @@ points that have no meaning yet count as seen. Each constant stands between the 
 
 from __future__ import annotations
 
+import re
 from typing import Final
-
-from .lazy_pattern import lazy_pattern
 
 NONCHARACTERS: Final = r"\ufdd0-\ufdef" + "".join(f"\\U{n:04x}fffe\\U{n:04x}ffff" for n in range(17))
 CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff" + NONCHARACTERS
@@ -24,4 +23,4 @@ JOINERS: Final = r"\u200c\u200d"  # many scripts and emoji need them between let
 SPACES: Final = r"\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"  # all but the ordinary one
 
 # what no line that a person reads may hold as it is
-HIDDEN: Final = lazy_pattern(f"[{CONTROL}{INVISIBLE}{ENCLOSING}{PRIVATE}{JOINERS}{SPACES}]")
+HIDDEN: Final = re.compile(f"[{CONTROL}{INVISIBLE}{ENCLOSING}{PRIVATE}{JOINERS}{SPACES}]")

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import yaml
+from msgspec import Struct
 
-from ...light_dataclasses import dataclass
 from . import yaml_syntax as syntax
 from .escape import quote_literal
 from .json_pointer import escape_pointer
@@ -24,7 +24,6 @@ from .json_pointer import escape_pointer
 __all__ = ["Document", "YamlError", "load"]
 
 MAX_DEPTH: Final = 64
-MAX_ALIASES: Final = 16
 MAX_NODES: Final = 200_000
 MAX_POINTERS: Final = 1 << 24  # characters in all pointers: long keys with many values below them multiply
 MAX_INT: Final = 2**53 - 1  # what every JSON reader holds exactly
@@ -48,14 +47,13 @@ class YamlError(ValueError):
         return f"{self.name}:{self.line}:{self.column}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """What a file holds.
 
     Attributes:
-        data: dict, list, str, int, float, bool or None; an aliased node is the same object at both places.
+        data: dict, list, str, int, float, bool or None.
         marks: (line, column), both from 1, of every JSON Pointer: of the key for a value in a mapping, else of
-            the value; "" is the first node. What lies inside an aliased node has no mark of its own.
+            the value; "" is the first node.
         values: the place of the value itself, for what is written behind a key.
     """
 
@@ -127,8 +125,7 @@ class _Reader:
         self.unended = len(text) + 1 if text.endswith("\n") else len(text.rstrip(" \r\n"))
         self.marks: dict[str, tuple[int, int]] = {}
         self.values: dict[str, tuple[int, int]] = {}
-        self.anchors: dict[str, Any] = {}
-        self.aliases = self.nodes = self.pointers = 0
+        self.nodes = self.pointers = 0
 
     def document(self, events: Iterator[Any]) -> Document:
         """Read the only document."""
@@ -154,8 +151,6 @@ class _Reader:
 
         `indent` is the column, from 0, of the innermost collection without brackets around it, or -1.
         """
-        if type(event) is yaml.AliasEvent:
-            return self.alias(event, depth)
         value: Any
         start, column = self.start(event)
         if type(event) is yaml.ScalarEvent:
@@ -171,8 +166,6 @@ class _Reader:
             value, end = read(pointer, depth + 1, column, event.flow_style)
             if event.flow_style and not in_brackets:
                 self.check_lines(start, end.end_mark.index, indent, may_comment=True)
-        if event.anchor is not None:
-            self.anchors[event.anchor] = value
         return value
 
     def items(self, pointer: str, depth: int, indent: int, in_brackets: bool) -> tuple[list[Any], Any]:
@@ -219,45 +212,19 @@ class _Reader:
             raise self.error(start, f"the key {quote_literal(key)} is not text; quote it")
         if hidden := syntax.HIDDEN_IN_KEY.search(key):
             raise self.error(start, f"a key with the hidden character U+{ord(hidden[0]):04X}; remove it")
-        if event.anchor is not None:
-            self.anchors[event.anchor] = key
         return key
 
-    def alias(self, event: Any, depth: int) -> Any:
-        """Return the value that an alias stands for; it counts in full."""
-        index = event.start_mark.index
-        self.check_gap(index)
-        self.checked = event.end_mark.index
-        self.aliases += 1
-        if self.aliases > MAX_ALIASES:
-            raise self.error(index, f"more than {MAX_ALIASES} aliases; write the values out")
-        if event.anchor not in self.anchors:
-            raise self.error(index, "an alias of an anchor that is not defined above; write the value out")
-        value = self.anchors[event.anchor]
-        if value is self:
-            raise self.error(index, "an alias inside its own anchor; write the value out")
-        nodes, height = _size(value)
-        if depth + height > MAX_DEPTH:
-            raise self.error(index, f"nested deeper than {MAX_DEPTH} levels; flatten it")
-        self.count(index, nodes)
-        return value
-
     def start(self, event: Any) -> tuple[int, int]:
-        """Check what stands before a node, and its anchor; return index and column of what it holds."""
+        """Check what stands before a node, and return the index and column of the node."""
         index, column = event.start_mark.index, event.start_mark.column
         self.check_gap(index)
-        if event.anchor is not None:
-            if event.anchor in self.anchors:
-                raise self.error(index, "an anchor of this name stands above already; rename one of them")
-            self.anchors[event.anchor] = self  # an alias in the node would be of the node itself
-            anchor = syntax.ANCHOR_AND_GAP.match(self.text, index)
-            if anchor is None:
-                raise self.stray(index)
-            index = anchor.end()
-            column = index - self.text.rfind("\n", 0, index) - 1
+        if event.anchor is not None:  # of an alias too
+            raise self.error(index, syntax.SHARED)
         if event.tag is not None:
             raise self.error(index, syntax.TAGGED)
-        self.count(index, 1)
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise self.error(index, f"more than {MAX_NODES} values; split the file")
         return index, column
 
     def scalar(self, event: Any, start: int, indent: int, in_brackets: bool) -> str:
@@ -304,12 +271,6 @@ class _Reader:
         if self.pointers > MAX_POINTERS:
             raise self.error(mark.index, "keys too long for the many values below them; shorten the keys")
         self.marks[pointer] = (mark.line + 1, mark.column + 1)
-
-    def count(self, index: int, nodes: int) -> None:
-        """Count nodes, as if every alias were written out."""
-        self.nodes += nodes
-        if self.nodes > MAX_NODES:
-            raise self.error(index, f"more than {MAX_NODES} values; split the file")
 
     def check_gap(self, index: int) -> None:
         """Check that only indicators, blanks and comments stand before a node at `index`."""
@@ -375,15 +336,6 @@ class _Reader:
         """Return a refusal at a place."""
         line = self.text.count("\n", 0, index) + 1
         return YamlError(self.name, line, index - self.text.rfind("\n", 0, index), message)
-
-
-def _size(value: Any) -> tuple[int, int]:
-    """Return how many nodes a value has, keys included, and how many levels of collections."""
-    if type(value) is not list and type(value) is not dict:
-        return 1, 0
-    keys = len(value) if type(value) is dict else 0
-    parts = [_size(item) for item in (value.values() if type(value) is dict else value)]
-    return 1 + keys + sum(nodes for nodes, _ in parts), 1 + max((height for _, height in parts), default=0)
 
 
 def _end(pattern: re.Pattern[str], text: str, start: int) -> int:

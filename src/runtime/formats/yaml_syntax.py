@@ -6,18 +6,17 @@ import re
 from typing import Final
 
 from .invisible_chars import CONTROL, INVISIBLE, JOINERS
-from .lazy_pattern import lazy_pattern
 
-HIDDEN: Final = lazy_pattern(rf"[{CONTROL}{INVISIBLE}{JOINERS}](?<![\t\n])(?<!\r(?=\n))")
+HIDDEN: Final = re.compile(rf"[{CONTROL}{INVISIBLE}{JOINERS}](?<![\t\n])(?<!\r(?=\n))")
 # Emoji need the variation selectors in text; in a key they only make two keys look like one.
-HIDDEN_IN_KEY: Final = lazy_pattern(rf"[{CONTROL}{INVISIBLE}{JOINERS}\ufe00-\ufe0f]")
+HIDDEN_IN_KEY: Final = re.compile(rf"[{CONTROL}{INVISIBLE}{JOINERS}\ufe00-\ufe0f]")
 INT: Final = re.compile(r"0|-?[1-9][0-9]*")
 FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+")
 WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None, "~": None, "": None}
 # A plain scalar can only be something else than text when it starts with one of these.
 AMBIGUOUS_START: Final = frozenset("0123456789+-.~=<tTfFnNyYoO")
 # What YAML 1.1 or 1.2 takes for something else than text. A lone y or n stays text, as in all known readers.
-AMBIGUOUS: Final = lazy_pattern(
+AMBIGUOUS: Final = re.compile(
     r"""true|false|null|yes|no|on|off|=|<<|-
       | [-+]?(?:[0-9][0-9_]*|0b[01_]+|0o[0-7_]+|0x[0-9a-f_]+)               # every way to write an integer
       | [-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:e[-+]?[0-9]+)? # and a float
@@ -29,28 +28,26 @@ AMBIGUOUS: Final = lazy_pattern(
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 
-_ANCHOR: Final = r"&[A-Za-z0-9_-]++(?=[ \t\r\n,\]}]|\Z)"
 _COMMENT: Final = r"(?<![^ \n])\#[^\n]*+"
 # What may stand between two scalars; where it may, the parser says.
-GAP: Final = lazy_pattern(
-    rf"(?:[ \r\n,\[\]{{}}:]++|{_COMMENT}|(?:\?|-|---|\.\.\.)(?=[ \t\r\n]|\Z)|{_ANCHOR})*+"
-)
-ANCHOR_AND_GAP: Final = lazy_pattern(rf"{_ANCHOR}(?:[ \r\n]|{_COMMENT})*+")
+GAP: Final = re.compile(rf"(?:[ \r\n,\[\]{{}}:]++|{_COMMENT}|(?:\?|-|---|\.\.\.)(?=[ \t\r\n]|\Z))*+")
 TAB: Final = re.compile(r"\t")
 STRAY_IN_BRACKETS: Final = re.compile(r"[\t?]")
-GLUED_COLON: Final = lazy_pattern(rf"(?:[ \r\n]|{_COMMENT})*+:(?=[,\[\]{{}}])")
+GLUED_COLON: Final = re.compile(rf"(?:[ \r\n]|{_COMMENT})*+:(?=[,\[\]{{}}])")
 NEXT_LINE: Final = re.compile(r"\n( *+)(?=([^ \r\n]))")
-BLOCK: Final = lazy_pattern(  # header, blank lines, indentation of the first line of text
+BLOCK: Final = re.compile(  # header, blank lines, indentation of the first line of text
     r"[|>]((?:[1-9][+-]?|[+-][1-9]?)?+)(?= *+(?:\r?\n|\Z)| ++#)[^\n]*+(?:\n|\Z)((?: *+\r?\n)*+)( *+)"
 )
-SURROGATE: Final = lazy_pattern(r"[\ud800-\udfff]")
+SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 TAGGED: Final = "tags are not accepted; remove it, and quote the value if it is text"
+SHARED: Final = "anchors and aliases are not accepted; write the value out, or quote it if it is text"
 BY_CHARACTER: Final = {  # the message for a character that must not stand where it does
     "\t": "a tab stands here; indent and separate with spaces",
     "#": "a comment needs a space before its #; quote the value if the # is text",
     "?": "readers disagree on a ? in brackets; quote the text, or put a space after the ? of a key",
-    "&": "an anchor has a name of letters, digits, - and _, and a space after it",
+    "&": SHARED,
+    "*": SHARED,
     "!": TAGGED,
     "@": "text cannot start with @; quote it",
     "`": "text cannot start with a backquote; quote it",

@@ -12,8 +12,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...fail.errors import TaskError
-from ..formats import canonical_json, json_pointer
+from ...fail.errors import InputError, TaskError
+from ..formats import json_pointer, strict_json
+from ..log.events import ModelName
 from .types import LLMInput, LLMOutput, ToolCall
 
 # the keys of the message that a model gets in place of the result of a denied call
@@ -23,28 +24,22 @@ _CALL = {"tool", "arguments", "arguments_text"}
 _KEYS = 8  # keys of a result that are named
 _MAX_DENIAL = 300  # characters of a rule and its reason
 # makes an error from (JSON Pointer within the turns, message, remedy)
-MakeError = Callable[[str, str, str], TaskError]
+MakeError = Callable[[str, str, str], InputError]
 
 
 def _plain_error(pointer: str, message: str, remedy: str) -> TaskError:
     return TaskError(f"{message} (at {pointer or '/'})", file="<script>", remedy=remedy)
 
 
-class Stub:
+class Script:
     """A model callable over a script. Indexed by step, so that asking again gives the same reply."""
 
-    never_waits = True  # an event loop calls it without a thread
+    name = ModelName("stub", "script", "stub")
 
     def __init__(self, turns: Sequence[dict[str, Any]], error: MakeError = _plain_error) -> None:
         self._turns = list(turns)
         self._error = error
         self._check_keys()
-        self.identity = {
-            "execution_path": "stub",
-            "provider": "stub",
-            "name": "script",
-            "script_digest": canonical_json.digest(canonical_json.encode(self._turns)),
-        }
 
     def _check_keys(self) -> None:
         """Raise TaskError for a turn or a call with an unknown key, which would be passed over."""
@@ -54,7 +49,11 @@ class Stub:
                 calls = enumerate(turn.get("calls", ()))
                 parts += [(f"/{index}/calls/{i}", "call", call, _CALL) for i, call in calls]
             for where, what, part, known in parts:
-                if not isinstance(part, dict) or part.keys() - known:
+                if (
+                    not isinstance(part, dict)
+                    or part.keys() - known
+                    or (what == "call" and "tool" not in part)
+                ):
                     keys = ", ".join(sorted(known))
                     raise self._error(
                         where, f"is no {what} of a script", f"a {what} is a dict with keys of {keys}"
@@ -78,7 +77,7 @@ class Stub:
                 calls.append(ToolCall(call["tool"], call["arguments_text"]))
             else:
                 arguments = self._fill(call.get("arguments", {}), model_input, f"{where}/calls/{i}/arguments")
-                calls.append(ToolCall(call["tool"], canonical_json.encode(arguments)))
+                calls.append(ToolCall(call["tool"], strict_json.canonical(arguments).decode()))
         answer = turn.get("answer")
         if answer is not None:
             answer = self._fill(answer, model_input, f"{where}/answer")
@@ -116,6 +115,8 @@ class Stub:
             raise self._error(
                 where, f"$result {number} does not exist, there are {len(results)} so far", "count from 0"
             )
+        if type(pointer) is not str:
+            raise self._error(where, "at is no JSON Pointer", "write one, such as /hits/0/id")
         result = json.loads(results[number]["content"])
         try:
             return json_pointer.get(result, pointer)

@@ -1,400 +1,246 @@
-"""The policy: read strictly, merged, validated, and never defaulted to anything that allows.
-
-Sources are YAML files in the shape of `policy/v1.schema.json`. An absent section allows nothing: without
-`loop_budget` the first step is refused, without `cycle_detection` every call is, without `retry` nothing is
-tried twice. Absent `approval`, `redact` and `private_networks` are empty lists, absent `on_deny` and `on_failure` are
-`terminate`, absent `arg_schema_enforcement` is `strict`.
-"""
+"""The policy: read strictly, and never defaulted to anything that allows."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from ...fail.errors import PolicyError
-from ..core.redaction import Redactor
-from ..formats import canonical_json
-from ..formats.json_pointer import by_index, by_value, escape_pointer
-from ..formats.shipped_files import shipped
-from ..resources.networks import Networks
-from ..resources.url import Allowlist
-from ..schema.schema_errors import DocumentValidator, did_you_mean, first_problem
-from .consistency import check_names, check_networks, check_redaction, check_urls
-from .credentials import Credentials, check_credentials, read_credentials
-from .per_tool.principals import check_principals
-from .per_tool.tool_rule_checks import check_tool_rules
+import msgspec
 
-SCHEMA_FILE: Final = "policy/v1.schema.json"
-_IN_CODE: Final = "<policy>"
-# of which the model is told before one ends the run, where the policy names no number
-MAX_FAILURES: Final = 10
+from ...fail.errors import InputError, PolicyError
+from ..formats.documents import TypedDocument, read_document
+from ..formats.json_pointer import join
+from ..formats.strict_json import as_json
+from ..formats.strict_yaml import Document
+from ..resources.http_methods import METHODS, SAFE_METHODS
+from ..resources.url import Malformed, parse_entry
+from ..schema.validator import SchemaValidator
+from .retry import Schedule
+from .rules.approval import Unattended
+from .rules.arg_schema import Enforcement
+from .rules.arguments import Demanded, Judgeable, Unasked
+from .rules.cycle_detection import MostRepeats
+from .rules.loop_budget import Limits
+from .rules.sandbox_path import Mounts
+from .rules.tool_registry import Names
+from .rules.url_allowlist import Methods, Networks, Urls
+from .sections import Condition, PolicyFile
+
+_IN_CODE = "<policy>"
+
+
+class ToolRuleSet(NamedTuple):
+    """The leaves of what a policy says of one tool."""
+
+    arguments: Demanded
+    ask_if: Unasked
+    judgeable: Judgeable
+    limits: Limits
+    urls: Urls | None = None
+    methods: Methods | None = None
+    mounts: Mounts | None = None
+
+
+_NO_RULES: Final = ToolRuleSet(Demanded(), Unasked(), Judgeable(), Limits({}, ()))
 
 
 class Policy:
-    """A validated policy. Build one with `Policy.load` or `Policy.from_dict`.
+    """A validated policy. Make one with `Policy.load` or `Policy.from_dict`.
 
     Attributes:
-        data: The merged mapping as written, without defaults.
-        version: The first 12 hex digits of the SHA-256 of its canonical JSON.
-        files: (path relative to the root, SHA-256) of each file, in the order merged.
-        sources: What messages call each file -> its absolute path.
-
-    Example:
-        >>> from tachograph import Policy
-        >>> policy = Policy.from_dict({"schema": "policy/v1", "tool_registry": {"allowed": ["search"]}})
-        >>> Policy.from_dict({"schema": "policy/v1", "tool_registry": {"allow": ["search"]}})
-        Traceback (most recent call last):
-        ...
-        tachograph.fail.errors.PolicyError: <policy>#/tool_registry/allow: unknown key 'allow'; did you mean 'allowed'?
+        file: What records call its file.
+        data: Its data as written, without defaults.
+        version: The first 12 hex digits of the SHA-256 of that data in canonical JSON.
+        files: Name and digest of each file that it was merged from.
     """
 
-    def __init__(
-        self,
-        data: Mapping[str, Any],
-        *,
-        files: Sequence[tuple[str, str]] = (),
-        sources: Mapping[str, Path] | None = None,
-        marks: Mapping[str, tuple[str, int, int]] | None = None,
-        values: Mapping[str, tuple[str, int, int]] | None = None,
-    ) -> None:
-        self.files = tuple(files)
-        self.sources = dict(sources or {})
-        self._marks = dict(marks or {})
-        self._values = dict(values or {})
-        self._name = files[0][0] if files else _IN_CODE
-        self._rules: dict[str, str] = {}
-        frozen = self._freeze(data)
-        self.data: dict[str, Any] = frozen.value()
-        self.version: str = canonical_json.digest(frozen.text)[:12]
-        _validate(self)
+    def __init__(self, document: TypedDocument[PolicyFile]) -> None:
+        self._document, self._file = document, document.value
+        self.file, self.data, self.files = document.name, document.data, document.files
+        self.version = document.digest[:12]
+        for pointer, read in (("/url_allowlist", "urls"), ("/private_networks", "networks")):
+            self._check(pointer, read)
+        self._tool_rules = self._read_tool_rules()
+        both = set(self._file.tool_registry.allowed) & set(self._file.tool_registry.denied)
+        if both:
+            raise self.error(
+                "/tool_registry/denied", f"{min(both)!r} is in allowed and in denied", "keep one of them"
+            )
 
     @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        overlays: Iterable[str | Path] = (),
-        *,
-        root: str | Path | None = None,
-    ) -> Policy:
-        """Read `path` and merge `overlays` over it: mappings merge by key, lists and scalars replace.
+    def load(cls, path: str | Path, *, name: str = "") -> Policy:
+        """Read a policy file.
 
-        `root` is the folder that recorded paths are relative to (the current folder unless given). Raises
-        PolicyError with file, line and column for anything that is not exactly a policy.
+        Args:
+            path: The file.
+            name: What records call it; the path unless given.
+
+        Raises:
+            PolicyError: The file is not exactly a policy; the error has file, line and column.
         """
-        from .loading import load_policy  # the only part of a policy that reads files
-
-        return load_policy(cls, path, overlays, root)
-
-    @classmethod
-    def shipped(cls, overlays: Iterable[str | Path] = ()) -> Policy:
-        """Load the policy that comes with the package, with overlays merged over it."""
-        return cls.load(shipped("policy/v1.yaml"), overlays, root=shipped("."))
+        return cls(read_document(path, name or str(path), PolicyFile, PolicyError))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Policy:
-        """Make a policy from plain data, for code that holds its rules itself. Raises PolicyError."""
-        return cls(data)
+        """Make a policy from plain data. Raises PolicyError."""
+        try:
+            plain = as_json(dict(data))
+        except ValueError as error:
+            raise PolicyError(str(error), file=_IN_CODE, remedy="use plain data") from None
+        return cls(TypedDocument(_IN_CODE, Document(plain, {}, {}), PolicyFile, PolicyError))
 
-    def at(self, pointer: str) -> str:
-        """`file:line` of the key or list entry at a JSON Pointer, or of the nearest one above it that exists.
+    def place(self, pointer: str) -> str:
+        """Return how a record names an entry: document and JSON Pointer, without a line, so that comments move none."""
+        return f"{self._document.file_of(pointer)}#{pointer}"
 
-        Built in code, a policy has no lines: the place is then `<policy>#` and the pointer.
-        """
-        if not self._marks:
-            return self.rule(pointer)
-        file, line, _ = self._mark(pointer)
-        return f"{file}:{line}"
+    def error(self, pointer: str, message: str, remedy: str) -> InputError:
+        """Return an error at the place of a JSON Pointer into the policy."""
+        return self._document.error(pointer, message, remedy)
 
-    def rule(self, pointer: str) -> str:
-        """Return how a record names the rule at a JSON Pointer: `document#pointer`, list entries by their value.
-
-        The document is the file that supplied the value: the policy file or an overlay. No line number is in it, so
-        that a comment or a moved line in a file changes no record.
-        """
-        known = self._rules.get(pointer)
-        if known is None:
-            above = pointer
-            while above and above not in self._marks:
-                above = above.rpartition("/")[0]
-            name = self._marks[above][0] if above else self._name
-            known = self._rules[pointer] = f"{name}#{by_value(self.data, pointer)}"
-        return known
-
-    def shown(self, rule: str) -> str:
-        """Return `file:line` for a rule as a record names it; the name itself where this policy has no such rule."""
-        _, mark, pointer = rule.partition("#/")
-        place = by_index(self.data, mark[1:] + pointer)
-        if not self._marks or place is None or self.rule(place) != rule:
-            return rule
-        return self.at(place)
-
-    def error(
-        self, pointer: str, message: str, remedy: str | None = None, *, of_value: bool = False
-    ) -> PolicyError:
-        """Return a PolicyError at the place of `pointer`: of its key, or of the value behind the key."""
-        if not self._marks:
-            return PolicyError(message, file=f"{self._name}#{pointer}", remedy=remedy)
-        file, line, column = self._mark(pointer, of_value)
-        return PolicyError(message, file=file, line=line, column=column, remedy=remedy)
-
-    def _freeze(self, data: Mapping[str, Any]) -> canonical_json.Fragment:
-        if not isinstance(data, Mapping):
-            raise self.error("", "a policy is a mapping of sections", "see policy/README.md")
-        for name, section in data.items():
-            try:
-                canonical_json.freeze({name: section})
-            except canonical_json.NotJson as error:
-                pointer = f"/{escape_pointer(name)}" if isinstance(name, str) else ""
-                raise self.error(pointer, f"is not plain data: {error.reason}", "fix the value") from None
-        return canonical_json.freeze(dict(data))
-
-    def _mark(self, pointer: str, of_value: bool = False) -> tuple[str, int, int]:
-        if of_value and pointer in self._marks and pointer in self._values:
-            return self._values[pointer]
-        while pointer and pointer not in self._marks:
-            pointer = pointer.rpartition("/")[0]
-        return self._marks.get(pointer, (self._name, 1, 1))
-
-    def _order(self, pointer: str, of_value: bool) -> tuple[int, int, int]:
-        """Places in the order of the files merged, for sorting."""
-        file, line, column = self._mark(pointer, of_value)
-        return next((i for i, (name, _) in enumerate(self.files) if name == file), 0), line, column
-
-    def section(self, name: str) -> dict[str, Any]:
-        """Return a section of the policy, empty if it is absent."""
-        section = self.data.get(name, {})
-        return section if isinstance(section, dict) else {}
+    def _check(self, pointer: str, read: str) -> None:
+        try:
+            getattr(self, read)
+        except Malformed as error:
+            raise self.error(
+                pointer if error.index is None else f"{pointer}/{error.index}", error.reason, ""
+            ) from None
 
     @cached_property
-    def allowed(self) -> dict[str, int]:
-        """Allowed tool names with their position in the list."""
-        return {name: i for i, name in enumerate(self.section("tool_registry").get("allowed", ()))}
+    def names(self) -> Names:
+        """`tool_registry`."""
+        return Names(self._file.tool_registry.allowed, self._file.tool_registry.denied)
 
     @cached_property
-    def denied(self) -> dict[str, int]:
-        """Denied tool names with their position in the list."""
-        return {name: i for i, name in enumerate(self.section("tool_registry").get("denied", ()))}
-
-    @cached_property
-    def allowlist(self) -> Allowlist:
-        """The URL allowlist."""
-        return Allowlist(self.data.get("url_allowlist", ()))
-
-    @cached_property
-    def credentials(self) -> Credentials:
-        """The credentials that requests get, by host and port."""
-        return read_credentials(self.section("credentials"))
+    def urls(self) -> Urls:
+        """`url_allowlist`."""
+        return Urls(_entries(self._file.url_allowlist))
 
     @cached_property
     def networks(self) -> Networks:
-        """The private networks that are open."""
-        return Networks(self.data.get("private_networks", ()))
+        """`private_networks`."""
+        return Networks(self._file.private_networks)
 
     @cached_property
-    def mounts(self) -> dict[str, str]:
-        """Mount name -> `read` or `write`; a write mount may be read too."""
-        return dict(self.section("sandbox").get("mounts", {}))
+    def mounts(self) -> Mounts:
+        """`sandbox.mounts`."""
+        return Mounts(self._file.sandbox.mounts)
 
     @cached_property
-    def tool_rules(self) -> dict[str, dict[str, Any]]:
-        """The rules of single tools, by tool."""
-        return self.section("tools")
-
-    def has_rules(self, kind: str) -> bool:
-        """Return whether any single tool has rules of a kind, such as `limits`."""
-        return any(kind in rules for rules in self.tool_rules.values())
+    def enforcement(self) -> Enforcement:
+        """`arg_schema_enforcement`."""
+        return Enforcement(self._file.arg_schema_enforcement)
 
     @cached_property
-    def principals(self) -> dict[str, dict[str, str]]:
-        """Principal -> the tools that it is denied; none where the policy does not ask on whose behalf a run acts."""
-        return {name: entry["tools"] for name, entry in self.section("principals").items()}
+    def repeats(self) -> MostRepeats:
+        """`cycle_detection.max_repeats`."""
+        return MostRepeats(self._file.cycle_detection.max_repeats)
 
     @cached_property
-    def lists(self) -> dict[str, list[Any]]:
-        """The named lists of values that rules refer to."""
-        return self.section("lists")
+    def limits(self) -> Limits:
+        """`loop_budget`; the overdraft is a budget of its own, of as many tokens."""
+        budget = self._file.loop_budget
+        numbers = {
+            name: value for name, value in msgspec.structs.asdict(budget).items() if type(value) is int
+        }
+        return Limits(numbers | ({"overdraft": budget.max_tokens} if budget.overdraft == "deny" else {}))
 
     @cached_property
-    def approval_for(self) -> dict[str, int]:
-        """Tools that need a person's approval, with their place in the list."""
-        return {name: i for i, name in enumerate(self.section("approval").get("required_for", ()))}
+    def schedule(self) -> Schedule:
+        """`retry`; nothing is tried again without it."""
+        retry = self._file.retry
+        return (
+            Schedule()
+            if retry is None
+            else Schedule(retry.max_retries, retry.backoff_base_ms, retry.backoff_cap_ms)
+        )
+
+    def tools_named(self) -> Iterator[tuple[str, str]]:
+        """Yield each tool that the policy lets be called or says something of, with the JSON Pointer of its name."""
+        for number, name in enumerate(self._file.tool_registry.allowed):
+            yield f"/tool_registry/allowed/{number}", name
+        for number, name in enumerate(self._file.approval.required_for):
+            yield f"/approval/required_for/{number}", name
+        for name in self._file.tools:
+            yield f"/tools/{name}", name
+
+    def tool_rules(self, tool: str) -> ToolRuleSet:
+        """`tools`: what holds for one tool."""
+        return self._tool_rules.get(tool, _NO_RULES)
+
+    @cached_property
+    def unattended(self) -> Unattended:
+        """`approval.required_for`."""
+        return Unattended(self._file.approval.required_for)
 
     @property
     def approval_timeout_s(self) -> int:
         """Seconds that a person has to answer."""
-        return int(self.section("approval").get("timeout_s", 0))
+        return self._file.approval.timeout_s
 
-    @cached_property
-    def signers(self) -> dict[str, str]:
-        """Public keys by name, of which one must have signed an answer that allows a call; empty where none must."""
-        return dict(self.section("approval").get("signers", {}))
+    def _read_tool_rules(self) -> dict[str, ToolRuleSet]:
+        found = {}
+        for name, rules in self._file.tools.items():
+            demanded = self._conditions(name, "arguments", rules.arguments)
+            asked = self._conditions(name, "ask_if", rules.ask_if)
+            limits = Limits(msgspec.to_builtins(rules.limits), ())
+            methods = None if rules.methods is None else Methods(rules.methods)
+            mounts = None
+            if rules.mounts is not None:
+                mounts = Mounts(dict.fromkeys(rules.mounts, "write"), is_for_all=False)
+            found[name] = ToolRuleSet(
+                Demanded(demanded),
+                Unasked(asked),
+                Judgeable(asked),
+                limits,
+                self._own_urls(name, rules.urls),
+                methods,
+                mounts,
+            )
+        return found
 
-    @cached_property
-    def limits(self) -> dict[str, int]:
-        """The budgets; an absent one of the four is 0 and allows nothing, `max_attempts` is there if it is given."""
-        budget = self.section("loop_budget")
-        names = ("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes")
-        own = {"max_attempts": int(budget["max_attempts"])} if "max_attempts" in budget else {}
-        return {**{name: int(budget.get(name, 0)) for name in names}, **own}
+    def _own_urls(self, tool: str, urls: list[str] | None) -> Urls | None:
+        for number, url in enumerate(urls or ()):
+            try:
+                parse_entry(url)
+            except Malformed as error:
+                place = join(["tools", tool, "urls", number])
+                raise self.error(place, error.reason, "write scheme://host/prefix") from None
+        return None if urls is None else Urls([(url, METHODS) for url in urls])
 
-    @property
-    def wrap_up(self) -> bool:
-        """Whether the last iteration within the limits is offered without tools."""
-        return bool(self.section("loop_budget").get("wrap_up", False))
+    def _conditions(
+        self, tool: str, section: str, given: Mapping[str, Condition]
+    ) -> dict[str, dict[str, Any]]:
+        return {pointer: self._condition(tool, section, pointer, it) for pointer, it in given.items()}
 
-    @property
-    def denies_overdraft(self) -> bool:
-        """Whether the calls of a reply that overdraws the tokens are denied."""
-        return bool(self.section("loop_budget").get("overdraft") == "deny")
-
-    @cached_property
-    def max_repeats(self) -> int:
-        """How often the same call may bring the same result."""
-        return int(self.section("cycle_detection").get("max_repeats", 0))
+    def _condition(self, tool: str, section: str, pointer: str, condition: Condition) -> dict[str, Any]:
+        """Return a condition with its list in the place of the list's name. Raises PolicyError."""
+        place = join(["tools", tool, section, pointer])
+        plain: dict[str, Any] = msgspec.to_builtins(condition)
+        if not plain:
+            raise self.error(place, "a condition without a keyword", "give one, such as maximum")
+        named = plain.get("in")
+        if isinstance(named, str):
+            if named not in self._file.lists:
+                raise self.error(f"{place}/in", f"there is no list {named!r}", "add it to lists")
+            plain["in"] = self._file.lists[named]
+        if "pattern" in plain:
+            try:
+                SchemaValidator({"pattern": plain["pattern"]})
+            except ValueError:
+                raise self.error(
+                    f"{place}/pattern", "is no plain regular expression", "use no look-around"
+                ) from None
+        return plain
 
     @property
     def on_deny(self) -> str:
         """What follows a denial: `terminate` or `inform`."""
-        return str(self.data.get("on_deny", "terminate"))
-
-    @cached_property
-    def _on_failure(self) -> dict[str, Any]:
-        """The section `on_failure`; a word is short for `default`."""
-        section = self.data.get("on_failure", {})
-        return {"default": section} if isinstance(section, str) else section
-
-    @cached_property
-    def on_failure_of(self) -> dict[str, str]:
-        """Tools whose failures are answered in another way than by `on_failure`, with that way."""
-        given = self._on_failure.get("tools", {})
-        return {name: word for name, word in sorted(given.items()) if word != self.on_failure}
-
-    @cached_property
-    def on_failure(self) -> str:
-        """What follows a failure of the model or of a tool that is not named: `terminate` or `inform`."""
-        return str(self._on_failure.get("default", "terminate"))
-
-    @property
-    def max_failures(self) -> int:
-        """Of how many failures the model is told in a run; one more ends it."""
-        return int(self._on_failure.get("max_failures", MAX_FAILURES))
-
-    @property
-    def informs_of_failures(self) -> bool:
-        """Whether the model is told of any failure."""
-        return self.on_failure == "inform" or "inform" in self.on_failure_of.values()
-
-    @property
-    def strict_arguments(self) -> bool:
-        """Whether arguments are held to all limits of their schema."""
-        return bool(self.data.get("arg_schema_enforcement", "strict") == "strict")
-
-    @cached_property
-    def _redact(self) -> dict[str, Any]:
-        """The section `redact`; a list of kinds is short for `kinds`."""
-        section = self.data.get("redact", ())
-        given = dict(section) if isinstance(section, Mapping) else {"kinds": section}
-        return {} if given.get("off") else given
-
-    @property
-    def redact(self) -> tuple[str, ...]:
-        """Kinds of secrets that never reach a record."""
-        return tuple(self._redact.get("kinds", ()))
-
-    @property
-    def redact_patterns(self) -> dict[str, str]:
-        """Kinds of secrets that the policy itself describes, each with its regular expression."""
-        return dict(self._redact.get("patterns", {}))
-
-    @property
-    def redact_env(self) -> tuple[str, ...]:
-        """Environment variables whose values never reach the record of a live run."""
-        return tuple(self._redact.get("env", ()))
-
-    @property
-    def reveal_to(self) -> dict[str, tuple[str, ...]]:
-        """The kinds of placeholders that a tool gets resolved, by tool."""
-        return {tool: tuple(kinds) for tool, kinds in self._redact.get("reveal_to", {}).items()}
-
-    @property
-    def is_unredacted(self) -> bool:
-        """Whether no kind of secret is kept out of records."""
-        return not (self.redact or self.redact_patterns or self.redact_env)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What whoever runs under this policy should know, one line each."""
-        if not self.is_unredacted:
-            return ()
-        place = self.at("/redact") if "redact" in self.data else self._name
-        return (f"{place}: redaction is off: secrets reach the model and the record; name kinds in redact",)
-
-    def redactor(self, values: Sequence[tuple[str, str]] = ()) -> Redactor:
-        """Return a new redactor of the policy's kinds, which also replaces these (kind, secret) pairs."""
-        return Redactor(self.redact, values, self.redact_patterns)
-
-    @property
-    def tools_named(self) -> frozenset[str]:
-        """The tools that any section names."""
-        return frozenset(name for _, _, listed in self._lists_of_tools() for name in listed)
-
-    def _lists_of_tools(self) -> tuple[tuple[str, str, Mapping[str, object]], ...]:
-        """Return section, key and tools of each list of tools, each tool with its place in the list."""
-        return (
-            ("tool_registry", "allowed", self.allowed),
-            ("tool_registry", "denied", self.denied),
-            ("approval", "required_for", self.approval_for),
-            ("tools", "", {name: name for name in self.tool_rules}),
-            ("redact", "reveal_to", {name: name for name in self.reveal_to}),
-            ("on_failure", "tools", {name: name for name in self._on_failure.get("tools", {})}),
-        )
-
-    def check_tools(self, known: Iterable[str], remedy: str = "add the tool or remove the name") -> None:
-        """Refuse names that no tool answers to: a rule that can decide no call is a mistake, not a rule."""
-        names = sorted(set(known))
-        for section, key, listed in self._lists_of_tools():
-            for name, i in listed.items():
-                if name not in names:
-                    raise self.error(
-                        f"/{section}/{key}/{i}" if key else f"/{section}/{i}",
-                        f"there is no tool named {name!r}, neither here nor among the shipped ones",
-                        did_you_mean(name, names) or remedy,
-                    )
+        return self._file.on_deny
 
 
-@lru_cache(maxsize=1)
-def _validator() -> DocumentValidator:
-    try:
-        schema = json.loads(shipped(SCHEMA_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        # without it nothing could be refused
-        raise PolicyError("the meta-schema is missing", file=SCHEMA_FILE, remedy="restore the file") from None
-    return DocumentValidator(schema)
-
-
-def meta_schema() -> dict[str, Any]:
-    """Return the JSON Schema of policies (Draft 2020-12) as plain data."""
-    return dict(_validator().schema)
-
-
-def _validate(policy: Policy) -> None:
-    problem = first_problem(_validator(), policy.data, "the policy", policy._order if policy._marks else None)
-    if problem is not None:
-        raise policy.error(problem.pointer, problem.message, problem.remedy, of_value=problem.of_value)
-    check_names(policy)
-    check_urls(policy)
-    check_networks(policy)
-    check_redaction(policy)
-    check_credentials(policy)
-    check_tool_rules(policy)
-    check_principals(policy)
-    retry = policy.section("retry")
-    if retry and retry["backoff_cap_ms"] < retry["backoff_base_ms"]:
-        raise policy.error(
-            "/retry/backoff_cap_ms",
-            "the cap is below the base",
-            "raise backoff_cap_ms or lower backoff_base_ms",
-        )
+def _entries(entries: Iterable[Any]) -> list[tuple[str, tuple[str, ...]]]:
+    return [
+        (item, SAFE_METHODS) if isinstance(item, str) else (item.url, tuple(item.methods)) for item in entries
+    ]

@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import Final
 from unicodedata import ucd_3_2_0 as unicode_3_2
 
-from ...light_dataclasses import dataclass
+from msgspec import Struct
+
 from ..formats.escape import quote_literal
 from ..formats.invisible_chars import CONTROL, ENCLOSING, INVISIBLE, JOINERS, PRIVATE
-from ..formats.lazy_pattern import lazy_pattern
 from .url import Malformed
 
 MAX_PATH_BYTES: Final = 1024
@@ -22,22 +22,21 @@ MAX_PART_BYTES: Final = 255
 
 _MOUNT = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _SCHEME_LIKE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_UNSEEN = lazy_pattern(f"[{CONTROL}{INVISIBLE}{ENCLOSING}{PRIVATE}\ufe00-\ufe0d]")
+_UNSEEN = re.compile(f"[{CONTROL}{INVISIBLE}{ENCLOSING}{PRIVATE}\ufe00-\ufe0d]")
 # Joiners shape the letters of these scripts and put emoji together, and selectors choose how an emoji is drawn.
 # Anywhere else, at an end and twice in a row they only make two names look like one.
 _JOINED = r"\u0600-\u109f\u1700-\u1cff\ua800-\ua95f\ua980-\uab2f\uabc0-\uabff\U00010a00-\U00011fff\U0001e900-\U0001e95f"
 _EMOJI = r"\u2190-\u27ff\u2900-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 _STYLED = rf"\xa9\xae\u203c\u2049\u2122\u2139{_EMOJI}"
-_STRAY = lazy_pattern(
+_STRAY = re.compile(
     rf"(?<![{_JOINED}{_EMOJI}\ufe0f])[{JOINERS}]|[{JOINERS}](?![{_JOINED}{_EMOJI}])"
     rf"|(?<![{_STYLED}])[\ufe0e\ufe0f](?!\u20e3)|(?<![#*0-9{_STYLED}])[\ufe0e\ufe0f]"
 )
 # the file that a write goes to before it is renamed: never a finished file
-_TEMPORARY = lazy_pattern(r"\.tachograph-[0-9]+-[0-9]+\.tmp")
+_TEMPORARY = re.compile(r"\.tachograph-[0-9]+-[0-9]+\.tmp")
 
 
-@dataclass(frozen=True, slots=True)
-class MountPath:
+class MountPath(Struct, frozen=True):
     """A file below a mount.
 
     Attributes:

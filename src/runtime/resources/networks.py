@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from typing import Any
 
 from ..formats.escape import quote_literal
 from .url import Malformed
@@ -65,6 +66,7 @@ class Networks:
                 raise Malformed(
                     f"not a network, or bits are set after its prefix: {quote_literal(text)}", index
                 ) from None
+        self._networks = tuple(named)
         # (version, bits behind the prefix) -> the numbers that such networks begin with: one look a length
         self._named: dict[tuple[int, int], set[int]] = {}
         for network in named:
@@ -85,18 +87,16 @@ class Networks:
         inside, carried = _embedded(parsed)
         return all(map(self._allowed, inside)) and (carried or self._allowed(parsed))
 
+    def covers(self, cidr: str) -> bool:
+        """Return whether one of the networks holds all of another one."""
+        other: Any = ipaddress.ip_network(cidr)
+        return any(mine.version == other.version and other.subnet_of(mine) for mine in self._networks)
+
     def _allowed(self, address: _Address) -> bool:
         return _is_public(address) or any(
             version == address.version and int(address) >> shift in known
             for (version, shift), known in self._named.items()
         )
-
-
-def holds_shut(network: _Network) -> bool:
-    """Return whether a network holds an address that is not public."""
-    if isinstance(network, ipaddress.IPv6Network) and not network.subnet_of(_UNICAST_V6):
-        return True
-    return any(network.version == other.version and network.overlaps(other) for other in _NOT_PUBLIC)
 
 
 def _embedded(address: ipaddress.IPv6Address) -> tuple[tuple[ipaddress.IPv4Address, ...], bool]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ...light_dataclasses import replace
-from ..formats.lazy_pattern import lazy_pattern
+from msgspec.structs import replace
+
 from .url import MAX_URL, URL_TEXT, Target
 
 REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 
-_BEFORE_PATH: Final = lazy_pattern(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/?#]*)?")
-_ABSOLUTE: Final = lazy_pattern(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_BEFORE_PATH: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/?#]*)?")
+_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _HIGH: Final = re.compile("[\x80-\xff]")
 # Read as a path by some programs and as an authority by others: "///host", "https:///host", "https:host".
-_UNCLEAR: Final = lazy_pattern(r"(?:https?:)?//(?:[/?#]|\Z)|https?:(?!//)", re.IGNORECASE)
+_UNCLEAR: Final = re.compile(r"(?:https?:)?//(?:[/?#]|\Z)|https?:(?!//)", re.IGNORECASE)
 
 
 def redirected(base: Target, location: str) -> str:

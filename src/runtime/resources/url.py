@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
-from ...light_dataclasses import dataclass
+from msgspec import Struct
+
 from ..formats.escape import quote_literal
 from ..formats.invisible_chars import CONTROL, INVISIBLE, JOINERS
-from ..formats.lazy_pattern import lazy_pattern
 from .http_methods import SAFE_METHODS, UrlEntry, methods_of, url_text
 
 MAX_URL = 8192  # characters
@@ -40,13 +40,12 @@ URL_TEXT = re.compile(r"[!-\[\]-~]+")  # printable ASCII without space and backs
 _SCHEME = re.compile(r"(https?)://", re.IGNORECASE)
 _AUTHORITY_END = re.compile(r"[/?#]")
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?")
-_NUMERIC_LABEL = lazy_pattern(r"[0-9]+|0x[0-9a-f]*")
-_IPV4 = lazy_pattern(r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}")
+_NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_IPV4 = re.compile(r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A URL that a call wants to reach. There is no fragment.
 
     Attributes:
@@ -173,8 +172,7 @@ def _ipv6(text: str) -> str:
 # ---- the allowlist ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One line of an allowlist.
 
     Attributes:
@@ -224,35 +222,28 @@ def parse_entry(text: str) -> Entry:
     return Entry(target.scheme, target.host, target.port, target.path)
 
 
-_OCTET = lazy_pattern(r"%([0-9A-Fa-f]{2})")
-_DECODINGS = 8
+_OCTET = re.compile(r"%([0-9A-Fa-f]{2})")
 _SEPARATORS = frozenset(b"./\\;")
 _MARKS = "./\\;%"
 # a segment of dots and blanks alone: a system that cuts blanks off is left with a dot segment
-_HOLLOW = lazy_pattern(rf"/[.\s{CONTROL}{INVISIBLE}{JOINERS}]+(?:/|\Z)")
+_HOLLOW = re.compile(rf"/[.\s{CONTROL}{INVISIBLE}{JOINERS}]+(?:/|\Z)")
 
 
 def _unambiguous(path: str) -> bool:
     """Return whether every server reads the same segments in a path, however often it decodes it."""
     if ";" in path or "//" in path or re.search(r"%(?![0-9A-Fa-f]{2})", path):
         return False
-    for _ in range(_DECODINGS):
-        octets = {int(digits, 16) for digits in _OCTET.findall(path)}
-        if any(octet < 0x20 or octet == 0x7F or octet in _SEPARATORS for octet in octets):
-            return False
-        try:
-            text = unquote_to_bytes(path).decode("utf-8")  # overlong forms of / and . are no UTF-8
-        except UnicodeDecodeError:
-            return False
-        plain = unicodedata.normalize("NFKC", text)  # some servers fold fullwidth forms into / and .
-        if any(plain.count(mark) != text.count(mark) for mark in _MARKS):
-            return False
-        if _HOLLOW.search(plain):
-            return False
-        if 0x25 not in octets:
-            return True
-        path = text
-    return False
+    octets = {int(digits, 16) for digits in _OCTET.findall(path)}
+    if any(octet < 0x20 or octet == 0x7F or octet in _SEPARATORS for octet in octets):
+        return False
+    try:
+        text = unquote_to_bytes(path).decode("utf-8")  # overlong forms of / and . are no UTF-8
+    except UnicodeDecodeError:
+        return False
+    plain = unicodedata.normalize("NFKC", text)  # some servers fold fullwidth forms into / and .
+    if any(plain.count(mark) != text.count(mark) for mark in _MARKS):
+        return False
+    return not (_OCTET.search(plain) or _HOLLOW.search(plain))  # nor is it encoded once more
 
 
 class Allowlist:

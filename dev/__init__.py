@@ -1,1 +1,0 @@
-"""Tooling of this repository, not part of the wheel: evidence, generated pages, regression, sampling, smoke, demos."""

@@ -1,1 +1,0 @@
-"""Records: recording, checking, verifying, replaying."""

@@ -1,1 +1,0 @@
-"""Errors, and what follows from what happens."""

@@ -1,1 +1,0 @@
-"""The runtime: log, driver, loop, gate, worlds, tools."""

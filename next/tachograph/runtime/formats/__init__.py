@@ -1,1 +1,0 @@
-"""Strict readers and writers of JSON, YAML and text for people."""

@@ -1,1 +1,0 @@
-"""The model: its types, and the script that stands in for one."""

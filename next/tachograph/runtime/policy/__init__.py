@@ -1,1 +1,0 @@
-"""The policy and the gate."""

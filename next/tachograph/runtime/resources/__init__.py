@@ -1,1 +1,0 @@
-"""URLs, paths, networks and redirects, read once and strictly."""

@@ -1,1 +1,0 @@
-"""JSON Schemas: validation, and the places of resources."""

@@ -1,1 +1,0 @@
-"""Tools: the contract, and how they are loaded."""

@@ -1,1 +1,0 @@
-"""A log as OpenTelemetry spans."""

@@ -1,1 +1,0 @@
-"""The commands below `tachograph policy`, one module each."""

@@ -1,0 +1,149 @@
+"""Random agents: whatever they do, a replay makes the same bytes, and so does a run that was cut off anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tachograph.evidence.report import report
+from tachograph.evidence.tasks import Task, load_task
+from tachograph.fail.catalog import ENDINGS
+from tachograph.runtime.driver import InDoubt
+from tachograph.runtime.log.events import Entered, StopAsked
+from tachograph.runtime.log.journal import Journal
+from tachograph.runtime.log.lines import Line, read_log
+from tachograph.runtime.run import make_run
+from tachograph.runtime.world.virtual import Virtual, run_now
+from tachograph.tracing.spans import spans_of
+from tests.project import make_project
+
+MS = 1_000_000
+calls = st.one_of(
+    st.tuples(st.just("echo"), st.fixed_dictionaries({"text": st.sampled_from(["a", "b"])})),
+    st.tuples(
+        st.just("look"), st.fixed_dictionaries({"path": st.sampled_from(["book/a.txt", "box/a.txt", "no/x"])})
+    ),
+    st.tuples(
+        st.just("log"), st.fixed_dictionaries({"path": st.just("box/n"), "text": st.sampled_from(["x", "y"])})
+    ),
+    st.tuples(
+        st.just("mail"), st.fixed_dictionaries({"path": st.just("boss"), "text": st.sampled_from(["x", "y"])})
+    ),
+    st.tuples(st.just("odd"), st.fixed_dictionaries({"how": st.sampled_from(["nan", "exit", "float"])})),
+    st.tuples(st.just("shell"), st.just({})),
+    st.tuples(st.just("echo"), st.just("no json")),
+)
+turns = st.lists(st.lists(calls.map(list), min_size=1, max_size=3), max_size=5)
+faults = st.lists(
+    st.fixed_dictionaries(
+        {
+            "target": st.sampled_from(["model", "tool"]),
+            "step": st.integers(1, 4),
+            "attempt": st.integers(1, 3),
+            "call": st.integers(0, 2),
+            "raises": st.sampled_from(["ConnectionError", "TimeoutError", "TransientModelError", "KeyError"]),
+            "delays_ms": st.sampled_from([0, 15, 300]),
+            "cancels": st.booleans(),
+        }
+    ),
+    max_size=3,
+)
+stops = st.lists(
+    st.tuples(
+        st.integers(0, 1500), st.sampled_from(["", "1.c0", "2.c1", "3.m1", "9.c0"]), st.just("cancelled")
+    ),
+    max_size=2,
+)
+answers = st.lists(
+    st.fixed_dictionaries(
+        {"step": st.integers(1, 4), "call": st.integers(0, 2), "answer": st.sampled_from(["allow", "deny"])}
+    ),
+    max_size=4,
+)
+programs = st.fixed_dictionaries(
+    {
+        "turns": turns,
+        "faults": faults,
+        "stops": stops,
+        "answers": answers,
+        "asked": st.lists(st.sampled_from(["echo", "log", "mail"]), unique=True, max_size=2),
+        "on_deny": st.sampled_from(["terminate", "inform"]),
+    }
+)
+
+
+def task_of(root: Path, program: dict[str, Any]) -> Task:
+    scenario = {
+        "name": "p",
+        "turns": [*program["turns"], "done"],
+        "faults": program["faults"],
+        "approvals": program["answers"],
+        "policy": {
+            "on_deny": program["on_deny"],
+            "loop_budget": {"max_tokens": 100_000},
+            "approval": {"required_for": program["asked"], "timeout_s": 1},
+        },
+        "expect": {},
+    }
+    make_project(root, [scenario])
+    return load_task(root / "tasks/s/p.yaml")
+
+
+class Open:
+    """A workspace that stays over the death of a process, and the runs in it."""
+
+    def __init__(
+        self, task: Task, arrivals: Sequence[tuple[int, Entered]], stack: ExitStack, place: Path
+    ) -> None:
+        self.task, self.arrivals = task, arrivals
+        self.workspace = stack.enter_context(task.workspace(lambda path, sha256: None, place))
+        task.set_up(self.workspace)
+
+    def run(self, past: Sequence[Line] = (), settled: Any = None) -> Journal:
+        world = Virtual(self.task.model, self.workspace, self.task.fault, self.arrivals, self.task.answer)
+        run = make_run(self.task.run_spec(), self.task.head(), world, past, settled=settled)
+        return run_now(run)[1]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(program=programs, data=st.data())
+def test_programs(
+    tmp_path_factory: pytest.TempPathFactory, program: dict[str, Any], data: st.DataObject
+) -> None:
+    place = tmp_path_factory.mktemp("program")
+    task = task_of(place / "p", program)
+    arrivals = [
+        (time * MS, StopAsked(at="", scope=scope, why=why))
+        for time, scope, why in sorted(program["stops"], key=lambda stop: stop[0])
+    ]
+    with ExitStack() as stack:
+        whole = Open(task, arrivals, stack, place / "whole").run()
+        lines = read_log(whole.data)
+        assert lines[-1].event.ending in ENDINGS  # type: ignore[attr-defined]
+        replayed = run_now(make_run(task.run_spec(), task.head(), None, lines))[1]
+        assert replayed.data == whole.data
+        spans_of(whole.events)
+        report(whole.events)
+        cut = data.draw(st.integers(0, len(lines) - 1))
+        died = Open(task, arrivals, stack, place / "died")
+        _play(died, lines[:cut], whole)
+
+
+def _play(died: Open, past: list[Line], whole: Journal) -> None:
+    """Let a run go on from some lines; what the lost process had written stands in the folders already."""
+    died.run()
+    try:
+        journal = died.run(past)
+    except InDoubt as doubt:
+        journal = died.run(past, dict.fromkeys(doubt.places, "done"))
+        assert sum(event.at.partition(".q")[2] == "1" for event in journal.events) == len(doubt.places)
+        again = run_now(make_run(died.task.run_spec(), died.task.head(), None, read_log(journal.data)))[1]
+        assert again.data == journal.data
+    else:
+        assert journal.data == whole.data

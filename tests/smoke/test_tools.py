@@ -1,0 +1,57 @@
+"""Each tool through an agent under the shipped policy: its good call succeeds, its bad call is denied."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall
+from tachograph.runtime.log.steps import CallView, steps_of
+from tachograph.runtime.tools.loader import load_tools
+
+ROOT = Path(__file__).parents[2]
+CORPUS = ROOT / "data" / "corpus" / "v1"
+NAMES = sorted(path.stem for path in (ROOT / "tools").glob("*.py"))
+
+
+def called(name: str, which: str) -> CallView:
+    file = ROOT / "tools" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def model(asked: LLMInput) -> LLMOutput:
+        if asked.step_index == 1:
+            return LLMOutput(tool_calls=[ToolCall(name, module.EXAMPLES[which])])
+        return LLMOutput(final_answer="done")
+
+    agent = Agent(
+        model,
+        load_tools([name], ROOT).tools,
+        Policy.load(ROOT / "policy" / "v1.yaml"),
+        mounts={"corpus": CORPUS},
+        hosts={"corpus.test": CORPUS},
+    )
+    return steps_of(agent.run("Does it work?").events)[0].calls[0]
+
+
+def test_there_are_tools() -> None:
+    assert NAMES, "tools/ holds no tool"
+    assert set(Policy.load(ROOT / "policy" / "v1.yaml").data["tool_registry"]["allowed"]) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_good_call_succeeds(name: str) -> None:
+    call = called(name, "good")
+    assert call.decided is not None
+    assert (call.decided.decision, call.status) == ("allow", "ok")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bad_call_is_denied(name: str) -> None:
+    call = called(name, "bad")
+    assert call.decided is not None
+    assert (call.decided.decision, call.attempts) == ("deny", [])

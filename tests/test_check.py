@@ -1,0 +1,105 @@
+"""A check performs again what can be performed, takes the rest from the record, and says what differs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tachograph.evidence.check import check
+from tachograph.evidence.record import record
+from tachograph.evidence.tasks import Task, load_task
+from tests.project import make_project, scenarios
+
+ROWS = {row["name"]: row for row in scenarios()}
+
+
+def recorded(root: Path, name: str) -> tuple[Task, Path]:
+    make_project(root, [ROWS[name]])
+    folder = root / "runs/s" / name
+    record(load_task(root / f"tasks/s/{name}.yaml"), folder)
+    return load_task(root / f"tasks/s/{name}.yaml"), folder
+
+
+def count_calls(task: Task) -> list[str]:
+    """Return a list to which each tool of a task adds its name when it runs."""
+    calls: list[str] = []
+    for tool in task.tools:
+        tool.run = _counting(tool.run, tool.name, calls)
+    return calls
+
+
+def _counting(run: Any, name: str, calls: list[str]) -> Any:
+    def counted(arguments: dict[str, Any], io: Any) -> Any:
+        calls.append(name)
+        return run(arguments, io)
+
+    return counted
+
+
+def test_external_effects_are_answered_and_all_others_performed(tmp_path: Path) -> None:
+    task, folder = recorded(tmp_path, "sent_once")
+    calls = count_calls(task)
+    assert check(task, folder, "run") == []
+    assert calls == ["look"]
+
+
+def test_what_timed_out_is_answered(tmp_path: Path) -> None:
+    task, folder = recorded(tmp_path, "timeout_repeated")
+    calls = count_calls(task)
+    assert check(task, folder, "run") == []
+    assert calls == ["page"]  # the attempt after the one that timed out
+
+
+CHANGES = [
+    # what is edited, how, and the kinds of differences that follow
+    ("sent_once", "book/a.txt", "alpha", "other", {"EFFECT", "ASKED", "INPUT"}),
+    (
+        "url_allowed",
+        "policy/url_allowed.yaml",
+        '"https://good.test/"',
+        '"https://fine.test/"',
+        {"VERDICT", "ASKED", "INPUT"},
+    ),
+    ("call", "tools/echo.py", "Return the text.", "Return a text.", {"ASKED", "INPUT"}),
+    ("call", "tools/echo.py", 'args["text"] *', 'args["text"].upper() *', {"EFFECT", "ASKED", "INPUT"}),
+    ("call", "tasks/s/call.yaml", '"answer": "done"', '"answer": "finished"', {"ASKED", "ENDING", "INPUT"}),
+    ("call", "tasks/s/call.yaml", '"text": "hi"', '"text": "ho"', {"ASKED", "INPUT"}),
+]
+
+
+@pytest.mark.parametrize(("name", "file", "old", "new", "kinds"), CHANGES)
+def test_a_changed_input_is_found(
+    tmp_path: Path, name: str, file: str, old: str, new: str, kinds: set[str]
+) -> None:
+    recorded(tmp_path, name)
+    path = tmp_path / file
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    found = check(load_task(tmp_path / f"tasks/s/{name}.yaml"), tmp_path / "runs/s" / name, "run")
+    assert kinds <= {difference.kind for difference in found}, found
+
+
+@pytest.mark.parametrize("file", ["policy/call.yaml", "tasks/s/call.yaml"])
+def test_comments_and_layout_move_nothing(tmp_path: Path, file: str) -> None:
+    _, folder = recorded(tmp_path, "call")
+    path = tmp_path / file
+    path.write_text(
+        "# a comment\n\n" + re.sub(", ", ",\n  ", path.read_text(encoding="utf-8")), encoding="utf-8"
+    )
+    assert check(load_task(tmp_path / "tasks/s/call.yaml"), folder, "run") == []
+
+
+def test_a_log_that_was_rewritten_is_found(tmp_path: Path) -> None:
+    """Whoever writes all four files anew passes `verify`, and not `check`."""
+    task, folder = recorded(tmp_path, "call")
+    other = make_project(
+        tmp_path / "other", [{**ROWS["call"], "turns": [[["echo", {"text": "bye"}]], "done"]}]
+    )
+    record(load_task(other / "tasks/s/call.yaml"), other / "runs/s/call")
+    for file in (other / "runs/s/call").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    assert {difference.kind for difference in check(task, folder, "run")} >= {"ASKED"}

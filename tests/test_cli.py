@@ -1,0 +1,260 @@
+"""The command line: what it prints, its exit codes, and that bad input leaves nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from tachograph.cli.main import main
+from tests.project import make_project, scenarios
+
+ROWS = {row["name"]: row for row in scenarios()}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = make_project(tmp_path / "p", [ROWS["call"], ROWS["sent_once"]])
+    monkeypatch.chdir(root)
+    return root
+
+
+def exit_code(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as raised:
+        main(list(arguments))
+    assert isinstance(raised.value.code, int)
+    return raised.value.code
+
+
+def test_the_way_of_a_run(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("run") == 0
+    assert (project / "runs/LIST").read_text() == "s/call\ns/sent_once\n"
+    before = {path: path.read_bytes() for path in sorted((project / "runs").rglob("*")) if path.is_file()}
+    assert exit_code("run", "tasks/s/call.yaml") == exit_code("run", "s/call") == 0
+    assert {path: path.read_bytes() for path in before} == before
+    for command in ("check", "verify", "replay"):
+        assert exit_code(command) == 0
+        assert exit_code(command, "s/call") == 0
+        assert exit_code(command, "runs/s/call") == 0
+    capsys.readouterr()
+    assert exit_code("show", "s/call") == 0
+    assert "final_answer" in capsys.readouterr().out
+
+
+def test_a_log_that_was_cut_in_its_first_line_is_not_shown_as_nothing(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code("run")
+    log = project / "runs/s/call/state.jsonl"
+    log.write_bytes(log.read_bytes()[:100])
+    capsys.readouterr()
+    assert exit_code("show", "s/call") == 2
+    assert "runs/s/call/state.jsonl" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["check", "verify"])
+def test_damage_is_told_by_exit_code_1(
+    project: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    exit_code("run")
+    path = project / "runs/s/call/run_report.md"
+    path.write_text(path.read_text().replace("hi", "ho"))
+    capsys.readouterr()
+    assert exit_code(command) == 1
+    assert "run_report.md" in capsys.readouterr().out
+
+
+def test_tasks_runs_and_list_have_to_agree(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    (project / "tasks/s/call.yaml").unlink()
+    os.rename(project / "runs/s/call", project / "runs/s/other")
+    capsys.readouterr()
+    assert exit_code("check") != 0
+    found = capsys.readouterr().out
+    assert all(name in found for name in ("runs/s/other: has no task", "lacks s/other", "names s/call"))
+
+
+BAD = [
+    (["run", "tasks/s/absent.yaml"], "absent.yaml"),
+    (["run", "policy"], "policy"),
+    (["check", "s/absent"], "recorded are"),
+    (["resume", "s/call"], "s/call"),
+    (["frobnicate"], "frobnicate"),
+    (["run", "--fast"], "--fast"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "word"), BAD)
+def test_bad_input_is_one_line_and_exit_code_2(
+    project: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], word: str
+) -> None:
+    assert exit_code(*arguments) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert word in said
+    assert not list((project / "runs").glob("*/*"))
+
+
+BROKEN = [
+    # what is broken, how, and what the line names
+    ("policy/call.yaml", '"schema": "policy/v1"', '"schema": "policy/v2"', "policy/call.yaml:1:"),
+    ("policy/call.yaml", '"tool_registry"', '"tool_registri"', "tool_registry"),
+    ("policy/call.yaml", '"max_tokens": 5000', '"max_tokens": "5000"', "policy/call.yaml:1:"),
+    ("policy/call.yaml", "https://good.test/", "https://*.test/", "wildcard"),
+    ("policy/call.yaml", '"denied": ["shell"]', '"denied": ["echo"]', "'echo'"),
+    ("tasks/s/call.yaml", '"llm"', '"lm"', "tasks/s/call.yaml:1:"),
+    ("tasks/s/call.yaml", '"s-call"', '"s-other"', "s-call"),
+    ("tasks/s/call.yaml", '"book": "book"', '"book": "../.."', "leads out"),
+    ("tasks/s/call.yaml", '"book": "book"', '"shelf": "book"', "'shelf'"),
+    ("tasks/s/call.yaml", '"box/a.txt"', '"book/z.txt"', "'book'"),
+    ("policy/call.yaml", '"odd"', '"od"', "did you mean 'odd'"),
+    ("policy/call.yaml", '"on_deny"', '"tools": {"ecko": {"methods": ["GET"]}}, "on_deny"', "'ecko'"),
+    (
+        "policy/call.yaml",
+        '"on_deny"',
+        '"tools": {"echo": {"arguments": {"/txt": {"in": []}}}}, "on_deny"',
+        "'/txt'",
+    ),
+    (
+        "policy/call.yaml",
+        '"on_deny"',
+        '"tools": {"echo": {"ask_if": {"/text": {"maximum": 1}}}}, "on_deny"',
+        "maximum",
+    ),
+    (
+        "policy/call.yaml",
+        '"on_deny"',
+        '"tools": {"echo": {"arguments": {"/text": {}}}}, "on_deny"',
+        "keyword",
+    ),
+    (
+        "policy/call.yaml",
+        '"on_deny"',
+        '"tools": {"echo": {"arguments": {"/text": {"in": "no"}}}}, "on_deny"',
+        "'no'",
+    ),
+    ("policy/call.yaml", '"on_deny"', '"tools": {"page": {"urls": ["https://*.a"]}}, "on_deny"', "wildcard"),
+    ("tools/echo.py", "EFFECT", "KIND", "EFFECT"),
+    ("tools/echo.py", 'EFFECT = "pure"', 'EFFECT = "maybe"', "'maybe'"),
+    ("tools/echo.py", "def run", "def (", "tools/echo.py:"),
+    ("tools/echo.py", '"additionalProperties": False,', "", "additionalProperties"),
+    ("tools/look.py", '"path:read"', '"path:reed"', "x-resource"),
+]
+
+
+@pytest.mark.parametrize(("file", "old", "new", "word"), BROKEN)
+def test_a_broken_file_is_named_and_nothing_is_written(
+    project: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, word: str
+) -> None:
+    path = project / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    assert exit_code("run", "tasks/s/call.yaml") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert word in said
+    assert not list((project / "runs").glob("*/*"))
+
+
+def test_a_script_that_runs_out_leaves_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = project / "tasks/s/call.yaml"
+    path.write_text(path.read_text().replace('"answer": "done"', '"say": "on", "calls": [{"tool": "echo"}]'))
+    path.write_text(
+        path.read_text().replace('"tool": "echo"', '"tool": "echo", "arguments": {"text": {"$result": 9}}')
+    )
+    assert exit_code("run", "tasks/s/call.yaml") == 2
+    assert "tasks/s/call.yaml:1:" in capsys.readouterr().err
+    assert not list((project / "runs").glob("*/*"))
+
+
+def test_a_missed_expectation_replaces_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    before = (project / "runs/s/call/state.jsonl").read_bytes()
+    path = project / "tasks/s/call.yaml"
+    path.write_text(path.read_text().replace('"final_answer"', '"loop_budget"'))
+    assert exit_code("run", "tasks/s/call.yaml") == 1
+    assert ".tachograph/rejected/s-call" in capsys.readouterr().err
+    assert (project / "runs/s/call/state.jsonl").read_bytes() == before
+    assert (project / ".tachograph/rejected/s-call/run_report.md").is_file()
+
+
+def test_a_doubt_is_told_and_settled(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    folder = project / "runs/s/sent_once"
+    data = (folder / "state.jsonl").read_bytes()
+    partial = project / "runs/s/sent_once.partial"
+    partial.mkdir()
+    (partial / "state.jsonl").write_bytes(data[: data.index(b'{"event":"tool_returned"')])
+    assert exit_code("run", "tasks/s/sent_once.yaml") == 2
+    assert "resume" in capsys.readouterr().err
+    (partial / "mounts").mkdir(exist_ok=True)
+    assert exit_code("show", "s/sent_once.partial") == 0
+    assert exit_code("resume", "s/sent_once") == 3
+    assert "1.c0.i1" in capsys.readouterr().err
+    assert exit_code("resume", "s/sent_once", "--done", "1.c0.i1") == 0
+    assert b'"settled"' in (folder / "state.jsonl").read_bytes()
+    assert exit_code("verify", "s/sent_once") == 0
+
+
+def test_policy_tests(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "policy/tests").mkdir()
+    asked = '"call": {"tool": "echo", "arguments": {"text": "a"}}'
+    test = f'{{"name": "n", {asked}, "expect": "WORD", "rule": "tool_registry"}}'
+    path = project / "policy/tests/t.yaml"
+    text = f'{{"schema": "policy-tests/v1", "policy": "policy/call.yaml", "tests": [{test}]}}'
+    path.write_text(text.replace("WORD", "allow"))
+    assert exit_code("policy", "test") == 0
+    path.write_text(text.replace("WORD", "deny"))
+    assert exit_code("policy", "test") == 1
+    assert "policy/tests/t.yaml:1:" in capsys.readouterr().out
+    path.write_text(text.replace('"call"', '"cal"'))
+    assert exit_code("policy", "test") == 2
+    assert exit_code("policy", "check", "policy/call.yaml") == 0
+
+
+def test_ctrl_c_leaves_a_run_that_goes_on(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = project / "tools/echo.py"
+    text = path.read_text()
+    path.write_text(text.replace("    return {", "    raise KeyboardInterrupt\n    return {"))
+    assert exit_code("run", "tasks/s/call.yaml") == 130
+    assert "resume" in capsys.readouterr().err
+    path.write_text(text)
+    assert exit_code("resume", "s/call") == 0
+    assert exit_code("check", "s/call") == 0
+
+
+def test_a_full_disk_is_one_line(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = 0
+    write = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        nonlocal written
+        written += b'"event"' in data
+        if written > 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        assert exit_code("run", "tasks/s/call.yaml") == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    assert exit_code("resume", "s/call") == 0
+    assert exit_code("check", "s/call") == 0
+
+
+def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code() == 2
+    assert "check" in capsys.readouterr().out
+
+
+def test_a_resume_under_other_code_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    os.rename(project / "runs/s/call", project / "runs/s/call.partial")
+    path = project / "tools/look.py"  # which the run never calls, and offers to the model
+    path.write_text(path.read_text().replace('"Read a file."', '"Look into a file."'))
+    assert exit_code("resume", "s/call") == 1
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,68 @@
+"""Effects in doubt: a person's word counts first, then what the probe of the tool says, and nothing is guessed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tachograph.evidence.record import record, resume
+from tachograph.evidence.record_files import read_files
+from tachograph.evidence.tasks import load_task
+from tachograph.evidence.verify import verify
+from tachograph.runtime.driver import InDoubt, Word
+from tachograph.runtime.log.events import Settled, ToolReturned
+from tachograph.runtime.log.lines import read_log
+from tests.project import make_project, scenarios
+
+ROW = next(row for row in scenarios() if row["name"] == "sent_once")
+PROBES = {
+    "none": "",
+    "done": "def probe(args, io):\n    return 'done'\n",
+    "not_done": "def probe(args, io):\n    return 'not_done'\n",
+    "unknown": "def probe(args, io):\n    return 'unknown'\n",
+    "odd": "def probe(args, io):\n    return True\n",
+    "fails": "def probe(args, io):\n    raise SystemExit\n",
+    "denied": "def probe(args, io):\n    try:\n        io.read('no/x')\n    except OSError:\n        return 'done'\n",
+    "looks": "def probe(args, io):\n    return 'done' if io.read('book/a.txt') == 'alpha' else 'not_done'\n",
+}
+
+
+def died(root: Path, probe: str) -> None:
+    """Leave a run that died after its mail had begun."""
+    make_project(root, [ROW])
+    with open(root / "tools/mail.py", "a", encoding="utf-8") as file:
+        file.write(f"\n\n{PROBES[probe]}")
+    folder = root / "runs/s/sent_once"
+    record(load_task(root / "tasks/s/sent_once.yaml"), folder)
+    data = (folder / "state.jsonl").read_bytes()
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    partial = root / "runs/s/sent_once.partial"
+    partial.mkdir()
+    (partial / "state.jsonl").write_bytes(data[: data.index(b'{"event":"tool_returned"')])
+
+
+@pytest.mark.parametrize(
+    ("probe", "word", "happened"),
+    [
+        ("none", None, None), ("unknown", None, None), ("odd", None, None), ("fails", None, None),
+        ("denied", None, None), ("done", None, True), ("looks", None, True), ("not_done", None, False),
+        ("none", "done", True), ("not_done", "done", True), ("done", "not_done", False),
+    ],
+)  # fmt: skip
+def test_who_knows(tmp_path: Path, probe: str, word: Word | None, happened: bool | None) -> None:
+    died(tmp_path, probe)
+    task, folder = load_task(tmp_path / "tasks/s/sent_once.yaml"), tmp_path / "runs/s/sent_once"
+    settled: dict[str, Word] = {} if word is None else {"1.c0.i1": word}
+    if happened is None:
+        with pytest.raises(InDoubt):
+            resume(task, folder, settled)
+        return
+    resume(task, folder, settled)
+    events = [line.event for line in read_log(read_files(folder, "run")["state.jsonl"])]
+    assert [event.happened for event in events if isinstance(event, Settled)] == [happened]
+    first = next(event for event in events if isinstance(event, ToolReturned))
+    assert (first.result is None) == happened  # what happened is not repeated, and its result is lost
+    assert verify(folder, "run") == []

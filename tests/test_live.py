@@ -1,0 +1,282 @@
+"""Live runs: an event loop, threads, time limits, stops from outside; each replays from its log to the same bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from typing import Any
+
+import pytest
+
+from tachograph import Agent, LLMInput, LLMOutput, Policy, Tool, ToolCall
+from tachograph.fail.errors import TransientModelError
+from tachograph.runtime.log.events import Event, Failed, RunEnded, StopAsked, Stopped, ToolReturned, encode
+from tachograph.runtime.log.lines import LineWriter, read_log
+from tachograph.runtime.run import make_run
+from tachograph.runtime.world.real import Real
+from tachograph.runtime.world.virtual import run_now
+from tests.project import POLICY, merged
+
+CLOSED = {"type": "object", "additionalProperties": False}
+TEXT = {**CLOSED, "properties": {"text": {"type": "string"}}}
+NAMES = ["wait", "think", "hang", "deaf", "late", "never"]
+BASE = merged(
+    POLICY, {"tool_registry": {"allowed": NAMES, "denied": []}, "loop_budget": {"max_tokens": 10**6}}
+)
+BOUND = 60  # seconds in which everything has to happen
+
+
+def tool(name: str, run: Any, **rest: Any) -> Tool:
+    return Tool(name, name, TEXT, TEXT, rest.pop("effect", "pure"), run, idempotent=True, **rest)
+
+
+def script(*turns: Any) -> Any:
+    """A model: text is an answer, a list names tools, each with a text of its own."""
+
+    def model(asked: LLMInput) -> LLMOutput:
+        turn = turns[min(asked.step_index, len(turns)) - 1]
+        if isinstance(turn, str):
+            return LLMOutput(final_answer=turn)
+        calls = [ToolCall(name, {"text": f"{asked.step_index}.{n}"}) for n, name in enumerate(turn)]
+        return LLMOutput(tool_calls=calls)
+
+    return model
+
+
+def agent(model: Any, *tools: Tool, **delta: Any) -> Agent:
+    return Agent(model, tools, Policy.from_dict(merged(BASE, delta)))
+
+
+def replayed(of: Agent, events: list[Event]) -> None:
+    """Make a run again from its log alone: every line has to be the same."""
+    writer = LineWriter()
+    lines = read_log(b"".join(writer.line(encode(event)) for event in events))
+    head: Any = events[0]
+    spec = of.spec(head.question, run_id=head.run_id, seed=head.seed)
+    _, journal = run_now(make_run(spec, head, None, lines))
+    assert journal.events == events
+
+
+async def bounded(run: Any) -> Any:
+    return await asyncio.wait_for(run, BOUND)
+
+
+def test_plain_and_coroutine_functions() -> None:
+    async def think(arguments: Any, io: Any) -> Any:
+        await asyncio.sleep(0)
+        return arguments
+
+    async def model(asked: LLMInput) -> LLMOutput:
+        await asyncio.sleep(0)
+        return script(["think", "wait"], "done")(asked)
+
+    made = agent(model, tool("think", think), tool("wait", lambda arguments, io: arguments))
+    result = made.run("?")
+    assert (result.ending, result.answer, result.steps) == ("final_answer", "done", 2)
+    replayed(made, result.events)
+
+
+def test_a_plain_function_that_returns_something_to_await() -> None:
+    async def later() -> dict[str, str]:
+        return {"text": "x"}
+
+    made = agent(script(["late"], "done"), tool("late", lambda arguments, io: later()))
+    assert made.run("?").ending == "final_answer"
+
+
+def test_calls_that_only_read_go_side_by_side() -> None:
+    """Each of two calls waits for the other to have begun."""
+    met = threading.Barrier(2, timeout=BOUND)
+
+    def wait(arguments: Any, io: Any) -> Any:
+        met.wait()
+        return arguments
+
+    made = agent(script(["wait", "wait"], "done"), tool("wait", wait))
+    result = made.run("?")
+    assert result.ending == "final_answer"
+    replayed(made, result.events)
+
+
+def test_random_live_runs_replay_to_the_same_bytes() -> None:
+    draw = random.Random(7)
+
+    async def think(arguments: Any, io: Any) -> Any:
+        for _ in range(draw.randrange(12)):
+            await asyncio.sleep(0)
+        if draw.random() < 0.2:
+            raise ConnectionError
+        return arguments
+
+    async def one(number: int) -> None:
+        turns = [["think"] * draw.randint(1, 4) for _ in range(draw.randint(1, 3))]
+        made = agent(
+            script(*turns, "done"), tool("think", think, transient=(ConnectionError,)),
+            retry={"backoff_base_ms": 0, "backoff_cap_ms": 0}, loop_budget={"max_tool_calls": 99},
+        )  # fmt: skip
+        worlds: list[Real] = []
+        run = asyncio.ensure_future(made.arun(f"run {number}", started=worlds.append))
+        for _ in range(draw.randrange(60)):
+            await asyncio.sleep(0)
+        if draw.random() < 0.3 and worlds:
+            worlds[0].stop(draw.choice(["", "1.c0", "2.c1"]))
+        result = await run
+        orders.add(tuple(event.at for event in result.events if ".i" in event.at))
+        replayed(made, result.events)
+
+    async def every() -> None:
+        await asyncio.gather(*(one(number) for number in range(200)))
+
+    orders: set[Any] = set()
+    asyncio.run(bounded(every()))
+    assert len(orders) > 20
+
+
+@pytest.mark.parametrize("scope", ["", "1.c0"])
+def test_a_stop_from_another_thread(scope: str) -> None:
+    begun, worlds = threading.Event(), []
+
+    async def hang(arguments: Any, io: Any) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def stop() -> None:
+        assert begun.wait(BOUND)
+        worlds[0].stop(scope)
+
+    made = agent(script(["hang"], "done"), tool("hang", hang))
+    thread = threading.Thread(target=stop)
+    thread.start()
+    result = asyncio.run(bounded(made.arun("?", started=worlds.append)))
+    thread.join(BOUND)
+    assert result.ending == ("final_answer" if scope else "cancelled")
+    assert any(isinstance(event, StopAsked) and event.scope == scope for event in result.events)
+    replayed(made, result.events)
+
+
+def test_a_thread_that_hangs_is_left_behind_and_touches_nothing_more() -> None:
+    begun, free, tried = threading.Event(), threading.Event(), []
+    worlds: list[Real] = []
+
+    def deaf(arguments: Any, io: Any) -> Any:
+        begun.set()
+        free.wait(BOUND)
+        try:
+            io.read("box/a.txt")
+        except PermissionError as error:
+            tried.append(str(error))
+        return arguments
+
+    async def both() -> Any:
+        run = asyncio.ensure_future(made.arun("?", started=worlds.append))
+        await asyncio.to_thread(begun.wait, BOUND)
+        worlds[0].stop()
+        result = await run
+        free.set()
+        return result
+
+    made = agent(script(["deaf"]), tool("deaf", deaf, effect="read"))
+    result = asyncio.run(bounded(both()))
+    assert result.ending == "cancelled"
+    assert [event.left for event in result.events if isinstance(event, Stopped)] == [True]
+    replayed(made, result.events)
+
+
+def test_a_time_limit_is_a_time_out() -> None:
+    async def hang(arguments: Any, io: Any) -> Any:
+        await asyncio.Event().wait()
+
+    made = agent(script(["hang"]), tool("hang", hang, timeout_s=0.01), retry=None)
+    result = made.run("?")
+    assert (result.ending, result.mode) == ("failure_mode_terminal", "timeout")
+    replayed(made, result.events)
+
+
+def test_the_caller_cancels() -> None:
+    """The run ends, its log is whole, and the cancellation is raised again."""
+    begun, events = asyncio.Event(), []
+
+    async def hang(arguments: Any, io: Any) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def cancelled() -> None:
+        run = asyncio.ensure_future(made.arun("?", listen=events.append))
+        await begun.wait()
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+    made = agent(script(["hang"]), tool("hang", hang))
+    asyncio.run(bounded(cancelled()))
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].ending == "cancelled"
+    replayed(made, events)
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError, StopIteration, SystemExit, GeneratorExit, MemoryError]
+)
+@pytest.mark.parametrize("is_async", [True, False])
+def test_what_foreign_code_raises_is_its_failure(error: type[BaseException], is_async: bool) -> None:
+    async def think(arguments: Any, io: Any) -> Any:
+        raise error
+
+    def wait(arguments: Any, io: Any) -> Any:
+        raise error
+
+    name = "think" if is_async else "wait"
+    made = agent(script([name]), tool(name, think if is_async else wait))
+    result = made.run("?")
+    assert (result.ending, result.mode) == ("failure_mode_terminal", "catalogued_unhandled")
+    assert [event.kind for event in result.events if isinstance(event, Failed)] == ["other"]
+    replayed(made, result.events)
+
+
+def test_each_attempt_gets_arguments_of_its_own() -> None:
+    seen = []
+
+    def wait(arguments: Any, io: Any) -> Any:
+        seen.append(dict(arguments))
+        arguments["text"] = "changed"
+        if len(seen) == 1:
+            raise ConnectionError
+        return {"text": "x"}
+
+    made = agent(
+        script(["wait"], "done"),
+        tool("wait", wait, transient=(ConnectionError,)),
+        retry={"backoff_base_ms": 0},
+    )
+    result = made.run("?")
+    assert seen == [{"text": "1.0"}] * 2
+    replayed(made, result.events)
+
+
+def test_a_model_cannot_change_the_history() -> None:
+    asked = []
+
+    def model(request: LLMInput) -> LLMOutput:
+        asked.append([message["content"] for message in request.messages])
+        for message in request.messages:
+            message["content"] = "forged"
+        if len(asked) == 1:
+            raise TransientModelError
+        return LLMOutput(final_answer="done")
+
+    made = agent(model, retry={"backoff_base_ms": 0})
+    replayed(made, made.run("the question").events)
+    assert asked == [["the question"]] * 2
+
+
+def test_many_runs_at_once() -> None:
+    async def every() -> list[Any]:
+        return await asyncio.gather(*(made.arun(f"{n}") for n in range(50)))
+
+    made = agent(script(["wait", "wait"], "done"), tool("wait", lambda arguments, io: arguments))
+    results = asyncio.run(bounded(every()))
+    assert len({result.run_id for result in results}) == 50
+    for result in results:
+        assert sum(isinstance(event, ToolReturned) for event in result.events) == 2
+        replayed(made, result.events)

@@ -1,0 +1,200 @@
+"""The script: turns by step, pointers into what was really found, and errors that say where and what to do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tachograph.fail.errors import TaskError
+from tachograph.runtime.log.events import ModelName
+from tachograph.runtime.models.scripted import Script
+from tachograph.runtime.models.types import LLMInput, LLMOutput, Messages, ToolCall
+
+RESULTS: list[Any] = [
+    {"hits": [{"id": "op-a3", "n": 1}, {"id": "op-b1", "n": None}], "a/b": {"~": "tilde", "": "empty"}},
+    "plain text",
+    {
+        "error": "policy_denied",
+        "rule": "url_allowlist",
+        "reason": "no",
+        "executed": False,
+        "retryable": False,
+    },
+]
+
+
+def asked(step: int = 1, results: list[Any] = RESULTS) -> LLMInput:
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": ""}]
+    messages += [{"role": "tool", "content": json.dumps(result)} for result in results]
+    return LLMInput("r", step, Messages([json.dumps(message).encode() for message in messages]), (), 100)
+
+
+def answer(value: Any) -> str | None:
+    return Script([{"answer": value}])(asked()).final_answer
+
+
+def refused(turns: list[Any], step: int = 1, results: list[Any] = RESULTS) -> TaskError:
+    with pytest.raises(TaskError) as error:
+        Script(turns)(asked(step, results))
+    assert error.value.remedy and error.value.file == "<script>"
+    return error.value
+
+
+def test_a_turn_says_calls_and_answers() -> None:
+    turns = [
+        {"say": "let me see", "calls": [{"tool": "search", "arguments": {"top_k": 2, "query": "x"}}, {"tool": "noop"}]},
+        {"calls": [{"tool": "read", "arguments_text": "{not json"}], "usage": {"input_tokens": 1, "output_tokens": 2}},
+        {"answer": "done", "finish_reason": "refusal"},
+    ]  # fmt: skip
+    script = Script(turns)
+    assert script.name == ModelName("stub", "script", "stub")
+    one, two, three = (script(asked(step)) for step in (1, 2, 3))
+    calls = [ToolCall("search", '{"query":"x","top_k":2}'), ToolCall("noop", "{}")]
+    assert one == LLMOutput(text="let me see", tool_calls=calls, finish_reason="tool_calls", model="stub")
+    assert two.tool_calls == [ToolCall("read", "{not json")]
+    assert two.usage == {"input_tokens": 1, "output_tokens": 2}
+    assert (three.final_answer, three.finish_reason, three.tool_calls) == ("done", "refusal", [])
+
+
+def test_it_is_a_function_of_the_step_and_the_messages() -> None:
+    turns = [{"answer": "one"}, {"calls": [{"tool": "t", "arguments": {"v": {"$result": 1}}}]}]
+    before = json.dumps(turns)
+    script = Script(turns)
+    first = [script(asked(step)) for step in (2, 1, 1, 2)]
+    assert first[0] == first[3] and first[1] == first[2] and json.dumps(turns) == before
+
+
+@pytest.mark.parametrize(
+    ("pointer", "number", "value"),
+    [
+        ("/hits/0/id", 0, "op-a3"), ("/hits/1/id", 0, "op-b1"), ("/a~1b/~0", 0, "tilde"), ("/a~1b/", 0, "empty"),
+        ("", 1, "plain text"), ("/error", 2, "policy_denied"),
+    ],
+)  # fmt: skip
+def test_a_pointer_finds_what_a_result_holds(pointer: str, number: int, value: str) -> None:
+    assert answer({"$result": number, "at": pointer}) == value
+
+
+def test_pointers_stand_anywhere_in_arguments() -> None:
+    arguments = {
+        "id": {"$result": 0, "at": "/hits/0/id"},
+        "deep": [{"all": {"$result": 0, "at": "/hits/1"}}],
+        "text": {"$join": ["corpus/", {"$result": 0, "at": "/hits/0/id"}, ".md"]},
+        "nested": {"$join": [{"$join": ["a", "b"]}, "c", 7]},
+        "whole": {"$result": 1},
+    }
+    (call,) = Script([{"calls": [{"tool": "t", "arguments": arguments}]}])(asked()).tool_calls
+    assert isinstance(call.arguments, str)
+    assert json.loads(call.arguments) == {
+        "id": "op-a3", "deep": [{"all": {"id": "op-b1", "n": None}}], "text": "corpus/op-a3.md", "nested": "abc7",
+        "whole": "plain text",
+    }  # fmt: skip
+
+
+DANGLING = [
+    "/none",
+    "/hits/2",
+    "/hits/-1",
+    "/hits/-",
+    "/hits/+0",
+    "/hits/00",
+    "/hits/0_0",
+    "/hits/ 0",
+    "/hits/\u0660",
+]
+DANGLING += [
+    "/hits/x",
+    "/hits/0/id/0",
+    "/hits/0/n/x",
+    "/hits/0/id/",
+    "hits/0/id",
+    "hits",
+    " /hits",
+    "/a/b",
+    "/a~1b/~1",
+]
+DANGLING += ["/hits/999999999999"]
+
+
+@pytest.mark.parametrize("pointer", DANGLING)
+def test_a_pointer_that_dangles_is_an_error(pointer: str) -> None:
+    calls = [{"tool": "t"}, {"tool": "t", "arguments": {"a": [{"$result": 0, "at": pointer}]}}]
+    error = refused([{"calls": calls}])
+    assert repr(pointer) in error.message and "/0/calls/1/arguments/a/0" in error.message
+
+
+def test_a_result_that_is_a_denial_is_told_as_one() -> None:
+    assert "url_allowlist: no" in refused([{"answer": {"$result": 2, "at": "/hits"}}]).message
+
+
+@pytest.mark.parametrize("number", [3, -1, 99, "0", 0.0, None, True, [0]])
+def test_a_result_that_is_not_there_is_an_error(number: Any) -> None:
+    assert "/0/answer" in refused([{"answer": {"$result": number}}]).message
+
+
+def test_without_results_there_is_none() -> None:
+    refused([{"answer": {"$result": 0}}], results=[])
+
+
+@pytest.mark.parametrize("at", [0, None, ["/hits"], {"a": 1}])
+def test_a_pointer_is_text(at: Any) -> None:
+    assert "/0/answer" in refused([{"answer": {"$result": 0, "at": at}}]).message
+
+
+@pytest.mark.parametrize(
+    "parts", ["text", [True], [1.5], [None], ["a", ["b"]], [{"$result": 0, "at": "/hits"}], {"a": "b"}, 5]
+)
+def test_only_texts_and_whole_numbers_are_joined(parts: Any) -> None:
+    assert "/0/answer" in refused([{"answer": {"$join": parts}}]).message
+
+
+@pytest.mark.parametrize("value", [5, [], {}, {"$result": 0}, {"$result": 0, "at": "/hits/0/n"}, ["a"]])
+def test_an_answer_is_text(value: Any) -> None:
+    assert "/0/answer" in refused([{"answer": value}]).message
+
+
+@pytest.mark.parametrize(
+    ("turns", "step", "place"),
+    [([], 1, "(at /)"), ([{"answer": "a"}], 2, "(at /0)"), ([{}] * 3, 9, "(at /2)")],
+)
+def test_a_script_that_runs_out_is_an_error(turns: list[Any], step: int, place: str) -> None:
+    error = refused(turns, step)
+    assert place in error.message and f"turn {step}" in error.message
+
+
+@pytest.mark.parametrize(
+    ("turns", "place"),
+    [
+        ([{"answer": "a"}, {"anwser": "b"}], "(at /1)"), ([{"calls": [{"name": "read"}]}], "(at /0/calls/0)"),
+        (["answer"], "(at /0)"), ([{"calls": [{"tool": "t"}, "read"]}], "(at /0/calls/1)"),
+        ([{"calls": [{}]}], "(at /0/calls/0)"),
+    ],
+)  # fmt: skip
+def test_an_unknown_key_is_refused_when_the_script_is_made(turns: list[Any], place: str) -> None:
+    with pytest.raises(TaskError) as error:
+        Script(turns)
+    assert place in str(error.value)
+
+
+def test_errors_are_made_by_whoever_knows_the_place() -> None:
+    def complain(pointer: str, message: str, remedy: str) -> TaskError:
+        return TaskError(message, file="tasks/t.yaml", line=len(pointer), remedy=remedy)
+
+    with pytest.raises(TaskError) as error:
+        Script([{"answer": {"$result": 9}}], complain)(asked())
+    assert (error.value.file, error.value.line) == ("tasks/t.yaml", len("/0/answer"))
+
+
+@given(st.text(max_size=12), st.integers(-2, 4))
+def test_a_pointer_finds_or_is_refused(pointer: str, number: int) -> None:
+    arguments = {"v": {"$result": number, "at": pointer}}
+    try:
+        found = Script([{"calls": [{"tool": "t", "arguments": arguments}]}])(asked())
+    except TaskError as error:
+        assert error.remedy
+    else:
+        assert isinstance(found.tool_calls[0].arguments, str)
