@@ -2,7 +2,8 @@
 
     python live/agent.py ADDRESS
 
-Prints each line of the run as it happens. A model this small chooses badly, which suits a gate.
+Prints each line of the run as it happens, records it in `.live/run`, and replays it without the model. A model this
+small chooses badly, which suits a gate.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall
+from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall, record, replay
 from tachograph.evidence.show import words
-from tachograph.runtime.tools.loader import load_tools
+from tachograph.runtime.log.events import Event
 
 ROOT = Path(__file__).resolve().parent.parent
+OUT = ".live/run"
 QUESTION = "What must a driver do when the recorder fails on the road?"
 # decoding that repeats itself, and for which a small model does not say the same thing twice
 OPTIONS = {"temperature": 0, "seed": 7, "cache_prompt": False, "presence_penalty": 2, "repeat_last_n": 200}
@@ -82,18 +84,24 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "tool_calls": calls}
 
 
+def tell(event: Event) -> None:
+    """Print a line of the run."""
+    print(f"{event.at:>10}  {words(event)[:160]}", flush=True)
+
+
 def main(address: str) -> int:
     """Run the agent; 1 where no call was decided or the run did not come to a known end."""
     agent = Agent(
         SmallModel(address),
-        load_tools(["search", "read"], ROOT).tools,
+        ["search", "read"],
         Policy.load(ROOT / "policy" / "live_demo.yaml"),
-        mounts={"corpus": ROOT / "data" / "corpus" / "v1"},
+        mounts={"corpus": "data/corpus/v1"},
+        root=ROOT,
     )
-    result = agent.run(QUESTION)
-    for event in result.events:
-        print(f"{event.at:>10}  {words(event)[:160]}", flush=True)
-    print(f"live-demo: {result.ending} after {result.steps} steps")
+    result = record(agent, QUESTION, out=OUT, replace=True, listen=tell)
+    print(f"live-demo: {result.ending} after {result.steps} steps, recorded in {OUT}")
+    lines = len(replay(agent, OUT).events)
+    print(f"live-demo: replayed without the model, {lines} lines are the same")
     return 0 if result.ending == "final_answer" else 1
 
 

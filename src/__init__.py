@@ -4,6 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .evidence.agent_runs import arecord as arecord
+    from .evidence.agent_runs import check as check
+    from .evidence.agent_runs import record as record
+    from .evidence.agent_runs import replay as replay
+    from .evidence.agent_runs import resume as resume
     from .runtime.agent import Agent as Agent
     from .runtime.agent import RunResult as RunResult
     from .runtime.models.types import LLMInput as LLMInput
@@ -21,6 +26,7 @@ _PLACES = {
     "ToolCall": "runtime.models.types",
     "Policy": "runtime.policy.policy",
     "Tool": "runtime.tools.contract",
+    **dict.fromkeys(("arecord", "check", "record", "replay", "resume"), "evidence.agent_runs"),
 }
 __all__ = [*_PLACES]
 

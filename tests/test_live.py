@@ -54,8 +54,7 @@ def replayed(of: Agent, events: list[Event]) -> None:
     lines = read_log(b"".join(writer.line(encode(event)) for event in events))
     head: Any = events[0]
     spec = of.spec(head.question, run_id=head.run_id, seed=head.seed)
-    _, journal = run_now(make_run(spec, head, None, lines))
-    assert journal.events == events
+    assert run_now(make_run(spec, head, None, lines)).journal.events == events
 
 
 async def bounded(run: Any) -> Any:

@@ -68,7 +68,7 @@ def test_an_event_loop_changes_nothing(project: Path, name: str) -> None:
     made = task(project, name)
     with made.workspace(lambda path, sha256: None) as workspace:
         made.set_up(workspace)
-        _, journal = asyncio.run(make_run(made.run_spec(), made.head(), made.world(workspace)))
+        _, journal, _ = asyncio.run(make_run(made.run_spec(), made.head(), made.world(workspace)))
     assert journal.data == compared(project, name)["state.jsonl"]
 
 

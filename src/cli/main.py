@@ -96,8 +96,8 @@ def run(tasks: tuple[Path, ...]) -> None:
     for given in tasks or project.task_names():
         named = project.root / "tasks" / f"{given}.yaml"
         task = load_task(named if not tasks or named.is_file() else Path(given))
-        ended = record(task, project.folder(task.folder))
-        say(f"{task.folder}: {ended.ending}, recorded in runs/{task.folder}")
+        made = record(task, project.folder(task.folder))
+        say(f"{task.folder}: {made.ended.ending}, recorded in runs/{task.folder}")
     project.write_list()
 
 
@@ -147,8 +147,8 @@ def replay(runs: tuple[str, ...]) -> None:
 
     project = _project(Path())
     for name in _named(project, runs):
-        number = replay_run(project.task_of(name), project.folder(name), f"runs/{name}")
-        say(f"{name}: {number} lines are the same")
+        made = replay_run(project.task_of(name), project.folder(name), f"runs/{name}")
+        say(f"{name}: {len(made.journal.lines)} lines are the same")
 
 
 @commands.command()
@@ -162,9 +162,9 @@ def resume(run: str, done: tuple[str, ...], not_done: tuple[str, ...]) -> None:
     project = _project(Path())
     name = project.run_name(run)
     settled = {**dict.fromkeys(done, "done"), **dict.fromkeys(not_done, "not_done")}
-    ended = resume_run(project.task_of(name), project.folder(name), settled)  # type: ignore[arg-type]
+    made = resume_run(project.task_of(name), project.folder(name), settled)  # type: ignore[arg-type]
     project.write_list()
-    say(f"{name}: {ended.ending}, recorded in runs/{name}")
+    say(f"{name}: {made.ended.ending}, recorded in runs/{name}")
 
 
 @commands.command()

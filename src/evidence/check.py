@@ -25,12 +25,11 @@ from ..runtime.log.events import (
     encode,
 )
 from ..runtime.run import make_run
-from ..runtime.world.virtual import run_now
 from .manifest import MANIFEST, read_manifest
 from .record import inputs_of
 from .record_files import NAMES, STATE, derive, read_files, whole_log
+from .run_source import RunSource
 from .sources import is_performed_again
-from .tasks import Task
 from .verify import verify
 
 
@@ -49,11 +48,11 @@ class Difference(msgspec.Struct, frozen=True):
     words: str
 
 
-def check(task: Task, folder: Path, name: str) -> list[Difference]:
-    """Return how a recorded run differs from what its task gives today; nothing if it holds.
+def check(source: RunSource, folder: Path, name: str) -> list[Difference]:
+    """Return how a recorded run differs from what its source gives today; nothing if it holds.
 
     Args:
-        task: The task of the run.
+        source: What the run is made from.
         folder: The folder of the run.
         name: What messages call it.
     """
@@ -63,7 +62,7 @@ def check(task: Task, folder: Path, name: str) -> list[Difference]:
     files = read_files(folder, name)
     lines = whole_log(files[STATE], f"{name}/{STATE}")
     found: list[Difference] = []
-    read, answered = _make_again(task, [line.event for line in lines], found)
+    read, answered = source.drive(_make_again(source, [line.event for line in lines], found))
     inputs, made = read_manifest(files[MANIFEST], f"{name}/{MANIFEST}")
     found += _moved_inputs(inputs, read, answered)
     if not found:
@@ -76,12 +75,14 @@ def check(task: Task, folder: Path, name: str) -> list[Difference]:
     return found
 
 
-def _make_again(task: Task, record: list[Event], found: list[Difference]) -> tuple[dict[str, str], bool]:
+async def _make_again(
+    source: RunSource, record: list[Event], found: list[Difference]
+) -> tuple[dict[str, str], bool]:
     """Make a run again and collect the differences. Returns its inputs, and whether the record answered anything."""
     read: dict[str, str] = {}
     made: list[Event] = []
     is_answered = False
-    decides = is_performed_again(record, is_offline=True)  # a task reaches no network
+    decides = is_performed_again(record, is_offline=source.is_offline, is_scripted=source.is_scripted)
 
     def again(at: str, effect: Effect) -> bool:
         nonlocal is_answered
@@ -90,18 +91,22 @@ def _make_again(task: Task, record: list[Event], found: list[Difference]) -> tup
         return performed
 
     is_cut_off = False
-    with task.workspace(read.__setitem__) as workspace:
-        task.set_up(workspace)
-        world = task.world(workspace)
-        run = make_run(task.run_spec(), task.head(), world, record=record, again=again, listen=made.append)
+    with source.workspace(read.__setitem__) as workspace:
+        source.set_up(workspace)
+        world = source.world(workspace)
+        run = make_run(
+            source.run_spec(), source.head(), world, record=record, again=again, listen=made.append
+        )
         try:
-            run_now(run)
+            await run
         except NotRecorded as error:
             is_cut_off = True
             words = "nothing in the record answers this effect; what follows is not compared"
             found.append(Difference("EFFECT", error.at, words))
+        finally:
+            await world.close()
     found += _differences(record, made, is_cut_off=is_cut_off)
-    return {**read, **inputs_of(task, made)}, is_answered
+    return {**read, **inputs_of(source, made)}, is_answered
 
 
 def _differences(record: list[Event], made: list[Event], *, is_cut_off: bool) -> list[Difference]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..runtime.run import make_run
+from ..runtime.run import RunMade, make_run
 from ..runtime.world.virtual import run_now
 from .record_files import STATE, read_files, whole_log
-from .tasks import Task
+from .run_source import RunSource
 
 
-def replay(task: Task, folder: Path, name: str) -> int:
-    """Replay a run under today's policy and code, and return how many lines it has.
+def replay(source: RunSource, folder: Path, name: str) -> RunMade:
+    """Replay a run under today's policy and code.
 
     Raises:
         RecordError: The record cannot be read.
@@ -19,5 +19,4 @@ def replay(task: Task, folder: Path, name: str) -> int:
     """
     files = read_files(folder, name)
     lines = whole_log(files.get(STATE, b""), f"{name}/{STATE}")
-    _, journal = run_now(make_run(task.run_spec(), task.head(), None, lines))
-    return len(journal.lines)
+    return run_now(make_run(source.run_spec(), source.head(), None, lines))

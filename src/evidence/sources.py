@@ -1,6 +1,6 @@
 """Who answers an effect when a recorded run is checked: the world, again, or the record.
 
-model, person               again, as they are scripted
+model, person               again if they are scripted, else the record
 tool pure, read, write      again
 tool network                again if folders answer for all hosts of the run
 tool external               the record
@@ -17,12 +17,15 @@ from ..runtime.log.events import Event, Failed
 from ..runtime.log.steps import steps_of
 
 
-def is_performed_again(record: Sequence[Event], *, is_offline: bool) -> Callable[[str, Effect], bool]:
+def is_performed_again(
+    record: Sequence[Event], *, is_offline: bool, is_scripted: bool = True
+) -> Callable[[str, Effect], bool]:
     """Return what says of an effect and its address whether a check performs it again.
 
     Args:
         record: The recorded lines.
         is_offline: Whether folders answer for all hosts.
+        is_scripted: Whether model and people follow a script.
 
     Raises:
         NotRecorded: By what is returned: only the record can answer the effect, and it holds another call there.
@@ -32,7 +35,7 @@ def is_performed_again(record: Sequence[Event], *, is_offline: bool) -> Callable
 
     def again(at: str, effect: Effect) -> bool:
         if isinstance(effect, AskModel | AskPerson):
-            return True
+            return is_scripted
         if not isinstance(effect, Invoke):
             return False
         performed = effect.tool.effect != "external" and (effect.tool.effect != "network" or is_offline)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import builtins
 import calendar
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,7 +21,7 @@ from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.json_pointer import join
 from ..runtime.io.workspace import Host, Mount, Workspace
-from ..runtime.log.events import Answered, RunStarted
+from ..runtime.log.events import Answered, Event, RunStarted
 from ..runtime.loop.state import RunSpec
 from ..runtime.models.scripted import Script
 from ..runtime.policy.consistency import check_conditions, check_mounts, check_names
@@ -33,14 +33,18 @@ from ..runtime.run import head_of
 from ..runtime.tools.contract import Tool
 from ..runtime.tools.loader import LoadedTools, load_tools
 from ..runtime.world.perform import Fault
-from ..runtime.world.virtual import Virtual
+from ..runtime.world.virtual import Virtual, run_now
+from .expectations import missed_expectations
 from .task_file import TaskFile
+
+T = TypeVar("T")
 
 
 class Task:
     """A task, read from its file.
 
     Attributes:
+        is_scripted, is_offline: As of RunSource: a script answers for the model, folders answer for hosts.
         root: The project.
         file: The path of the file, relative to the project.
         digest: SHA-256 of its data in canonical JSON.
@@ -48,6 +52,8 @@ class Task:
         began: When the run begins, in nanoseconds since 1970.
         model: The script in the place of a model.
     """
+
+    is_scripted = is_offline = True
 
     def __init__(self, root: Path, document: TypedDocument[TaskFile]) -> None:
         self.root, self._document = root, document
@@ -98,6 +104,21 @@ class Task:
     def tools(self) -> list[Tool]:
         """Its tools. Raises ToolError."""
         return self.loaded.tools
+
+    @property
+    def modules(self) -> Mapping[str, Mapping[str, str]]:
+        """By tool, path and digest of each module of the project that it imports."""
+        return self.loaded.modules
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """Path and digest of its file."""
+        return {self.file: self.digest}
+
+    @property
+    def rejected(self) -> Path:
+        """Where its run is kept if it misses what is expected."""
+        return self.root / ".tachograph" / "rejected" / self.spec.id
 
     def head(self) -> RunStarted:
         """Return the first line of its run."""
@@ -151,6 +172,14 @@ class Task:
     def world(self, workspace: Workspace) -> Virtual:
         """Return the scripted world of its run."""
         return Virtual(self.model, workspace, self.fault, answers=self.answer)
+
+    def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Drive its run to the end, without an event loop."""
+        return run_now(coroutine)
+
+    def missed(self, events: Sequence[Event]) -> list[str]:
+        """Return how its run misses what it expects, one line each."""
+        return missed_expectations(self.spec.expected, events)
 
     def answer(self, at: str) -> Answered | None:
         """Return a person's answer to the question at an address."""

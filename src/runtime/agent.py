@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from .clock import random_hex, wall_ns
 from .io.workspace import Host, Mount, Workspace
-from .log.events import Event, ModelName, RunEnded, RunStarted
+from .log.events import Event, ModelName, RunStarted
 from .log.steps import steps_of
 from .loop.state import RunSpec
-from .models.types import Model
+from .models.types import Message, Model, read_history
 from .policy.consistency import check_conditions, check_mounts
 from .policy.gate import Gate
 from .policy.policy import Policy
-from .run import head_of, make_run
+from .run import RunMade, head_of, make_run
 from .tools.contract import Tool
+from .tools.loader import LoadedTools, load_tools
 from .world.real import Real
+
+T = TypeVar("T")
 
 
 class RunResult(Struct, frozen=True):
@@ -31,6 +35,7 @@ class RunResult(Struct, frozen=True):
         answer: The final answer, None where the run ended without one.
         mode: The failure mode; "" where nothing failed.
         steps: How many steps it took.
+        messages: What the model saw and said; `history` of a further run goes on from them.
         events: Its log.
     """
 
@@ -39,6 +44,7 @@ class RunResult(Struct, frozen=True):
     answer: str | None
     mode: str
     steps: int
+    messages: list[Message]
     events: list[Event]
 
 
@@ -47,29 +53,38 @@ class Agent:
 
     Args:
         llm: The model: any callable of an LLMInput that returns an LLMOutput, or a coroutine function.
-        tools: The tools.
+        tools: The tools; a name stands for `tools/NAME.py` of the project.
         policy: The policy; there is no run without one.
         instructions: The system message.
+        root: The folder of the project.
         mounts: Folders for the mounts of the policy. A mount for writing without one is private to each run.
         hosts: Folders that answer for hosts.
 
     Raises:
         PolicyError: A mount is not declared by the policy.
+        ToolError: There is no tool of a name, or it breaks the contract.
     """
 
     def __init__(
         self,
         llm: Model,
-        tools: Iterable[Tool],
+        tools: Iterable[Tool | str],
         policy: Policy,
         *,
         instructions: str = "",
+        root: str | Path = ".",
         mounts: Mapping[str, str | Path] | None = None,
         hosts: Mapping[str, str | Path] | None = None,
     ) -> None:
-        self.llm, self.tools, self.policy, self.instructions = llm, list(tools), policy, instructions
+        self.llm, self.policy, self.instructions = llm, policy, instructions
+        self.tools: list[Tool] = []
+        self.modules: dict[str, dict[str, str]] = {}
+        for tool in tools:
+            loaded = load_tools([tool], Path(root)) if isinstance(tool, str) else LoadedTools([tool], {})
+            self.tools += loaded.tools
+            self.modules |= loaded.modules
         self._mounts = {name: Path(path) for name, path in (mounts or {}).items()}
-        self._hosts = {name: Host(Path(path)) for name, path in (hosts or {}).items()}
+        self._hosts = {name: Path(path) for name, path in (hosts or {}).items()}
         check_mounts(policy, self._mounts)
         check_conditions(policy, self.tools)
 
@@ -83,33 +98,44 @@ class Agent:
             else ModelName("callable", getattr(self.llm, "__name__", "model"))
         )
 
-    def spec(self, question: str, *, run_id: str, seed: int = 0) -> RunSpec:
-        """Return what a run on a question is made with."""
+    def spec(self, question: str, *, run_id: str, seed: int = 0, history: Sequence[Message] = ()) -> RunSpec:
+        """Return what a run on a question is made with. Raises InputError for a history of no messages."""
         offers = tuple(tool.offer() for tool in self.tools)
-        return RunSpec(run_id, question, Gate(self.policy, self.tools), offers, self.instructions, seed)
+        gate = Gate(self.policy, self.tools)
+        past = read_history(history)
+        return RunSpec(run_id, question, gate, offers, self.instructions, seed, past)
 
-    def workspace(self) -> Workspace:
-        """Return what the tools of one run may touch."""
+    def workspace(
+        self, on_read: Callable[[str, str], None] = lambda path, sha256: None, private: Path | None = None
+    ) -> Workspace:
+        """Return what the tools of one run may touch.
+
+        Args:
+            on_read: Is told path and SHA-256 of each document that is read.
+            private: Where the private folders of a run are made and stay; without it they are temporary.
+        """
         modes = self.policy.mounts.modes
         mounts = {
-            name: Mount(mode, self._mounts.get(name))
+            name: Mount(mode, self._mounts.get(name), _label(name, self._mounts.get(name)))
             for name, mode in modes.items()
             if name in self._mounts or mode == "write"
         }
-        return Workspace(mounts, self._hosts, network=True)
+        hosts = {name: Host(folder, _label(name, folder)) for name, folder in self._hosts.items()}
+        return Workspace(mounts, hosts, private=private, on_read=on_read, network=True)
 
-    def run(self, question: str, *, seed: int = 0) -> RunResult:
+    def run(self, question: str, *, seed: int = 0, history: Sequence[Message] = ()) -> RunResult:
         """Take a question from start to ending, and return what the run came to.
 
         Where an event loop is running, `arun` is to be awaited.
         """
-        return asyncio.run(self.arun(question, seed=seed))
+        return run_in_new_loop(self.arun(question, seed=seed, history=history))
 
     async def arun(
         self,
         question: str,
         *,
         seed: int = 0,
+        history: Sequence[Message] = (),
         listen: Callable[[Event], None] | None = None,
         started: Callable[[Real], None] | None = None,
     ) -> RunResult:
@@ -120,23 +146,50 @@ class Agent:
         Args:
             question: The question.
             seed: Of the jitter of waits.
+            history: Messages of an earlier run, which this one goes on from.
             listen: Is told of each line of the log.
             started: Is given the world of the run, whose `stop` may be called from any thread.
+
+        Raises:
+            InputError: The history is no list of messages.
         """
-        spec = self.spec(question, run_id=f"run-{random_hex()}", seed=seed)
+        spec = self.spec(question, run_id=f"run-{random_hex()}", seed=seed, history=history)
         head = head_of(spec, self.model, clock="system", began=wall_ns())
         with self.workspace() as workspace:
-            world = Real(self.llm, workspace)
+            world = self.world(workspace)
             if started is not None:
                 started(world)
             try:
-                ended, journal = await make_run(spec, head, world, listen=listen)
+                made = await make_run(spec, head, world, listen=listen)
             finally:
                 await world.close()
         world.raise_if_cancelled()
-        return result_of(head, ended, journal.events)
+        return result_of(made)
+
+    def world(self, workspace: Workspace, *, leaves: bool = False) -> Real:
+        """Return the world of a run; `leaves` as of Real."""
+        return Real(self.llm, workspace, leaves=leaves)
 
 
-def result_of(head: RunStarted, ended: RunEnded, events: list[Event]) -> RunResult:
-    """Return what a log came to."""
-    return RunResult(head.run_id, ended.ending, ended.answer, ended.mode, len(steps_of(events)), events)
+def _label(name: str, folder: Path | None) -> str:
+    """Return what records call a folder: its path, or its name where that would tell of this machine."""
+    return name if folder is None or folder.is_absolute() else folder.as_posix()
+
+
+def run_in_new_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Drive a coroutine in an event loop of its own. Raises RuntimeError where one is running."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    coroutine.close()
+    raise RuntimeError("an event loop is running here: await `arun` or `arecord`")
+
+
+def result_of(made: RunMade) -> RunResult:
+    """Return what a run came to."""
+    events, ended = made.journal.events, made.ended
+    head = events[0]
+    assert isinstance(head, RunStarted)
+    steps, messages = len(steps_of(events)), [*made.messages]
+    return RunResult(head.run_id, ended.ending, ended.answer, ended.mode, steps, messages, events)

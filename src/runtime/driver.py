@@ -30,6 +30,7 @@ from .log.events import (
     Entered,
     Event,
     Outcome,
+    RunStarted,
     Settled,
     StopAsked,
     Stopped,
@@ -165,6 +166,8 @@ class Driver:
         self._world, self._settled, self._again = world, settled or {}, again
         self._record = record
         self._schedule = deque(event for event in record or () if isinstance(event, Outcome | Entered))
+        head = next(iter(record or ()), None)
+        self._has_system_clock = isinstance(head, RunStarted) and head.clock == "system"
         self._is_live = False
         self._ready: deque[tuple[Branch, Any]] = deque()
         self._branches: dict[Branch, None] = {}
@@ -328,16 +331,21 @@ class Driver:
         assert self._world is not None
         outcome = recorded
         if isinstance(pending.effect, Wait) and not isinstance(recorded, Stopped):
-            t = pending.begun - pending.base + pending.effect.ns
-            outcome = Waited(at=pending.at, t=t, took=pending.effect.ns)
+            outcome = self._at_time(Waited(at=pending.at), pending, recorded, pending.effect.ns)
         elif not isinstance(recorded, Stopped) and self._again(pending.at, pending.effect):
             made = await self._world.perform(pending)
-            took = 0 if recorded is None else recorded.took
-            outcome = msgspec.structs.replace(made, t=pending.begun - pending.base + took, took=took)
+            outcome = self._at_time(made, pending, recorded, 0 if recorded is None else recorded.took)
         if outcome is None:
             raise NotRecorded(pending.at)
         self.now = max(self.now, pending.base + outcome.t)
         self._end(pending, outcome)
+
+    def _at_time(self, made: Outcome, pending: Pending, recorded: Outcome | None, took: int) -> Outcome:
+        """Return an outcome that was made again with its times; the system's clock is the record's."""
+        t = pending.begun - pending.base + took
+        if recorded is not None and self._has_system_clock:
+            t, took = recorded.t, recorded.took
+        return msgspec.structs.replace(made, t=t, took=took)
 
     async def _go_live(self) -> None:
         """Go on where the log ends: begin what is under way, but for what is in doubt and happened."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from .driver import Driver, Word, World
 from .effects import Effect
@@ -11,6 +12,15 @@ from .log.journal import Journal, LogWriter
 from .log.lines import Line
 from .loop.loop import run_loop
 from .loop.state import RunSpec
+from .models.types import Messages
+
+
+class RunMade(NamedTuple):
+    """A run that came to its end: its last line, its log, and the messages that its model saw."""
+
+    ended: RunEnded
+    journal: Journal
+    messages: Messages
 
 
 def head_of(
@@ -30,6 +40,7 @@ def head_of(
         seed=spec.seed,
         clock=clock,  # type: ignore[arg-type]
         began=began,
+        history=[*spec.history],
     )
 
 
@@ -44,7 +55,7 @@ async def make_run(
     record: Sequence[Event] | None = None,
     again: Callable[[str, Effect], bool] = lambda at, effect: False,
     listen: Callable[[Event], None] | None = None,
-) -> tuple[RunEnded, Journal]:
+) -> RunMade:
     """Make a run, for the first time or again.
 
     Args:
@@ -59,9 +70,10 @@ async def make_run(
         listen: Is told of each new line.
 
     Returns:
-        The last line, and the log.
+        The last line, the log and the messages.
     """
     journal = Journal(past, file=file, listen=listen)
     driver = Driver(journal, world, settled=settled, record=record, again=again)
     journal.append(head)
-    return await driver.drive(run_loop(spec, driver)), journal
+    ended, messages = await driver.drive(run_loop(spec, driver))
+    return RunMade(ended, journal, messages)

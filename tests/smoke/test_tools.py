@@ -9,7 +9,6 @@ import pytest
 
 from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall
 from tachograph.runtime.log.steps import CallView, steps_of
-from tachograph.runtime.tools.loader import load_tools
 
 ROOT = Path(__file__).parents[2]
 CORPUS = ROOT / "data" / "corpus" / "v1"
@@ -30,10 +29,11 @@ def called(name: str, which: str) -> CallView:
 
     agent = Agent(
         model,
-        load_tools([name], ROOT).tools,
+        [name],
         Policy.load(ROOT / "policy" / "v1.yaml"),
         mounts={"corpus": CORPUS},
         hosts={"corpus.test": CORPUS},
+        root=ROOT,
     )
     return steps_of(agent.run("Does it work?").events)[0].calls[0]
 

@@ -176,6 +176,7 @@ class RunStarted(Made, frozen=True, kw_only=True):
         seed: Of the jitter of waits.
         clock: `virtual` or `system`.
         began: Nanoseconds since 1970.
+        history: The messages before the question.
     """
 
     run_id: str
@@ -188,6 +189,7 @@ class RunStarted(Made, frozen=True, kw_only=True):
     seed: int = 0
     clock: Literal["virtual", "system"] = "virtual"
     began: int = 0
+    history: list[dict[str, Any]] = []
 
 
 class Decided(Made, frozen=True, kw_only=True):

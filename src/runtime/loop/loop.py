@@ -28,17 +28,18 @@ from ...fail.catalog import Stopped as WasStopped
 from ..driver import Driver
 from ..effects import AskModel
 from ..log.events import Failed, ModelReplied, RunEnded, StepEnded, Stopped
-from ..models.types import LLMInput
+from ..models.types import LLMInput, Messages
 from ..policy.leaf import Step
 from .attempts import with_retries
 from .calls import make_calls
 from .state import RunSpec, RunState
 
 
-async def run_loop(spec: RunSpec, driver: Driver) -> RunEnded:
-    """Take one question from start to ending, and return the last line."""
+async def run_loop(spec: RunSpec, driver: Driver) -> tuple[RunEnded, Messages]:
+    """Take one question from start to ending, and return the last line and the messages."""
     run = RunState(spec, driver)
-    run.window.add({"role": "user", "content": spec.question})
+    for message in (*spec.history, {"role": "user", "content": spec.question}):
+        run.window.add(message)
     step = 0
     while True:
         step += 1
@@ -55,7 +56,7 @@ async def run_loop(spec: RunSpec, driver: Driver) -> RunEnded:
                 sha256=driver.journal.sha256,
             )
             run.note(ended)
-            return ended
+            return ended, run.window.messages()
 
 
 async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:

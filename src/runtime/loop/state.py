@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from msgspec import Struct
 from ...fail.catalog import Classification, FailureMode, Happening, classify
 from ..driver import Driver
 from ..log.events import Call, Decided, Event, ToolOffer
+from ..models.types import Message
 from ..policy.gate import Gate
 from ..policy.leaf import Question, Verdict
 from ..tools.contract import Tool
@@ -27,6 +29,7 @@ class RunSpec(Struct, frozen=True):
         offers: The tools as the model is offered them.
         instructions: The system message.
         seed: Of the jitter of waits.
+        history: The messages before the question.
     """
 
     run_id: str
@@ -35,6 +38,7 @@ class RunSpec(Struct, frozen=True):
     offers: tuple[ToolOffer, ...]
     instructions: str = ""
     seed: int = 0
+    history: Sequence[Message] = ()
 
 
 class RunState:

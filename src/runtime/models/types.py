@@ -12,6 +12,7 @@ from typing import Any, Final, overload
 
 import msgspec
 
+from ...fail.errors import InputError
 from ..formats import strict_json
 from ..formats.strict_json import NotJson
 from ..log.events import Call, ModelReplied, ToolOffer, Usage
@@ -27,6 +28,28 @@ MAX_NAME: Final = 200
 MAX_VALUES: Final = 50_000
 
 Message = dict[str, Any]
+
+
+class _User(msgspec.Struct, tag_field="role", tag="user", forbid_unknown_fields=True):
+    content: str
+
+
+class _CallMade(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
+    name: str
+    arguments: str
+
+
+class _Assistant(msgspec.Struct, tag_field="role", tag="assistant", forbid_unknown_fields=True):
+    content: str
+    tool_calls: list[_CallMade] = []
+    raw: Any = None
+
+
+class _Result(msgspec.Struct, tag_field="role", tag="tool", forbid_unknown_fields=True):
+    tool_call_id: str
+    name: str
+    content: str
 
 
 class Messages(Sequence[Message]):
@@ -174,6 +197,32 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
         raw=raw,
         problem=problem,
     )
+
+
+def read_history(history: object) -> list[Message]:
+    """Return messages as plain data of their own.
+
+    Raises:
+        InputError: They are no list of messages, or a call and its result do not stand together.
+    """
+    try:
+        messages = strict_json.as_json(history if isinstance(history, list) else list(history))  # type: ignore[call-overload]
+        convert = msgspec.convert(messages, list[_User | _Assistant | _Result])
+    except (NotJson, TypeError, msgspec.ValidationError) as error:
+        raise InputError(
+            f"the history is no list of messages ({error})", remedy="pass `result.messages`"
+        ) from None
+    waiting: list[str] = []
+    for message in convert:
+        if isinstance(message, _Result) and message.tool_call_id in waiting:
+            waiting.remove(message.tool_call_id)
+        elif waiting or isinstance(message, _Result):
+            raise InputError("the history holds a call without its result", remedy="pass `result.messages`")
+        elif isinstance(message, _Assistant):
+            waiting = [call.id for call in message.tool_calls]
+    if waiting:
+        raise InputError("the history holds a call without its result", remedy="pass `result.messages`")
+    return messages  # type: ignore[no-any-return]
 
 
 def read_call(call_id: str, name: str, arguments: object) -> Call:

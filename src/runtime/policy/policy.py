@@ -75,12 +75,14 @@ class Policy:
 
         Args:
             path: The file.
-            name: What records call it; the path unless given.
+            name: What records call it; the path unless given, of an absolute one the last two parts.
 
         Raises:
             PolicyError: The file is not exactly a policy; the error has file, line and column.
         """
-        return cls(read_document(path, name or str(path), PolicyFile, PolicyError))
+        source = Path(path)
+        label = "/".join(source.parts[-2:]) if source.is_absolute() else source.as_posix()
+        return cls(read_document(source, name or label, PolicyFile, PolicyError))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Policy:

@@ -66,6 +66,9 @@ class Performer:
         """Call foreign code and return its result; a world overrides how."""
         raise NotImplementedError
 
+    async def close(self) -> None:
+        """End what is still under way."""
+
     async def ask_model(self, pending: Pending, effect: AskModel) -> ModelReplied | Failed:
         """Ask the model once."""
         request = effect.request

@@ -32,6 +32,7 @@ class Real(Performer):
         workspace: What tools may touch.
         fault: As of Performer.
         grace: Seconds that a coroutine has to clean up once it is cancelled.
+        leaves: Whether a cancellation by the caller leaves the run to a resume, and does not stop it.
     """
 
     def __init__(
@@ -41,9 +42,10 @@ class Real(Performer):
         fault: Callable[[str], Fault | None] = lambda at: None,
         *,
         grace: float = GRACE,
+        leaves: bool = False,
     ) -> None:
         super().__init__(model, workspace, fault)
-        self._grace = grace
+        self._grace, self._leaves = grace, leaves
         self._loop: asyncio.AbstractEventLoop | None = None
         self._early: list[Entered] = []
         self._tasks: dict[str, asyncio.Task[Outcome]] = {}
@@ -214,6 +216,8 @@ class Real(Performer):
             try:
                 await asyncio.wait([future])
             except asyncio.CancelledError as error:
+                if self._leaves:
+                    raise
                 if self._cancelled is None:
                     self._tell(StopAsked(at="", scope="", why="cancelled"))
                 else:  # for the second time: whatever is still at work is left behind

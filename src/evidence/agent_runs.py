@@ -1,0 +1,226 @@
+"""Record runs of an agent in code, and make them again.
+
+The record holds what the model, people and the network said, so that `replay` needs none of them, and `check` performs
+again only what tools do with files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..fail.errors import OutputError, RecordError
+from ..runtime.agent import Agent, RunResult, result_of, run_in_new_loop
+from ..runtime.clock import random_hex, wall_ns
+from ..runtime.driver import Word
+from ..runtime.io.workspace import Workspace
+from ..runtime.log.events import Event, RunStarted
+from ..runtime.log.lines import Damaged, read_log
+from ..runtime.loop.state import RunSpec
+from ..runtime.models.types import Message
+from ..runtime.policy.policy import Policy
+from ..runtime.run import head_of
+from ..runtime.tools.contract import Tool
+from ..runtime.world.real import Real
+from .check import Difference
+from .check import check as check_source
+from .folder import partial_of
+from .record import Listen, record_async
+from .record import record as record_source
+from .record import resume as resume_source
+from .record_files import STATE
+from .replay import replay as replay_source
+
+T = TypeVar("T")
+
+
+class AgentRun:
+    """A run of an agent: what RunSource asks for.
+
+    Args:
+        agent: The agent.
+        spec: What the run is made with.
+        began: When it began, in nanoseconds since 1970.
+        leaves: Whether a cancellation leaves the run to a resume, and does not stop it.
+        started: Is given the world of the run.
+    """
+
+    is_scripted = is_offline = False
+    files: Mapping[str, str] = {}
+    rejected = Path()
+
+    def __init__(
+        self,
+        agent: Agent,
+        spec: RunSpec,
+        began: int,
+        *,
+        leaves: bool = True,
+        started: Callable[[Real], None] | None = None,
+    ) -> None:
+        self.agent, self._spec, self._began = agent, spec, began
+        self._leaves, self._started = leaves, started
+        self.policy: Policy = agent.policy
+        self.tools: list[Tool] = agent.tools
+        self.modules: Mapping[str, Mapping[str, str]] = agent.modules
+
+    @classmethod
+    def of(cls, agent: Agent, folder: Path) -> AgentRun:
+        """Return the run that a folder holds, made by an agent of today. Raises RecordError."""
+        try:
+            lines = read_log((folder / STATE).read_bytes(), is_open=True)
+        except (OSError, Damaged):
+            lines = []
+        head = lines[0].event if lines else None
+        if not isinstance(head, RunStarted):
+            raise RecordError(
+                "holds no log of a run", file=str(folder), remedy="name the folder of a recorded run"
+            )
+        spec = agent.spec(head.question, run_id=head.run_id, seed=head.seed, history=head.history)
+        return cls(agent, spec, head.began)
+
+    def run_spec(self) -> RunSpec:
+        """Return what the run is made with."""
+        return self._spec
+
+    def head(self) -> RunStarted:
+        """Return its first line."""
+        return head_of(self._spec, self.agent.model, clock="system", began=self._began)
+
+    def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:
+        """Return what its tools may touch."""
+        return self.agent.workspace(on_read, private)
+
+    def set_up(self, workspace: Workspace) -> None:
+        """Do nothing: private mounts begin empty."""
+
+    def world(self, workspace: Workspace) -> Real:
+        """Return the real world."""
+        world = self.agent.world(workspace, leaves=self._leaves)
+        if self._started is not None:
+            self._started(world)
+        return world
+
+    def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Drive it to its end in an event loop."""
+        return run_in_new_loop(coroutine)
+
+    def missed(self, events: Sequence[Event]) -> list[str]:
+        """Return nothing: nobody said what to expect."""
+        return []
+
+
+def _new_run(agent: Agent, question: str, seed: int, history: Sequence[Message], **rest: Any) -> AgentRun:
+    spec = agent.spec(question, run_id=f"run-{random_hex()}", seed=seed, history=history)
+    return AgentRun(agent, spec, wall_ns(), **rest)
+
+
+def _cleared(out: str | Path, *, replace: bool) -> Path:
+    folder = Path(out)
+    if folder.exists() and not replace:
+        raise OutputError(f"{folder}: a record lies here; give `replace=True`, or another folder")
+    return folder
+
+
+def record(
+    agent: Agent,
+    question: str,
+    *,
+    out: str | Path,
+    replace: bool = False,
+    seed: int = 0,
+    history: Sequence[Message] = (),
+    listen: Listen | None = None,
+) -> RunResult:
+    """Run an agent and put the four files of the run into a folder.
+
+    Until the run has ended they lie in `OUT.partial`; `resume` goes on from there if the process ended before, or after
+    Ctrl-C. Where an event loop is running, `arecord` is to be awaited.
+
+    Args:
+        agent: The agent.
+        question: The question.
+        out: The folder.
+        replace: Whether an earlier record there is replaced.
+        seed: Of the jitter of waits.
+        history: Messages of an earlier run, which this one goes on from.
+        listen: Is told of each line of the log.
+
+    Raises:
+        OutputError: A record lies in the folder, or it cannot be used.
+        InputError: The agent or the history is refused.
+    """
+    folder = _cleared(out, replace=replace)
+    return result_of(record_source(_new_run(agent, question, seed, history), folder, listen))
+
+
+async def arecord(
+    agent: Agent,
+    question: str,
+    *,
+    out: str | Path,
+    replace: bool = False,
+    seed: int = 0,
+    history: Sequence[Message] = (),
+    listen: Listen | None = None,
+    started: Callable[[Real], None] | None = None,
+) -> RunResult:
+    """Do as `record` does in the running event loop.
+
+    A cancellation by the caller stops the run, and is raised again once the four files are in place. `started` is given
+    the world of the run, whose `stop` may be called from any thread.
+    """
+    worlds: list[Real] = []
+
+    def began(world: Real) -> None:
+        worlds.append(world)
+        if started is not None:
+            started(world)
+
+    folder = _cleared(out, replace=replace)
+    source = _new_run(agent, question, seed, history, leaves=False, started=began)
+    made = await record_async(source, folder, listen)
+    worlds[0].raise_if_cancelled()
+    return result_of(made)
+
+
+def resume(
+    agent: Agent, out: str | Path, *, settled: Mapping[str, Word] | None = None, listen: Listen | None = None
+) -> RunResult:
+    """Go on with a recorded run whose process ended.
+
+    Args:
+        agent: The agent, as it was.
+        out: The folder that `record` was given.
+        settled: A person's word, `done` or `not_done`, on each effect in doubt, by its address.
+        listen: Is told of each further line.
+
+    Raises:
+        RecordError: No open run lies there.
+        InDoubt: Effects had begun, and nobody says whether they happened.
+        Diverged: The agent is not that of the log any more.
+    """
+    folder = Path(out)
+    source = AgentRun.of(agent, partial_of(folder))
+    return result_of(resume_source(source, folder, settled or {}, listen))
+
+
+def replay(agent: Agent, out: str | Path) -> RunResult:
+    """Make a recorded run again from its log alone: no model, no tool, no file and no network is touched.
+
+    Raises:
+        RecordError: The record cannot be read.
+        Diverged: A line would be another one today; the exception names it.
+    """
+    folder = Path(out)
+    return result_of(replay_source(AgentRun.of(agent, folder), folder, str(folder)))
+
+
+def check(agent: Agent, out: str | Path) -> list[Difference]:
+    """Make a recorded run again, performing what tools do with files, and return the differences.
+
+    The record answers for the model, for people, for the network, and for tools that are external.
+    """
+    folder = Path(out)
+    return check_source(AgentRun.of(agent, folder), folder, str(folder))

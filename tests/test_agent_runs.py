@@ -1,0 +1,181 @@
+"""Runs of agents in code: recorded, verified, replayed, checked, resumed; and nothing of this machine in a record."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tachograph
+from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall
+from tachograph.evidence.folder import partial_of
+from tachograph.evidence.record_files import NAMES
+from tachograph.evidence.verify import verify
+from tachograph.fail.errors import InputError, OutputError, RecordError
+from tachograph.runtime.log.journal import Diverged
+from tests.project import POLICY, make_project, merged
+
+NAMED = ["look", "save", "echo"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_project(tmp_path / "project", [])
+
+
+class Model:
+    """Looks, saves what it saw, and answers. It counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, asked: LLMInput) -> LLMOutput:
+        self.asked += 1
+        if asked.step_index == 1:
+            return LLMOutput(tool_calls=[ToolCall("look", {"path": "book/a.txt"})])
+        if asked.step_index == 2:
+            return LLMOutput(tool_calls=[ToolCall("save", {"path": "box/x.txt", "text": "seen"})])
+        return LLMOutput(final_answer="done")
+
+
+def agent_of(project: Path, model: Any = None, **delta: Any) -> Agent:
+    policy = Policy.from_dict(merged(POLICY, delta))
+    return Agent(model or Model(), NAMED, policy, mounts={"book": project / "book"}, root=project)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_way_of_a_recorded_run(project: Path) -> None:
+    out, model = project / "out/first", Model()
+    agent = agent_of(project, model)
+    result = tachograph.record(agent, "What is in a?", out=out)
+    assert (result.ending, result.answer, result.steps) == ("final_answer", "done", 3)
+    assert sorted(files(out)) == sorted(NAMES)
+    assert verify(out, "first") == []
+    assert model.asked == 3
+    assert tachograph.replay(agent, out).events == result.events
+    assert tachograph.check(agent, out) == []
+    assert model.asked == 3  # neither asks the model
+    for content in files(out).values():
+        assert os.fsencode(project) not in content
+    assert b"book/a.txt" in (out / "manifest.json").read_bytes()
+    assert b"tools/look.py" in (out / "manifest.json").read_bytes()
+
+
+def test_what_moved_is_found(project: Path) -> None:
+    out = project / "out"
+    tachograph.record(agent_of(project), "?", out=out)
+    (project / "book/a.txt").write_text("other", encoding="utf-8")
+    assert {found.kind for found in tachograph.check(agent_of(project), out)} >= {"EFFECT", "INPUT"}
+    other = agent_of(project, cycle_detection={"max_repeats": 1})
+    with pytest.raises(Diverged):
+        tachograph.replay(other, out)
+
+
+def test_a_run_that_died_after_any_line_goes_on(project: Path) -> None:
+    whole = project / "whole"
+    events = tachograph.record(agent_of(project), "?", out=whole).events
+    lines = (whole / "state.jsonl").read_bytes().splitlines(keepends=True)
+    for number in range(1, len(lines)):
+        out = project / f"out{number}"
+        partial_of(out).mkdir()
+        (partial_of(out) / "state.jsonl").write_bytes(b"".join(lines[:number]))
+        settled = {"2.c0.i1": "done"} if events[number - 1].at == "2.c0.i1.s" else {}
+        result = tachograph.resume(agent_of(project), out, settled=settled)  # type: ignore[arg-type]
+        assert (result.ending, result.run_id) == ("final_answer", events[0].run_id)  # type: ignore[attr-defined]
+        assert verify(out, "out") == []
+        assert tachograph.replay(agent_of(project), out).events == result.events
+        assert [event.at for event in result.events if ".q" not in event.at] == [e.at for e in events]
+
+
+def test_a_record_is_replaced_only_if_told(project: Path) -> None:
+    out = project / "out"
+    tachograph.record(agent_of(project), "first?", out=out)
+    before = files(out)
+    with pytest.raises(OutputError):
+        tachograph.record(agent_of(project), "second?", out=out)
+    assert files(out) == before
+    tachograph.record(agent_of(project), "second?", out=out, replace=True)
+    assert b"second?" in (out / "state.jsonl").read_bytes()
+
+
+def test_an_interrupt_leaves_a_run_that_goes_on(project: Path) -> None:
+    out = project / "out"
+
+    class Interrupted(Model):
+        def __call__(self, asked: LLMInput) -> LLMOutput:
+            if asked.step_index == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().__call__(asked)
+
+    with pytest.raises(KeyboardInterrupt):
+        tachograph.record(agent_of(project, Interrupted()), "?", out=out)
+    assert not out.exists()
+    assert tachograph.resume(agent_of(project), out).ending == "final_answer"
+    assert b"stop_asked" not in (out / "state.jsonl").read_bytes()
+
+
+def test_a_cancelled_run_leaves_a_whole_record(project: Path) -> None:
+    out = project / "out"
+
+    async def main() -> None:
+        async def model(asked: LLMInput) -> LLMOutput:
+            task.cancel()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        agent = agent_of(project, model)
+        task = asyncio.get_running_loop().create_task(tachograph.arecord(agent, "?", out=out))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert tachograph.check(agent, out) == []
+
+    with pytest.raises(RuntimeError, match="await"):
+        asyncio.run(main())  # `check` in a running loop
+    assert verify(out, "out") == []
+    assert b'"ending":"cancelled"' in (out / "state.jsonl").read_bytes()
+
+
+def test_a_run_goes_on_from_messages(project: Path) -> None:
+    agent = agent_of(project)
+    first = agent.run("first?")
+    out = project / "out"
+    second = tachograph.record(agent, "second?", out=out, history=first.messages)
+    assert second.messages[: len(first.messages)] == first.messages
+    assert second.messages[len(first.messages)] == {"role": "user", "content": "second?"}
+    assert tachograph.replay(agent, out).messages == second.messages
+
+
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "name": "b", "arguments": "{}"}]}
+RESULT = {"role": "tool", "tool_call_id": "a", "name": "b", "content": "{}"}
+NO_HISTORIES: list[Any] = [
+    ["text"],
+    [{"role": "system", "content": "x"}],
+    [{"role": "user"}],
+    [{"role": "user", "content": float("nan")}],
+    [{"role": "user", "content": "\ud800"}],
+    [CALL],
+    [RESULT],
+    [CALL, RESULT, RESULT],
+    [CALL, {"role": "user", "content": "x"}, RESULT],
+    5,
+]
+
+
+@pytest.mark.parametrize("history", NO_HISTORIES)
+def test_what_is_no_history_is_refused_and_leaves_nothing(project: Path, history: Any) -> None:
+    with pytest.raises(InputError):
+        tachograph.record(agent_of(project), "?", out=project / "out", history=history)
+    assert not partial_of(project / "out").exists()
+
+
+def test_folders_without_a_run(project: Path) -> None:
+    for call in (tachograph.replay, tachograph.check, tachograph.resume):
+        with pytest.raises(RecordError):
+            call(agent_of(project), project / "nothing")
