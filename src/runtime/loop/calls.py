@@ -22,7 +22,6 @@ from ...fail.catalog import (
     Classification,
     Denied,
     FailureMode,
-    GaveUp,
     Happening,
     ResultLost,
     Rule,
@@ -33,7 +32,7 @@ from ...fail.catalog import Stopped as WasStopped
 from ..effects import AskPerson, Invoke
 from ..formats.strict_json import canonical, digest
 from ..log.events import Call, Decided, Failed, Outcome, Stopped, ToolReturned
-from ..models.failure_messages import denied_call, lost_result, stopped_call
+from ..models.failure_messages import denied_call, failed_call, lost_result, stopped_call
 from ..policy.leaf import Result, Verdict
 from ..policy.rules.loop_budget import Need
 from ..tools.contract import Tool
@@ -158,7 +157,9 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
     if isinstance(outcome, Stopped):
         return _stopped(run, outcome)
     assert isinstance(outcome, Failed)
-    return _Told(run.classify(GaveUp(_mode_of(outcome, attempt))), stopped_call())
+    mode = _mode_of(outcome, attempt)
+    retryable = tool.idempotent and mode == FailureMode.RETRY_EXHAUSTION
+    return _Told(run.give_up(mode, tool.name), failed_call(mode, outcome, retryable=retryable))
 
 
 def _returned(run: RunState, call: Call, outcome: ToolReturned, *, recovered: bool) -> _Told:

@@ -19,7 +19,6 @@ from ...fail.catalog import (
     Classification,
     Denied,
     FailureMode,
-    GaveUp,
     Refused,
     Rule,
     StopReason,
@@ -85,11 +84,23 @@ async def _ask_model(run: RunState) -> ModelReplied | Classification:
     outcome, _ = await with_retries(run, "m", AskModel(request), idempotent=True)
     if isinstance(outcome, ModelReplied):
         run.used["tokens"] += outcome.usage.input_tokens + outcome.usage.output_tokens
-        if outcome.problem or (outcome.answer is not None and not outcome.answer.strip()):
-            return run.classify(GaveUp(FailureMode.LLM_INVALID_OUTPUT))
+        problem = outcome.problem
+        if not problem and outcome.answer is not None and not outcome.answer.strip():
+            problem = "an empty answer"
+        if problem:
+            return _unusable(run, problem, outcome)
         return run.classify(Refused()) if outcome.finish == "refusal" else outcome
     if isinstance(outcome, Stopped):
         return run.classify(WasStopped(StopReason(outcome.why)))
     assert isinstance(outcome, Failed)
-    mode = FailureMode.LLM_INVALID_OUTPUT if outcome.kind == "invalid" else FailureMode.LLM_FAILURE
-    return run.classify(GaveUp(mode))
+    if outcome.kind == "invalid":
+        return _unusable(run, "no reply of a usable shape")
+    return run.give_up(FailureMode.LLM_FAILURE)
+
+
+def _unusable(run: RunState, problem: str, reply: ModelReplied | None = None) -> Classification:
+    """Tell the model that its reply cannot be used, unless that ends the run; each call of it still gets a message."""
+    found = run.give_up(FailureMode.LLM_INVALID_OUTPUT)
+    if found.ending is None:
+        run.window.add_unusable(problem, reply)
+    return found

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ...fail.catalog import Classification, FailureMode, Happening, classify
+from ...fail.catalog import Classification, FailureMode, GaveUp, Happening, classify
 from ..driver import Driver
 from ..log.events import Call, Decided, Event, ToolOffer
 from ..models.types import Message
@@ -105,6 +105,14 @@ class RunState:
         key = self.key_of(call)
         self._results[key, result] += 1
         self._repeats[key] = max(self._repeats[key], self._results[key, result])
+
+    def give_up(self, mode: FailureMode, tool: str = "") -> Classification:
+        """Return what follows from a failure of a tool, or of the model for "": the policy says if the run goes on."""
+        word = self.gate.policy.on_failure(tool, self.used["failures"])
+        found = classify(GaveUp(mode), self.gate.policy.on_deny, word)
+        self.used["failures"] += found.ending is None
+        self.mode = mode
+        return found
 
     def classify(self, happening: Happening) -> Classification:
         """Return what follows from a happening, and note its mode."""

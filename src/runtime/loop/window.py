@@ -7,7 +7,12 @@ from typing import Any
 
 from ..formats.strict_json import canonical
 from ..log.events import Call, ModelReplied
+from ..models.failure_messages import NO_WORDS, reply_again, unusable_reply
 from ..models.types import Message, Messages, call_text
+
+
+def _as_told(call: Call) -> Message:
+    return {"id": call.id, "name": call.name, "arguments": call_text(call)}
 
 
 class Window:
@@ -27,12 +32,23 @@ class Window:
         """Add a reply of the model."""
         message: Message = {"role": "assistant", "content": reply.text or reply.answer or ""}
         if reply.calls:
-            message["tool_calls"] = [
-                {"id": call.id, "name": call.name, "arguments": call_text(call)} for call in reply.calls
-            ]
+            message["tool_calls"] = [_as_told(call) for call in reply.calls]
         if reply.raw is not None:
             message["raw"] = reply.raw
         self.add(message)
+
+    def add_unusable(self, problem: str, reply: ModelReplied | None) -> None:
+        """Add a reply that cannot be used, and why; each of its calls gets a message in the place of a result."""
+        calls = reply.calls if reply is not None else []
+        text = reply.text or reply.answer if reply is not None else ""
+        message: Message = {"role": "assistant", "content": text or ("" if calls else NO_WORDS)}
+        if calls:
+            message["tool_calls"] = [_as_told(call) for call in calls]
+        self.add(message)
+        for call in calls:
+            self.add_result(call, unusable_reply(problem))
+        if not calls:
+            self.add(reply_again(problem))
 
     def add_result(self, call: Call, told: Any) -> None:
         """Add what the model reads of a call."""

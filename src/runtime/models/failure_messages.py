@@ -2,7 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+from ...fail.catalog import FailureMode
+from ..log.events import Failed
+from .types import Message
+
+# stands for a reply that said nothing, since services refuse empty messages
+NO_WORDS: Final = "(no words)"
+_REASONS: Final = {
+    FailureMode.RETRY_EXHAUSTION: "the tool failed temporarily, and is not retried automatically",
+    FailureMode.TIMEOUT: "the tool timed out, and what it did is not known",
+    FailureMode.CATALOGUED_UNHANDLED: "the tool raised an exception",
+    FailureMode.TOOL_OUTPUT_INVALID: "the tool's result does not match its output schema",
+}
+
+
+def failed_call(mode: FailureMode, failed: Failed, *, retryable: bool) -> dict[str, Any]:
+    """Return what the model reads of a call that failed for good.
+
+    Args:
+        mode: What failed.
+        failed: The outcome of the last attempt.
+        retryable: Whether the same call may succeed later, and does no harm if it is made twice.
+    """
+    told = {"error": "tool_failed", "kind": str(mode), "reason": _REASONS[mode], "retryable": retryable}
+    return told if failed.kind == "invalid" else {**told, "exception": failed.error}
+
+
+def unusable_reply(problem: str) -> dict[str, Any]:
+    """Return what the model reads in the place of the results of a reply that could not be used."""
+    return {"error": "invalid_reply", "reason": problem, "executed": False, "retryable": True}
+
+
+def reply_again(problem: str) -> Message:
+    """Return the message that asks the model to reply again."""
+    return {"role": "user", "content": f"Your last reply could not be used: {problem}. Reply again."}
 
 
 def denied_call(rule: str, reason: str, *, executed: bool) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from .rules.loop_budget import Limits
 from .rules.sandbox_path import Mounts
 from .rules.tool_registry import Names
 from .rules.url_allowlist import Methods, Networks, Urls
-from .sections import Condition, PolicyFile
+from .sections import Condition, OnFailure, PolicyFile
 
 _IN_CODE = "<policy>"
 
@@ -166,6 +166,8 @@ class Policy:
             yield f"/approval/required_for/{number}", name
         for name in self._file.tools:
             yield f"/tools/{name}", name
+        for name in self._on_failure.tools:
+            yield f"/on_failure/tools/{name}", name
 
     def tool_rules(self, tool: str) -> ToolRuleSet:
         """`tools`: what holds for one tool."""
@@ -235,6 +237,21 @@ class Policy:
                     f"{place}/pattern", "is no plain regular expression", "use no look-around"
                 ) from None
         return plain
+
+    @cached_property
+    def _on_failure(self) -> OnFailure:
+        found = self._file.on_failure
+        return found if isinstance(found, OnFailure) else OnFailure(found)
+
+    def on_failure(self, tool: str, told: int) -> str:
+        """Return `terminate` or `inform` for a failure of a tool, or of the model for "".
+
+        Args:
+            tool: The tool.
+            told: Of how many failures the model was told before.
+        """
+        word = self._on_failure.tools.get(tool, self._on_failure.default)
+        return word if told < self._on_failure.max_failures else "terminate"
 
     @property
     def on_deny(self) -> str:

@@ -131,6 +131,23 @@ class ToolRules(Section, frozen=True):
     limits: CallLimits = CallLimits()
 
 
+Word = Literal["terminate", "inform"]
+
+
+class OnFailure(Section, frozen=True):
+    """What follows from a failure.
+
+    Attributes:
+        default: `terminate` ends the run, `inform` tells the model, which may go on.
+        tools: The same for single tools.
+        max_failures: Of how many failures the model of a run is told.
+    """
+
+    default: Word = "terminate"
+    tools: dict[Name, Word] = {}
+    max_failures: Number = 10
+
+
 class Approval(Section, frozen=True):
     """What a person is asked about.
 
@@ -155,7 +172,8 @@ class PolicyFile(Section, frozen=True):
     loop_budget: LoopBudget = LoopBudget()
     cycle_detection: CycleDetection = CycleDetection()
     retry: Retry | None = None
-    on_deny: Literal["terminate", "inform"] = "terminate"
+    on_deny: Word = "terminate"
+    on_failure: Word | OnFailure = "terminate"
     tools: dict[Name, ToolRules] = {}
     lists: dict[str, list[str | int | float | bool | None]] = {}
     approval: Approval = Approval()
