@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .evidence.agent_runs import resume as resume
     from .runtime.agent import Agent as Agent
     from .runtime.agent import RunResult as RunResult
+    from .runtime.loop.hooks import Hooks as Hooks
     from .runtime.models.types import LLMInput as LLMInput
     from .runtime.models.types import LLMOutput as LLMOutput
     from .runtime.models.types import ToolCall as ToolCall
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "Agent": "runtime.agent",
     "RunResult": "runtime.agent",
+    "Hooks": "runtime.loop.hooks",
     "LLMInput": "runtime.models.types",
     "LLMOutput": "runtime.models.types",
     "ToolCall": "runtime.models.types",

@@ -46,7 +46,8 @@ def merged(base: dict[str, Any], delta: dict[str, Any]) -> dict[str, Any]:
 
 def make_project(root: Path, scenarios: list[dict[str, Any]]) -> Path:
     """Make a project with one task for each scenario."""
-    shutil.copytree(HERE / "kit" / "tools", root / "tools")
+    for folder in ("tools", "hooks"):
+        shutil.copytree(HERE / "kit" / folder, root / folder)
     for name, text in BOOK.items():
         path = root / "book" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +78,7 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         "llm": {"stub": {"turns": [turn_of(turn) for turn in scenario["turns"]]}},
         "faults": scenario.get("faults", []),
         "approvals": scenario.get("approvals", []),
+        "hooks": scenario.get("hooks", []),
         "expected": scenario["expect"],
     }
 

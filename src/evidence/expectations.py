@@ -32,6 +32,6 @@ def missed_expectations(expected: Expected, events: Sequence[Event]) -> list[str
 
 def _verdict(decided: Decided, answers: Mapping[str, str]) -> str:
     """Return a decision as a task names it: `allow`, or `deny:RULE`; where a person was asked, by the answer."""
-    answer = answers.get(f"{decided.at.removesuffix('.d')}.p")
+    answer = answers.get(f"{decided.at.rpartition('.d')[0]}.p")
     is_allowed = decided.decision == "allow" or (decided.decision == "escalate" and answer == "allow")
     return "allow" if is_allowed else f"deny:{decided.rule}"

@@ -12,6 +12,7 @@ from ..runtime.log.events import (
     Decided,
     Event,
     Failed,
+    HookAnswered,
     ModelReplied,
     RunEnded,
     RunStarted,
@@ -67,6 +68,10 @@ def words(event: Event) -> str:
             )
         case ToolReturned():
             return f"the tool returned {encode(event.result).decode()}"
+        case HookAnswered():
+            return (
+                f"the hook said {encode(event.answer).decode()}" if event.answer else "the hook said nothing"
+            )
         case Failed():
             return f"failed: {event.error} ({event.kind}) {event.place}".rstrip()
         case Waited():

@@ -1,6 +1,6 @@
 """Who answers an effect when a recorded run is checked: the world, again, or the record.
 
-model, person               again if they are scripted, else the record
+model, person, hook         again if they are scripted, else the record
 tool pure, read, write      again
 tool network                again if folders answer for all hosts of the run
 tool external               the record
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..runtime.driver import NotRecorded
-from ..runtime.effects import AskModel, AskPerson, Effect, Invoke
+from ..runtime.effects import AskHook, AskModel, AskPerson, Effect, Invoke
 from ..runtime.log.events import Event, Failed
 from ..runtime.log.steps import steps_of
 
@@ -34,7 +34,7 @@ def is_performed_again(
     calls = {call.at: call.call for step in steps_of(record) for call in step.calls}
 
     def again(at: str, effect: Effect) -> bool:
-        if isinstance(effect, AskModel | AskPerson):
+        if isinstance(effect, AskModel | AskPerson | AskHook):
             return is_scripted
         if not isinstance(effect, Invoke):
             return False

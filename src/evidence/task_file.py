@@ -148,6 +148,7 @@ class TaskFile(Part, frozen=True):
         llm: The script.
         approvals: What a person answers.
         faults: What goes wrong.
+        hooks: Modules of the project with functions called as the points of a run, see `runtime/loop/hooks.py`.
         expected: What the run has to come to.
     """
 
@@ -166,4 +167,5 @@ class TaskFile(Part, frozen=True):
     hosts: dict[str, HostFolder] = {}
     approvals: list[ScriptedAnswer] = []
     faults: list[FaultSpec] = []
+    hooks: list[str] = []
     expected: Expected = Expected()

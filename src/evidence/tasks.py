@@ -20,8 +20,10 @@ from ..fail import errors
 from ..fail.errors import InputError, TaskError
 from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.formats.json_pointer import join
+from ..runtime.formats.strict_json import digest
 from ..runtime.io.workspace import Host, Mount, Workspace
 from ..runtime.log.events import Answered, Event, RunStarted
+from ..runtime.loop.hooks import HOOKS, Hooks
 from ..runtime.loop.state import RunSpec
 from ..runtime.models.scripted import Script
 from ..runtime.policy.consistency import check_conditions, check_mounts, check_names
@@ -31,7 +33,8 @@ from ..runtime.resources.mount_path import parse_path
 from ..runtime.resources.url import Malformed
 from ..runtime.run import head_of
 from ..runtime.tools.contract import Tool
-from ..runtime.tools.loader import LoadedTools, load_tools
+from ..runtime.tools.loader import LoadedTools, load_module, load_tools
+from ..runtime.tools.project_modules import project_modules
 from ..runtime.world.perform import Fault
 from ..runtime.world.virtual import Virtual, run_now
 from .expectations import missed_expectations
@@ -110,10 +113,32 @@ class Task:
         """By tool, path and digest of each module of the project that it imports."""
         return self.loaded.modules
 
+    @cached_property
+    def _hooks(self) -> dict[str, tuple[Hooks, dict[str, str]]]:
+        """By file, its hooks, and path and digest of what they were read from. Raises ToolError."""
+        found = {}
+        for n, file in enumerate(self.spec.hooks):
+            self._inside(f"/hooks/{n}", file)
+            module, source = load_module(file, self.root)
+            known = {name: getattr(module, name) for name in Hooks.__struct_fields__ if hasattr(module, name)}
+            if not known:
+                raise self.error(f"/hooks/{n}", "the module has no hook", f"define one of {', '.join(HOOKS)}")
+            found[file] = (
+                Hooks(Path(file).stem, **known),
+                {
+                    file: digest(source),
+                    **project_modules(source, self.root),
+                },
+            )
+        return found
+
     @property
     def files(self) -> Mapping[str, str]:
-        """Path and digest of its file."""
-        return {self.file: self.digest}
+        """Path and digest of its file and of its hooks."""
+        files = {self.file: self.digest}
+        for _, sources in self._hooks.values():
+            files |= sources
+        return files
 
     @property
     def rejected(self) -> Path:
@@ -130,7 +155,16 @@ class Task:
         check_conditions(self.policy, self.tools)
         offers = tuple(tool.offer() for tool in self.tools)
         gate = Gate(self.policy, self.tools)
-        return RunSpec(self.run_id, self.spec.question, gate, offers, self.spec.instructions, self.spec.seed)
+        hooks = [hooks for hooks, _ in self._hooks.values()]
+        return RunSpec(
+            self.run_id,
+            self.spec.question,
+            gate,
+            offers,
+            self.spec.instructions,
+            self.spec.seed,
+            hooks=hooks,
+        )
 
     def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:
         """Return what its tools may touch; `on_read` is told path and SHA-256 of each document that is read."""

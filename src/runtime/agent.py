@@ -13,6 +13,7 @@ from .clock import random_hex, wall_ns
 from .io.workspace import Host, Mount, Workspace
 from .log.events import Event, ModelName, RunStarted
 from .log.steps import steps_of
+from .loop.hooks import Hooks
 from .loop.state import RunSpec
 from .models.types import Message, Model, read_history
 from .policy.consistency import check_conditions, check_mounts
@@ -57,6 +58,7 @@ class Agent:
         policy: The policy; there is no run without one.
         instructions: The system message.
         root: The folder of the project.
+        hooks: Functions that are asked at points of a run, in this order.
         mounts: Folders for the mounts of the policy. A mount for writing without one is private to each run.
         hosts: Folders that answer for hosts.
 
@@ -73,10 +75,12 @@ class Agent:
         *,
         instructions: str = "",
         root: str | Path = ".",
+        hooks: Hooks | Sequence[Hooks] = (),
         mounts: Mapping[str, str | Path] | None = None,
         hosts: Mapping[str, str | Path] | None = None,
     ) -> None:
         self.llm, self.policy, self.instructions = llm, policy, instructions
+        self.hooks = (hooks,) if isinstance(hooks, Hooks) else tuple(hooks)
         self.tools: list[Tool] = []
         self.modules: dict[str, dict[str, str]] = {}
         for tool in tools:
@@ -103,7 +107,7 @@ class Agent:
         offers = tuple(tool.offer() for tool in self.tools)
         gate = Gate(self.policy, self.tools)
         past = read_history(history)
-        return RunSpec(run_id, question, gate, offers, self.instructions, seed, past)
+        return RunSpec(run_id, question, gate, offers, self.instructions, seed, past, self.hooks)
 
     def workspace(
         self, on_read: Callable[[str, str], None] = lambda path, sha256: None, private: Path | None = None

@@ -7,6 +7,7 @@ a log.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from .log.events import Call, Fact, Struct
 from .models.types import LLMInput
@@ -63,6 +64,22 @@ class AskPerson(Struct, frozen=True):
     is_once = False
 
 
+class AskHook(Struct, frozen=True):
+    """Ask a function of the caller. Its outcome is HookAnswered, Failed or Stopped.
+
+    Attributes:
+        function: The function.
+        data: What it is asked.
+        timeout_s: Seconds that it may take in a live run.
+    """
+
+    function: Callable[[dict[str, Any]], Any]
+    data: dict[str, Any]
+    timeout_s: float
+
+    is_once = False
+
+
 class Wait(Struct, frozen=True):
     """Wait. Its outcome is Waited or Stopped.
 
@@ -75,4 +92,4 @@ class Wait(Struct, frozen=True):
     is_once = False
 
 
-Effect = AskModel | Invoke | AskPerson | Wait
+Effect = AskModel | Invoke | AskPerson | AskHook | Wait

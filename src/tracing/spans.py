@@ -132,6 +132,8 @@ class _Trace:
         if step.asked:
             self._add_model(step)
         for call in step.calls:
+            for decided, time in call.earlier:
+                self._add_decision(decided, at, "proposal", time, call)
             if call.decided is not None:
                 self._add_decision(call.decided, at, "proposal", call.decided_at, call)
             if call.again is not None:

@@ -24,8 +24,10 @@ from tachograph.tracing.spans import spans_of
 from tests.project import make_project
 
 MS = 1_000_000
+# what the hooks of the kit answer to, and what they do not
+WORDS = ["a", "b", "a", "b", "change a", "deny me", "ask", "odd", "hide", "refuse", "raise", "stop the run"]
 calls = st.one_of(
-    st.tuples(st.just("echo"), st.fixed_dictionaries({"text": st.sampled_from(["a", "b"])})),
+    st.tuples(st.just("echo"), st.fixed_dictionaries({"text": st.sampled_from(WORDS)})),
     st.tuples(
         st.just("look"), st.fixed_dictionaries({"path": st.sampled_from(["book/a.txt", "box/a.txt", "no/x"])})
     ),
@@ -74,6 +76,8 @@ programs = st.fixed_dictionaries(
         "answers": answers,
         "asked": st.lists(st.sampled_from(["echo", "log", "mail"]), unique=True, max_size=2),
         "on_deny": st.sampled_from(["terminate", "inform"]),
+        "on_failure": st.sampled_from(["terminate", "inform"]),
+        "hooks": st.sampled_from([[], ["hooks/words.py"]]),
     }
 )
 
@@ -84,8 +88,10 @@ def task_of(root: Path, program: dict[str, Any]) -> Task:
         "turns": [*program["turns"], "done"],
         "faults": program["faults"],
         "approvals": program["answers"],
+        "hooks": program["hooks"],
         "policy": {
             "on_deny": program["on_deny"],
+            "on_failure": program["on_failure"],
             "loop_budget": {"max_tokens": 100_000},
             "approval": {"required_for": program["asked"], "timeout_s": 1},
         },

@@ -13,9 +13,10 @@ There are three kinds, and the kind says how a replay comes by a line:
     0, 2.e, end      the beginning, the end of step 2, the end of the run
     2.d              the refusal of step 2 by a budget
     2.m1, 2.m1.w     the first attempt to ask the model in step 2, and the wait after it
-    2.c0.d           the decision on the first call of step 2
+    2.c0.d           the decision on the first call of step 2;  2.c0.d2  after a hook or a person
     2.c0.i1          the first attempt of that call;  2.c0.i1.s  its beginning,  2.c0.i1.w  the wait after it
     2.c0.i1.d1       the decision on the first fact that this attempt met; the last of them may be on its result
+    2.k1, 2.c0.k1    what the first hook said in step 2, and about its first call
     2.a1             the first thing that came from outside in step 2
     2.c0.p           a person's answer about that call
     2.c0.i1.q1       a person's word on an attempt whose outcome was lost
@@ -24,7 +25,6 @@ There are three kinds, and the kind says how a replay comes by a line:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -316,6 +316,12 @@ class ToolReturned(Outcome, frozen=True, kw_only=True):
     met: list[Fact] = []
 
 
+class HookAnswered(Outcome, frozen=True, kw_only=True):
+    """What a hook said; None for nothing."""
+
+    answer: dict[str, Any] | None = None
+
+
 class Failed(Outcome, frozen=True, kw_only=True):
     """An effect that failed. Only the class of the exception is kept: its text may say anything.
 
@@ -356,7 +362,7 @@ class Stopped(Outcome, frozen=True, kw_only=True):
 AnyEvent = (
     RunStarted | Decided | ToolStarted | StepEnded | RunEnded
     | StopAsked | Answered | Settled
-    | ModelReplied | ToolReturned | Failed | Waited | Stopped
+    | ModelReplied | ToolReturned | HookAnswered | Failed | Waited | Stopped
 )  # fmt: skip
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -387,14 +393,3 @@ def step_of(at: str) -> str:
 def is_in(at: str, scope: str) -> bool:
     """Return whether an address lies in a scope: everything in "", `3.c1.i1` in `3.c1`."""
     return not scope or at == scope or at.startswith(f"{scope}.")
-
-
-def timeline(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
-    """Yield each line with the nanoseconds from the beginning of the run to it."""
-    now = base = 0
-    for event in events:
-        if isinstance(event, Outcome | Entered):
-            now = base + event.t
-        elif isinstance(event, StepEnded):
-            base = now
-        yield event, now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -11,14 +11,15 @@ from .events import (
     Answered,
     Call,
     Decided,
+    Entered,
     Event,
     Failed,
+    HookAnswered,
     ModelReplied,
     Outcome,
     StepEnded,
     Stopped,
     step_of,
-    timeline,
 )
 
 AttemptResult = Literal["success", "transient_failure", "exhausted", "failed", "denied", "cancelled"]
@@ -73,11 +74,12 @@ class CallView(msgspec.Struct):
     Attributes:
         at: Its address.
         call: The call.
-        decided: What the gate said of it; None if an earlier call ended the run.
+        decided: What the gate or a hook said of it last; None if an earlier call ended the run.
         decided_at: When, in nanoseconds since the beginning of the run.
         attempts: Its attempts.
         answered: What a person said of it.
         answered_at: When, likewise.
+        earlier: What was said before, each with its time.
         again: The objection of the gate after a person allowed it.
         stopped: What stopped it before its first attempt.
     """
@@ -89,6 +91,7 @@ class CallView(msgspec.Struct):
     answered: Answered | None = None
     answered_at: int = 0
     again: Decided | None = None
+    earlier: list[tuple[Decided, int]] = []
     attempts: list[AttemptView] = []
     stopped: Stopped | None = None
 
@@ -149,6 +152,17 @@ class StepView(msgspec.Struct):
         return last if isinstance(last, ModelReplied) else None
 
 
+def timeline(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
+    """Yield each line with the nanoseconds from the beginning of the run to it."""
+    now = base = 0
+    for event in events:
+        if isinstance(event, Outcome | Entered):
+            now = base + event.t
+        elif isinstance(event, StepEnded):
+            base = now
+        yield event, now
+
+
 def steps_of(events: Iterable[Event]) -> list[StepView]:
     """Return the steps of a log, which need not be whole."""
     steps: list[StepView] = []
@@ -168,6 +182,10 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
             attempts[above].wait = event
         elif isinstance(event, Stopped) and (event.at in calls or last == "p"):
             calls[above if last == "p" else event.at].stopped = event
+        elif last.startswith("k"):  # a hook
+            if isinstance(event, HookAnswered) and event.answer and "arguments" in event.answer:
+                view = calls[above]
+                view.call = msgspec.structs.replace(view.call, arguments=event.answer["arguments"])
         elif isinstance(event, Answered):
             calls[above].answered, calls[above].answered_at = event, now
         elif isinstance(event, Outcome):
@@ -181,10 +199,13 @@ def steps_of(events: Iterable[Event]) -> list[StepView]:
         elif isinstance(event, Decided):
             if above in attempts:
                 attempts[above].late = event
-            elif above in calls and last == "d2":
+            elif above in calls and calls[above].answered is not None:
                 calls[above].again = event
             elif above in calls:
-                calls[above].decided, calls[above].decided_at = event, now
+                view = calls[above]
+                if view.decided is not None:
+                    view.earlier.append((view.decided, view.decided_at))
+                view.decided, view.decided_at = event, now
             else:
                 step.refused = event
     return steps

@@ -12,6 +12,7 @@ in `fail/catalog.py`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -36,6 +37,7 @@ from ..models.failure_messages import denied_call, failed_call, lost_result, sto
 from ..policy.leaf import Result, Verdict
 from ..policy.rules.loop_budget import Need
 from ..tools.contract import Tool
+from . import hooks
 from .attempts import with_retries
 from .state import RunState
 
@@ -51,16 +53,24 @@ class _Told(Struct, frozen=True):
 
 
 async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
-    """Make the calls of a reply. Returns what ends the run, or None."""
-    side_by_side = len(calls) > 1 and all(_only_reads(run.tool_of(call)) for call in calls)
+    """Make the calls of a reply, of which hooks may change some. Returns what ends the run, or None."""
+    side_by_side = (
+        len(calls) > 1
+        and not hooks.has(run, "before_call")
+        and all(_only_reads(run.tool_of(call)) for call in calls)
+    )
     told: dict[int, _Told] = {}
     waiting: list[int] = []
     for n, call in enumerate(calls):
-        decided = _decide(run, f"c{n}", call)
-        if decided.decision == "allow" and side_by_side:
+        decide = partial(_decide, run, f"c{n}")
+        call, decided = await hooks.before_call(run, f"c{n}", call, decide(call), decide)
+        calls[n] = call
+        if isinstance(decided, Stopped):
+            told[n] = _stopped(run, decided)
+        elif decided.decision == "allow" and side_by_side:
             waiting.append(n)
             continue
-        if decided.decision == "escalate":
+        elif decided.decision == "escalate":
             told[n] = await _ask_person(run, f"c{n}", call, decided)
         elif decided.decision == "allow":
             told[n] = await _invoke(run, f"c{n}", call)
@@ -81,13 +91,13 @@ def _only_reads(tool: Tool | None) -> bool:
 
 def _decide(run: RunState, key: str, call: Call) -> Decided:
     """Let the gate decide a call; one that was refused before is refused again, whatever the rules say now."""
-    verdict = run.ask_about(call)
+    verdict = run.ask_about(key, call)
     if verdict.decision != "deny" and (rule := run.refused.get(run.key_of(call))) is not None:
         place = run.gate.policy.place("")
         verdict = Verdict("deny", rule, place, "this call was refused before")
     if verdict.decision == "allow":
-        run.count_call(call)
-    return run.note_verdict(run.at(f"{key}.d"), verdict)
+        run.count_call(key, call)
+    return run.note_decision(key, verdict)
 
 
 async def _ask_person(run: RunState, key: str, call: Call, decided: Decided) -> _Told:
@@ -101,10 +111,10 @@ async def _ask_person(run: RunState, key: str, call: Call, decided: Decided) -> 
     if answer.answer != "allow":
         said = "a person refused the call" if answer.answer == "deny" else "nobody answered in time"
         return _Told(run.classify(ApprovalRefused()), denied_call("approval", said, executed=False))
-    verdict = run.ask_about(call)  # what holds may have changed while a person was asked
+    verdict = run.ask_about(key, call)  # what holds may have changed while a person was asked
     if verdict.decision == "deny":
-        return _refused(run, call, run.note_verdict(run.at(f"{key}.d2"), verdict), executed=False)
-    run.count_call(call)
+        return _refused(run, call, run.note_decision(key, verdict), executed=False)
+    run.count_call(key, call)
     return await _invoke(run, key, call)
 
 
@@ -153,7 +163,7 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
     if isinstance(outcome, Decided):
         return _refused(run, call, outcome, executed=True)
     if isinstance(outcome, ToolReturned):
-        return _returned(run, call, outcome, recovered=attempt > 1)
+        return await _returned(run, key, call, outcome, attempt)
     if isinstance(outcome, Stopped):
         return _stopped(run, outcome)
     assert isinstance(outcome, Failed)
@@ -162,12 +172,19 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
     return _Told(run.give_up(mode, tool.name), failed_call(mode, outcome, retryable=retryable))
 
 
-def _returned(run: RunState, call: Call, outcome: ToolReturned, *, recovered: bool) -> _Told:
+async def _returned(run: RunState, key: str, call: Call, outcome: ToolReturned, attempt: int) -> _Told:
+    recovered = attempt > 1
     if outcome.result is None:
         return _Told(run.classify(ResultLost(recovered)), lost_result())
     run.used["result_bytes"] += outcome.size
     run.count_result(call, digest(canonical(outcome.result)))
-    return _Told(run.classify(Succeeded(recovered)), outcome.result)
+    told = await hooks.after_call(run, key, call, outcome.result)
+    if isinstance(told, Stopped):
+        return _stopped(run, told)
+    if isinstance(told, Verdict):
+        at = run.at(f"{key}.i{attempt}.d{len(outcome.met) + 2}")
+        return _refused(run, call, run.note_verdict(at, told), executed=True)
+    return _Told(run.classify(Succeeded(recovered)), told)
 
 
 def _mode_of(failed: Failed, attempt: int) -> FailureMode:

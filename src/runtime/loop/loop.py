@@ -29,6 +29,7 @@ from ..effects import AskModel
 from ..log.events import Failed, ModelReplied, RunEnded, StepEnded, Stopped
 from ..models.types import LLMInput, Messages
 from ..policy.leaf import Step
+from . import hooks
 from .attempts import with_retries
 from .calls import make_calls
 from .state import RunSpec, RunState
@@ -65,13 +66,17 @@ async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
         run.note_verdict(run.at("d"), verdict)
         return run.classify(Denied(Rule(verdict.rule))), None
     run.used["iterations"] += 1
+    stopped = await hooks.before_model(run)
+    if stopped is not None:
+        return stopped, None
     reply = await _ask_model(run)
     if isinstance(reply, Classification):
         return reply, None
     run.window.add_reply(reply)
     if reply.calls:
-        return await make_calls(run, reply.calls), None
-    return run.classify(Answered()), reply.answer
+        return await make_calls(run, [*reply.calls]), None
+    sent_back = await hooks.on_stop(run, reply.answer or "")
+    return (run.classify(Answered()), reply.answer) if sent_back is None else (sent_back, None)
 
 
 async def _ask_model(run: RunState) -> ModelReplied | Classification:

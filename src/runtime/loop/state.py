@@ -30,6 +30,7 @@ class RunSpec(Struct, frozen=True):
         instructions: The system message.
         seed: Of the jitter of waits.
         history: The messages before the question.
+        hooks: What is asked at points of the run, see `hooks.py`.
     """
 
     run_id: str
@@ -39,6 +40,7 @@ class RunSpec(Struct, frozen=True):
     instructions: str = ""
     seed: int = 0
     history: Sequence[Message] = ()
+    hooks: Sequence[Any] = ()
 
 
 class RunState:
@@ -60,6 +62,8 @@ class RunState:
         self.mode: FailureMode | None = None
         self._times: defaultdict[str, list[int]] = defaultdict(list)
         self._repeats: Counter[str] = Counter()
+        self._decisions: Counter[str] = Counter()
+        self._counted: set[str] = set()
         self._results: Counter[tuple[str, str]] = Counter()
 
     def at(self, key: str) -> str:
@@ -76,19 +80,37 @@ class RunState:
         self.note(decided)
         return decided
 
+    def note_decision(self, key: str, verdict: Verdict) -> Decided:
+        """Write the next decision on a call, given the call's place in the step."""
+        at = self.at(f"{key}.d")
+        self._decisions[at] += 1
+        number = self._decisions[at]
+        return self.note_verdict(at if number == 1 else f"{at}{number}", verdict)
+
+    def count_hook(self, prefix: str) -> int:
+        """Return the number of the next hook that is asked about a step or a call."""
+        self._decisions[prefix] += 1
+        return self._decisions[prefix]
+
     def ask_gate(self, about: Any, tool: str = "") -> Verdict:
         """Ask the gate."""
         return self.gate.ask(Question(about, tool, self.used))
 
-    def ask_about(self, call: Call) -> Verdict:
-        """Ask the gate about a proposed call."""
+    def ask_about(self, key: str, call: Call) -> Verdict:
+        """Ask the gate about a proposed call, given its place in the step; one that it allowed before counts anew."""
+        at = self.at(key)
+        if at in self._counted:
+            self._counted.remove(at)
+            self.used["tool_calls"] -= 1
+            self._times[call.name].pop()
         minute = self.driver.now - 60_000_000_000
         times = [time for time in self._times[call.name] if time > minute]
         used = {**self.used, "calls": len(self._times[call.name]), "per_minute": len(times)}
         return self.gate.ask(Question(call, call.name, used, self._repeats[self.key_of(call)]))
 
-    def count_call(self, call: Call) -> None:
+    def count_call(self, key: str, call: Call) -> None:
         """Note that a call is made."""
+        self._counted.add(self.at(key))
         self.used["tool_calls"] += 1
         self._times[call.name].append(self.driver.now)
 

@@ -44,10 +44,16 @@ def load_tools(names: Iterable[str], root: Path) -> LoadedTools:
             )
         if name in loaded.modules:
             raise ToolError("the tool is named twice", file=label, remedy="name it once")
-        source = _source(root / label, label)
-        loaded.tools.append(_tool(_imported(source, root / label, label), name, label, source))
+        module, source = load_module(label, root)
+        loaded.tools.append(_tool(module, name, label, source))
         loaded.modules[name] = project_modules(source, root)
     return loaded
+
+
+def load_module(label: str, root: Path) -> tuple[Any, bytes]:
+    """Return a module of a project and the bytes that it was compiled from. Raises ToolError."""
+    source = _source(root / label, label)
+    return _imported(source, root / label, label), source
 
 
 def _source(path: Path, label: str) -> bytes:

@@ -13,12 +13,12 @@ from msgspec import Struct
 
 from ...fail.errors import InvalidModelOutput, ModelError, TachographError, TransientModelError, asks_to_end
 from ..driver import Pending
-from ..effects import AskModel, Invoke
+from ..effects import AskHook, AskModel, Invoke
 from ..formats import strict_json
 from ..formats.strict_json import MAX_SAFE_INTEGER, NotJson
 from ..io.tool_io import ToolIO
 from ..io.workspace import Workspace
-from ..log.events import Failed, ModelReplied, ToolReturned, step_of
+from ..log.events import Failed, HookAnswered, ModelReplied, ToolReturned, step_of
 from ..models.types import Model, read_reply
 
 _MAX_CLASS_NAME = 100
@@ -80,6 +80,25 @@ class Performer:
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             return _model_failed(pending.at, error)
         return read_reply(output, pending.at, int(step_of(pending.at)), request.messages.size)
+
+    async def ask_hook(self, pending: Pending, effect: AskHook) -> HookAnswered | Failed:
+        """Ask a function of the caller."""
+        at = pending.at
+        try:
+            data = strict_json.as_json(effect.data)  # a copy, since the function may change it
+            answer = await self.call(at, effect.function, data, timeout_s=effect.timeout_s)
+        except BaseException as error:
+            if asks_to_end(error):
+                raise
+            kind = "timeout" if isinstance(error, TimeoutError) else "other"
+            return Failed(at=at, error=_class_of(error), kind=kind)  # type: ignore[arg-type]
+        try:
+            plain = strict_json.as_json(answer)
+            if plain is not None and not isinstance(plain, dict):
+                raise NotJson("no object")
+        except NotJson:
+            return Failed(at=at, error=type(answer).__name__[:_MAX_CLASS_NAME], kind="invalid")
+        return HookAnswered(at=at, answer=plain)
 
     async def invoke(self, pending: Pending, effect: Invoke) -> ToolReturned | Failed:
         """Make one attempt of a tool call."""

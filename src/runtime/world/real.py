@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from ..clock import monotonic_ns
 from ..driver import Pending
-from ..effects import AskModel, AskPerson, Invoke, Wait
+from ..effects import AskHook, AskModel, AskPerson, Invoke, Wait
 from ..io.workspace import Workspace
 from ..log.events import Answered, Entered, Failed, Outcome, StopAsked, Stopped, Waited
 from ..log.journal import Journal
@@ -94,6 +94,8 @@ class Real(Performer):
             return await self.ask_model(pending, effect)
         if isinstance(effect, Invoke):
             return await self.invoke(pending, effect)
+        if isinstance(effect, AskHook):
+            return await self.ask_hook(pending, effect)
         assert isinstance(effect, Wait)
         await asyncio.sleep(effect.ns / 1e9)
         return Waited(at=pending.at)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from ..driver import Pending
-from ..effects import AskModel, AskPerson, Invoke
+from ..effects import AskHook, AskModel, AskPerson, Invoke, Wait
 from ..io.workspace import Workspace
 from ..log.events import Answered, Entered, Outcome, StopAsked, Stopped, Waited
 from ..log.journal import Journal
@@ -22,8 +22,7 @@ from .perform import Fault, Performer
 
 T = TypeVar("T")
 # in nanoseconds
-MODEL_TAKES: Final = 200_000_000
-ATTEMPT_TAKES: Final = 20_000_000
+_TAKES: Final = {AskModel: 200_000_000, Invoke: 20_000_000, AskHook: 1_000_000}
 PERSON_TAKES: Final = 1_000_000_000
 
 
@@ -86,6 +85,8 @@ class Virtual(Performer):
             return await self.ask_model(pending, pending.effect)
         if isinstance(pending.effect, Invoke):
             return await self.invoke(pending, pending.effect)
+        if isinstance(pending.effect, AskHook):
+            return await self.ask_hook(pending, pending.effect)
         return Waited(at=pending.at)
 
     def answer(self, pending: Pending) -> Answered:
@@ -100,10 +101,7 @@ class Virtual(Performer):
             takes = PERSON_TAKES if answer.answer != "silence" else effect.timeout_s * 1_000_000_000
             self._ends[pending.at] = pending.begun + takes, pending.number, answer
             return
-        if isinstance(effect, AskModel):
-            takes = MODEL_TAKES
-        else:
-            takes = ATTEMPT_TAKES if isinstance(effect, Invoke) else effect.ns
+        takes = effect.ns if isinstance(effect, Wait) else _TAKES[type(effect)]
         fault = self.fault(pending.at) or Fault()
         end = pending.begun + takes + fault.delay_ns
         self.finish(pending, end, await self.perform(pending))
