@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .cli.approval import approve_at_terminal as approve_at_terminal
     from .evidence.agent_runs import arecord as arecord
     from .evidence.agent_runs import check as check
     from .evidence.agent_runs import record as record
@@ -11,12 +12,14 @@ if TYPE_CHECKING:
     from .evidence.agent_runs import resume as resume
     from .runtime.agent import Agent as Agent
     from .runtime.agent import RunResult as RunResult
+    from .runtime.effects import AskPerson as AskPerson
     from .runtime.loop.hooks import Hooks as Hooks
     from .runtime.models.types import LLMInput as LLMInput
     from .runtime.models.types import LLMOutput as LLMOutput
     from .runtime.models.types import ToolCall as ToolCall
     from .runtime.policy.policy import Policy as Policy
     from .runtime.tools.contract import Tool as Tool
+    from .runtime.world.people import Answer as Answer
 
 # imported when they are asked for: the command line starts without what it does not need
 _PLACES = {
@@ -28,6 +31,9 @@ _PLACES = {
     "ToolCall": "runtime.models.types",
     "Policy": "runtime.policy.policy",
     "Tool": "runtime.tools.contract",
+    "Answer": "runtime.world.people",
+    "AskPerson": "runtime.effects",
+    "approve_at_terminal": "cli.approval",
     **dict.fromkeys(("arecord", "check", "record", "replay", "resume"), "evidence.agent_runs"),
 }
 __all__ = [*_PLACES]

@@ -22,6 +22,7 @@ from .policy.policy import Policy
 from .run import RunMade, head_of, make_run
 from .tools.contract import Tool
 from .tools.loader import LoadedTools, load_tools
+from .world.people import Approve
 from .world.real import Real
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ class RunResult(Struct, frozen=True):
 
 
 class Agent:
-    """An agent. Its runs are independent of each other. Nobody is asked: a call that needs a person is refused.
+    """An agent. Its runs are independent of each other.
 
     Args:
         llm: The model: any callable of an LLMInput that returns an LLMOutput, or a coroutine function.
@@ -59,6 +60,8 @@ class Agent:
         instructions: The system message.
         root: The folder of the project.
         hooks: Functions that are asked at points of a run, in this order.
+        approve: Asks a person about a call: `approve_at_terminal`, or a function of an AskPerson that returns an Answer
+            or a bool. Without it nobody is asked, and a call that needs a person is refused.
         mounts: Folders for the mounts of the policy. A mount for writing without one is private to each run.
         hosts: Folders that answer for hosts.
 
@@ -76,10 +79,11 @@ class Agent:
         instructions: str = "",
         root: str | Path = ".",
         hooks: Hooks | Sequence[Hooks] = (),
+        approve: Approve | None = None,
         mounts: Mapping[str, str | Path] | None = None,
         hosts: Mapping[str, str | Path] | None = None,
     ) -> None:
-        self.llm, self.policy, self.instructions = llm, policy, instructions
+        self.llm, self.policy, self.instructions, self.approve = llm, policy, instructions, approve
         self.hooks = (hooks,) if isinstance(hooks, Hooks) else tuple(hooks)
         self.tools: list[Tool] = []
         self.modules: dict[str, dict[str, str]] = {}
@@ -172,7 +176,7 @@ class Agent:
 
     def world(self, workspace: Workspace, *, leaves: bool = False) -> Real:
         """Return the world of a run; `leaves` as of Real."""
-        return Real(self.llm, workspace, leaves=leaves)
+        return Real(self.llm, workspace, leaves=leaves, approve=self.approve)
 
 
 def _label(name: str, folder: Path | None) -> str:

@@ -51,12 +51,16 @@ class AskPerson(Struct, frozen=True):
 
     Attributes:
         call: The call.
+        rule: The rule that wants a person.
+        place: The entry it rests on.
         reason: Why a person is asked.
         digest: Of tool, arguments, policy version, run and address: an answer belongs to one question.
         timeout_s: Seconds after which silence is a refusal.
     """
 
     call: Call
+    rule: str
+    place: str
     reason: str
     digest: str
     timeout_s: int

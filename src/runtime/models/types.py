@@ -175,7 +175,7 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
     for i, call in enumerate(output.tool_calls):
         if not isinstance(call, ToolCall) or not isinstance(call.name, str):
             raise _Unusable("a tool call that is no ToolCall with a name")
-        calls.append(read_call(f"tc_{step}_{i}", _clean(call.name)[:MAX_NAME], call.arguments))
+        calls.append(read_call(f"tc_{step}_{i}", clean_text(call.name)[:MAX_NAME], call.arguments))
     problem, raw = "", None
     if (answer is None) == (not calls) and output.finish_reason != "refusal":
         problem = "both an answer and tool calls" if calls else "neither an answer nor tool calls"
@@ -192,7 +192,7 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
         calls=calls,
         answer=answer,
         finish=next((reason for reason in FINISH_REASONS if reason == output.finish_reason), ""),
-        model=_clean(output.model)[:MAX_NAME] if isinstance(output.model, str) else "",
+        model=clean_text(output.model)[:MAX_NAME] if isinstance(output.model, str) else "",
         usage=_usage(output.usage, asked_bytes, sum(len(part.encode()) for part in said)),
         raw=raw,
         problem=problem,
@@ -239,7 +239,9 @@ def read_call(call_id: str, name: str, arguments: object) -> Call:
         problem = "not an object"
     except NotJson as error:
         problem = error.reason
-    return Call(call_id, name, text=_clean(arguments) if isinstance(arguments, str) else "", problem=problem)
+    return Call(
+        call_id, name, text=clean_text(arguments) if isinstance(arguments, str) else "", problem=problem
+    )
 
 
 def call_text(call: Call) -> str:
@@ -247,7 +249,7 @@ def call_text(call: Call) -> str:
     return call.text if call.arguments is None else strict_json.canonical(call.arguments).decode()
 
 
-def _clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """Return a plain `str` without lone surrogates, which no record can hold."""
     text = str.__str__(text)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
@@ -256,7 +258,7 @@ def _clean(text: str) -> str:
 def _text(value: object) -> str | None:
     if value is not None and not isinstance(value, str):
         raise _Unusable("text that is no string")
-    return None if value is None else _clean(value)
+    return None if value is None else clean_text(value)
 
 
 def _usage(usage: object, asked_bytes: int, said_bytes: int) -> Usage:

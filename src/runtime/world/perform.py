@@ -91,7 +91,7 @@ class Performer:
             if asks_to_end(error):
                 raise
             kind = "timeout" if isinstance(error, TimeoutError) else "other"
-            return Failed(at=at, error=_class_of(error), kind=kind)  # type: ignore[arg-type]
+            return Failed(at=at, error=class_of(error), kind=kind)  # type: ignore[arg-type]
         try:
             plain = strict_json.as_json(answer)
             if plain is not None and not isinstance(plain, dict):
@@ -144,7 +144,7 @@ class Performer:
             kind = "other"
         return Failed(
             at=at,
-            error=_class_of(error),
+            error=class_of(error),
             kind=kind,  # type: ignore[arg-type]
             harmless=isinstance(error, ConnectionRefusedError) and not io.has_acted,
             place=f"io.{io.undeclared}" if io.undeclared else "",
@@ -188,7 +188,7 @@ def _model_failed(at: str, error: BaseException) -> Failed:
     elif isinstance(error, InvalidModelOutput):
         kind = "invalid"
     after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
-    return Failed(at=at, error=_class_of(error), kind=kind, retry_after_ms=after)  # type: ignore[arg-type]
+    return Failed(at=at, error=class_of(error), kind=kind, retry_after_ms=after)  # type: ignore[arg-type]
 
 
 def _whole_ms(wanted: object) -> int | None:
@@ -198,6 +198,7 @@ def _whole_ms(wanted: object) -> int | None:
     return min(max(wanted, 0), MAX_SAFE_INTEGER) if type(wanted) is int else None
 
 
-def _class_of(error: BaseException) -> str:
+def class_of(error: BaseException) -> str:
+    """Return the name of the class of an exception, in ASCII."""
     name = type(error).__name__[:_MAX_CLASS_NAME]
     return name if name.isascii() else name.encode("ascii", "backslashreplace").decode()

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
+from ...fail.errors import asks_to_end
 from ..clock import monotonic_ns
 from ..driver import Pending
 from ..effects import AskHook, AskModel, AskPerson, Invoke, Wait
@@ -17,7 +18,8 @@ from ..io.workspace import Workspace
 from ..log.events import Answered, Entered, Failed, Outcome, StopAsked, Stopped, Waited
 from ..log.journal import Journal
 from ..models.types import Model
-from .perform import Fault, Performer
+from .people import Approve, answered
+from .perform import Fault, Performer, class_of
 
 T = TypeVar("T")
 # seconds that a coroutine has to clean up once it is cancelled
@@ -32,6 +34,7 @@ class Real(Performer):
         workspace: What tools may touch.
         fault: As of Performer.
         grace: Seconds that a coroutine has to clean up once it is cancelled.
+        approve: Asks a person about a call; without it nobody is asked, and the call is refused.
         leaves: Whether a cancellation by the caller leaves the run to a resume, and does not stop it.
     """
 
@@ -43,12 +46,14 @@ class Real(Performer):
         *,
         grace: float = GRACE,
         leaves: bool = False,
+        approve: Approve | None = None,
     ) -> None:
         super().__init__(model, workspace, fault)
+        self._approve = approve
         self._grace, self._leaves = grace, leaves
         self._loop: asyncio.AbstractEventLoop | None = None
         self._early: list[Entered] = []
-        self._tasks: dict[str, asyncio.Task[Outcome]] = {}
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._whys: dict[str, str] = {}
         self._left: set[str] = set()
         self._happened: deque[tuple[int, Outcome | Entered | BaseException]] = deque()
@@ -79,17 +84,16 @@ class Real(Performer):
 
     async def start(self, pending: Pending) -> None:
         """Begin an effect as a task of its own."""
-        if isinstance(pending.effect, AskPerson):
-            self._tell(self.answer(pending))
-            return
         assert self._loop is not None
         task = self._loop.create_task(self.perform(pending))
         self._tasks[pending.at] = task
-        task.add_done_callback(lambda task: self._over(pending.at, task))
+        task.add_done_callback(lambda task: self._over(pending, task))
 
-    async def perform(self, pending: Pending) -> Outcome:
+    async def perform(self, pending: Pending) -> Any:
         """Perform an effect to its end."""
         effect = pending.effect
+        if isinstance(effect, AskPerson):
+            return await self._ask_person(pending, effect)
         if isinstance(effect, AskModel):
             return await self.ask_model(pending, effect)
         if isinstance(effect, Invoke):
@@ -99,6 +103,18 @@ class Real(Performer):
         assert isinstance(effect, Wait)
         await asyncio.sleep(effect.ns / 1e9)
         return Waited(at=pending.at)
+
+    async def _ask_person(self, pending: Pending, effect: AskPerson) -> Answered:
+        if self._approve is None:
+            return self.answer(pending)
+        try:
+            said = await self.call(pending.at, self._approve, effect, timeout_s=effect.timeout_s)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) or asks_to_end(error):
+                raise
+            why = "" if isinstance(error, TimeoutError) else f"asking failed: {class_of(error)}"
+            return Answered(at=pending.at, answer="silence", why=why)
+        return answered(pending.at, said)
 
     def answer(self, pending: Pending) -> Answered:
         """Return silence: nobody can be asked."""
@@ -115,7 +131,7 @@ class Real(Performer):
             self._whys.setdefault(at, why)
             task.cancel()
             self._loop.call_later(self._grace, self._leave, at)
-        elif not any(isinstance(event, Outcome) and event.at == at for _, event in self._happened):
+        elif not any(isinstance(event, Outcome | Answered) and event.at == at for _, event in self._happened):
             self._tell(Stopped(at=at, why=why))  # it was not begun
 
     async def next(self) -> tuple[int, Outcome | Entered] | None:
@@ -189,7 +205,8 @@ class Real(Performer):
 
     # ---- what happened -----------------------------------------------------------------------------------------------
 
-    def _over(self, at: str, task: asyncio.Task[Outcome]) -> None:
+    def _over(self, pending: Pending, task: asyncio.Task[Any]) -> None:
+        at = pending.at
         if self._tasks.get(at) is not task:
             return  # it was left behind
         del self._tasks[at]
@@ -198,7 +215,8 @@ class Real(Performer):
                 task.exception()
             self._tell(Stopped(at=at, why=self._whys[at], left=at in self._left))
         elif task.cancelled():  # foreign code raised it
-            self._tell(Failed(at=at, error="CancelledError"))
+            is_person = isinstance(pending.effect, AskPerson)
+            self._tell(self.answer(pending) if is_person else Failed(at=at, error="CancelledError"))
         else:
             self._tell(task.exception() or task.result())
 

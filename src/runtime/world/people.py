@@ -1,0 +1,42 @@
+"""People: whoever is asked about a call, and what they may say."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from ..effects import AskPerson
+from ..log.events import Answered
+from ..models.types import clean_text
+
+_MAX_WORDS: Final = 500
+
+
+class Answer(Struct, frozen=True):
+    """What a person says about a call.
+
+    Attributes:
+        decision: `allow` or `deny`.
+        by: Who says it.
+        why: Why.
+    """
+
+    decision: Literal["allow", "deny"]
+    by: str = ""
+    why: str = ""
+
+
+Approve = Callable[[AskPerson], Answer | bool | Awaitable[Answer | bool]]
+"""Asks a person about a call, as a plain function in a thread or as a coroutine function."""
+
+
+def answered(at: str, said: Any) -> Answered:
+    """Return what was said as a line; anything but a clear answer is silence, which refuses the call."""
+    if isinstance(said, bool):
+        said = Answer("allow" if said else "deny")
+    if not isinstance(said, Answer) or said.decision not in ("allow", "deny"):
+        return Answered(at=at, answer="silence", why=f"{type(said).__name__[:100]} is no answer")
+    by, why = (clean_text(str(words))[:_MAX_WORDS] for words in (said.by, said.why))
+    return Answered(at=at, answer=said.decision, by=by, why=why)

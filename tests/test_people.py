@@ -1,0 +1,174 @@
+"""People who are asked in live runs: only a clear yes allows, and what they say is in the record."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tachograph
+from tachograph import Agent, Answer, AskPerson, LLMInput, LLMOutput, Policy, ToolCall
+from tachograph.runtime.log.events import Answered, Event, StopAsked
+from tachograph.runtime.world.real import Real
+from tests.project import POLICY, make_project, merged
+
+BOUND = 60
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_project(tmp_path / "project", [])
+
+
+def model(asked: LLMInput) -> LLMOutput:
+    if asked.step_index == 1:
+        return LLMOutput(tool_calls=[ToolCall("echo", {"text": "a"})])
+    return LLMOutput(final_answer="done")
+
+
+def agent_of(project: Path, approve: Any, **approval: Any) -> Agent:
+    policy = Policy.from_dict(merged(POLICY, {"approval": {"required_for": ["echo"], **approval}}))
+    return Agent(model, ["echo"], policy, root=project, approve=approve)
+
+
+def said_in(events: list[Event]) -> Answered:
+    (found,) = [event for event in events if isinstance(event, Answered)]
+    return found
+
+
+async def soon(question: AskPerson) -> Answer:
+    await asyncio.sleep(0)
+    return Answer("allow", "lead", "no harm")
+
+
+def leave(question: AskPerson) -> Any:
+    raise SystemExit
+
+
+def cancel(question: AskPerson) -> Any:
+    raise asyncio.CancelledError
+
+
+async def cancel_later(question: AskPerson) -> Any:
+    raise asyncio.CancelledError
+
+
+PEOPLE: list[tuple[Any, str, str]] = [
+    (lambda question: True, "allow", "final_answer"),
+    (lambda question: Answer("allow", "lead", "\ud800"), "allow", "final_answer"),
+    (soon, "allow", "final_answer"),
+    (lambda question: False, "deny", "approval_refused"),
+    (lambda question: Answer("deny"), "deny", "approval_refused"),
+    (None, "silence", "approval_refused"),
+    (lambda question: None, "silence", "approval_refused"),
+    (lambda question: "allow", "silence", "approval_refused"),
+    (lambda question: 1, "silence", "approval_refused"),
+    (lambda question: Answer("yes"), "silence", "approval_refused"),  # type: ignore[arg-type]
+    (lambda question: 1 / 0, "silence", "approval_refused"),
+    (leave, "silence", "approval_refused"),
+    (cancel, "silence", "approval_refused"),
+    (cancel_later, "silence", "approval_refused"),
+]
+
+
+@pytest.mark.parametrize(("approve", "answer", "ending"), PEOPLE)
+def test_only_a_clear_yes_allows(project: Path, approve: Any, answer: str, ending: str) -> None:
+    agent, out = agent_of(project, approve), project / "out"
+    result = tachograph.record(agent, "?", out=out)
+    assert (said_in(result.events).answer, result.ending) == (answer, ending)
+    assert tachograph.replay(agent_of(project, None), out).events == result.events
+    assert tachograph.check(agent_of(project, None), out) == []
+
+
+def test_a_person_sees_the_call_and_why(project: Path) -> None:
+    seen: list[AskPerson] = []
+    agent_of(project, seen.append, timeout_s=77).run("?")
+    (question,) = seen
+    assert (question.call.name, question.call.arguments) == ("echo", {"text": "a"})
+    assert (question.rule, question.timeout_s) == ("approval", 77)
+    assert question.place.endswith("#/approval/required_for/echo")
+
+
+def test_nobody_answers_in_time(project: Path) -> None:
+    async def never(question: AskPerson) -> Answer:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    result = agent_of(project, never, timeout_s=1).run("?")
+    assert (said_in(result.events).answer, result.ending) == ("silence", "approval_refused")
+
+
+@pytest.mark.parametrize("scope", ["", "1.c0"])
+def test_a_question_can_be_stopped(project: Path, scope: str) -> None:
+    worlds: list[Real] = []
+
+    async def never(question: AskPerson) -> Answer:
+        worlds[0].stop(scope)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    agent = agent_of(project, never)
+    result = asyncio.run(asyncio.wait_for(agent.arun("?", started=worlds.append), BOUND))
+    assert result.ending == ("final_answer" if scope else "cancelled")
+    assert not [event for event in result.events if isinstance(event, Answered)]
+
+
+def test_an_answer_and_a_stop_at_once(project: Path) -> None:
+    """Whichever comes first counts, and the run comes to a whole end."""
+    for _ in range(20):
+        worlds: list[Real] = []
+
+        def both(question: AskPerson, worlds: list[Real] = worlds) -> bool:
+            threading.Thread(target=worlds[0].stop, args=("1.c0",)).start()
+            return True
+
+        agent = agent_of(project, both)
+        result = asyncio.run(asyncio.wait_for(agent.arun("?", started=worlds.append), BOUND))
+        assert result.ending == "final_answer"
+        assert len([event for event in result.events if isinstance(event, StopAsked)]) <= 1
+
+
+AT_TERMINAL = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from tests.test_people import agent_of
+from tachograph import approve_at_terminal
+result = agent_of(Path(sys.argv[2]), approve_at_terminal).run("?")
+print(result.ending, result.messages[-1]["content"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "ending"),
+    [(b"y\n", "final_answer"), (b"n\nnot now\n", "approval_refused"), (b"\n\n", "refused")],
+)
+def test_a_person_at_a_terminal(project: Path, keys: bytes, ending: str) -> None:
+    root = str(Path(__file__).parents[1])
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-c", AT_TERMINAL, root, str(project)]
+    child = subprocess.Popen(command, stdin=end, stdout=end, stderr=end)
+    os.close(end)
+    said = b""
+    os.write(terminal, keys)  # the terminal holds them until they are read
+    try:
+        while piece := os.read(terminal, 4096):
+            said += piece
+    except OSError:  # the other end is closed
+        pass
+    os.close(terminal)
+    assert child.wait(BOUND) == 0, said
+    assert b'echo {"text":"a"}' in said
+    assert ending.encode() in said
+
+
+def test_without_a_terminal_nobody_allows(project: Path) -> None:
+    result = agent_of(project, tachograph.approve_at_terminal).run("?")
+    assert said_in(result.events).answer == "deny"
