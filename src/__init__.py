@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .runtime.loop.hooks import Hooks as Hooks
     from .runtime.models.types import LLMInput as LLMInput
     from .runtime.models.types import LLMOutput as LLMOutput
+    from .runtime.models.types import Piece as Piece
     from .runtime.models.types import ToolCall as ToolCall
     from .runtime.policy.policy import Policy as Policy
     from .runtime.tools.contract import Tool as Tool
@@ -28,6 +29,7 @@ _PLACES = {
     "Hooks": "runtime.loop.hooks",
     "LLMInput": "runtime.models.types",
     "LLMOutput": "runtime.models.types",
+    "Piece": "runtime.models.types",
     "ToolCall": "runtime.models.types",
     "Policy": "runtime.policy.policy",
     "Tool": "runtime.tools.contract",

@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 
 import tachograph
-from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall
+from tachograph import Agent, LLMInput, LLMOutput, Piece, Policy, ToolCall
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record_files import NAMES
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import InputError, OutputError, RecordError
+from tachograph.runtime.log.events import Made, ModelReplied, RunEnded
 from tachograph.runtime.log.journal import Diverged
 from tests.project import POLICY, make_project, merged
 
-NAMED = ["look", "save", "echo"]
+NAMED = ["look", "log"]
+BOUND = 60
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def project(tmp_path: Path) -> Path:
 
 
 class Model:
-    """Looks, saves what it saw, and answers. It counts how often it is asked."""
+    """Looks, logs what it saw, and answers. It counts how often it is asked."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -38,7 +40,7 @@ class Model:
         if asked.step_index == 1:
             return LLMOutput(tool_calls=[ToolCall("look", {"path": "book/a.txt"})])
         if asked.step_index == 2:
-            return LLMOutput(tool_calls=[ToolCall("save", {"path": "box/x.txt", "text": "seen"})])
+            return LLMOutput(tool_calls=[ToolCall("log", {"path": "box/x.txt", "text": "seen"})])
         return LLMOutput(final_answer="done")
 
 
@@ -179,3 +181,85 @@ def test_folders_without_a_run(project: Path) -> None:
     for call in (tachograph.replay, tachograph.check, tachograph.resume):
         with pytest.raises(RecordError):
             call(agent_of(project), project / "nothing")
+
+
+class Talking(Model):
+    """Tells its answer in pieces."""
+
+    async def ask(self, asked: LLMInput, told: Any) -> LLMOutput:
+        reply = self(asked)
+        for letter in reply.final_answer or "":
+            told(letter)
+            await asyncio.sleep(0)
+        return reply
+
+
+def test_a_run_is_streamed(project: Path) -> None:
+    async def main() -> list[Any]:
+        return [event async for event in agent_of(project, Talking()).stream("?")]
+
+    told = asyncio.run(main())
+    assert isinstance(told[-1], RunEnded)
+    assert "".join(item.text for item in told if isinstance(item, Piece)) == "done"
+    assert {item.at for item in told if isinstance(item, Piece)} == {"3.m1"}
+    assert [item.at for item in told if isinstance(item, Made)] == [
+        "0",
+        "1.c0.d",
+        "1.e",
+        "2.c0.d",
+        "2.c0.i1.s",
+        "2.e",
+        "3.e",
+        "end",
+    ]
+
+
+def test_leaving_a_stream_stops_the_run(project: Path) -> None:
+    over: list[str] = []
+
+    async def main() -> None:
+        begun = asyncio.Event()
+
+        async def never(asked: LLMInput) -> LLMOutput:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                over.append("over")
+            raise AssertionError
+
+        stream = agent_of(project, never).stream("?")
+        async for _ in stream:
+            await asyncio.wait_for(begun.wait(), BOUND)
+            break
+        await stream.aclose()
+
+    asyncio.run(main())
+    assert over == ["over"]
+
+
+def test_what_a_stream_raises(project: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(InputError):
+            async for _ in agent_of(project).stream("?", history=[{}]):
+                raise AssertionError
+
+    asyncio.run(main())
+
+
+def test_a_listener_changes_nothing(project: Path) -> None:
+    """It gets copies, and one that raises is told nothing more."""
+    told: list[str] = []
+
+    def listen(event: Any) -> None:
+        told.append(event.at)
+        if isinstance(event, ModelReplied) and event.calls:
+            event.calls[0].arguments.clear()
+        if event.at == "2.e":
+            raise ValueError("secret words")
+
+    out = project / "out"
+    result = tachograph.record(agent_of(project), "?", out=out, listen=listen)
+    assert (result.ending, told[-1]) == ("final_answer", "2.e")
+    assert verify(out, "out") == []
+    assert tachograph.check(agent_of(project), out) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from .log.events import Event, ModelName, RunStarted
 from .log.steps import steps_of
 from .loop.hooks import Hooks
 from .loop.state import RunSpec
-from .models.types import Message, Model, read_history
+from .models.types import Message, Model, Piece, read_history
 from .policy.consistency import check_conditions, check_mounts
 from .policy.gate import Gate
 from .policy.policy import Policy
@@ -173,6 +173,36 @@ class Agent:
                 await world.close()
         world.raise_if_cancelled()
         return result_of(made)
+
+    async def stream(
+        self, question: str, *, seed: int = 0, history: Sequence[Message] = ()
+    ) -> AsyncIterator[Event | Piece]:
+        """Run on a question, and yield each line of the log as it is written, and pieces of text while they come.
+
+        The last is a RunEnded. Leaving the loop early stops the run.
+
+        Args:
+            question: The question.
+            seed: Of the jitter of waits.
+            history: Messages of an earlier run, which this one goes on from.
+        """
+        happened: asyncio.Queue[Event | Piece | None] = asyncio.Queue()
+
+        def started(world: Real) -> None:
+            world.on_piece = happened.put_nowait
+
+        run = asyncio.create_task(
+            self.arun(question, seed=seed, history=history, listen=happened.put_nowait, started=started)
+        )
+        run.add_done_callback(lambda run: happened.put_nowait(None))
+        try:
+            while (event := await happened.get()) is not None:
+                yield event
+            await run
+        finally:
+            if not run.done():
+                run.cancel()
+                await asyncio.wait([run])
 
     def world(self, workspace: Workspace, *, leaves: bool = False) -> Real:
         """Return the world of a run; `leaves` as of Real."""

@@ -8,12 +8,15 @@ check     all of it is past, and differences are collected
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ...fail.errors import TachographError
-from .events import Event, Outcome, ToolStarted, encode
+from .events import Event, Outcome, ToolStarted, decode, encode
 from .lines import Line, LineWriter
+
+_log = logging.getLogger("tachograph")
 
 
 class LogWriter(Protocol):
@@ -50,7 +53,7 @@ class Journal:
     Args:
         past: The lines that stand already.
         file: Where further lines are written.
-        listen: Is told of each line beyond the past, once it is written.
+        listen: Is told of each line beyond the past, once it is written; one that raises is told nothing more.
     """
 
     def __init__(
@@ -107,7 +110,16 @@ class Journal:
         self.lines.append(line)
         self.events.append(event)
         if is_new and self._listen is not None:
-            self._listen(event)
+            self._tell(text)
+
+    def _tell(self, text: bytes) -> None:
+        """Tell the listener, which gets a copy; one that raises is told nothing more, and the run goes on."""
+        assert self._listen is not None
+        try:
+            self._listen(decode(text))
+        except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+            self._listen = None
+            _log.warning("a listener raised %s and is told nothing more", type(error).__name__)
 
     def sync(self) -> None:
         """Put all lines on the disk."""

@@ -8,7 +8,7 @@ Messages are plain dicts: `{"role": "user", "content"}`, `{"role": "assistant", 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, Final, overload
+from typing import Any, Final, Protocol, overload, runtime_checkable
 
 import msgspec
 
@@ -139,7 +139,30 @@ class LLMOutput(msgspec.Struct, frozen=True):
     raw: Any = None
 
 
-Model = Callable[[LLMInput], LLMOutput] | Callable[[LLMInput], Awaitable[LLMOutput]]
+class Piece(msgspec.Struct, frozen=True):
+    """A piece of a model's text, told while it comes; it is no line of the log.
+
+    Attributes:
+        at: The address of the effect.
+        text: The text.
+    """
+
+    at: str
+    text: str
+
+
+@runtime_checkable
+class StreamingModel(Protocol):
+    """A model that tells its text while it comes."""
+
+    def __call__(self, asked: LLMInput, /) -> LLMOutput | Awaitable[LLMOutput]:
+        """Reply."""
+
+    async def ask(self, asked: LLMInput, told: Callable[[str], None]) -> LLMOutput:
+        """Reply as the model does when it is called; `told` is given each piece of text."""
+
+
+Model = Callable[[LLMInput], LLMOutput] | Callable[[LLMInput], Awaitable[LLMOutput]] | StreamingModel
 
 
 class _Unusable(Exception):

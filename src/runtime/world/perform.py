@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from ..formats.strict_json import MAX_SAFE_INTEGER, NotJson
 from ..io.tool_io import ToolIO
 from ..io.workspace import Workspace
 from ..log.events import Failed, HookAnswered, ModelReplied, ToolReturned, step_of
-from ..models.types import Model, read_reply
+from ..models.types import Model, Piece, StreamingModel, read_reply
 
 _MAX_CLASS_NAME = 100
 
@@ -53,18 +54,26 @@ class Performer:
         model: The model.
         workspace: What tools may touch.
         fault: Says what happens in place of an effect, by its address; for tests of failures.
+
+    Attributes:
+        on_piece: Is told the pieces of the model's text while they come, None for nobody.
     """
 
     def __init__(
         self, model: Model, workspace: Workspace, fault: Callable[[str], Fault | None] = lambda at: None
     ) -> None:
         self._model, self._workspace, self.fault = model, workspace, fault
+        self.on_piece: Callable[[Piece], None] | None = None
 
     async def call(
         self, at: str, function: Callable[..., Any], *arguments: Any, timeout_s: float | None = None
     ) -> Any:
         """Call foreign code and return its result; a world overrides how."""
         raise NotImplementedError
+
+    def _told(self, at: str, text: str) -> None:
+        if self.on_piece is not None:
+            self.on_piece(Piece(at, text))
 
     async def close(self) -> None:
         """End what is still under way."""
@@ -76,7 +85,12 @@ class Performer:
             fault = self.fault(pending.at)
             if fault is not None and fault.error is not None:
                 raise fault.error
-            output = await self.call(pending.at, self._model, request)
+            if self.on_piece is not None and isinstance(self._model, StreamingModel):
+                output = await self.call(
+                    pending.at, self._model.ask, request, partial(self._told, pending.at)
+                )
+            else:
+                output = await self.call(pending.at, self._model, request)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             return _model_failed(pending.at, error)
         return read_reply(output, pending.at, int(step_of(pending.at)), request.messages.size)
