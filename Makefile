@@ -69,8 +69,9 @@ failure-modes-check: $(VENV)/.installed ## check the failure mode runs; SCENARIO
 	@$(RUN) check $(call tasks_of,failure_modes)
 
 .PHONY: evidence-build
-evidence-build: $(VENV)/.installed ## record every task, and write the list of runs
+evidence-build: $(VENV)/.installed ## record every task, write the list of runs and the schema of policies
 	@$(RUN) run
+	@$(RUN) policy schema > policy/v1.schema.json
 
 .PHONY: evidence-check
 evidence-check: $(VENV)/.installed ## make every recorded run again and compare; runs, tasks and list both ways

@@ -208,6 +208,16 @@ def policy_test(files: tuple[Path, ...]) -> int:
     return FAILED if failed else OK
 
 
+@policy.command("schema")
+def policy_schema_command() -> None:
+    """Print the JSON Schema of policy files, for editors and other programs."""
+    import json
+
+    from ..runtime.policy.sections import policy_schema
+
+    click.echo(json.dumps(policy_schema(), indent=2))
+
+
 @policy.command("check")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 def policy_check(files: tuple[Path, ...]) -> None:

@@ -1,13 +1,13 @@
-"""What a policy file may hold, as types. `policy/v1.schema.json` is generated from them.
+"""What a policy file may hold, as types, from which `policy/v1.schema.json` is made.
 
 An absent section allows nothing; an empty list means none.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field, json
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 Mount = Annotated[str, Meta(min_length=1, max_length=32, pattern=r"^[a-z][a-z0-9_-]*$")]
@@ -177,3 +177,13 @@ class PolicyFile(Section, frozen=True):
     tools: dict[Name, ToolRules] = {}
     lists: dict[str, list[str | int | float | bool | None]] = {}
     approval: Approval = Approval()
+
+
+def policy_schema() -> dict[str, Any]:
+    """Return the JSON Schema (Draft 2020-12) of a policy file; one that extends another need not say its schema."""
+    schema = json.schema(PolicyFile)
+    file = schema["$defs"]["PolicyFile"]
+    file["properties"]["extends"] = {"type": "string", "description": "The file that this one is laid over."}
+    del file["required"]
+    file["anyOf"] = [{"required": ["schema"]}, {"required": ["extends"]}]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
