@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .runtime.policy.policy import Policy as Policy
     from .runtime.tools.contract import Tool as Tool
     from .runtime.world.people import Answer as Answer
+    from .runtime.world.people_in_folder import FolderApproval as FolderApproval
 
 # imported when they are asked for: the command line starts without what it does not need
 _PLACES = {
@@ -34,6 +35,7 @@ _PLACES = {
     "Policy": "runtime.policy.policy",
     "Tool": "runtime.tools.contract",
     "Answer": "runtime.world.people",
+    "FolderApproval": "runtime.world.people_in_folder",
     "AskPerson": "runtime.effects",
     "approve_at_terminal": "cli.approval",
     **dict.fromkeys(("arecord", "check", "record", "replay", "resume"), "evidence.agent_runs"),

@@ -8,13 +8,15 @@ import pty
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tachograph
-from tachograph import Agent, Answer, AskPerson, LLMInput, LLMOutput, Policy, ToolCall
+from tachograph import Agent, Answer, AskPerson, FolderApproval, LLMInput, LLMOutput, Policy, ToolCall
+from tachograph.cli.main import main
 from tachograph.runtime.log.events import Answered, Event, StopAsked
 from tachograph.runtime.world.real import Real
 from tests.project import POLICY, make_project, merged
@@ -172,3 +174,54 @@ def test_a_person_at_a_terminal(project: Path, keys: bytes, ending: str) -> None
 def test_without_a_terminal_nobody_allows(project: Path) -> None:
     result = agent_of(project, tachograph.approve_at_terminal).run("?")
     assert said_in(result.events).answer == "deny"
+
+
+def ask_in(folder: Path, project: Path, answer: Callable[[Path], None]) -> Answered:
+    """Run an agent that asks in a folder, and answer once the question is there."""
+
+    async def main() -> Answered:
+        agent = agent_of(project, FolderApproval(folder, pause_s=0), timeout_s=BOUND)
+        run = asyncio.create_task(agent.arun("?"))
+        while not [*folder.glob("*.json")]:
+            assert not run.done()
+            await asyncio.sleep(0)
+        answer(next(folder.glob("*.json")))
+        return said_in((await asyncio.wait_for(run, BOUND)).events)
+
+    return asyncio.run(main())
+
+
+def command(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([*words])
+    return int(str(ended.value.code))
+
+
+@pytest.mark.parametrize("word", ["allow", "deny"])
+def test_a_person_answers_in_a_folder(project: Path, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(file: Path) -> None:
+        assert command("approve", str(file), f"--{word}", "--by", "lead", "--why", "so") == 0
+        assert 'echo {"text":"a"}' in capsys.readouterr().out
+        assert command("approve", str(file), "--allow") == 2  # once is enough
+
+    said = ask_in(project / "asked", project, answer)
+    assert (said.answer, said.by, said.why) == (word, "lead", "so")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b'"allow"', b'{"decision": "yes"}', b'{"decision": NaN}', b"\xff"]
+)
+def test_what_is_no_answer_in_a_folder_allows_nothing(project: Path, content: bytes) -> None:
+    def answer(file: Path) -> None:
+        other = file.with_name("other")
+        other.write_bytes(content)
+        other.rename(file.with_suffix(".answer.json"))
+
+    assert ask_in(project / "asked", project, answer).answer == "silence"
+
+
+def test_what_is_no_question_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file.json").write_text("{}", encoding="utf-8")
+    assert command("approve", str(tmp_path / "file.json"), "--allow") == 2
+    assert command("approve", str(tmp_path / "none.json"), "--allow") == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["file.json"]

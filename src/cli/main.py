@@ -182,6 +182,26 @@ def show(run: str) -> None:
         say(line)
 
 
+@commands.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--allow/--deny", "is_allowed", default=None, help="The answer; without it, it is asked for.")
+@click.option("--by", default="", metavar="NAME", help="Who answers.")
+@click.option("--why", default="", metavar="TEXT", help="Why.")
+def approve(file: Path, is_allowed: bool | None, by: str, why: str) -> None:
+    """Answer the question about a call that a run put into a FILE."""
+    from ..runtime.models.types import call_text
+    from ..runtime.world.people import Answer
+    from ..runtime.world.people_in_folder import read_question, write_answer
+
+    question = read_question(file)
+    say(f"{question.call.name} {call_text(question.call)}")
+    say(f"{question.rule}: {question.reason} ({question.place})")
+    if is_allowed is None:
+        is_allowed = click.confirm("Allow this call?", default=False)
+    write_answer(file, Answer("allow" if is_allowed else "deny", by, why))
+    say(f"answered: {'allow' if is_allowed else 'deny'}")
+
+
 @commands.group()
 def policy() -> None:
     """Read and test policies."""
