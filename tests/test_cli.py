@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -258,3 +260,18 @@ def test_a_resume_under_other_code_is_refused(project: Path, capsys: pytest.Capt
     path.write_text(path.read_text().replace('"Read a file."', '"Look into a file."'))
     assert exit_code("resume", "s/call") == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_scripted_run_needs_no_event_loop(project: Path) -> None:
+    program = "import sys; from tachograph.cli.main import main; main(['run', 's/call'])"
+    check = f"import atexit, sys; atexit.register(lambda: print('asyncio' in sys.modules)); {program}"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", check],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "False"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..runtime.io.workspace import Workspace
 from ..runtime.log.events import Event, RunStarted
 from ..runtime.loop.state import RunSpec
 from ..runtime.policy.policy import Policy
 from ..runtime.tools.contract import Tool
-from ..runtime.world.real import Real
-from ..runtime.world.virtual import Virtual
+
+if TYPE_CHECKING:  # a scripted run imports no event loop
+    from ..runtime.world.real import Real
+    from ..runtime.world.virtual import Virtual
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 
 
@@ -35,4 +35,4 @@ def left(deadline: int) -> float:
 
 def random_hex() -> str:
     """Return eight hex digits that nobody can guess."""
-    return secrets.token_hex(4)
+    return os.urandom(4).hex()
