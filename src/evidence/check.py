@@ -21,6 +21,7 @@ from ..runtime.log.events import (
     RunEnded,
     RunStarted,
     StepEnded,
+    Stopped,
     ToolReturned,
     encode,
 )
@@ -81,7 +82,9 @@ async def _make_again(
     """Make a run again and collect the differences. Returns its inputs, and whether the record answered anything."""
     read: dict[str, str] = {}
     made: list[Event] = []
-    is_answered = False
+    is_answered = any(
+        isinstance(event, Stopped) for event in record
+    )  # what was stopped is not performed again
     decides = is_performed_again(record, is_offline=source.is_offline, is_scripted=source.is_scripted)
 
     def again(at: str, effect: Effect) -> bool:
