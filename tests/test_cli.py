@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tachograph.cli.main import main
 from tests.project import make_project, scenarios
@@ -275,3 +276,58 @@ def test_a_scripted_run_needs_no_event_loop(project: Path) -> None:
         check=True,
     )
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_every_rule_is_explained(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    capsys.readouterr()
+    assert exit_code("explain", "s/call") == 0
+    said = capsys.readouterr().out
+    for rule in ("tool_registry", "arg_schema", "cycle_detection", "loop_budget", "approval"):
+        assert f"allow    {rule}" in said
+
+
+def test_runs_are_replayed_under_another_policy(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    same = (project / "policy/call.yaml").read_text()
+    (project / "policy/same.yaml").write_text(f"# the same\n{same}")
+    (project / "policy/none.yaml").write_text("schema: policy/v1\n")
+    capsys.readouterr()
+    assert exit_code("replay", "s/call", "--policy", "policy/same.yaml") == 0
+    assert exit_code("replay", "s/call", "--policy", "policy/none.yaml") == 1
+    said = capsys.readouterr().out
+    assert "deny by loop_budget" in said
+    assert "policy/none.yaml#/loop_budget" in said
+    assert exit_code("replay", "s/call", "--policy", "policy/gone.yaml") == 2
+
+
+def test_runs_are_listed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("ls") == 2
+    exit_code("run")
+    capsys.readouterr()
+    assert exit_code("ls") == 0
+    (first, second) = capsys.readouterr().out.splitlines()
+    assert first.split()[:2] == ["s/call", "final_answer"]
+    assert second.split()[0] == "s/sent_once"
+
+
+def test_a_policy_is_asked_about_a_call(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ask = ("policy", "decide", "policy/call.yaml")
+    assert exit_code(*ask, "look", '{"path": "book/a.txt"}') == 0
+    assert exit_code(*ask, "look", '{"path": "no/a.txt"}') == 1
+    assert (
+        exit_code(*ask, "shell")
+        == exit_code(*ask, "../tools/look")
+        == exit_code(*ask, "look", "no json")
+        == 1
+    )
+    said = capsys.readouterr().out.splitlines()
+    assert ["sandbox_path" in line for line in said] == [True, True, False, False, False]
+    assert "policy/call.yaml#/sandbox/mounts" in said[0]
+
+
+def test_a_policy_is_shown_as_it_is_in_force(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "policy/less.yaml").write_text("extends: call.yaml\nloop_budget: {max_tokens: 7}\n")
+    assert exit_code("policy", "show", "policy/less.yaml") == 0
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert (shown["loop_budget"]["max_tokens"], shown["schema"]) == (7, "policy/v1")

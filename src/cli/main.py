@@ -141,14 +141,34 @@ def verify(runs: tuple[str, ...]) -> int:
 
 @commands.command()
 @_runs
-def replay(runs: tuple[str, ...]) -> None:
+@click.option(
+    "--policy",
+    "policy_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Under this policy: say at which decision each run would go another way.",
+)
+def replay(runs: tuple[str, ...], policy_file: Path | None) -> int:
     """Make runs again from their logs alone, and compare every line."""
+    from ..evidence.explain import what_if
     from ..evidence.replay import replay as replay_run
+    from ..evidence.show import words
+    from ..runtime.policy.policy import Policy
 
     project = _project(Path())
+    other = Policy.load(policy_file) if policy_file is not None else None
+    flips = 0
     for name in _named(project, runs):
+        if other is not None:
+            flip = what_if(project.task_of(name), project.folder(name), f"runs/{name}", other)
+            flips += flip is not None
+            say(f"{name}: {'decides the same' if flip is None else 'goes another way'}")
+            for prefix, event in (("was", flip.recorded), ("is", flip.made)) if flip else ():
+                say(f"  {prefix} {f'{event.at}: {words(event)}' if event else 'nothing: the run goes on'}")
+            continue
         made = replay_run(project.task_of(name), project.folder(name), f"runs/{name}")
         say(f"{name}: {len(made.journal.lines)} lines are the same")
+    return FAILED if flips else OK
 
 
 @commands.command()
@@ -165,6 +185,43 @@ def resume(run: str, done: tuple[str, ...], not_done: tuple[str, ...]) -> None:
     made = resume_run(project.task_of(name), project.folder(name), settled)  # type: ignore[arg-type]
     project.write_list()
     say(f"{name}: {made.ended.ending}, recorded in runs/{name}")
+
+
+@commands.command()
+@_runs
+def explain(runs: tuple[str, ...]) -> None:
+    """Print what every rule says of each call of recorded runs; without a RUN, all of them."""
+    from ..evidence.explain import explain as explain_run
+
+    project = _project(Path())
+    for name in _named(project, runs):
+        say(name)
+        for line in explain_run(project.task_of(name), project.folder(name), f"runs/{name}"):
+            say(f"  {line}")
+
+
+@commands.command()
+def ls() -> None:
+    """List recorded runs: name, ending, failure mode, steps, model."""
+    from ..evidence.record_files import STATE, read_files, whole_log
+    from ..runtime.log.events import RunEnded, RunStarted
+    from ..runtime.log.steps import steps_of
+
+    project = _project(Path())
+    names = _named(project, ())
+    width = max(map(len, names))
+    for name in names:
+        lines = whole_log(
+            read_files(project.folder(name), f"runs/{name}").get(STATE, b""), f"runs/{name}/{STATE}"
+        )
+        events = [line.event for line in lines]
+        head, end = events[0], events[-1]
+        assert isinstance(head, RunStarted)
+        assert isinstance(end, RunEnded)
+        steps = _count(len(steps_of(events)), "step")
+        say(
+            f"{name:{width}}  {end.ending:22}  {end.mode or '-':20}  {steps:9} {head.model.provider}:{head.model.name}"
+        )
 
 
 @commands.command()
@@ -226,6 +283,39 @@ def policy_test(files: tuple[Path, ...]) -> int:
         say(line)
     say(f"{number - len(failed)} of {number} tests of policies pass")
     return FAILED if failed else OK
+
+
+@policy.command("show")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+def policy_show(file: Path) -> None:
+    """Print a policy as it is in force, merged with what it extends."""
+    import yaml
+
+    from ..runtime.policy.policy import Policy
+
+    found = Policy.load(file)
+    say(f"# version {found.version}")
+    click.echo(yaml.safe_dump(found.data, sort_keys=False, allow_unicode=False), nl=False)
+
+
+@policy.command("decide")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("tool")
+@click.argument("arguments", default="{}")
+def policy_decide(file: Path, tool: str, arguments: str) -> int:
+    """Let the policy in FILE decide a call of a TOOL of the project, with its ARGUMENTS as JSON; nothing is executed.
+
+    Exit code 0 if it is allowed, else 1.
+    """
+    from ..runtime.tools.loader import load_tools
+    from ..testing import decide
+
+    project = _project(file.parent)
+    known = {path.stem for path in (project.root / "tools").glob("*.py")} & {tool}
+    call = {"name": tool, "arguments": arguments}
+    (found,) = decide(file, load_tools(known, project.root).tools, [call])
+    say(f"{found.decision} by {found.rule_id}: {found.reason} ({found.at})")
+    return OK if found.decision == "allow" else FAILED
 
 
 @policy.command("schema")

@@ -55,6 +55,7 @@ async def make_run(
     record: Sequence[Event] | None = None,
     again: Callable[[str, Effect], bool] = lambda at, effect: False,
     listen: Callable[[Event], None] | None = None,
+    agrees: Callable[[Event, Event], bool] = lambda recorded, made: False,
 ) -> RunMade:
     """Make a run, for the first time or again.
 
@@ -68,11 +69,12 @@ async def make_run(
         record: Of a check: the recorded lines.
         again: Of a check: whether an effect is performed again, given its address.
         listen: Is told of each new line.
+        agrees: As of Journal.
 
     Returns:
         The last line, the log and the messages.
     """
-    journal = Journal(past, file=file, listen=listen)
+    journal = Journal(past, file=file, listen=listen, agrees=agrees)
     driver = Driver(journal, world, settled=settled, record=record, again=again)
     journal.append(head)
     ended, messages = await driver.drive(run_loop(spec, driver))

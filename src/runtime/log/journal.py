@@ -54,6 +54,7 @@ class Journal:
         past: The lines that stand already.
         file: Where further lines are written.
         listen: Is told of each line beyond the past, once it is written; one that raises is told nothing more.
+        agrees: Whether a recorded line stands although another one was made.
     """
 
     def __init__(
@@ -62,10 +63,11 @@ class Journal:
         *,
         file: LogWriter | None = None,
         listen: Callable[[Event], None] | None = None,
+        agrees: Callable[[Event, Event], bool] = lambda recorded, made: False,
     ) -> None:
         self.events: list[Event] = []
         self.lines: list[bytes] = []
-        self._past, self._file, self._listen = past, file, listen
+        self._past, self._file, self._listen, self._agrees = past, file, listen, agrees
         self._writer = LineWriter()
         self._broken = False
         came = {line.event.at for line in past if isinstance(line.event, Outcome)}
@@ -99,7 +101,10 @@ class Journal:
         text, number = encode(event), len(self.lines)
         is_new = number >= len(self._past)
         if not is_new and self._past[number].text != text:
-            raise Diverged(self._past[number].event, event)
+            recorded = self._past[number].event
+            if not self._agrees(recorded, event):
+                raise Diverged(recorded, event)
+            event, text = recorded, self._past[number].text
         line = self._writer.line(text)
         if is_new and self._file is not None:
             if self._broken:

@@ -228,6 +228,8 @@ class ArgumentsRule(Rule):
             yield filled(question.about.arguments, tool)
 
     def reason(self, point: Any, leaf: _Conditions, *, allowed: bool) -> str:
+        if allowed:
+            return "the arguments meet the conditions"
         pointer = quote_untrusted(leaf.wrong(point) or "/")
         if isinstance(leaf, Judgeable):
             return f"argument {pointer} is of a type that ask_if cannot judge"

@@ -31,6 +31,8 @@ class ToolLimitsRule(Rule):
                 yield Need(name, question.used.get(name, 0), 1)
 
     def reason(self, point: Any, leaf: Limits, *, allowed: bool) -> str:
+        if allowed:
+            return "the tool may be called again"
         most = leaf.limits.get(point.name)
         return f"the tool was called {point.used} times {_WORDS[point.name]}; at most {most} are allowed"
 
