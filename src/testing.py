@@ -6,6 +6,7 @@ while it runs; `parse` reads text as the runtime does.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,9 @@ def decide(
     *,
     mounts: Mapping[str, str | Path] | None = None,
 ) -> list[Decision]:
-    """Return what the gate says of some calls, taken in order as those of one run. Links are not looked at.
+    """Return what the gate says of some calls, taken in order as those of one minute of a run.
+
+    Links are not looked at.
 
     Args:
         policy: A policy as data, or the path of its file.
@@ -96,17 +99,18 @@ def decide(
     """
     gate = Gate(_policy(policy), [_tool(tool) for tool in tools])
     check_mounts(gate.policy, mounts or ())
-    used: dict[str, int] = {}
-    repeats: dict[str, int] = {}
+    made: Counter[str] = Counter()
+    repeats: Counter[str] = Counter()
     found = []
     for number, proposed in enumerate(calls):
         call = read_call(f"tc_1_{number}", proposed["name"], proposed["arguments"])
         name = call.name if isinstance(call.name, str) else ""
         key = call_key(call, gate.tools.get(name))
-        verdict = gate.ask(Question(call, call.name, dict(used), repeats.get(key, 0)))
+        times = {"calls": made[name], "per_minute": made[name]}
+        verdict = gate.ask(Question(call, call.name, {"tool_calls": made.total(), **times}, repeats[key]))
         if verdict.decision == "allow":
-            used["tool_calls"] = used.get("tool_calls", 0) + 1
-            repeats[key] = repeats.get(key, 0) + 1
+            made[name] += 1
+            repeats[key] += 1
         found.append(_decision(verdict))
     return found
 

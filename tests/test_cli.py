@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -331,3 +333,55 @@ def test_a_policy_is_shown_as_it_is_in_force(project: Path, capsys: pytest.Captu
     assert exit_code("policy", "show", "policy/less.yaml") == 0
     shown = yaml.safe_load(capsys.readouterr().out)
     assert (shown["loop_budget"]["max_tokens"], shown["schema"]) == (7, "policy/v1")
+
+
+def test_an_ending_that_nobody_expects_is_exit_code_1(project: Path) -> None:
+    task = project / "tasks/s/call.yaml"
+    data = json.loads(task.read_text())
+    data |= {"expected": {}, "llm": {"stub": {"turns": [{"say": "nothing to use"}]}}}
+    task.write_text(json.dumps(data))
+    assert exit_code("run", "s/call") == 1
+    data["expected"] = {"ending": "failure_mode_terminal"}
+    task.write_text(json.dumps(data))
+    assert exit_code("run", "s/call") == 0
+
+
+def test_a_word_on_what_is_not_in_doubt_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    lines = (project / "runs/s/sent_once/state.jsonl").read_bytes().splitlines(keepends=True)
+    for number in (2, 4):  # before a mail began, and behind it
+        partial = project / "runs/s/sent_once.partial"
+        partial.mkdir()
+        (partial / "state.jsonl").write_bytes(b"".join(lines[:number]))
+        assert exit_code("resume", "s/sent_once", "--done", "9.c0.i1") == 2
+        assert "9.c0.i1" in capsys.readouterr().err
+        assert (partial / "state.jsonl").read_bytes() == b"".join(lines[:number])
+        shutil.rmtree(partial)
+
+
+def test_a_damaged_log_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    lines = (project / "runs/s/call/state.jsonl").read_bytes().splitlines(keepends=True)
+    partial = project / "runs/s/call.partial"
+    partial.mkdir()
+    (partial / "state.jsonl").write_bytes(lines[0] + lines[2] + lines[3])
+    assert exit_code("resume", "s/call") == 2
+    assert "state.jsonl:2" in capsys.readouterr().err
+
+
+POLICIES = [
+    ("retry: {max_retries: 3}", "backoff_base_ms"),
+    ("url_allowlist: ['https://a.test/', 'https://*/']", ":2:36:"),
+    ("extends: 3", "extends is no text"),
+    ("tools: {echo: {mounts: [book]}}", "'book' is not declared"),
+    ("tool_registry: {allowed: [eco]}", "did you mean 'echo'?"),
+]
+
+
+@pytest.mark.parametrize(("line", "word"), POLICIES)
+def test_what_is_wrong_with_a_policy_is_named(
+    project: Path, capsys: pytest.CaptureFixture[str], line: str, word: str
+) -> None:
+    (project / "policy/odd.yaml").write_text(f"schema: policy/v1\n{line}\n")
+    assert exit_code("policy", "check", "policy/odd.yaml") == 2
+    assert word in capsys.readouterr().err

@@ -84,7 +84,7 @@ def _named(project: Project, runs: tuple[str, ...]) -> list[str]:
 
 @commands.command()
 @click.argument("tasks", nargs=-1, metavar="[TASK]...", type=click.Path(path_type=Path))
-def run(tasks: tuple[Path, ...]) -> None:
+def run(tasks: tuple[Path, ...]) -> int:
     """Run tasks and record them in runs/KIND/NAME; without a TASK, all tasks of the project.
 
     A TASK is a file, or the name KIND/NAME of one in tasks/.
@@ -92,13 +92,16 @@ def run(tasks: tuple[Path, ...]) -> None:
     from ..evidence.record import record
     from ..evidence.tasks import load_task
 
-    project = _project(tasks[0].parent if tasks else Path())
+    project, failed = _project(tasks[0].parent if tasks else Path()), False
     for given in tasks or project.task_names():
         named = project.root / "tasks" / f"{given}.yaml"
         task = load_task(named if not tasks or named.is_file() else Path(given))
         made = record(task, project.folder(task.folder))
         say(f"{task.folder}: {made.ended.ending}, recorded in runs/{task.folder}")
+        is_expected = task.spec.expected.ending is not None  # else the run would have been refused
+        failed = failed or (made.ended.ending != "final_answer" and not is_expected)
     project.write_list()
+    return FAILED if failed else OK
 
 
 @commands.command()
@@ -332,7 +335,12 @@ def policy_schema_command() -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 def policy_check(files: tuple[Path, ...]) -> None:
     """Load policies, and report what is wrong with them."""
+    from ..runtime.policy.consistency import check_names
     from ..runtime.policy.policy import Policy
 
     for path in files:
-        say(f"{path}: version {Policy.load(path).version}")
+        loaded = Policy.load(path)
+        tools = _project(path.parent).root / "tools"
+        if tools.is_dir():
+            check_names(loaded, {tool.stem for tool in tools.glob("*.py")})
+        say(f"{path}: version {loaded.version}")

@@ -16,6 +16,7 @@ from ..runtime.driver import Word
 from ..runtime.log.events import Event
 from ..runtime.log.file import LogFile
 from ..runtime.log.journal import Journal
+from ..runtime.log.lines import Damaged
 from ..runtime.log.steps import steps_of
 from ..runtime.run import RunMade, make_run
 from .doubts import probed
@@ -78,7 +79,12 @@ async def _go_on(
     source: RunSource, partial: Path, folder: Path, settled: Mapping[str, Word], listen: Listen | None
 ) -> RunMade:
     spec, head = source.run_spec(), source.head()
-    file = LogFile(partial)
+    try:
+        file = LogFile(partial)
+    except Damaged as error:
+        place = f"{partial.name}/state.jsonl"
+        remedy = "restore it, or remove the folder and begin anew"
+        raise RecordError(error.what, file=place, line=error.number, remedy=remedy) from None
     reads = InputLog(partial)
     try:
         if not file.past:  # the process may have died while the mounts were set up
@@ -86,7 +92,11 @@ async def _go_on(
         with source.workspace(reads.add, partial / MOUNTS) as workspace:
             if not file.past:
                 source.set_up(workspace)
-            open_doubts = [at for at in Journal(file.past).doubts if at not in settled]
+            doubts = Journal(file.past).doubts
+            for at in settled.keys() - {*doubts}:
+                known = f"in doubt are {', '.join(doubts)}" if doubts else "nothing is in doubt"
+                raise InputError("this effect is not in doubt", file=at, remedy=known)
+            open_doubts = [at for at in doubts if at not in settled]
             words = probed(open_doubts, [line.event for line in file.past], spec.gate, workspace)
             world = source.world(workspace)
             try:

@@ -82,9 +82,10 @@ def words(event: Event) -> str:
             return f"somebody stopped {event.scope or 'the run'}: {event.why}"
         case Answered():
             said = f"a person said {event.answer}" if event.answer != "silence" else "nobody answered in time"
-            return said + (f" ({event.by}: {event.why})" if event.by or event.why else "")
+            by = ": ".join(part for part in (event.by, event.why) if part)
+            return f"{said} ({by})" if by else said
         case Settled():
-            return f"a person said that it {'happened' if event.happened else 'did not happen'}"
+            return f"a person, or the tool's probe, said that it {'happened' if event.happened else 'did not happen'}"
         case StepEnded():
             return f"the step ended{f': {event.mode}' if event.mode else ''}"
         case RunEnded():

@@ -108,8 +108,10 @@ def read_document(
     document = parse_document(text, name, error)
     base, data = None, document.data
     extends = data.get("extends") if isinstance(data, dict) else None
-    if isinstance(extends, str):
+    if extends is not None:
         line, column = document.at("/extends")
+        if not isinstance(extends, str):
+            raise error("extends is no text", file=name, line=line, column=column, remedy="name one file")
         if depth == _MOST_BASES:
             raise error(
                 "extends a file that extends this one, or too many", file=name, line=line, column=column
@@ -148,13 +150,13 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
     from jsonschema import Draft202012Validator  # slow to import, and few files come here
 
     errors = Draft202012Validator(msgspec.json.schema(kind)).iter_errors(data)
-    found = [leaf for error in errors for leaf in (error.context or [error])]
+    found = [leaf for error in errors for leaf in _likely(error)]
     worst = max(found, key=_depth, default=None)
     if worst is None:
         return "", "the file is not of its schema", "compare it with the documentation"
     pointer, limit = join(worst.absolute_path), worst.validator_value
     if worst.validator == "additionalProperties":
-        known = sorted(worst.schema.get("properties", {}))
+        known = sorted({*worst.schema.get("properties", {}), *([] if pointer else ["extends"])})
         unknown = next(key for key in worst.instance if key not in known)
         likely = difflib.get_close_matches(unknown, known, 1)
         remedy = f"did you mean {likely[0]!r}?" if likely else f"known keys are {', '.join(known)}"
@@ -170,6 +172,12 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
         options = f"did you mean {likely[0]!r}?" if likely else f"use one of {', '.join(map(str, limit))}"
         return pointer, f"{shown} is not accepted here", options
     return pointer, f"{shown} violates {worst.validator} {quote_literal(str(limit))}", "change the value"
+
+
+def _likely(error: Any) -> list[Any]:
+    """Return what is wrong with data that fits none of several types: with those of its own kind, if there are any."""
+    context = error.context or [error]
+    return [leaf for leaf in context if leaf.validator != "type" or leaf.path] or context
 
 
 def _depth(error: Any) -> tuple[int, bool, str]:

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import msgspec
+
 from ...fail.errors import TachographError
 from .events import Event, Outcome, ToolStarted, decode, encode
 from .lines import Line, LineWriter
@@ -40,11 +42,19 @@ class Diverged(TachographError):
     def __init__(self, recorded: Event | None, made: Event | None) -> None:
         self.recorded, self.made = recorded, made
         at = (recorded or made).at if recorded or made else "the end"  # type: ignore[union-attr]
-        super().__init__(f"at {at} the log says {_named(recorded)}, and the run made {_named(made)}")
+        super().__init__(f"at {at} {_difference(recorded, made)}")
+
+
+def _difference(recorded: Event | None, made: Event | None) -> str:
+    if type(recorded) is not type(made) or recorded is None or made is None or recorded.at != made.at:
+        return f"the log says {_named(recorded)}, and the run made {_named(made)}"
+    old, new = msgspec.to_builtins(recorded), msgspec.to_builtins(made)
+    fields = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    return f"{_named(recorded)} has another {', '.join(fields)} than the log says"
 
 
 def _named(event: Event | None) -> str:
-    return "nothing" if event is None else f"{type(event).__name__} at {event.at}"
+    return "nothing" if event is None else f"{event.at} {type(event).__name__}"
 
 
 class Journal:

@@ -15,6 +15,7 @@ What happened is a value, a happening: `fail/catalog.py` maps it to a failure mo
 from __future__ import annotations
 
 from ...fail.catalog import (
+    CONTINUE,
     Answered,
     Classification,
     Denied,
@@ -75,7 +76,9 @@ async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
     run.window.add_reply(reply)
     if reply.calls:
         return await make_calls(run, [*reply.calls]), None
-    sent_back = await hooks.on_stop(run, reply.answer or "")
+    if reply.answer is None:  # a service paused its turn: it goes on when it gets the turn back as it is
+        return CONTINUE, None
+    sent_back = await hooks.on_stop(run, reply.answer)
     return (run.classify(Answered()), reply.answer) if sent_back is None else (sent_back, None)
 
 

@@ -200,7 +200,7 @@ def _read(output: object, at: str, step: int, asked_bytes: int) -> ModelReplied:
             raise _Unusable("a tool call that is no ToolCall with a name")
         calls.append(read_call(f"tc_{step}_{i}", clean_text(call.name)[:MAX_NAME], call.arguments))
     problem, raw = "", None
-    if (answer is None) == (not calls) and output.finish_reason != "refusal":
+    if (answer is None) == (not calls) and output.finish_reason not in ("refusal", "pause"):
         problem = "both an answer and tool calls" if calls else "neither an answer nor tool calls"
     elif calls and output.finish_reason == "length":
         problem = "tool calls of a reply that was cut off by length"

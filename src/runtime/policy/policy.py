@@ -63,6 +63,13 @@ class Policy:
         for pointer, read in (("/url_allowlist", "urls"), ("/private_networks", "networks")):
             self._check(pointer, read)
         self._tool_rules = self._read_tool_rules()
+        for name, rules in self._file.tools.items():
+            for n, mount in enumerate(rules.mounts or ()):
+                if mount not in self._file.sandbox.mounts:
+                    place = join(["tools", name, "mounts", str(n)])
+                    raise self.error(
+                        place, f"mount {mount!r} is not declared", "declare it in sandbox.mounts"
+                    )
         both = set(self._file.tool_registry.allowed) & set(self._file.tool_registry.denied)
         if both:
             raise self.error(

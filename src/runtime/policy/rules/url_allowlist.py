@@ -44,8 +44,11 @@ class Urls(Leaf[UrlPoint]):
 
     def __init__(self, entries: Iterable[tuple[str, Iterable[str]]] = ()) -> None:
         self.entries: dict[str, tuple[Entry, frozenset[str]]] = {}
-        for url, methods in entries:
-            entry = parse_entry(url)
+        for index, (url, methods) in enumerate(entries):
+            try:
+                entry = parse_entry(url)
+            except Malformed as error:
+                raise Malformed(error.reason, index) from None
             held = self.entries.get(entry.target.url, (entry, frozenset()))[1]
             self.entries[entry.target.url] = entry, held | frozenset(methods)
         self._written = {parse_entry(url).target.url: url for url, _ in reversed(list(entries))}
@@ -191,15 +194,15 @@ class UrlAllowlistRule(Rule):
             return point.reason
         origin = quote_untrusted(point.target.origin)
         if allowed:
-            return f"{origin} is allowed by url_allowlist"
+            return f"{origin} is allowed"
         if isinstance(leaf, Networks):
             # the address itself is for the record, not for the model
             return f"{origin} resolves to an address that is not public"
         if isinstance(leaf, Methods):
             return f"{point.method} is not a method that this tool may use"
         if leaf.allows(UrlPoint(point.target)):
-            return f"{origin} is not in url_allowlist for {point.method}"
-        return f"{origin}{' with this path' if leaf.knows(point.target) else ''} is not in url_allowlist"
+            return f"{origin} is not allowed for {point.method}"
+        return f"{origin}{' with this path' if leaf.knows(point.target) else ''} is not allowed"
 
     def question(self, point: UrlPoint, tool: str, call: Call | None) -> Question | None:
         return Question(Reach(point.target.url, point.method or SAFE_METHODS[0], point.address), tool)
