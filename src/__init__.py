@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from .runtime.models.types import Piece as Piece
     from .runtime.models.types import ToolCall as ToolCall
     from .runtime.policy.policy import Policy as Policy
+    from .runtime.schema.python_types import ReadPath as ReadPath
+    from .runtime.schema.python_types import Url as Url
+    from .runtime.schema.python_types import WritePath as WritePath
     from .runtime.tools.contract import Tool as Tool
+    from .runtime.tools.functions import Context as Context
+    from .runtime.tools.functions import tool as tool
     from .runtime.world.people import Answer as Answer
     from .runtime.world.people_in_folder import FolderApproval as FolderApproval
 
@@ -34,6 +39,8 @@ _PLACES = {
     "ToolCall": "runtime.models.types",
     "Policy": "runtime.policy.policy",
     "Tool": "runtime.tools.contract",
+    **dict.fromkeys(("Context", "tool"), "runtime.tools.functions"),
+    **dict.fromkeys(("ReadPath", "Url", "WritePath"), "runtime.schema.python_types"),
     "Answer": "runtime.world.people",
     "FolderApproval": "runtime.world.people_in_folder",
     "AskPerson": "runtime.effects",

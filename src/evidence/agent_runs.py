@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from ..fail.errors import OutputError, RecordError
-from ..runtime.agent import Agent, RunResult, result_of, run_in_new_loop
+from ..runtime.agent import Agent, RunOptions, RunResult, run_in_new_loop
 from ..runtime.clock import random_hex, wall_ns
 from ..runtime.driver import Word
 from ..runtime.io.workspace import Workspace
 from ..runtime.log.events import Event, RunStarted
 from ..runtime.log.lines import Damaged, read_log
 from ..runtime.loop.state import RunSpec
-from ..runtime.models.types import Message
 from ..runtime.policy.policy import Policy
 from ..runtime.run import head_of
 from ..runtime.tools.contract import Tool
@@ -42,6 +41,7 @@ class AgentRun:
         agent: The agent.
         spec: What the run is made with.
         began: When it began, in nanoseconds since 1970.
+        deps: The caller's own object, in place of the agent's.
         leaves: Whether a cancellation leaves the run to a resume, and does not stop it.
         started: Is given the world of the run.
     """
@@ -56,10 +56,11 @@ class AgentRun:
         spec: RunSpec,
         began: int,
         *,
+        deps: Any = None,
         leaves: bool = True,
         started: Callable[[Real], None] | None = None,
     ) -> None:
-        self.agent, self._spec, self._began = agent, spec, began
+        self.agent, self._spec, self._began, self._deps = agent, spec, began, deps
         self._leaves, self._started = leaves, started
         self.policy: Policy = agent.policy
         self.tools: list[Tool] = agent.tools
@@ -90,7 +91,7 @@ class AgentRun:
 
     def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:
         """Return what its tools may touch."""
-        return self.agent.workspace(on_read, private)
+        return self.agent.workspace(on_read, private, self._deps)
 
     def set_up(self, workspace: Workspace) -> None:
         """Do nothing: private mounts begin empty."""
@@ -111,9 +112,9 @@ class AgentRun:
         return []
 
 
-def _new_run(agent: Agent, question: str, seed: int, history: Sequence[Message], **rest: Any) -> AgentRun:
-    spec = agent.spec(question, run_id=f"run-{random_hex()}", seed=seed, history=history)
-    return AgentRun(agent, spec, wall_ns(), **rest)
+def _new_run(agent: Agent, question: str, options: RunOptions, **rest: Any) -> AgentRun:
+    spec = agent.spec(question, run_id=f"run-{random_hex()}", **options)
+    return AgentRun(agent, spec, wall_ns(), deps=options.get("deps"), **rest)
 
 
 def _cleared(out: str | Path, *, replace: bool) -> Path:
@@ -129,9 +130,8 @@ def record(
     *,
     out: str | Path,
     replace: bool = False,
-    seed: int = 0,
-    history: Sequence[Message] = (),
     listen: Listen | None = None,
+    **options: Unpack[RunOptions],
 ) -> RunResult:
     """Run an agent and put the four files of the run into a folder.
 
@@ -143,16 +143,15 @@ def record(
         question: The question.
         out: The folder.
         replace: Whether an earlier record there is replaced.
-        seed: Of the jitter of waits.
-        history: Messages of an earlier run, which this one goes on from.
         listen: Is told of each line of the log.
+        **options: See RunOptions.
 
     Raises:
         OutputError: A record lies in the folder, or it cannot be used.
         InputError: The agent or the history is refused.
     """
     folder = _cleared(out, replace=replace)
-    return result_of(record_source(_new_run(agent, question, seed, history), folder, listen))
+    return agent.result_of(record_source(_new_run(agent, question, options), folder, listen))
 
 
 async def arecord(
@@ -161,10 +160,9 @@ async def arecord(
     *,
     out: str | Path,
     replace: bool = False,
-    seed: int = 0,
-    history: Sequence[Message] = (),
     listen: Listen | None = None,
     started: Callable[[Real], None] | None = None,
+    **options: Unpack[RunOptions],
 ) -> RunResult:
     """Do as `record` does in the running event loop.
 
@@ -179,10 +177,10 @@ async def arecord(
             started(world)
 
     folder = _cleared(out, replace=replace)
-    source = _new_run(agent, question, seed, history, leaves=False, started=began)
+    source = _new_run(agent, question, options, leaves=False, started=began)
     made = await record_async(source, folder, listen)
     worlds[0].raise_if_cancelled()
-    return result_of(made)
+    return agent.result_of(made)
 
 
 def resume(
@@ -203,7 +201,7 @@ def resume(
     """
     folder = Path(out)
     source = AgentRun.of(agent, partial_of(folder))
-    return result_of(resume_source(source, folder, settled or {}, listen))
+    return agent.result_of(resume_source(source, folder, settled or {}, listen))
 
 
 def replay(agent: Agent, out: str | Path) -> RunResult:
@@ -214,7 +212,7 @@ def replay(agent: Agent, out: str | Path) -> RunResult:
         Diverged: A line would be another one today; the exception names it.
     """
     folder = Path(out)
-    return result_of(replay_source(AgentRun.of(agent, folder), folder, str(folder)))
+    return agent.result_of(replay_source(AgentRun.of(agent, folder), folder, str(folder)))
 
 
 def check(agent: Agent, out: str | Path) -> list[Difference]:

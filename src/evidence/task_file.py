@@ -148,6 +148,8 @@ class TaskFile(Part, frozen=True):
         llm: The script.
         approvals: What a person answers.
         faults: What goes wrong.
+        output_schema: The JSON Schema that the final answer must fit.
+        output_retries: How often the model is asked again for an answer that does not fit.
         hooks: Modules of the project with functions called as the points of a run, see `runtime/loop/hooks.py`.
         expected: What the run has to come to.
     """
@@ -168,4 +170,6 @@ class TaskFile(Part, frozen=True):
     approvals: list[ScriptedAnswer] = []
     faults: list[FaultSpec] = []
     hooks: list[str] = []
+    output_schema: dict[str, Any] | None = None
+    output_retries: Count = 2
     expected: Expected = Expected()

@@ -32,6 +32,7 @@ from ..runtime.policy.policy import Policy
 from ..runtime.resources.mount_path import parse_path
 from ..runtime.resources.url import Malformed
 from ..runtime.run import head_of
+from ..runtime.schema.answer_type import AnswerType
 from ..runtime.tools.contract import Tool
 from ..runtime.tools.loader import LoadedTools, load_module, load_tools
 from ..runtime.tools.project_modules import project_modules
@@ -114,6 +115,13 @@ class Task:
         return self.loaded.modules
 
     @cached_property
+    def _output(self) -> AnswerType | None:
+        try:
+            return None if self.spec.output_schema is None else AnswerType(self.spec.output_schema)
+        except InputError as error:
+            raise self.error("/output_schema", error.message, "write the JSON Schema of an object") from None
+
+    @cached_property
     def _hooks(self) -> dict[str, tuple[Hooks, dict[str, str]]]:
         """By file, its hooks, and path and digest of what they were read from. Raises ToolError."""
         found = {}
@@ -164,6 +172,8 @@ class Task:
             self.spec.instructions,
             self.spec.seed,
             hooks=hooks,
+            output=self._output,
+            output_retries=self.spec.output_retries,
         )
 
     def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:

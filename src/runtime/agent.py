@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct
 
+from ..fail.errors import ToolError
 from .clock import random_hex, wall_ns
 from .io.workspace import Host, Mount, Workspace
 from .log.events import Event, ModelName, RunStarted
@@ -20,6 +21,7 @@ from .policy.consistency import check_conditions, check_mounts
 from .policy.gate import Gate
 from .policy.policy import Policy
 from .run import RunMade, head_of, make_run
+from .schema.answer_type import AnswerType
 from .tools.contract import Tool
 from .tools.loader import LoadedTools, load_tools
 from .world.people import Approve
@@ -39,6 +41,7 @@ class RunResult(Struct, frozen=True):
         steps: How many steps it took.
         messages: What the model saw and said; `history` of a further run goes on from them.
         events: Its log.
+        output_type: The type of the answer; None where any text is one.
     """
 
     run_id: str
@@ -48,6 +51,30 @@ class RunResult(Struct, frozen=True):
     steps: int
     messages: list[Message]
     events: list[Event]
+    output_type: AnswerType | None = None
+
+    @property
+    def output(self) -> Any:
+        """The answer as a value of its type; None without an answer or a type.
+
+        Raises:
+            AnswerMismatch: Code of the type refuses what fits its schema.
+        """
+        return None if self.output_type is None or self.answer is None else self.output_type.read(self.answer)
+
+
+class RunOptions(TypedDict, total=False):
+    """What a single run is made with.
+
+    Attributes:
+        seed: Of the jitter of waits.
+        history: Messages of an earlier run, which this one goes on from.
+        deps: The caller's own object, in place of the agent's.
+    """
+
+    seed: int
+    history: Sequence[Message]
+    deps: Any
 
 
 class Agent:
@@ -64,8 +91,13 @@ class Agent:
             or a bool. Without it nobody is asked, and a call that needs a person is refused.
         mounts: Folders for the mounts of the policy. A mount for writing without one is private to each run.
         hosts: Folders that answer for hosts.
+        output_type: What the final answer must be: a JSON Schema of an object, or a type, see AnswerType; any text
+            without it.
+        output_retries: How often the model is asked again for an answer that does not fit.
+        deps: The caller's own object, for tools that take a Context.
 
     Raises:
+        InputError: The output type has no JSON Schema.
         PolicyError: A mount is not declared by the policy.
         ToolError: There is no tool of a name, or it breaks the contract.
     """
@@ -82,12 +114,23 @@ class Agent:
         approve: Approve | None = None,
         mounts: Mapping[str, str | Path] | None = None,
         hosts: Mapping[str, str | Path] | None = None,
+        output_type: Any = None,
+        output_retries: int = 2,
+        deps: Any = None,
     ) -> None:
         self.llm, self.policy, self.instructions, self.approve = llm, policy, instructions, approve
+        self._output = None if output_type is None else AnswerType(output_type)
+        self._output_retries, self._deps = output_retries, deps
+        if self._output is not None:
+            self.instructions = f"{instructions}\n\n{self._output.instructions()}".lstrip()
         self.hooks = (hooks,) if isinstance(hooks, Hooks) else tuple(hooks)
         self.tools: list[Tool] = []
         self.modules: dict[str, dict[str, str]] = {}
-        for tool in tools:
+        given = list(tools)
+        for wrong in [tool for tool in given if not isinstance(tool, Tool | str)]:
+            what = f"{getattr(wrong, '__name__', type(wrong).__name__)} is no tool"
+            raise ToolError(what, remedy="put @tool above the function, or give the name of a tool")
+        for tool in given:
             loaded = load_tools([tool], Path(root)) if isinstance(tool, str) else LoadedTools([tool], {})
             self.tools += loaded.tools
             self.modules |= loaded.modules
@@ -106,21 +149,33 @@ class Agent:
             else ModelName("callable", getattr(self.llm, "__name__", "model"))
         )
 
-    def spec(self, question: str, *, run_id: str, seed: int = 0, history: Sequence[Message] = ()) -> RunSpec:
+    def spec(self, question: str, *, run_id: str, **options: Unpack[RunOptions]) -> RunSpec:
         """Return what a run on a question is made with. Raises InputError for a history of no messages."""
-        offers = tuple(tool.offer() for tool in self.tools)
-        gate = Gate(self.policy, self.tools)
-        past = read_history(history)
-        return RunSpec(run_id, question, gate, offers, self.instructions, seed, past, self.hooks)
+        return RunSpec(
+            run_id,
+            question,
+            Gate(self.policy, self.tools),
+            tuple(tool.offer() for tool in self.tools),
+            self.instructions,
+            options.get("seed", 0),
+            read_history(options.get("history", ())),
+            self.hooks,
+            self._output,
+            self._output_retries,
+        )
 
     def workspace(
-        self, on_read: Callable[[str, str], None] = lambda path, sha256: None, private: Path | None = None
+        self,
+        on_read: Callable[[str, str], None] = lambda path, sha256: None,
+        private: Path | None = None,
+        deps: Any = None,
     ) -> Workspace:
         """Return what the tools of one run may touch.
 
         Args:
             on_read: Is told path and SHA-256 of each document that is read.
             private: Where the private folders of a run are made and stay; without it they are temporary.
+            deps: The caller's own object, in place of the agent's.
         """
         modes = self.policy.mounts.modes
         mounts = {
@@ -129,23 +184,30 @@ class Agent:
             if name in self._mounts or mode == "write"
         }
         hosts = {name: Host(folder, _label(name, folder)) for name, folder in self._hosts.items()}
-        return Workspace(mounts, hosts, private=private, on_read=on_read, network=True)
+        deps = self._deps if deps is None else deps
+        return Workspace(mounts, hosts, private=private, on_read=on_read, network=True, deps=deps)
 
-    def run(self, question: str, *, seed: int = 0, history: Sequence[Message] = ()) -> RunResult:
+    def run(self, question: str, **options: Unpack[RunOptions]) -> RunResult:
         """Take a question from start to ending, and return what the run came to.
 
         Where an event loop is running, `arun` is to be awaited.
+
+        Args:
+            question: The question.
+            **options: See RunOptions.
+
+        Raises:
+            InputError: The history is no list of messages.
         """
-        return run_in_new_loop(self.arun(question, seed=seed, history=history))
+        return run_in_new_loop(self.arun(question, **options))
 
     async def arun(
         self,
         question: str,
         *,
-        seed: int = 0,
-        history: Sequence[Message] = (),
         listen: Callable[[Event], None] | None = None,
         started: Callable[[Real], None] | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunResult:
         """Take a question from start to ending in the running event loop.
 
@@ -153,17 +215,16 @@ class Agent:
 
         Args:
             question: The question.
-            seed: Of the jitter of waits.
-            history: Messages of an earlier run, which this one goes on from.
             listen: Is told of each line of the log.
             started: Is given the world of the run, whose `stop` may be called from any thread.
+            **options: See RunOptions.
 
         Raises:
             InputError: The history is no list of messages.
         """
-        spec = self.spec(question, run_id=f"run-{random_hex()}", seed=seed, history=history)
+        spec = self.spec(question, run_id=f"run-{random_hex()}", **options)
         head = head_of(spec, self.model, clock="system", began=wall_ns())
-        with self.workspace() as workspace:
+        with self.workspace(deps=options.get("deps")) as workspace:
             world = self.world(workspace)
             if started is not None:
                 started(world)
@@ -172,28 +233,23 @@ class Agent:
             finally:
                 await world.close()
         world.raise_if_cancelled()
-        return result_of(made)
+        return self.result_of(made)
 
-    async def stream(
-        self, question: str, *, seed: int = 0, history: Sequence[Message] = ()
-    ) -> AsyncIterator[Event | Piece]:
+    async def stream(self, question: str, **options: Unpack[RunOptions]) -> AsyncIterator[Event | Piece]:
         """Run on a question, and yield each line of the log as it is written, and pieces of text while they come.
 
         The last is a RunEnded. Leaving the loop early stops the run.
 
         Args:
             question: The question.
-            seed: Of the jitter of waits.
-            history: Messages of an earlier run, which this one goes on from.
+            **options: See RunOptions.
         """
         happened: asyncio.Queue[Event | Piece | None] = asyncio.Queue()
 
         def started(world: Real) -> None:
             world.on_piece = happened.put_nowait
 
-        run = asyncio.create_task(
-            self.arun(question, seed=seed, history=history, listen=happened.put_nowait, started=started)
-        )
+        run = asyncio.create_task(self.arun(question, listen=happened.put_nowait, started=started, **options))
         run.add_done_callback(lambda run: happened.put_nowait(None))
         try:
             while (event := await happened.get()) is not None:
@@ -207,6 +263,22 @@ class Agent:
     def world(self, workspace: Workspace, *, leaves: bool = False) -> Real:
         """Return the world of a run; `leaves` as of Real."""
         return Real(self.llm, workspace, leaves=leaves, approve=self.approve)
+
+    def result_of(self, made: RunMade) -> RunResult:
+        """Return what a run came to."""
+        events, ended = made.journal.events, made.ended
+        head = events[0]
+        assert isinstance(head, RunStarted)
+        return RunResult(
+            head.run_id,
+            ended.ending,
+            ended.answer,
+            ended.mode,
+            len(steps_of(events)),
+            [*made.messages],
+            events,
+            self._output,
+        )
 
 
 def _label(name: str, folder: Path | None) -> str:
@@ -222,12 +294,3 @@ def run_in_new_loop(coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(coroutine)
     coroutine.close()
     raise RuntimeError("an event loop is running here: await `arun` or `arecord`")
-
-
-def result_of(made: RunMade) -> RunResult:
-    """Return what a run came to."""
-    events, ended = made.journal.events, made.ended
-    head = events[0]
-    assert isinstance(head, RunStarted)
-    steps, messages = len(steps_of(events)), [*made.messages]
-    return RunResult(head.run_id, ended.ending, ended.answer, ended.mode, steps, messages, events)

@@ -41,6 +41,8 @@ def head_of(
         clock=clock,  # type: ignore[arg-type]
         began=began,
         history=[*spec.history],
+        output_schema=spec.output.schema if spec.output else None,
+        output_retries=spec.output_retries if spec.output else 0,
     )
 
 

@@ -60,6 +60,7 @@ class ToolIO:
 
     Attributes:
         idempotency_key: The same for all attempts of a call.
+        deps: The caller's own object.
         met: What the run decides again: redirects and the fact that was denied.
         denied: Whether a fact was denied.
         undeclared: The method that the effect kind of the tool does not cover; "" without one.
@@ -69,7 +70,7 @@ class ToolIO:
     """
 
     def __init__(self, workspace: Workspace, tool: Tool, decide: Callable[[Fact], Verdict], key: str) -> None:
-        self.idempotency_key = key
+        self.idempotency_key, self.deps = key, workspace.deps
         self.met: list[Fact] = []
         self.denied = False
         self.undeclared = ""

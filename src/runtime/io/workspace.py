@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -63,6 +64,7 @@ class Workspace:
         guarded: Files that no mount for writing may hold, by what messages call them.
         on_read: Is told path and SHA-256 of each file that is read and has a label.
         network: Whether hosts for which no folder answers are reached over the network.
+        deps: The caller's own object, for tools that take a Context.
 
     Raises:
         InputError: A host cannot stand in a URL.
@@ -77,9 +79,10 @@ class Workspace:
         guarded: Mapping[str, Path] | None = None,
         on_read: Callable[[str, str], None] = lambda path, sha256: None,
         network: bool = False,
+        deps: Any = None,
     ) -> None:
         self.mounts, self.hosts, self.on_read = dict(mounts), dict(hosts or {}), on_read
-        self.network = network
+        self.network, self.deps = network, deps
         self.roots: dict[str, Root] = {}
         self.host_roots: dict[str, Root] = {}
         self._place, self._guarded = private, dict(guarded or {})

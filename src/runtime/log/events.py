@@ -177,6 +177,8 @@ class RunStarted(Made, frozen=True, kw_only=True):
         clock: `virtual` or `system`.
         began: Nanoseconds since 1970.
         history: The messages before the question.
+        output_schema: The JSON Schema that the final answer must fit.
+        output_retries: How often the model is asked again for an answer that does not fit.
     """
 
     run_id: str
@@ -190,6 +192,8 @@ class RunStarted(Made, frozen=True, kw_only=True):
     clock: Literal["virtual", "system"] = "virtual"
     began: int = 0
     history: list[dict[str, Any]] = []
+    output_schema: dict[str, Any] | None = None
+    output_retries: int = 0
 
 
 class Decided(Made, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
     run_loop
       take_step         again and again, until a step has an ending
         decide_step       is there budget for another step? if not, the run ends
-        ask_model         with retries; an answer ends the run
+        ask_model         with retries; an answer ends the run, if it is of the type asked for
         make_calls        the calls of the reply, in order (calls.py):
           make_call         the gate decides; then attempts, until one succeeds or may not be repeated; the model reads
                             the result, or why there is none
@@ -20,6 +20,7 @@ from ...fail.catalog import (
     Classification,
     Denied,
     FailureMode,
+    GaveUp,
     Refused,
     Rule,
     StopReason,
@@ -28,8 +29,10 @@ from ...fail.catalog import Stopped as WasStopped
 from ..driver import Driver
 from ..effects import AskModel
 from ..log.events import Failed, ModelReplied, RunEnded, StepEnded, Stopped
+from ..models.failure_messages import refused_answer
 from ..models.types import LLMInput, Messages
 from ..policy.leaf import Step
+from ..schema.answer_type import AnswerMismatch
 from . import hooks
 from .attempts import with_retries
 from .calls import make_calls
@@ -78,8 +81,22 @@ async def _take_step(run: RunState) -> tuple[Classification | None, str | None]:
         return await make_calls(run, [*reply.calls]), None
     if reply.answer is None:  # a service paused its turn: it goes on when it gets the turn back as it is
         return CONTINUE, None
-    sent_back = await hooks.on_stop(run, reply.answer)
-    return (run.classify(Answered()), reply.answer) if sent_back is None else (sent_back, None)
+    return await _take_answer(run, reply.answer)
+
+
+async def _take_answer(run: RunState, answer: str) -> tuple[Classification, str | None]:
+    """Hold an answer to the type asked for, and ask the hooks; the model is told of one that does not fit."""
+    try:
+        if run.spec.output is not None:
+            run.spec.output.data(answer)
+    except AnswerMismatch as wrong:
+        run.used["misfits"] += 1
+        goes_on = run.used["misfits"] <= run.spec.output_retries
+        if goes_on:
+            run.window.add(refused_answer(str(wrong)))
+        return run.classify(GaveUp(FailureMode.OUTPUT_MISMATCH), "inform" if goes_on else "terminate"), None
+    sent_back = await hooks.on_stop(run, answer)
+    return (run.classify(Answered()), answer) if sent_back is None else (sent_back, None)
 
 
 async def _ask_model(run: RunState) -> ModelReplied | Classification:
@@ -87,7 +104,13 @@ async def _ask_model(run: RunState) -> ModelReplied | Classification:
     left = run.gate.policy.limits.limits["max_tokens"] - run.used["tokens"]
     spec = run.spec
     request = LLMInput(
-        spec.run_id, run.driver.step, run.window.messages(), spec.offers, max(left, 0), spec.instructions
+        spec.run_id,
+        run.driver.step,
+        run.window.messages(),
+        spec.offers,
+        max(left, 0),
+        spec.instructions,
+        spec.output.schema if spec.output else None,
     )
     outcome, _ = await with_retries(run, "m", AskModel(request), idempotent=True)
     if isinstance(outcome, ModelReplied):

@@ -14,6 +14,7 @@ from ..log.events import Call, Decided, Event, ToolOffer
 from ..models.types import Message
 from ..policy.gate import Gate
 from ..policy.leaf import Question, Verdict
+from ..schema.answer_type import AnswerType
 from ..tools.contract import Tool
 from ..tools.identity import call_key
 from .window import Window
@@ -31,6 +32,8 @@ class RunSpec(Struct, frozen=True):
         seed: Of the jitter of waits.
         history: The messages before the question.
         hooks: What is asked at points of the run, see `hooks.py`.
+        output: The type of the final answer; None where any text is one.
+        output_retries: How often the model is asked again for an answer that does not fit.
     """
 
     run_id: str
@@ -41,6 +44,8 @@ class RunSpec(Struct, frozen=True):
     seed: int = 0
     history: Sequence[Message] = ()
     hooks: Sequence[Any] = ()
+    output: AnswerType | None = None
+    output_retries: int = 0
 
 
 class RunState:
@@ -136,8 +141,8 @@ class RunState:
         self.mode = mode
         return found
 
-    def classify(self, happening: Happening) -> Classification:
+    def classify(self, happening: Happening, on_failure: str = "terminate") -> Classification:
         """Return what follows from a happening, and note its mode."""
-        found = classify(happening, self.gate.policy.on_deny)
+        found = classify(happening, self.gate.policy.on_deny, on_failure)
         self.mode = found.mode or self.mode  # what ends the run comes last
         return found

@@ -66,3 +66,11 @@ def stopped_call() -> dict[str, Any]:
 def lost_result() -> dict[str, Any]:
     """Return what the model reads of a call that was made, and whose result was lost when the process ended."""
     return {"done": True, "result": None, "reason": "the result was lost when the process ended"}
+
+
+def refused_answer(reason: str) -> Message:
+    """Return the message that asks again for an answer that is not of the type asked for."""
+    text = (
+        f"The answer {reason}. Give it again as JSON that fits the schema, with nothing before or after it."
+    )
+    return {"role": "user", "content": text}

@@ -94,6 +94,7 @@ class LLMInput(msgspec.Struct, frozen=True):
         tools: The tools that may be called.
         max_output_tokens: How many tokens the budget leaves.
         instructions: The system message; empty without one.
+        output_schema: The JSON Schema that the final answer must fit; None where any text is an answer.
     """
 
     run_id: str
@@ -102,6 +103,7 @@ class LLMInput(msgspec.Struct, frozen=True):
     tools: tuple[ToolOffer, ...]
     max_output_tokens: int
     instructions: str = ""
+    output_schema: dict[str, Any] | None = None
 
 
 class ToolCall(msgspec.Struct, frozen=True):

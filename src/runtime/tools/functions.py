@@ -1,0 +1,179 @@
+"""Typed functions as tools: `@tool(effect="read")` above a function.
+
+    @tool(effect="read")
+    def opening_hours(depot: str, day: Annotated[str, "in English"] = "Monday") -> str:
+        "Say when a depot is open."
+
+The signature is the input schema, the return annotation the output schema, the docstring what the model reads. A text
+beside an annotation describes the parameter; `Url`, `ReadPath` and `WritePath` say what a string is. A parameter `io`
+gets the io of the attempt, and one of the type `Context[Deps]` the caller's own object: the model is offered neither.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, overload
+
+from msgspec import Meta
+
+from ...fail.errors import ToolError
+from ..schema.python_types import object_schema, read_as, result_schema, written
+from .contract import Run, Tool
+
+Deps = TypeVar("Deps")
+_IO: Final = "io"
+_NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Context(Generic[Deps]):
+    """What the caller of a run gives to its tools. It is in no schema and in no record.
+
+    Attributes:
+        deps: The caller's own object.
+    """
+
+    def __init__(self, deps: Deps) -> None:
+        self.deps = deps
+
+
+class ToolOptions(TypedDict, total=False):
+    """What is said of a function that is made a tool; each as of `Tool`.
+
+    Attributes:
+        effect: One of EFFECTS; `external` where nothing is said.
+        name: The name of the function where nothing is said.
+        description: The docstring where nothing is said.
+        idempotent: Whether a repeated call does no harm.
+        transient: Builtin exceptions after which another attempt is worthwhile.
+        timeout_s: Seconds an attempt may take.
+        probe: Tells whether an attempt took place whose outcome was lost; gets the arguments as plain data, and `io`.
+    """
+
+    effect: str
+    name: str
+    description: str
+    idempotent: bool
+    transient: tuple[type[Exception], ...]
+    timeout_s: float | None
+    probe: Run | None
+
+
+@overload
+def tool(function: Callable[..., Any], /, **options: Unpack[ToolOptions]) -> Tool: ...
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
+    """Make a typed function a Tool; as a decorator, with options or without, or called with the function.
+
+    Args:
+        function: A function, a coroutine function or a bound method.
+        **options: See ToolOptions.
+
+    Raises:
+        ToolError: The function cannot be a tool, for all the reasons that are told in one line.
+    """
+    # annotations that are texts may name classes of the function in which the tool is made
+    names = dict(sys._getframe(1).f_locals)
+    return (
+        (lambda given: _tool(given, options, names)) if function is None else _tool(function, options, names)
+    )
+
+
+def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, Any]) -> Tool:
+    given: dict[str, Any] = {"effect": "external", "name": function.__name__, **options}
+    given.setdefault("description", inspect.getdoc(function) or "")
+    problems: list[str] = []
+    if not given["description"].strip():
+        problems.append("nothing says what it does: write a docstring")
+    hints = _hints(function, names, problems)
+    contexts = [name for name, hint in hints.items() if Context in (hint, typing.get_origin(hint))]
+    if len(contexts) > 1:
+        problems.append(f"{' and '.join(map(repr, contexts))} are each the Context: take one")
+    offered = {name: hint for name, hint in hints.items() if name not in contexts}
+    types, given["input_schema"] = _input_schema(function, offered, problems)
+    given["output_schema"], is_wrapped = result_schema(hints.get("return", Any), "serialization", problems)
+    problems += _refused_by_contract(given)
+    if problems:
+        raise ToolError("; ".join(problems), file=f"tool {given['name']!r}")
+    return Tool(**given, run=_run_of(function, types, contexts, is_wrapped=is_wrapped))
+
+
+def _hints(function: Callable[..., Any], names: dict[str, Any], problems: list[str]) -> dict[str, Any]:
+    """Return the annotations, each resolved by itself, so that all that cannot be are told."""
+    found: dict[str, Any] = {}
+    in_module = getattr(inspect.unwrap(function), "__globals__", {})
+    for name, text in function.__annotations__.items():
+        alone: Any = SimpleNamespace(__annotations__={name: text})
+        try:
+            found |= typing.get_type_hints(alone, in_module, names, include_extras=True)
+        except Exception as error:  # noqa: BLE001 - evaluates foreign text
+            problems.append(f"the annotation of {name!r} cannot be resolved ({error}): import what it names")
+    return found
+
+
+def _input_schema(
+    function: Callable[..., Any], hints: Mapping[str, Any], problems: list[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the types of the parameters that the model may give, and the schema of the arguments."""
+    parameters, types = inspect.signature(function).parameters, {}
+    for name, parameter in parameters.items():
+        if parameter.kind not in _NAMED:
+            problems.append(f"{name!r} cannot be given by its name: write it without * and /")
+        elif name not in function.__annotations__ and name != _IO:
+            problems.append(f"{name!r} has no type: annotate it, such as str")
+        elif name in hints and name != _IO:
+            types[name] = hints[name]
+    schema = object_schema(types, "validation", problems)
+    for name, part in schema["properties"].items():
+        for item in getattr(types[name], "__metadata__", ()):
+            if isinstance(item, str):
+                part["description"] = item
+            elif not isinstance(item, Meta):
+                problems.append(f"{name!r} has a {type(item).__name__} beside its type: use msgspec.Meta")
+        default = parameters[name].default
+        if default is not inspect.Parameter.empty:
+            schema["required"].remove(name)
+            part["default"] = written(default)  # so that a call that writes it out is the same call
+            try:
+                read_as(types[name], part["default"])
+            except Exception:  # noqa: BLE001 - code of the type runs here
+                problems.append(f"the default of {name!r} is not of its type")
+    return types, schema
+
+
+def _refused_by_contract(given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield all that the contract refuses, which tells one thing at a time."""
+    closed = {"type": "object", "additionalProperties": False}
+    fine = {"name": "x", "description": "", "input_schema": closed, "output_schema": closed, "effect": "pure"}
+    for key, value in given.items():
+        try:
+            Tool(**{**fine, key: value, "run": print})
+        except ToolError as error:
+            yield f"{error.message} ({error.remedy})"
+
+
+def _run_of(
+    function: Callable[..., Any], types: Mapping[str, Any], contexts: list[str], *, is_wrapped: bool
+) -> Run:
+    """Return the `run` of a tool; the gate has judged the arguments before."""
+    takes_io = _IO in inspect.signature(function).parameters
+
+    def values(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
+        read = {name: read_as(types[name], value) for name, value in arguments.items()}
+        return read | ({_IO: io} if takes_io else {}) | {name: Context(io.deps) for name in contexts}
+
+    def result(value: Any) -> Any:
+        return {"result": written(value)} if is_wrapped else written(value)
+
+    async def run_async(arguments: dict[str, Any], io: Any) -> Any:
+        return result(await function(**values(arguments, io)))
+
+    def run(arguments: dict[str, Any], io: Any) -> Any:
+        return result(function(**values(arguments, io)))
+
+    # the world awaits a coroutine function, and calls any other in a thread
+    return run_async if inspect.iscoroutinefunction(function) else run

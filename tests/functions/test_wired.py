@@ -1,0 +1,72 @@
+"""What an agent makes of `deps` and `output_type`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tachograph import Agent, Context, LLMInput, LLMOutput, Policy, ToolCall, tool
+from tachograph.runtime.log.events import encode
+from tests.project import POLICY, merged
+from tests.test_live import replayed
+
+
+@dataclass
+class Rest:
+    place: str
+    hours: int
+
+
+@tool(effect="pure")
+async def greet(context: Context[list[str]], word: str = "Hello") -> str:
+    """Greet the caller."""
+    return f"{word}, {context.deps[0]}"
+
+
+def agent(turns: list[Any], asked: list[LLMInput], **rest: Any) -> Agent:
+    def model(request: LLMInput) -> LLMOutput:
+        asked.append(request)
+        turn = turns[min(request.step_index, len(turns)) - 1]
+        return LLMOutput(tool_calls=[turn]) if isinstance(turn, ToolCall) else LLMOutput(final_answer=turn)
+
+    policy = Policy.from_dict(merged(POLICY, {"tool_registry": {"allowed": ["greet"]}}))
+    return Agent(model, [greet], policy, **rest)
+
+
+def test_the_object_of_the_caller_reaches_the_tool_and_no_record() -> None:
+    made = agent([ToolCall("greet", {}), "done"], [], deps=["secret name"])
+    for name, result in (("secret name", made.run("?")), ("other", made.run("?", deps=["other"]))):
+        log = b"".join(map(encode, result.events))
+        assert f"Hello, {name}".encode() in log
+        assert b"context" not in log
+
+
+@pytest.mark.parametrize(
+    ("answers", "ending", "mode", "steps"),
+    [
+        (['{"place": "Hof", "hours": 9}'], "final_answer", "", 1),
+        (
+            ["At Hof.", '{"place": "Hof", "hours": "9"}', '{"place": "Hof", "hours": 9}'],
+            "final_answer",
+            "",
+            3,
+        ),
+        (["At Hof."], "failure_mode_terminal", "output_mismatch", 3),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_asked_for_again(
+    answers: list[str], ending: str, mode: str, steps: int
+) -> None:
+    asked: list[LLMInput] = []
+    made = agent(answers, asked, output_type=Rest)
+    result = made.run("?")
+    assert (result.ending, result.mode, result.steps) == (ending, mode, steps)
+    assert result.output == (Rest("Hof", 9) if ending == "final_answer" else None)
+    assert all(request.output_schema and request.output_schema["type"] == "object" for request in asked)
+    if steps > 1:
+        assert [message["role"] for message in asked[1].messages] == ["user", "assistant", "user"]
+    if len(answers) > 1:
+        assert "/hours" in asked[2].messages[-1]["content"]
+    replayed(made, result.events)
