@@ -243,6 +243,29 @@ def show(run: str) -> None:
 
 
 @commands.command()
+@_runs
+@click.option("--endpoint", required=True, metavar="URL", help="Such as http://127.0.0.1:4318/v1/traces.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="An HTTP header, such as a key."
+)
+def push(runs: tuple[str, ...], endpoint: str, headers: tuple[str, ...]) -> None:
+    """Send the traces of recorded runs to an OTLP receiver; without a RUN, of all of them."""
+    from ..evidence.record_files import STATE, read_files, whole_log
+    from ..tracing.push import push as push_spans
+    from ..tracing.spans import spans_of
+
+    for header in headers:
+        if "=" not in header:
+            raise InputError("a header is NAME=VALUE", file="--header", remedy="write it so")
+    project = _project(Path())
+    for name in _named(project, runs):
+        log = read_files(project.folder(name), f"runs/{name}").get(STATE, b"")
+        spans = spans_of([line.event for line in whole_log(log, f"runs/{name}/{STATE}")])
+        push_spans(spans, endpoint, dict(header.split("=", 1) for header in headers))
+        say(f"{name}: {_count(len(spans), 'span')} sent")
+
+
+@commands.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--allow/--deny", "is_allowed", default=None, help="The answer; without it, it is asked for.")
 @click.option("--by", default="", metavar="NAME", help="Who answers.")

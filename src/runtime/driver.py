@@ -25,6 +25,7 @@ import msgspec
 
 from ..fail.errors import TachographError
 from .effects import Effect, Wait
+from .log.addresses import is_in, step_of
 from .log.events import (
     Answered,
     Entered,
@@ -37,8 +38,6 @@ from .log.events import (
     ToolReturned,
     ToolStarted,
     Waited,
-    is_in,
-    step_of,
 )
 from .log.journal import Diverged, Journal
 

@@ -169,6 +169,7 @@ class RunStarted(Made, frozen=True, kw_only=True):
         run_id: Its name.
         question: What is asked.
         model: The model.
+        options: What it is sent with every request.
         instructions: The system message.
         tools: What the model is offered, in order.
         policy: The policy.
@@ -184,6 +185,7 @@ class RunStarted(Made, frozen=True, kw_only=True):
     run_id: str
     question: str
     model: ModelName
+    options: dict[str, Any] = {}
     instructions: str = ""
     tools: list[ToolOffer] = []
     policy: PolicyHead
@@ -384,16 +386,3 @@ def decode(text: bytes) -> Event:
     if encode(event) != text:
         raise msgspec.DecodeError("it is not written as a log writes it")
     return event
-
-
-# ---- addresses -------------------------------------------------------------------------------------------------------
-
-
-def step_of(at: str) -> str:
-    """Return the step of an address: `2` for `2.c0.i1`."""
-    return at.partition(".")[0]
-
-
-def is_in(at: str, scope: str) -> bool:
-    """Return whether an address lies in a scope: everything in "", `3.c1.i1` in `3.c1`."""
-    return not scope or at == scope or at.startswith(f"{scope}.")

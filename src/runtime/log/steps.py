@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from .addresses import step_of
 from .events import (
     Answered,
     Call,
@@ -19,7 +20,6 @@ from .events import (
     Outcome,
     StepEnded,
     Stopped,
-    step_of,
 )
 
 AttemptResult = Literal["success", "transient_failure", "exhausted", "failed", "denied", "cancelled"]

@@ -19,7 +19,8 @@ from ..formats import strict_json
 from ..formats.strict_json import MAX_SAFE_INTEGER, NotJson
 from ..io.tool_io import ToolIO
 from ..io.workspace import Workspace
-from ..log.events import Failed, HookAnswered, ModelReplied, ToolReturned, step_of
+from ..log.addresses import step_of
+from ..log.events import Failed, HookAnswered, ModelReplied, ToolReturned
 from ..models.types import Model, Piece, StreamingModel, read_reply
 
 _MAX_CLASS_NAME = 100

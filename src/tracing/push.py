@@ -1,0 +1,87 @@
+"""Send the spans of a run to an OTLP receiver, by the OpenTelemetry SDK and its exporter as they come.
+
+Ids, times and attributes are those of `trace.json`. Nothing here is imported by a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace.status import Status, StatusCode
+from requests import Response, Session
+
+from ..fail.errors import InputError
+from .spans import Span
+
+_KINDS = {1: SpanKind.INTERNAL, 3: SpanKind.CLIENT}
+# the SDK's own default would add an id of the process and its version
+_RESOURCE = Resource({"service.name": "tachograph"})
+_SCOPE = InstrumentationScope("tachograph")
+
+
+def push(
+    spans: Sequence[Span], endpoint: str, headers: Mapping[str, str] | None = None, timeout_s: float = 10
+) -> None:
+    """Send spans as OTLP over HTTP with protobuf.
+
+    Args:
+        spans: The spans.
+        endpoint: The URL of the receiver, such as `http://127.0.0.1:4318/v1/traces`.
+        headers: HTTP headers, such as a key.
+        timeout_s: Seconds in which the receiver has to take them, retries included.
+
+    Raises:
+        InputError: The receiver did not take them.
+    """
+    with Session() as session:
+        session.hooks["response"] = [_refuse_redirect]
+        try:
+            exporter = OTLPSpanExporter(
+                endpoint=endpoint, headers=dict(headers or {}), timeout=timeout_s, session=session
+            )
+            taken = exporter.export([_readable(span) for span in spans])
+        except Exception as error:  # noqa: BLE001 - the exporter may raise anything for an address that is none
+            raise _refused(endpoint, type(error).__name__) from None
+    if taken is not SpanExportResult.SUCCESS:
+        raise _refused(endpoint, "no success")
+
+
+def _refuse_redirect(response: Response, **_: Any) -> None:
+    """Raise for a redirect, which the exporter neither follows nor takes for a failure."""
+    if 300 <= response.status_code < 400:
+        response.close()
+        raise ConnectionRefusedError
+
+
+def _refused(endpoint: str, why: str) -> InputError:
+    remedy = "check that a receiver listens there, and its path, such as /v1/traces"
+    return InputError(f"the receiver did not take the spans ({why})", file=endpoint, remedy=remedy)
+
+
+def _readable(span: Span) -> ReadableSpan:
+    status = Status(StatusCode.ERROR) if span.error_type else Status(StatusCode.UNSET)
+    attributes: dict[str, Any] = dict(span.attributes)
+    return ReadableSpan(
+        span.name,
+        context=_context(span.trace_id, span.span_id),
+        parent=_context(span.trace_id, span.parent_id) if span.parent_id else None,
+        resource=_RESOURCE,
+        attributes=attributes,
+        kind=_KINDS[span.kind],
+        status=status,
+        start_time=span.start_ns,
+        end_time=span.end_ns,
+        instrumentation_scope=_SCOPE,
+    )
+
+
+def _context(trace_id: str, span_id: str) -> SpanContext:
+    # without the flag, processors drop the span
+    return SpanContext(int(trace_id, 16), int(span_id, 16), False, TraceFlags(TraceFlags.SAMPLED))

@@ -1,0 +1,109 @@
+"""Spans of recorded runs at an OTLP receiver of our own: ids, times and attributes are those of `trace.json`."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tachograph.cli.main import main
+from tests.servers import unused_port
+from tests.smoke.test_traces import read
+
+ROOT = Path(__file__).parents[1]
+
+
+@contextmanager
+def receiver(status: int) -> Iterator[tuple[int, list[tuple[dict[str, str], bytes]]]]:
+    taken: list[tuple[dict[str, str], bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            if self.headers.get("content-encoding") == "gzip":
+                body = gzip.decompress(body)
+            taken.append(({key.lower(): value for key, value in self.headers.items()}, body))
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.server_port, taken
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def exit_code(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([*words])
+    return int(str(ended.value.code))
+
+
+@pytest.mark.parametrize(
+    "name", ["canonical/v1", "failure_modes/retry_exhaustion", "policy_gates/pg2_sandbox_escape"]
+)
+def test_a_receiver_gets_what_the_trace_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    for variable, value in {"OTEL_ATTRIBUTE_COUNT_LIMIT": "1", "OTEL_SDK_DISABLED": "true"}.items():
+        monkeypatch.setenv(variable, value)
+    with receiver(200) as (port, taken):
+        assert (
+            exit_code("push", name, "--endpoint", f"http://127.0.0.1:{port}/v1/traces", "--header", "key=a=b")
+            == 0
+        )
+    ((headers, body),) = taken
+    assert headers["key"] == "a=b"
+    message = ExportTraceServiceRequest.FromString(body)
+    got = {span.span_id: span for span in message.resource_spans[0].scope_spans[0].spans}
+    assert [item.key for item in message.resource_spans[0].resource.attributes] == ["service.name"]
+    held = read(ROOT / "runs" / name / "trace.json")
+    assert len(got) == len(held)
+    for span in held:
+        other = got[span.span_id]
+        for field in (
+            "trace_id",
+            "parent_span_id",
+            "name",
+            "kind",
+            "start_time_unix_nano",
+            "end_time_unix_nano",
+        ):
+            assert getattr(other, field) == getattr(span, field), field
+        assert other.status.code == span.status.code
+        assert sorted(map(str, other.attributes)) == sorted(map(str, span.attributes))
+
+
+@pytest.mark.parametrize("status", [400, 404, 302])
+def test_a_receiver_that_takes_nothing_is_told(
+    status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    with receiver(status) as (port, _):
+        url = f"http://127.0.0.1:{port}/v1/traces"
+        assert exit_code("push", "canonical/v1", "--endpoint", url) == 2
+    assert url in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["--endpoint", "no address"], ["--endpoint", "ftp://127.0.0.1/"], ["--header", "x"], []]
+)
+def test_bad_input_is_one_line(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    more = ["--endpoint", f"http://127.0.0.1:{unused_port()}/"] if words[:1] == ["--header"] else []
+    assert exit_code("push", "canonical/v1", *words, *more) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
