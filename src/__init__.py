@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .runtime.agent import RunResult as RunResult
     from .runtime.effects import AskPerson as AskPerson
     from .runtime.loop.hooks import Hooks as Hooks
+    from .runtime.models.providers import model_of as model_of
     from .runtime.models.types import LLMInput as LLMInput
     from .runtime.models.types import LLMOutput as LLMOutput
     from .runtime.models.types import Piece as Piece
@@ -36,6 +37,7 @@ _PLACES = {
     "LLMInput": "runtime.models.types",
     "LLMOutput": "runtime.models.types",
     "Piece": "runtime.models.types",
+    "model_of": "runtime.models.providers",
     "ToolCall": "runtime.models.types",
     "Policy": "runtime.policy.policy",
     "Tool": "runtime.tools.contract",

@@ -13,7 +13,7 @@ from tachograph.evidence.record import record, resume
 from tachograph.evidence.record_files import NAMES, read_files
 from tachograph.evidence.tasks import load_task
 from tachograph.evidence.verify import problems_of
-from tachograph.fail.errors import OutputError
+from tachograph.fail.errors import OutputError, RecordError
 from tachograph.runtime.log.events import RunEnded, StepEnded, Waited, encode
 from tachograph.runtime.log.file import LogFile
 from tachograph.runtime.log.journal import Journal
@@ -184,6 +184,6 @@ def test_a_damaged_middle_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     os.rename(root / "runs/s/call", partial)
     data = (partial / "state.jsonl").read_bytes().replace(b"echo", b"ECHO")
     (partial / "state.jsonl").write_bytes(data)
-    with pytest.raises(Damaged):
+    with pytest.raises(RecordError):
         resume(task, root / "runs/s/call", {})
     assert (partial / "state.jsonl").read_bytes() == data

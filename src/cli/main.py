@@ -9,29 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..fail.errors import InputError, TachographError
-
-if TYPE_CHECKING:
-    from ..evidence.project import Project
-
-OK, FAILED, BAD_INPUT, SUSPENDED, INTERRUPTED = 0, 1, 2, 3, 130
-
-
-def say(text: str, *, err: bool = False) -> None:
-    """Print a line; text of models, tools and files is harmless in it."""
-    from ..runtime.formats.escape import escape_terminal
-
-    click.echo(escape_terminal(text), err=err)
-
-
-def _project(start: Path = Path()) -> Project:
-    from ..evidence.project import Project  # the command starts without what it does not need
-
-    return Project(start)
+from .common import BAD_INPUT, FAILED, INTERRUPTED, OK, SUSPENDED, count, names_of, project_at, say
+from .policy import policy
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -71,32 +55,46 @@ def _runs(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("runs", nargs=-1, metavar="[RUN]...")(function)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _named(project: Project, runs: tuple[str, ...]) -> list[str]:
-    names = [project.run_name(run) for run in runs] if runs else project.run_names()
-    if not names:
-        raise InputError("holds no recorded run", file="runs", remedy="record one with `tachograph run TASK`")
-    return names
-
-
 @commands.command()
 @click.argument("tasks", nargs=-1, metavar="[TASK]...", type=click.Path(path_type=Path))
-def run(tasks: tuple[Path, ...]) -> int:
-    """Run tasks and record them in runs/KIND/NAME; without a TASK, all tasks of the project.
+@click.option("--llm", metavar="PROVIDER:MODEL", help="The model of a task for live models.")
+@click.option("--base-url", metavar="URL", help="The address of its service.")
+@click.option(
+    "--llm-option", "options", multiple=True, metavar="NAME=VALUE", help="A setting of its requests."
+)
+@click.option("--approve", metavar="ask|FOLDER", help="Ask people at this terminal, or by files in a folder.")
+def run(
+    tasks: tuple[Path, ...],
+    llm: str | None,
+    base_url: str | None,
+    options: tuple[str, ...],
+    approve: str | None,
+) -> int:
+    """Run tasks and record them in runs/KIND/NAME; without a TASK, all that have a script.
 
-    A TASK is a file, or the name KIND/NAME of one in tasks/.
+    A TASK is a file, or the name KIND/NAME of one in tasks/. A task for live models prints each line of its run. After
+    Ctrl-C `tachograph resume` goes on with it.
     """
     from ..evidence.record import record
     from ..evidence.tasks import load_task
 
-    project, failed = _project(tasks[0].parent if tasks else Path()), False
+    project, failed = project_at(tasks[0].parent if tasks else Path()), False
     for given in tasks or project.task_names():
         named = project.root / "tasks" / f"{given}.yaml"
         task = load_task(named if not tasks or named.is_file() else Path(given))
-        made = record(task, project.folder(task.folder))
+        if task.is_scripted:
+            if llm:
+                raise task.error(
+                    "/llm", "the task has a script, and takes no --llm", "give it llm: {live: [...]}"
+                )
+            made = record(task, project.folder(task.folder))
+        elif tasks:
+            from .live import record_live
+
+            made = record_live(task, project.folder(task.folder), llm, base_url, options, approve)
+        else:
+            say(f"{task.folder}: is for live models; record it by name")
+            continue
         say(f"{task.folder}: {made.ended.ending}, recorded in runs/{task.folder}")
         is_expected = task.spec.expected.ending is not None  # else the run would have been refused
         failed = failed or (made.ended.ending != "final_answer" and not is_expected)
@@ -110,15 +108,15 @@ def check(runs: tuple[str, ...]) -> int:
     """Make recorded runs again and compare every line and file; without a RUN, all of them."""
     from ..evidence.check import check as check_run
 
-    project = _project(Path())
+    project = project_at(Path())
     found = [] if runs else project.problems()
     for line in found:
         say(line)
     failed = bool(found)
-    for name in _named(project, runs):
-        differences = check_run(project.task_of(name), project.folder(name), f"runs/{name}")
+    for name in names_of(project, runs):
+        differences = check_run(project.source_of(name), project.folder(name), f"runs/{name}")
         failed = failed or bool(differences)
-        say(f"{name}: {_count(len(differences), 'difference') if differences else 'holds'}")
+        say(f"{name}: {count(len(differences), 'difference') if differences else 'holds'}")
         for difference in differences:
             say(f"  {difference.kind} {difference.at}: {difference.words}")
     return FAILED if failed else OK
@@ -130,15 +128,15 @@ def verify(runs: tuple[str, ...]) -> int:
     """Check records in themselves, without running anything; without a RUN, all of them."""
     from ..evidence.verify import verify as verify_run
 
-    project = _project(Path())
+    project = project_at(Path())
     problems = []
-    names = _named(project, runs)
+    names = names_of(project, runs)
     for name in names:
         problems += verify_run(project.folder(name), f"runs/{name}")
     for line in problems:
         say(line)
     if not problems:
-        say(f"{_count(len(names), 'record')} verified")
+        say(f"{count(len(names), 'record')} verified")
     return FAILED if problems else OK
 
 
@@ -158,18 +156,18 @@ def replay(runs: tuple[str, ...], policy_file: Path | None) -> int:
     from ..evidence.show import words
     from ..runtime.policy.policy import Policy
 
-    project = _project(Path())
+    project = project_at(Path())
     other = Policy.load(policy_file) if policy_file is not None else None
     flips = 0
-    for name in _named(project, runs):
+    for name in names_of(project, runs):
         if other is not None:
-            flip = what_if(project.task_of(name), project.folder(name), f"runs/{name}", other)
+            flip = what_if(project.source_of(name), project.folder(name), f"runs/{name}", other)
             flips += flip is not None
             say(f"{name}: {'decides the same' if flip is None else 'goes another way'}")
             for prefix, event in (("was", flip.recorded), ("is", flip.made)) if flip else ():
                 say(f"  {prefix} {f'{event.at}: {words(event)}' if event else 'nothing: the run goes on'}")
             continue
-        made = replay_run(project.task_of(name), project.folder(name), f"runs/{name}")
+        made = replay_run(project.source_of(name), project.folder(name), f"runs/{name}")
         say(f"{name}: {len(made.journal.lines)} lines are the same")
     return FAILED if flips else OK
 
@@ -178,14 +176,24 @@ def replay(runs: tuple[str, ...], policy_file: Path | None) -> int:
 @click.argument("run")
 @click.option("--done", multiple=True, metavar="AT", help="The effect at this address happened.")
 @click.option("--not-done", multiple=True, metavar="AT", help="The effect at this address did not happen.")
-def resume(run: str, done: tuple[str, ...], not_done: tuple[str, ...]) -> None:
+@click.option("--base-url", metavar="URL", help="The address of the service of its live model.")
+@click.option("--approve", metavar="ask|FOLDER", help="Ask people at this terminal, or by files in a folder.")
+def resume(
+    run: str, done: tuple[str, ...], not_done: tuple[str, ...], base_url: str | None, approve: str | None
+) -> None:
     """Go on with a run whose process ended."""
     from ..evidence.record import resume as resume_run
 
-    project = _project(Path())
+    project = project_at(Path())
     name = project.run_name(run)
     settled = {**dict.fromkeys(done, "done"), **dict.fromkeys(not_done, "not_done")}
-    made = resume_run(project.task_of(name), project.folder(name), settled)  # type: ignore[arg-type]
+    task = project.task_of(name)
+    if task.is_scripted:
+        made = resume_run(task, project.folder(name), settled)  # type: ignore[arg-type]
+    else:
+        from .live import resume_live
+
+        made = resume_live(task, project.folder(name), settled, base_url, approve)
     project.write_list()
     say(f"{name}: {made.ended.ending}, recorded in runs/{name}")
 
@@ -196,10 +204,10 @@ def explain(runs: tuple[str, ...]) -> None:
     """Print what every rule says of each call of recorded runs; without a RUN, all of them."""
     from ..evidence.explain import explain as explain_run
 
-    project = _project(Path())
-    for name in _named(project, runs):
+    project = project_at(Path())
+    for name in names_of(project, runs):
         say(name)
-        for line in explain_run(project.task_of(name), project.folder(name), f"runs/{name}"):
+        for line in explain_run(project.source_of(name), project.folder(name), f"runs/{name}"):
             say(f"  {line}")
 
 
@@ -210,8 +218,8 @@ def ls() -> None:
     from ..runtime.log.events import RunEnded, RunStarted
     from ..runtime.log.steps import steps_of
 
-    project = _project(Path())
-    names = _named(project, ())
+    project = project_at(Path())
+    names = names_of(project, ())
     width = max(map(len, names))
     for name in names:
         lines = whole_log(
@@ -221,7 +229,7 @@ def ls() -> None:
         head, end = events[0], events[-1]
         assert isinstance(head, RunStarted)
         assert isinstance(end, RunEnded)
-        steps = _count(len(steps_of(events)), "step")
+        steps = count(len(steps_of(events)), "step")
         say(
             f"{name:{width}}  {end.ending:22}  {end.mode or '-':20}  {steps:9} {head.model.provider}:{head.model.name}"
         )
@@ -233,7 +241,7 @@ def show(run: str) -> None:
     """Print what a run did, line by line; also of a run that has not ended."""
     from ..evidence.show import shown
 
-    project = _project(Path())
+    project = project_at(Path())
     name = project.run_name(run)
     folder = project.folder(name)
     for line in shown(
@@ -257,12 +265,12 @@ def push(runs: tuple[str, ...], endpoint: str, headers: tuple[str, ...]) -> None
     for header in headers:
         if "=" not in header:
             raise InputError("a header is NAME=VALUE", file="--header", remedy="write it so")
-    project = _project(Path())
-    for name in _named(project, runs):
+    project = project_at(Path())
+    for name in names_of(project, runs):
         log = read_files(project.folder(name), f"runs/{name}").get(STATE, b"")
         spans = spans_of([line.event for line in whole_log(log, f"runs/{name}/{STATE}")])
         push_spans(spans, endpoint, dict(header.split("=", 1) for header in headers))
-        say(f"{name}: {_count(len(spans), 'span')} sent")
+        say(f"{name}: {count(len(spans), 'span')} sent")
 
 
 @commands.command()
@@ -285,85 +293,4 @@ def approve(file: Path, is_allowed: bool | None, by: str, why: str) -> None:
     say(f"answered: {'allow' if is_allowed else 'deny'}")
 
 
-@commands.group()
-def policy() -> None:
-    """Read and test policies."""
-
-
-@policy.command("test")
-@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
-def policy_test(files: tuple[Path, ...]) -> int:
-    """Ask policies what their tests ask; without a FILE, all of policy/tests."""
-    from ..evidence.policy_tests import run_tests
-
-    project = _project(Path())
-    paths = files or tuple(sorted((project.root / "policy" / "tests").glob("*.yaml")))
-    if not paths:
-        raise InputError("holds no test", file="policy/tests", remedy="write one")
-    number = 0
-    failed: list[str] = []
-    for path in paths:
-        count, lines = run_tests(project.root, path)
-        number, failed = number + count, failed + lines
-    for line in failed:
-        say(line)
-    say(f"{number - len(failed)} of {number} tests of policies pass")
-    return FAILED if failed else OK
-
-
-@policy.command("show")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-def policy_show(file: Path) -> None:
-    """Print a policy as it is in force, merged with what it extends."""
-    import yaml
-
-    from ..runtime.policy.policy import Policy
-
-    found = Policy.load(file)
-    say(f"# version {found.version}")
-    click.echo(yaml.safe_dump(found.data, sort_keys=False, allow_unicode=False), nl=False)
-
-
-@policy.command("decide")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-@click.argument("tool")
-@click.argument("arguments", default="{}")
-def policy_decide(file: Path, tool: str, arguments: str) -> int:
-    """Let the policy in FILE decide a call of a TOOL of the project, with its ARGUMENTS as JSON; nothing is executed.
-
-    Exit code 0 if it is allowed, else 1.
-    """
-    from ..runtime.tools.loader import load_tools
-    from ..testing import decide
-
-    project = _project(file.parent)
-    known = {path.stem for path in (project.root / "tools").glob("*.py")} & {tool}
-    call = {"name": tool, "arguments": arguments}
-    (found,) = decide(file, load_tools(known, project.root).tools, [call])
-    say(f"{found.decision} by {found.rule_id}: {found.reason} ({found.at})")
-    return OK if found.decision == "allow" else FAILED
-
-
-@policy.command("schema")
-def policy_schema_command() -> None:
-    """Print the JSON Schema of policy files, for editors and other programs."""
-    import json
-
-    from ..runtime.policy.sections import policy_schema
-
-    click.echo(json.dumps(policy_schema(), indent=2))
-
-
-@policy.command("check")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
-def policy_check(files: tuple[Path, ...]) -> None:
-    """Load policies, and report what is wrong with them."""
-    from ..runtime.policy.consistency import check_names
-    from ..runtime.policy.policy import Policy
-
-    for path in files:
-        loaded = Policy.load(path)
-        tools = _project(path.parent).root / "tools"
-        if tools.is_dir():
-            check_names(loaded, {tool.stem for tool in tools.glob("*.py")})
-        say(f"{path}: version {loaded.version}")
+commands.add_command(policy)

@@ -10,13 +10,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from ..fail.errors import OutputError, RecordError
+from ..fail.errors import OutputError
 from ..runtime.agent import Agent, RunOptions, RunResult, run_in_new_loop
 from ..runtime.clock import random_hex, wall_ns
 from ..runtime.driver import Word
 from ..runtime.io.workspace import Workspace
 from ..runtime.log.events import Event, RunStarted
-from ..runtime.log.lines import Damaged, read_log
 from ..runtime.loop.state import RunSpec
 from ..runtime.policy.policy import Policy
 from ..runtime.run import head_of
@@ -28,7 +27,7 @@ from .folder import partial_of
 from .record import Listen, record_async
 from .record import record as record_source
 from .record import resume as resume_source
-from .record_files import STATE
+from .record_files import head_in
 from .replay import replay as replay_source
 
 T = TypeVar("T")
@@ -69,15 +68,7 @@ class AgentRun:
     @classmethod
     def of(cls, agent: Agent, folder: Path) -> AgentRun:
         """Return the run that a folder holds, made by an agent of today. Raises RecordError."""
-        try:
-            lines = read_log((folder / STATE).read_bytes(), is_open=True)
-        except (OSError, Damaged):
-            lines = []
-        head = lines[0].event if lines else None
-        if not isinstance(head, RunStarted):
-            raise RecordError(
-                "holds no log of a run", file=str(folder), remedy="name the folder of a recorded run"
-            )
+        head = head_in(folder)
         spec = agent.spec(head.question, run_id=head.run_id, seed=head.seed, history=head.history)
         return cls(agent, spec, head.began)
 
@@ -87,7 +78,10 @@ class AgentRun:
 
     def head(self) -> RunStarted:
         """Return its first line."""
-        return head_of(self._spec, self.agent.model, clock="system", began=self._began)
+        agent = self.agent
+        return head_of(
+            self._spec, agent.model, options=agent.model_options, clock="system", began=self._began
+        )
 
     def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:
         """Return what its tools may touch."""

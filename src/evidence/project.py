@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from ..fail.errors import InputError, RecordError, TaskError
+from .folder import partial_of
+from .run_source import RunSource
 from .tasks import Task, load_task
 
 LIST: Final = "LIST"
@@ -76,6 +78,21 @@ class Project:
                 "the run has no task", file=place, remedy=f"restore tasks/{name}.yaml, or remove the run"
             )
         return load_task(file)
+
+    def source_of(self, name: str) -> RunSource:
+        """Return what a recorded run is made again from: its task, with what its record says of a live model.
+
+        Raises:
+            TaskError: It has no task.
+            RecordError: The task is for live models, and the run is none of one.
+        """
+        task = self.task_of(name)
+        if task.is_scripted:
+            return task
+        from .live_tasks import LiveRun  # needs an event loop
+
+        folder = self.folder(name)
+        return LiveRun.of(task, folder if folder.is_dir() else partial_of(folder))
 
     def problems(self) -> list[str]:
         """Return how tasks, runs and `runs/LIST` disagree, one line each."""

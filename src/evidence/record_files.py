@@ -49,6 +49,20 @@ def read_files(folder: Path, name: str) -> dict[str, bytes]:
     return files
 
 
+def head_in(folder: Path) -> RunStarted:
+    """Return the first line of the log in a folder, which need not have ended. Raises RecordError."""
+    try:
+        lines = read_log(read_plain(folder / STATE, MOST_BYTES), is_open=True)
+    except (OSError, Damaged):
+        lines = []
+    head = lines[0].event if lines else None
+    if not isinstance(head, RunStarted):
+        raise RecordError(
+            "holds no log of a run", file=str(folder), remedy="name the folder of a recorded run"
+        )
+    return head
+
+
 def whole_log(content: bytes, name: str) -> list[Line]:
     """Return the lines of the log of a run that has ended. Raises RecordError naming the line that is damaged."""
     try:

@@ -67,9 +67,10 @@ class Stub(Part, frozen=True):
 
 
 class Llm(Part, frozen=True):
-    """What answers."""
+    """What answers: a script, or one of the live models, each as `PROVIDER:MODEL`."""
 
-    stub: Stub
+    stub: Stub | None = None
+    live: list[str] = []
 
 
 class FaultSpec(Part, frozen=True):
@@ -145,7 +146,7 @@ class TaskFile(Part, frozen=True):
         mounts: Folders of the project, by mount.
         setup: What stands in private mounts when the run begins.
         hosts: Folders that answer for hosts.
-        llm: The script.
+        llm: The script, or the live models that it is for.
         approvals: What a person answers.
         faults: What goes wrong.
         output_schema: The JSON Schema that the final answer must fit.

@@ -48,7 +48,8 @@ class Task:
     """A task, read from its file.
 
     Attributes:
-        is_scripted, is_offline: As of RunSource: a script answers for the model, folders answer for hosts.
+        is_scripted: Whether a script answers for the model.
+        is_offline: As of RunSource: folders answer for all hosts.
         root: The project.
         file: The path of the file, relative to the project.
         digest: SHA-256 of its data in canonical JSON.
@@ -57,7 +58,7 @@ class Task:
         model: The script in the place of a model.
     """
 
-    is_scripted = is_offline = True
+    is_offline = True
 
     def __init__(self, root: Path, document: TypedDocument[TaskFile]) -> None:
         self.root, self._document = root, document
@@ -78,6 +79,9 @@ class Task:
                 )
             if fault.target == "io" and fault.raises is None:
                 raise self.error(f"/faults/{n}", "a fault of io must raise", "give raises")
+        if (self.spec.llm.stub is None) == (not self.spec.llm.live):
+            raise self.error("/llm", "needs a script or live models, and not both", "give stub or live")
+        self.is_scripted = self.spec.llm.stub is not None
         self.model = self._script()
 
     def error(self, pointer: str, message: str, remedy: str) -> InputError:
@@ -88,6 +92,11 @@ class Task:
     def run_id(self) -> str:
         """`KIND-NAME-sSEED`, without the policy: a policy edit changes the run, not its name."""
         return f"{self.spec.id}-s{self.spec.seed}"
+
+    @property
+    def live_models(self) -> list[str]:
+        """The live models that it is for, each as `PROVIDER:MODEL`."""
+        return self.spec.llm.live
 
     @property
     def folder(self) -> str:
@@ -245,7 +254,7 @@ class Task:
 
     def _script(self) -> Script:
         turns: list[dict[str, Any]] = []
-        for turn in self.spec.llm.stub.turns:
+        for turn in self.spec.llm.stub.turns if self.spec.llm.stub is not None else ():
             turns.append(
                 {key: value for key, value in msgspec.to_builtins(turn).items() if value is not None}
             )

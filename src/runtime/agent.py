@@ -81,7 +81,8 @@ class Agent:
     """An agent. Its runs are independent of each other.
 
     Args:
-        llm: The model: any callable of an LLMInput that returns an LLMOutput, or a coroutine function.
+        llm: The model: `anthropic:MODEL`, `openai:MODEL` or `ollama:MODEL` (`model_of` takes options), or any callable
+            of an LLMInput that returns an LLMOutput, a coroutine function too.
         tools: The tools; a name stands for `tools/NAME.py` of the project.
         policy: The policy; there is no run without one.
         instructions: The system message.
@@ -97,14 +98,14 @@ class Agent:
         deps: The caller's own object, for tools that take a Context.
 
     Raises:
-        InputError: The output type has no JSON Schema.
+        InputError: The model cannot be had, or the output type has no JSON Schema.
         PolicyError: A mount is not declared by the policy.
         ToolError: There is no tool of a name, or it breaks the contract.
     """
 
     def __init__(
         self,
-        llm: Model,
+        llm: Model | str,
         tools: Iterable[Tool | str],
         policy: Policy,
         *,
@@ -118,6 +119,10 @@ class Agent:
         output_retries: int = 2,
         deps: Any = None,
     ) -> None:
+        if isinstance(llm, str):
+            from .models.providers import model_of  # needs an SDK, which is an extra
+
+            llm = model_of(llm)
         self.llm, self.policy, self.instructions, self.approve = llm, policy, instructions, approve
         self._output = None if output_type is None else AnswerType(output_type)
         self._output_retries, self._deps = output_retries, deps
@@ -148,6 +153,12 @@ class Agent:
             if isinstance(name, ModelName)
             else ModelName("callable", getattr(self.llm, "__name__", "model"))
         )
+
+    @property
+    def model_options(self) -> dict[str, Any]:
+        """What its model is sent with every request: the model's attribute `options`."""
+        options = getattr(self.llm, "options", None)
+        return options if isinstance(options, dict) else {}
 
     def spec(self, question: str, *, run_id: str, **options: Unpack[RunOptions]) -> RunSpec:
         """Return what a run on a question is made with. Raises InputError for a history of no messages."""
@@ -223,7 +234,7 @@ class Agent:
             InputError: The history is no list of messages.
         """
         spec = self.spec(question, run_id=f"run-{random_hex()}", **options)
-        head = head_of(spec, self.model, clock="system", began=wall_ns())
+        head = head_of(spec, self.model, options=self.model_options, clock="system", began=wall_ns())
         with self.workspace(deps=options.get("deps")) as workspace:
             world = self.world(workspace)
             if started is not None:

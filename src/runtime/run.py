@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .driver import Driver, Word, World
 from .effects import Effect
@@ -24,7 +24,13 @@ class RunMade(NamedTuple):
 
 
 def head_of(
-    spec: RunSpec, model: ModelName, *, task: str = "", clock: str = "virtual", began: int = 0
+    spec: RunSpec,
+    model: ModelName,
+    *,
+    options: dict[str, Any] | None = None,
+    task: str = "",
+    clock: str = "virtual",
+    began: int = 0,
 ) -> RunStarted:
     """Return the first line of a run."""
     policy = spec.gate.policy
@@ -33,6 +39,7 @@ def head_of(
         run_id=spec.run_id,
         question=spec.question,
         model=model,
+        options=options or {},
         instructions=spec.instructions,
         tools=list(spec.offers),
         policy=PolicyHead(policy.file, policy.version, policy.on_deny, policy.limits.limits),

@@ -26,6 +26,10 @@ T = TypeVar("T")
 GRACE: Final = 1.0
 
 
+def _is_coroutine_function(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
 class Real(Performer):
     """The world as it is. `stop` may be called from any thread; all else belongs to the driver.
 
@@ -171,7 +175,7 @@ class Real(Performer):
     ) -> Any:
         """Await a coroutine function, or call a plain one in a thread; neither takes longer than its limit."""
         async with asyncio.timeout(timeout_s):
-            if inspect.iscoroutinefunction(function):
+            if _is_coroutine_function(function):
                 return await function(*arguments)
             try:
                 result = await self._in_thread(function, *arguments)

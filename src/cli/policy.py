@@ -1,0 +1,94 @@
+"""The commands `tachograph policy ...`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..fail.errors import InputError
+from .common import FAILED, OK, project_at, say
+
+
+@click.group()
+def policy() -> None:
+    """Read and test policies."""
+
+
+@policy.command("test")
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
+def policy_test(files: tuple[Path, ...]) -> int:
+    """Ask policies what their tests ask; without a FILE, all of policy/tests."""
+    from ..evidence.policy_tests import run_tests
+
+    project = project_at(Path())
+    paths = files or tuple(sorted((project.root / "policy" / "tests").glob("*.yaml")))
+    if not paths:
+        raise InputError("holds no test", file="policy/tests", remedy="write one")
+    number = 0
+    failed: list[str] = []
+    for path in paths:
+        count, lines = run_tests(project.root, path)
+        number, failed = number + count, failed + lines
+    for line in failed:
+        say(line)
+    say(f"{number - len(failed)} of {number} tests of policies pass")
+    return FAILED if failed else OK
+
+
+@policy.command("show")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+def policy_show(file: Path) -> None:
+    """Print a policy as it is in force, merged with what it extends."""
+    import yaml
+
+    from ..runtime.policy.policy import Policy
+
+    found = Policy.load(file)
+    say(f"# version {found.version}")
+    click.echo(yaml.safe_dump(found.data, sort_keys=False, allow_unicode=False), nl=False)
+
+
+@policy.command("decide")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("tool")
+@click.argument("arguments", default="{}")
+def policy_decide(file: Path, tool: str, arguments: str) -> int:
+    """Let the policy in FILE decide a call of a TOOL of the project, with its ARGUMENTS as JSON; nothing is executed.
+
+    Exit code 0 if it is allowed, else 1.
+    """
+    from ..runtime.tools.loader import load_tools
+    from ..testing import decide
+
+    project = project_at(file.parent)
+    known = {path.stem for path in (project.root / "tools").glob("*.py")} & {tool}
+    call = {"name": tool, "arguments": arguments}
+    (found,) = decide(file, load_tools(known, project.root).tools, [call])
+    say(f"{found.decision} by {found.rule_id}: {found.reason} ({found.at})")
+    return OK if found.decision == "allow" else FAILED
+
+
+@policy.command("schema")
+def policy_schema_command() -> None:
+    """Print the JSON Schema of policy files, for editors and other programs."""
+    import json
+
+    from ..runtime.policy.sections import policy_schema
+
+    click.echo(json.dumps(policy_schema(), indent=2))
+
+
+@policy.command("check")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+def policy_check(files: tuple[Path, ...]) -> None:
+    """Load policies, and report what is wrong with them."""
+    from ..runtime.policy.consistency import check_names
+    from ..runtime.policy.policy import Policy
+
+    for path in files:
+        loaded = Policy.load(path)
+        tools = project_at(path.parent).root / "tools"
+        if tools.is_dir():
+            check_names(loaded, {tool.stem for tool in tools.glob("*.py")})
+        say(f"{path}: version {loaded.version}")

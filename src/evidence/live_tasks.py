@@ -1,0 +1,108 @@
+"""Tasks for live models: recorded with a model, and made again from the record without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec import structs
+
+from ..fail.errors import RecordError
+from ..runtime.agent import run_in_new_loop
+from ..runtime.clock import random_hex, wall_ns
+from ..runtime.io.workspace import Workspace
+from ..runtime.log.events import Event, ModelName, RunStarted
+from ..runtime.loop.state import RunSpec
+from ..runtime.models.types import LLMInput, LLMOutput, Model
+from ..runtime.policy.policy import Policy
+from ..runtime.run import head_of
+from ..runtime.tools.contract import Tool
+from ..runtime.world.people import Approve
+from ..runtime.world.real import Real
+from .record_files import head_in
+from .tasks import Task
+
+T = TypeVar("T")
+
+
+def _nobody(asked: LLMInput) -> LLMOutput:
+    raise AssertionError("the record answers for the model")
+
+
+class LiveRun:
+    """A run of a task by a live model: what RunSource asks for.
+
+    Args:
+        task: The task.
+        model: The model, with attributes `name` and `options`; for a run that is made again, anything.
+        head: The first line that was recorded; None for a new run.
+        approve: Asks a person about a call.
+    """
+
+    is_scripted, is_offline = False, True
+
+    def __init__(
+        self, task: Task, model: Any, head: RunStarted | None = None, approve: Approve | None = None
+    ) -> None:
+        self._task, self._approve = task, approve
+        self._model: Model = model
+        self._name: ModelName = model.name if head is None else head.model
+        self._options: dict[str, Any] = model.options if head is None else head.options
+        self._run_id = f"{task.run_id}-{random_hex()}" if head is None else head.run_id
+        self._began = wall_ns() if head is None else head.began
+        known = f"{self._name.provider}:{self._name.name}"
+        if known not in task.live_models:
+            remedy = f"name one of {', '.join(task.live_models)}, or add it"
+            raise task.error("/llm/live", f"the task is not for the model {known}", remedy)
+        self.policy: Policy = task.policy
+        self.tools: list[Tool] = task.tools
+        self.files: Mapping[str, str] = task.files
+        self.modules: Mapping[str, Mapping[str, str]] = task.modules
+        self.rejected: Path = task.rejected
+
+    @classmethod
+    def of(cls, task: Task, folder: Path, model: Any = _nobody, approve: Approve | None = None) -> LiveRun:
+        """Return the run that a folder holds. Raises RecordError where it holds none of a live model."""
+        head = head_in(folder)
+        if head.model.path != "live":
+            remedy = f"record it anew: tachograph run {task.folder}"
+            raise RecordError(
+                "the task is for live models, and the run is none", file=str(folder), remedy=remedy
+            )
+        return cls(task, model, head, approve)
+
+    def run_spec(self) -> RunSpec:
+        """Return what the run is made with."""
+        spec = self._task.run_spec()
+        words = [spec.instructions] if spec.instructions else []
+        if spec.output is not None:
+            words.append(spec.output.instructions())
+        return structs.replace(spec, run_id=self._run_id, instructions="\n\n".join(words))
+
+    def head(self) -> RunStarted:
+        """Return its first line."""
+        task = self._task.file
+        return head_of(
+            self.run_spec(), self._name, options=self._options, task=task, clock="system", began=self._began
+        )
+
+    def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:
+        """Return what its tools may touch."""
+        return self._task.workspace(on_read, private)
+
+    def set_up(self, workspace: Workspace) -> None:
+        """Put what the task says into the private mounts of an open workspace."""
+        self._task.set_up(workspace)
+
+    def world(self, workspace: Workspace) -> Real:
+        """Return the real world."""
+        return Real(self._model, workspace, leaves=True, approve=self._approve)
+
+    def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Drive it to its end in an event loop."""
+        return run_in_new_loop(coroutine)
+
+    def missed(self, events: Sequence[Event]) -> list[str]:
+        """Return how it misses what the task expects, one line each."""
+        return self._task.missed(events)

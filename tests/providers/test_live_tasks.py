@@ -1,0 +1,102 @@
+"""Tasks for live models through the command line: recorded at a service, and made again without it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tachograph.cli.main import main
+from tests.project import make_project
+from tests.providers.service import LANGUAGES, SECRET, answer, whole
+
+pytest.importorskip("openai", reason="the package openai is not installed")
+pytest.importorskip("anthropic", reason="the package anthropic is not installed")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = make_project(tmp_path / "p", [{"name": "live", "turns": ["never"], "expect": {}}])
+    task = root / "tasks/s/live.yaml"
+    data = json.loads(task.read_text())
+    data["llm"] = {"live": [language.name for language in LANGUAGES]}
+    task.write_text(json.dumps(data))
+    monkeypatch.chdir(root)
+    return root
+
+
+def exit_code(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([*words])
+    return int(str(ended.value.code))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_way_of_a_live_run(
+    project: Path, serve: Any, language: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = whole(language, language.call(0, "look", '{"path": "book/a.txt"}'), stop="tool_calls")
+    service = serve(answer(call), answer(whole(language, language.said("it is ", "alpha"))))
+    url, setting = ("--base-url", service.url), ("--llm-option", "max_tokens=77")
+    assert exit_code("run", "s/live", "--llm", language.name, *url, *setting) == 0
+    assert "the model answered: it is alpha" in capsys.readouterr().out
+    assert len(service.requests) == 2
+    for command in ("check", "verify", "replay", "explain", "ls"):
+        assert exit_code(command) == 0, capsys.readouterr()
+    assert len(service.requests) == 2  # none of them asks the model
+    for path in (project / "runs/s/live").iterdir():
+        assert SECRET not in path.read_text() and str(project) not in path.read_text()
+    log = (project / "runs/s/live/state.jsonl").read_text()
+    assert '"options":{"max_tokens":77}' in log
+    assert exit_code("run") == 0  # all that have a script: this one stays as it is
+    assert (project / "runs/s/live/state.jsonl").read_text() == log
+    (project / "book/a.txt").write_text("beta")
+    assert exit_code("check") == 1
+
+
+def test_a_live_run_that_died_goes_on(project: Path, serve: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    language = LANGUAGES[1]
+    call = whole(language, language.call(0, "look", '{"path": "book/a.txt"}'), stop="tool_calls")
+    service = serve(answer(call), answer(whole(language, language.said("alpha"))))
+    assert exit_code("run", "s/live", "--llm", language.name, "--base-url", service.url) == 0
+    log = project / "runs/s/live/state.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    (project / "runs/s/live").rename(project / "runs/s/live.partial")
+    (project / "runs/s/live.partial/state.jsonl").write_bytes(b"".join(lines[:3]))
+    assert exit_code("resume", "s/live", "--base-url", service.url) == 0
+    assert len(service.requests) == 3
+    assert log.read_bytes().splitlines(keepends=True)[:3] == lines[:3]
+    assert exit_code("check") == exit_code("replay") == 0
+
+
+BAD = [
+    (("run", "s/live"), "choose one by --llm"),
+    (("run", "s/live", "--llm", "openai:other"), "openai:other"),
+    (("run", "s/live", "--llm", "nobody:gpt"), "nobody:gpt"),
+    (("run", "s/live", "--llm", "openai:gpt", "--llm-option", "x"), "NAME=VALUE"),
+    (("run", "s/live", "--llm", "openai:gpt", "--llm-option", "temprature=1"), "temperature"),
+    (("resume", "s/live"), "no such run"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), BAD)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    project: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(*words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert not (project / "runs").exists()
+
+
+def test_a_scripted_run_is_none_of_a_task_for_live_models(project: Path) -> None:
+    """The place of a run decides how it is made again, never its record."""
+    live = (project / "tasks/s/live.yaml").read_text()
+    data = {**json.loads(live), "llm": {"stub": {"turns": [{"answer": "done"}]}}}
+    (project / "tasks/s/live.yaml").write_text(json.dumps(data))
+    assert exit_code("run", "s/live") == 0
+    assert exit_code("run", "s/live", "--llm", "openai:gpt") == 2
+    (project / "tasks/s/live.yaml").write_text(live)
+    assert exit_code("check") == exit_code("replay") == 2
