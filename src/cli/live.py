@@ -58,7 +58,8 @@ def resume_live(
     head = head_in(partial_of(folder))
     name = f"{head.model.provider}:{head.model.name}"
     model = model_of(name, base_url=base_url, options=head.options)
-    return resume(LiveRun(task, model, head, _approve(approve)), folder, settled, _tell)
+    source = LiveRun.of(task, partial_of(folder), model, _approve(approve))
+    return resume(source, folder, settled, _tell)
 
 
 def _option(text: str) -> tuple[str, Any]:

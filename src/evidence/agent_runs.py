@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Unpack
 
 from ..fail.errors import OutputError
 from ..runtime.agent import Agent, RunOptions, RunResult, run_in_new_loop
-from ..runtime.clock import random_hex, wall_ns
+from ..runtime.clock import random_hex, random_key, wall_ns
 from ..runtime.driver import Word
 from ..runtime.io.workspace import Workspace
 from ..runtime.log.events import Event, RunStarted
@@ -23,7 +23,7 @@ from ..runtime.tools.contract import Tool
 from ..runtime.world.real import Real
 from .check import Difference
 from .check import check as check_source
-from .folder import partial_of
+from .folder import partial_of, read_key
 from .record import Listen, record_async
 from .record import record as record_source
 from .record import resume as resume_source
@@ -40,6 +40,7 @@ class AgentRun:
         agent: The agent.
         spec: What the run is made with.
         began: When it began, in nanoseconds since 1970.
+        key: What placeholders of secrets are made with.
         deps: The caller's own object, in place of the agent's.
         leaves: Whether a cancellation leaves the run to a resume, and does not stop it.
         started: Is given the world of the run.
@@ -55,12 +56,13 @@ class AgentRun:
         spec: RunSpec,
         began: int,
         *,
+        key: bytes | None,
         deps: Any = None,
         leaves: bool = True,
         started: Callable[[Real], None] | None = None,
     ) -> None:
         self.agent, self._spec, self._began, self._deps = agent, spec, began, deps
-        self._leaves, self._started = leaves, started
+        self._leaves, self._started, self.key = leaves, started, key
         self.policy: Policy = agent.policy
         self.tools: list[Tool] = agent.tools
         self.modules: Mapping[str, Mapping[str, str]] = agent.modules
@@ -69,8 +71,9 @@ class AgentRun:
     def of(cls, agent: Agent, folder: Path) -> AgentRun:
         """Return the run that a folder holds, made by an agent of today. Raises RecordError."""
         head = head_in(folder)
-        spec = agent.spec(head.question, run_id=head.run_id, seed=head.seed, history=head.history)
-        return cls(agent, spec, head.began)
+        key = read_key(folder)
+        spec = agent.spec(head.question, run_id=head.run_id, key=key, seed=head.seed, history=head.history)
+        return cls(agent, spec, head.began, key=key)
 
     def run_spec(self) -> RunSpec:
         """Return what the run is made with."""
@@ -107,8 +110,9 @@ class AgentRun:
 
 
 def _new_run(agent: Agent, question: str, options: RunOptions, **rest: Any) -> AgentRun:
-    spec = agent.spec(question, run_id=f"run-{random_hex()}", **options)
-    return AgentRun(agent, spec, wall_ns(), deps=options.get("deps"), **rest)
+    key = random_key()
+    spec = agent.spec(question, run_id=f"run-{random_hex()}", key=key, **options)
+    return AgentRun(agent, spec, wall_ns(), key=key, deps=options.get("deps"), **rest)
 
 
 def _cleared(out: str | Path, *, replace: bool) -> Path:

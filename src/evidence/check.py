@@ -27,7 +27,7 @@ from ..runtime.log.events import (
 )
 from ..runtime.run import make_run
 from .manifest import MANIFEST, read_manifest
-from .record import inputs_of
+from .record import inputs_of, redacted
 from .record_files import NAMES, STATE, derive, read_files, whole_log
 from .run_source import RunSource
 from .sources import is_performed_again
@@ -94,12 +94,11 @@ async def _make_again(
         return performed
 
     is_cut_off = False
-    with source.workspace(read.__setitem__) as workspace:
+    spec = source.run_spec()
+    with source.workspace(redacted(read.__setitem__, spec)) as workspace:
         source.set_up(workspace)
         world = source.world(workspace)
-        run = make_run(
-            source.run_spec(), source.head(), world, record=record, again=again, listen=made.append
-        )
+        run = make_run(spec, source.head(), world, record=record, again=again, listen=made.append)
         try:
             await run
         except NotRecorded as error:

@@ -14,6 +14,7 @@ from ..runtime.formats.durable_write import sync, write_durably
 from .record_files import NAMES
 
 MOUNTS: Final = "mounts"
+KEY: Final = "key"
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 
@@ -38,6 +39,19 @@ def open_folder(folder: Path) -> Path:
     return partial
 
 
+def keep_key(partial: Path, key: bytes) -> None:
+    """Keep the key of the placeholders of an open run, which is removed when the run is put in place."""
+    write_durably(partial / KEY, key, mode=0o600)
+
+
+def read_key(folder: Path) -> bytes | None:
+    """Return the key of an open run, None where there is none."""
+    try:
+        return (folder / KEY).read_bytes()
+    except OSError:
+        return None
+
+
 def write_files(partial: Path, files: Mapping[str, bytes]) -> None:
     """Write what follows from the log beside it."""
     for name in NAMES[1:]:
@@ -46,7 +60,7 @@ def write_files(partial: Path, files: Mapping[str, bytes]) -> None:
 
 def put_in_place(partial: Path, folder: Path) -> None:
     """Put an ended run in the place of the one before, and remove that."""
-    for path in (partial / "inputs.jsonl", partial / MOUNTS):
+    for path in (partial / "inputs.jsonl", partial / KEY, partial / MOUNTS):
         if path.is_dir():
             shutil.rmtree(path)
         else:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from ..fail.errors import RecordError
-from ..runtime.agent import run_in_new_loop
-from ..runtime.clock import random_hex, wall_ns
+from ..runtime.agent import live_redactor, run_in_new_loop
+from ..runtime.clock import random_hex, random_key, wall_ns
 from ..runtime.io.workspace import Workspace
 from ..runtime.log.events import Event, ModelName, RunStarted
 from ..runtime.loop.state import RunSpec
@@ -20,6 +20,7 @@ from ..runtime.run import head_of
 from ..runtime.tools.contract import Tool
 from ..runtime.world.people import Approve
 from ..runtime.world.real import Real
+from .folder import read_key
 from .record_files import head_in
 from .tasks import Task
 
@@ -38,12 +39,18 @@ class LiveRun:
         model: The model, with attributes `name` and `options`; for a run that is made again, anything.
         head: The first line that was recorded; None for a new run.
         approve: Asks a person about a call.
+        key: What placeholders of secrets are made with; a new one unless given.
     """
 
     is_scripted, is_offline = False, True
 
     def __init__(
-        self, task: Task, model: Any, head: RunStarted | None = None, approve: Approve | None = None
+        self,
+        task: Task,
+        model: Any,
+        head: RunStarted | None = None,
+        approve: Approve | None = None,
+        key: bytes | None = None,
     ) -> None:
         self._task, self._approve = task, approve
         self._model: Model = model
@@ -51,6 +58,7 @@ class LiveRun:
         self._options: dict[str, Any] = model.options if head is None else head.options
         self._run_id = f"{task.run_id}-{random_hex()}" if head is None else head.run_id
         self._began = wall_ns() if head is None else head.began
+        self.key = random_key() if key is None else key
         known = f"{self._name.provider}:{self._name.name}"
         if known not in task.live_models:
             remedy = f"name one of {', '.join(task.live_models)}, or add it"
@@ -70,7 +78,7 @@ class LiveRun:
             raise RecordError(
                 "the task is for live models, and the run is none", file=str(folder), remedy=remedy
             )
-        return cls(task, model, head, approve)
+        return cls(task, model, head, approve, read_key(folder))
 
     def run_spec(self) -> RunSpec:
         """Return what the run is made with."""
@@ -78,7 +86,9 @@ class LiveRun:
         words = [spec.instructions] if spec.instructions else []
         if spec.output is not None:
             words.append(spec.output.instructions())
-        return structs.replace(spec, run_id=self._run_id, instructions="\n\n".join(words))
+        redactor = live_redactor(self.policy, self.key)
+        instructions = "\n\n".join(words)
+        return structs.replace(spec, run_id=self._run_id, instructions=instructions, redactor=redactor)
 
     def head(self) -> RunStarted:
         """Return its first line."""

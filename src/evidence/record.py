@@ -18,9 +18,10 @@ from ..runtime.log.file import LogFile
 from ..runtime.log.journal import Journal
 from ..runtime.log.lines import Damaged
 from ..runtime.log.steps import steps_of
+from ..runtime.loop.state import RunSpec
 from ..runtime.run import RunMade, make_run
 from .doubts import probed
-from .folder import MOUNTS, open_folder, partial_of, put_in_place, write_files
+from .folder import MOUNTS, keep_key, open_folder, partial_of, put_in_place, write_files
 from .manifest import MANIFEST, InputLog, read_manifest
 from .record_files import derive, read_files
 from .run_source import RunSource
@@ -87,9 +88,11 @@ async def _go_on(
         raise RecordError(error.what, file=place, line=error.number, remedy=remedy) from None
     reads = InputLog(partial)
     try:
+        if source.key is not None and source.policy.redacts:
+            keep_key(partial, source.key)
         if not file.past:  # the process may have died while the mounts were set up
             shutil.rmtree(partial / MOUNTS, ignore_errors=True)
-        with source.workspace(reads.add, partial / MOUNTS) as workspace:
+        with source.workspace(redacted(reads.add, spec), partial / MOUNTS) as workspace:
             if not file.past:
                 source.set_up(workspace)
             doubts = Journal(file.past).doubts
@@ -119,6 +122,11 @@ async def _go_on(
         reads.close()
         file.close()
     return made
+
+
+def redacted(add: Callable[[str, str], None], spec: RunSpec) -> Callable[[str, str], None]:
+    """Return what notes an input without a secret that its name may hold."""
+    return lambda path, sha256: add(spec.redactor.text(path), sha256)
 
 
 def _finish(

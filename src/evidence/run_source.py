@@ -47,6 +47,10 @@ class RunSource(Protocol):
         """Whether folders answer for all hosts."""
 
     @property
+    def key(self) -> bytes | None:
+        """What placeholders of secrets are made with in a live run; kept beside the log until the run has ended."""
+
+    @property
     def rejected(self) -> Path:
         """Where a run is kept that misses what is expected of it."""
 

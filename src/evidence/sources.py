@@ -5,16 +5,20 @@ tool pure, read, write      again
 tool network                again if folders answer for all hosts of the run
 tool external               the record
 what timed out              the record
+what holds a placeholder of a live key, likewise
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from ..runtime.driver import NotRecorded
 from ..runtime.effects import AskHook, AskModel, AskPerson, Effect, Invoke
 from ..runtime.log.events import Event, Failed
 from ..runtime.log.steps import steps_of
+from ..runtime.redaction.redactor import placeholders
 
 
 def is_performed_again(
@@ -31,6 +35,8 @@ def is_performed_again(
         NotRecorded: By what is returned: only the record can answer the effect, and it holds another call there.
     """
     timed_out = {event.at for event in record if isinstance(event, Failed) and event.kind == "timeout"}
+    # what holds a placeholder of a live key cannot be made again
+    marked = {event.at for event in record if placeholders(msgspec.to_builtins(event))}
     calls = {call.at: call.call for step in steps_of(record) for call in step.calls}
 
     def again(at: str, effect: Effect) -> bool:
@@ -39,7 +45,8 @@ def is_performed_again(
         if not isinstance(effect, Invoke):
             return False
         performed = effect.tool.effect != "external" and (effect.tool.effect != "network" or is_offline)
-        if performed and at not in timed_out:
+        is_marked = at in marked or bool(placeholders(effect.call.arguments))
+        if performed and at not in timed_out and (is_scripted or not is_marked):
             return True
         if calls.get(at.rpartition(".")[0]) != effect.call:
             raise NotRecorded(at)

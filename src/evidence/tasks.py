@@ -29,6 +29,7 @@ from ..runtime.models.scripted import Script
 from ..runtime.policy.consistency import check_conditions, check_mounts, check_names
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.policy import Policy
+from ..runtime.redaction.redactor import scripted_key
 from ..runtime.resources.mount_path import parse_path
 from ..runtime.resources.url import Malformed
 from ..runtime.run import head_of
@@ -50,6 +51,7 @@ class Task:
     Attributes:
         is_scripted: Whether a script answers for the model.
         is_offline: As of RunSource: folders answer for all hosts.
+        key: As of RunSource: that of its placeholders follows from the name of the run.
         root: The project.
         file: The path of the file, relative to the project.
         digest: SHA-256 of its data in canonical JSON.
@@ -59,6 +61,7 @@ class Task:
     """
 
     is_offline = True
+    key = None
 
     def __init__(self, root: Path, document: TypedDocument[TaskFile]) -> None:
         self.root, self._document = root, document
@@ -183,6 +186,7 @@ class Task:
             hooks=hooks,
             output=self._output,
             output_retries=self.spec.output_retries,
+            redactor=self.policy.redactor({}, scripted_key(self.run_id)),
         )
 
     def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:

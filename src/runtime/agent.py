@@ -10,7 +10,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from msgspec import Struct
 
 from ..fail.errors import ToolError
-from .clock import random_hex, wall_ns
+from .clock import environment, random_hex, random_key, wall_ns
 from .io.workspace import Host, Mount, Workspace
 from .log.events import Event, ModelName, RunStarted
 from .log.steps import steps_of
@@ -20,6 +20,7 @@ from .models.types import Message, Model, Piece, read_history
 from .policy.consistency import check_conditions, check_mounts
 from .policy.gate import Gate
 from .policy.policy import Policy
+from .redaction.redactor import Redactor
 from .run import RunMade, head_of, make_run
 from .schema.answer_type import AnswerType
 from .tools.contract import Tool
@@ -160,8 +161,20 @@ class Agent:
         options = getattr(self.llm, "options", None)
         return options if isinstance(options, dict) else {}
 
-    def spec(self, question: str, *, run_id: str, **options: Unpack[RunOptions]) -> RunSpec:
-        """Return what a run on a question is made with. Raises InputError for a history of no messages."""
+    def spec(
+        self, question: str, *, run_id: str, key: bytes | None = None, **options: Unpack[RunOptions]
+    ) -> RunSpec:
+        """Return what a run on a question is made with.
+
+        Args:
+            question: The question.
+            run_id: The name of the run.
+            key: What placeholders of secrets are made with; a new one unless given.
+            **options: See RunOptions.
+
+        Raises:
+            InputError: The history is no list of messages.
+        """
         return RunSpec(
             run_id,
             question,
@@ -173,6 +186,7 @@ class Agent:
             self.hooks,
             self._output,
             self._output_retries,
+            live_redactor(self.policy, key or random_key()),
         )
 
     def workspace(
@@ -290,6 +304,12 @@ class Agent:
             events,
             self._output,
         )
+
+
+def live_redactor(policy: Policy, key: bytes) -> Redactor:
+    """Return the redactor of a live run, which knows the values of the environment that the policy names."""
+    values = {name: environment(name) for name in policy.secret_names}
+    return policy.redactor({name: value for name, value in values.items() if value}, key)
 
 
 def _label(name: str, folder: Path | None) -> str:

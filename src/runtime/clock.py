@@ -33,6 +33,16 @@ def left(deadline: int) -> float:
     raise TimeoutError("the time is up")
 
 
+def random_key() -> bytes:
+    """Return 32 bytes that nobody can guess."""
+    return os.urandom(32)
+
+
+def environment(name: str) -> str:
+    """Return the value of a variable that a policy names as a secret, "" where it is not set."""
+    return os.environ.get(name, "")
+
+
 def random_hex() -> str:
     """Return eight hex digits that nobody can guess."""
     return os.urandom(4).hex()

@@ -19,7 +19,7 @@ from __future__ import annotations
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ from .log.events import (
     Answered,
     Entered,
     Event,
+    ModelReplied,
     Outcome,
     RunStarted,
     Settled,
@@ -40,8 +41,10 @@ from .log.events import (
     Waited,
 )
 from .log.journal import Diverged, Journal
+from .redaction.redactor import Redactor
 
 Word = Literal["done", "not_done"]
+E = TypeVar("E", bound=Event)
 
 
 class InDoubt(TachographError):
@@ -147,6 +150,7 @@ class Driver:
         settled: A person's word on each effect in doubt, by address.
         record: Of a check: the recorded lines, which say what happens next. The journal holds none of them.
         again: Of a check: whether an effect is performed again, given its address; the record answers all others.
+        redactor: Redacts what enters. It knows the placeholders in the past and in the record.
     """
 
     def __init__(
@@ -157,13 +161,14 @@ class Driver:
         settled: Mapping[str, Word] | None = None,
         record: Sequence[Event] | None = None,
         again: Callable[[str, Effect], bool] = lambda at, effect: False,
+        redactor: Redactor,
     ) -> None:
         self.journal = journal
         self.now = 0  # nanoseconds since the beginning of the run, at the last thing that happened
         self.base = 0  # the same, at the beginning of the step
         self.step = 0
         self._world, self._settled, self._again = world, settled or {}, again
-        self._record = record
+        self._record, self._redactor = record, redactor
         self._schedule = deque(event for event in record or () if isinstance(event, Outcome | Entered))
         head = next(iter(record or ()), None)
         self._has_system_clock = isinstance(head, RunStarted) and head.clock == "system"
@@ -279,7 +284,7 @@ class Driver:
         happened = await self._world.next()
         if happened is None:
             raise AssertionError("a branch waits, and nothing can happen")
-        self.now, event = max(self.now, happened[0]), happened[1]
+        self.now, event = max(self.now, happened[0]), self._redacted(happened[1])
         if isinstance(event, Entered):
             self._entered += isinstance(event, StopAsked)
             at = event.at or f"{self.step}.a{self._entered}"
@@ -291,6 +296,13 @@ class Driver:
         self._end(pending, msgspec.structs.replace(event, t=t, took=took))
         if pending.effect.is_once:
             await self._world.sync(self.journal)
+
+    def _redacted(self, event: E) -> E:
+        """Redact what enters, before it is used or written."""
+        redacted = self._redactor.struct(event)
+        if isinstance(event, ModelReplied) and redacted.raw != event.raw:  # type: ignore[attr-defined]
+            return msgspec.structs.replace(redacted, raw=None)  # it may be signed, and would be refused
+        return redacted
 
     def _happen_again(self, recorded: Event) -> None:
         """Let happen what the log says happened next."""
@@ -315,7 +327,7 @@ class Driver:
             if isinstance(recorded, Answered) and pending is not None:
                 self.now = max(self.now, self.base + recorded.t)
                 answer = self._world.answer(pending) if self._again(pending.at, pending.effect) else recorded
-                self._let_in(msgspec.structs.replace(answer, t=recorded.t))
+                self._let_in(msgspec.structs.replace(self._redacted(answer), t=recorded.t))
                 return
             if isinstance(recorded, StopAsked | Settled) and step_of(recorded.at) == str(self.step):
                 self.now = max(self.now, self.base + recorded.t)
@@ -332,7 +344,7 @@ class Driver:
         if isinstance(pending.effect, Wait) and not isinstance(recorded, Stopped):
             outcome = self._at_time(Waited(at=pending.at), pending, recorded, pending.effect.ns)
         elif not isinstance(recorded, Stopped) and self._again(pending.at, pending.effect):
-            made = await self._world.perform(pending)
+            made = self._redacted(await self._world.perform(pending))
             outcome = self._at_time(made, pending, recorded, 0 if recorded is None else recorded.took)
         if outcome is None:
             raise NotRecorded(pending.at)

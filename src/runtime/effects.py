@@ -6,19 +6,26 @@ a log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from .log.events import Call, Fact, Struct
 from .models.types import LLMInput
 from .policy.leaf import Verdict
+from .redaction.redactor import Redactor
 from .tools.contract import Tool
 
 
 class AskModel(Struct, frozen=True):
-    """Ask the model. Its outcome is ModelReplied, Failed or Stopped."""
+    """Ask the model. Its outcome is ModelReplied, Failed or Stopped.
+
+    Attributes:
+        request: What is asked.
+        redactor: Redacts the text while it comes.
+    """
 
     request: LLMInput
+    redactor: Redactor
 
     is_once = False
 
@@ -32,6 +39,8 @@ class Invoke(Struct, frozen=True):
         decide: Decides a fact that the tool meets, before it goes on; called from any thread.
         key: The idempotency key, the same for all attempts of the call.
         max_bytes: How large its result may be in canonical JSON. A larger one is not kept.
+        redactor: Knows what the placeholders among the arguments stand for.
+        reveals: The kinds of secrets that the tool is given.
     """
 
     call: Call
@@ -39,6 +48,8 @@ class Invoke(Struct, frozen=True):
     decide: Callable[[Fact], Verdict]
     key: str
     max_bytes: int
+    redactor: Redactor
+    reveals: Collection[str]
 
     @property
     def is_once(self) -> bool:

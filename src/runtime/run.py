@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
 from .driver import Driver, Word, World
 from .effects import Effect
-from .log.events import Event, ModelName, PolicyHead, RunEnded, RunStarted
+from .log.events import Event, ModelName, PolicyHead, RunEnded, RunStarted, encode
 from .log.journal import Journal, LogWriter
 from .log.lines import Line
 from .loop.loop import run_loop
@@ -83,8 +85,17 @@ async def make_run(
     Returns:
         The last line, the log and the messages.
     """
-    journal = Journal(past, file=file, listen=listen, agrees=agrees)
-    driver = Driver(journal, world, settled=settled, record=record, again=again)
+    redactor = spec.redactor
+    for text in [line.text for line in past] + [encode(event) for event in record or ()]:
+        redactor.admit(text)
+    entered = {
+        "question": redactor.text(spec.question),
+        "instructions": redactor.text(spec.instructions),
+        "history": redactor.data([*spec.history]),
+    }
+    spec, head = structs.replace(spec, **entered), structs.replace(head, **entered)
+    journal = Journal(past, file=file, listen=listen, guard=redactor.holds, agrees=agrees)
+    driver = Driver(journal, world, settled=settled, record=record, again=again, redactor=redactor)
     journal.append(head)
     ended, messages = await driver.drive(run_loop(spec, driver))
     return RunMade(ended, journal, messages)

@@ -16,6 +16,7 @@ from tachograph.runtime.policy.rules.arg_schema import ArgumentsPoint, Enforceme
 from tachograph.runtime.policy.rules.arguments import Demanded, Judgeable, Unasked
 from tachograph.runtime.policy.rules.cycle_detection import MostRepeats
 from tachograph.runtime.policy.rules.loop_budget import REQUIRED, Limits, Need
+from tachograph.runtime.policy.rules.redact import Revealed
 from tachograph.runtime.policy.rules.sandbox_path import Mounts, PathPoint
 from tachograph.runtime.policy.rules.tool_registry import Names
 from tachograph.runtime.policy.rules.url_allowlist import Methods, Networks, UrlPoint, Urls
@@ -92,6 +93,11 @@ KINDS: dict[type[Leaf[Any]], tuple[st.SearchStrategy[Any], list[Any], bool]] = {
         [ArgumentsPoint({"n": 1}, _TOOL), ArgumentsPoint({"n": 9}, _TOOL), ArgumentsPoint({"n": "1"}, _TOOL)],
         True,
     ),
+    Revealed: (
+        st.builds(Revealed, st.lists(st.sampled_from(["email", "jwt"]))),
+        ["email", "jwt", "env"],
+        True,
+    ),
     MostRepeats: (st.builds(MostRepeats, st.integers(0, 4)), list(range(6)), True),
     Limits: (
         st.builds(Limits, limits),
@@ -128,7 +134,11 @@ def test_every_leaf_of_every_rule_is_held_to_its_order() -> None:
     from tachograph.runtime.policy.policy import Policy
 
     policy = Policy.from_dict(
-        {"schema": "policy/v1", "tools": {"t": {"urls": [], "methods": ["GET"], "mounts": []}}}
+        {
+            "schema": "policy/v1",
+            "tools": {"t": {"urls": [], "methods": ["GET"], "mounts": []}},
+            "redact": {"kinds": ["email"]},
+        }
     )
     found = {type(leaf) for rule in RULES for _, leaf in rule.leaves(policy, "t")}
     assert found | {Unasked} == set(KINDS)  # which is a part of UnaskedCall

@@ -25,7 +25,21 @@ from tests.project import make_project
 
 MS = 1_000_000
 # what the hooks of the kit answer to, and what they do not
-WORDS = ["a", "b", "a", "b", "change a", "deny me", "ask", "odd", "hide", "refuse", "raise", "stop the run"]
+WORDS = [
+    "a",
+    "b",
+    "a",
+    "b",
+    "change a",
+    "deny me",
+    "ask",
+    "odd",
+    "hide",
+    "refuse",
+    "raise",
+    "stop the run",
+    "mail someone@mail.test",
+]
 calls = st.one_of(
     st.tuples(st.just("echo"), st.fixed_dictionaries({"text": st.sampled_from(WORDS)})),
     st.tuples(
@@ -78,6 +92,7 @@ programs = st.fixed_dictionaries(
         "on_deny": st.sampled_from(["terminate", "inform"]),
         "on_failure": st.sampled_from(["terminate", "inform"]),
         "hooks": st.sampled_from([[], ["hooks/words.py"]]),
+        "kinds": st.sampled_from([[], ["email"]]),
     }
 )
 
@@ -92,6 +107,7 @@ def task_of(root: Path, program: dict[str, Any]) -> Task:
         "policy": {
             "on_deny": program["on_deny"],
             "on_failure": program["on_failure"],
+            "redact": {"kinds": program["kinds"]},
             "loop_budget": {"max_tokens": 100_000},
             "approval": {"required_for": program["asked"], "timeout_s": 1},
         },

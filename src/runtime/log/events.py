@@ -130,7 +130,19 @@ class Touch(Struct, tag_field="fact", tag="touch", frozen=True):
     found: str = ""
 
 
-Fact = Reach | Touch
+class Withheld(Struct, tag_field="fact", tag="withheld", frozen=True):
+    """A secret that a tool was not given, so that it was not begun.
+
+    Attributes:
+        placeholder: What stands for the secret.
+        why: `unknown` where this process does not know it, `not_plain` where it would change the meaning of a URL.
+    """
+
+    placeholder: str
+    why: Literal["unknown", "not_plain"]
+
+
+Fact = Reach | Touch | Withheld
 
 
 class ToolOffer(Struct, frozen=True):

@@ -45,6 +45,16 @@ class Diverged(TachographError):
         super().__init__(f"at {at} {_difference(recorded, made)}")
 
 
+class Leak(TachographError):
+    """A line would hold a secret, and was not written."""
+
+    def __init__(self, at: str, secret: str) -> None:
+        super().__init__(
+            f"the line at {at} would hold the value of {secret}, so it was not written; "
+            "look for the value in the names of files, mounts and tools, in the policy and in the task"
+        )
+
+
 def _difference(recorded: Event | None, made: Event | None) -> str:
     if type(recorded) is not type(made) or recorded is None or made is None or recorded.at != made.at:
         return f"the log says {_named(recorded)}, and the run made {_named(made)}"
@@ -64,6 +74,7 @@ class Journal:
         past: The lines that stand already.
         file: Where further lines are written.
         listen: Is told of each line beyond the past, once it is written; one that raises is told nothing more.
+        guard: Returns the name of a secret that an encoded line holds; the line is not written then.
         agrees: Whether a recorded line stands although another one was made.
     """
 
@@ -73,11 +84,13 @@ class Journal:
         *,
         file: LogWriter | None = None,
         listen: Callable[[Event], None] | None = None,
+        guard: Callable[[bytes], str | None] = lambda text: None,
         agrees: Callable[[Event, Event], bool] = lambda recorded, made: False,
     ) -> None:
         self.events: list[Event] = []
         self.lines: list[bytes] = []
         self._past, self._file, self._listen, self._agrees = past, file, listen, agrees
+        self._guard = guard
         self._writer = LineWriter()
         self._broken = False
         came = {line.event.at for line in past if isinstance(line.event, Outcome)}
@@ -106,6 +119,7 @@ class Journal:
 
         Raises:
             Diverged: The past says something else here.
+            Leak: The line holds a secret.
             OSError: The line could not be written; nothing can be appended after that.
         """
         text, number = encode(event), len(self.lines)
@@ -115,6 +129,8 @@ class Journal:
             if not self._agrees(recorded, event):
                 raise Diverged(recorded, event)
             event, text = recorded, self._past[number].text
+        if is_new and (secret := self._guard(text)) is not None:
+            raise Leak(event.at, secret)
         line = self._writer.line(text)
         if is_new and self._file is not None:
             if self._broken:

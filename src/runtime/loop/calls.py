@@ -32,7 +32,7 @@ from ...fail.catalog import (
 from ...fail.catalog import Stopped as WasStopped
 from ..effects import AskPerson, Invoke
 from ..formats.strict_json import canonical, digest
-from ..log.events import Call, Decided, Failed, Outcome, Stopped, ToolReturned
+from ..log.events import Call, Decided, Fact, Failed, Outcome, Stopped, ToolReturned
 from ..models.failure_messages import denied_call, failed_call, lost_result, stopped_call
 from ..policy.leaf import Result, Verdict
 from ..policy.rules.loop_budget import Need
@@ -147,7 +147,12 @@ async def _invoke(run: RunState, key: str, call: Call) -> _Told:
     limits, used = run.gate.policy.limits, run.used
     left = limits.limits["max_result_bytes"] - used["result_bytes"]
     idempotency_key = f"{run.spec.run_id}/{run.driver.step}/{key.removeprefix('c')}"
-    effect = Invoke(call, tool, lambda fact: run.ask_gate(fact, tool.name), idempotency_key, left)
+    redactor, reveals = run.spec.redactor, run.gate.policy.reveals(tool.name).kinds
+
+    def decide(fact: Fact) -> Verdict:  # as the record will hold it, so that a replay decides the same
+        return run.ask_gate(redactor.struct(fact), tool.name)
+
+    effect = Invoke(call, tool, decide, idempotency_key, left, redactor, reveals)
 
     def judge(at: str, outcome: Outcome) -> Decided | None:
         used["attempts"] += 1

@@ -112,7 +112,7 @@ async def _ask_model(run: RunState) -> ModelReplied | Classification:
         spec.instructions,
         spec.output.schema if spec.output else None,
     )
-    outcome, _ = await with_retries(run, "m", AskModel(request), idempotent=True)
+    outcome, _ = await with_retries(run, "m", AskModel(request, spec.redactor), idempotent=True)
     if isinstance(outcome, ModelReplied):
         run.used["tokens"] += outcome.usage.input_tokens + outcome.usage.output_tokens
         problem = outcome.problem

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ...fail.catalog import Classification, FailureMode, GaveUp, Happening, classify
 from ..driver import Driver
@@ -14,6 +14,7 @@ from ..log.events import Call, Decided, Event, ToolOffer
 from ..models.types import Message
 from ..policy.gate import Gate
 from ..policy.leaf import Question, Verdict
+from ..redaction.redactor import Redactor
 from ..schema.answer_type import AnswerType
 from ..tools.contract import Tool
 from ..tools.identity import call_key
@@ -34,6 +35,7 @@ class RunSpec(Struct, frozen=True):
         hooks: What is asked at points of the run, see `hooks.py`.
         output: The type of the final answer; None where any text is one.
         output_retries: How often the model is asked again for an answer that does not fit.
+        redactor: Of this run alone; it learns what the placeholders of the run stand for.
     """
 
     run_id: str
@@ -46,6 +48,7 @@ class RunSpec(Struct, frozen=True):
     hooks: Sequence[Any] = ()
     output: AnswerType | None = None
     output_retries: int = 0
+    redactor: Redactor = field(default_factory=lambda: Redactor((), {}, b""))
 
 
 class RunState:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..log.events import Call, Reach, Touch
+from ..log.events import Call, Reach, Touch, Withheld
 from ..tools.contract import Tool
 from .leaf import Question, Result, Rule, Unreadable, Verdict
 from .policy import Policy
@@ -42,7 +42,7 @@ class Gate:
             return Verdict("deny", GATE_ERROR, self.policy.place(""), reason)
 
     def _ask(self, question: Question) -> Verdict:
-        if isinstance(question.about, Reach | Touch | Result) and question.tool not in self.tools:
+        if isinstance(question.about, Reach | Touch | Withheld | Result) and question.tool not in self.tools:
             raise LookupError("no tool of the run met this")
         granted: Verdict | None = None
         escalated: Verdict | None = None

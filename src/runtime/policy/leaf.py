@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
-from ..log.events import Call, Reach, Struct, Touch
+from ..log.events import Call, Reach, Struct, Touch, Withheld
 
 if TYPE_CHECKING:
     from ..tools.contract import Tool
@@ -74,7 +74,7 @@ class Question(Struct, frozen=True):
         repeats: How often the same call gave the same result.
     """
 
-    about: Call | Reach | Touch | Result | Step
+    about: Call | Reach | Touch | Withheld | Result | Step
     tool: str = ""
     used: Mapping[str, int] = {}
     repeats: int = 0

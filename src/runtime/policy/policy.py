@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -14,6 +14,8 @@ from ..formats.documents import TypedDocument, read_document
 from ..formats.json_pointer import join
 from ..formats.strict_json import as_json
 from ..formats.strict_yaml import Document
+from ..redaction.kinds import KINDS, KNOWN
+from ..redaction.redactor import Redactor
 from ..resources.http_methods import METHODS, SAFE_METHODS
 from ..resources.url import Malformed, parse_entry
 from ..schema.validator import SchemaValidator
@@ -23,6 +25,7 @@ from .rules.arg_schema import Enforcement
 from .rules.arguments import Demanded, Judgeable, Unasked
 from .rules.cycle_detection import MostRepeats
 from .rules.loop_budget import Limits
+from .rules.redact import Revealed
 from .rules.sandbox_path import Mounts
 from .rules.tool_registry import Names
 from .rules.url_allowlist import Methods, Networks, Urls
@@ -63,6 +66,9 @@ class Policy:
         for pointer, read in (("/url_allowlist", "urls"), ("/private_networks", "networks")):
             self._check(pointer, read)
         self._tool_rules = self._read_tool_rules()
+        self._check_kinds("/redact/kinds", self._file.redact.kinds, KINDS)
+        for tool, kinds in self._file.redact.reveal_to.items():
+            self._check_kinds(join(["redact", "reveal_to", tool]), kinds, (*KINDS, KNOWN))
         for name, rules in self._file.tools.items():
             for n, mount in enumerate(rules.mounts or ()):
                 if mount not in self._file.sandbox.mounts:
@@ -107,6 +113,12 @@ class Policy:
     def error(self, pointer: str, message: str, remedy: str) -> InputError:
         """Return an error at the place of a JSON Pointer into the policy."""
         return self._document.error(pointer, message, remedy)
+
+    def _check_kinds(self, pointer: str, kinds: list[str], known: Collection[str]) -> None:
+        for number, kind in enumerate(kinds):
+            if kind not in known:
+                remedy = f"choose of {', '.join(known)}"
+                raise self.error(f"{pointer}/{number}", f"there is no kind of secrets {kind!r}", remedy)
 
     def _check(self, pointer: str, read: str) -> None:
         try:
@@ -175,6 +187,8 @@ class Policy:
             yield f"/tools/{name}", name
         for name in self._on_failure.tools:
             yield f"/on_failure/tools/{name}", name
+        for name in self._file.redact.reveal_to:
+            yield f"/redact/reveal_to/{name}", name
 
     def tool_rules(self, tool: str) -> ToolRuleSet:
         """`tools`: what holds for one tool."""
@@ -259,6 +273,24 @@ class Policy:
         """
         word = self._on_failure.tools.get(tool, self._on_failure.default)
         return word if told < self._on_failure.max_failures else "terminate"
+
+    @property
+    def redacts(self) -> bool:
+        """Whether `redact` names anything to look for."""
+        return bool(self._file.redact.kinds or self._file.redact.env)
+
+    @property
+    def secret_names(self) -> list[str]:
+        """`redact.env`."""
+        return self._file.redact.env
+
+    def reveals(self, tool: str) -> Revealed:
+        """`redact.reveal_to`: the kinds that a tool is given."""
+        return Revealed(self._file.redact.reveal_to.get(tool, ()))
+
+    def redactor(self, known: Mapping[str, str], key: bytes) -> Redactor:
+        """Return the redactor of one run, given the values of `secret_names` and a key. Raises InputError."""
+        return Redactor(self._file.redact.kinds, known, key)
 
     @property
     def on_deny(self) -> str:

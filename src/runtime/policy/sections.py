@@ -160,6 +160,23 @@ class Approval(Section, frozen=True):
     timeout_s: Annotated[int, Meta(ge=1, le=604_800)] = 300
 
 
+EnvName = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)]
+
+
+class Redact(Section, frozen=True):
+    """What becomes a placeholder wherever it enters a run.
+
+    Attributes:
+        kinds: Kinds of secrets, see `runtime/redaction/kinds.py`.
+        env: Variables of the environment whose values are secrets of the kind `env`, in live runs.
+        reveal_to: Kinds that a tool is given, by its name.
+    """
+
+    kinds: list[str] = []
+    env: list[EnvName] = []
+    reveal_to: dict[Name, list[str]] = {}
+
+
 class PolicyFile(Section, frozen=True):
     """A policy."""
 
@@ -177,6 +194,7 @@ class PolicyFile(Section, frozen=True):
     tools: dict[Name, ToolRules] = {}
     lists: dict[str, list[str | int | float | bool | None]] = {}
     approval: Approval = Approval()
+    redact: Redact = Redact()
 
 
 def policy_schema() -> dict[str, Any]:

@@ -6,6 +6,7 @@ The text of an exception may say anything, so no outcome holds it: the class alo
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,10 +21,14 @@ from ..formats.strict_json import MAX_SAFE_INTEGER, NotJson
 from ..io.tool_io import ToolIO
 from ..io.workspace import Workspace
 from ..log.addresses import step_of
-from ..log.events import Failed, HookAnswered, ModelReplied, ToolReturned
+from ..log.events import Fact, Failed, HookAnswered, ModelReplied, ToolReturned, Withheld
 from ..models.types import Model, Piece, StreamingModel, read_reply
+from ..redaction.pieces import Pieces
+from ..redaction.redactor import placeholders
 
 _MAX_CLASS_NAME = 100
+# what may stand in the place of a placeholder in a URL or a path without changing what the rest of it means
+_PLAIN = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~:-]*")
 
 
 class StorageFailure(TachographError):
@@ -72,8 +77,11 @@ class Performer:
         """Call foreign code and return its result; a world overrides how."""
         raise NotImplementedError
 
-    def _told(self, at: str, text: str) -> None:
-        if self.on_piece is not None:
+    def _told(self, at: str, pieces: Pieces, text: str) -> None:
+        self._show(at, pieces.feed(text))
+
+    def _show(self, at: str, text: str) -> None:
+        if self.on_piece is not None and text:
             self.on_piece(Piece(at, text))
 
     async def close(self) -> None:
@@ -87,9 +95,10 @@ class Performer:
             if fault is not None and fault.error is not None:
                 raise fault.error
             if self.on_piece is not None and isinstance(self._model, StreamingModel):
-                output = await self.call(
-                    pending.at, self._model.ask, request, partial(self._told, pending.at)
-                )
+                pieces = Pieces(effect.redactor)
+                told = partial(self._told, pending.at, pieces)
+                output = await self.call(pending.at, self._model.ask, request, told)
+                self._show(pending.at, pieces.end())
             else:
                 output = await self.call(pending.at, self._model, request)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
@@ -119,8 +128,12 @@ class Performer:
         """Make one attempt of a tool call."""
         at, tool = pending.at, effect.tool
         io = self._workspace.io(tool, effect.decide, effect.key)
+        withheld = _withheld(effect)
+        if withheld:
+            io.close()
+            return Failed(at=at, error="PermissionError", met=withheld)
         # a copy for each attempt, since the tool may change it
-        arguments = strict_json.as_json(effect.call.arguments)
+        arguments = strict_json.as_json(effect.redactor.reveal(effect.call.arguments, effect.reveals))
         fault = self.fault(at) or Fault()
         try:
             if fault.in_io:
@@ -165,6 +178,24 @@ class Performer:
             place=f"io.{io.undeclared}" if io.undeclared else "",
             met=io.met,
         )
+
+
+def _withheld(effect: Invoke) -> list[Fact]:
+    """Return the secrets that the tool may have and cannot be given."""
+    arguments, redactor = effect.call.arguments, effect.redactor
+    granted = [mark for mark, kind in placeholders(arguments) if kind in effect.reveals]
+    unknown = {*redactor.unknown(granted)}
+    found: list[Fact] = [Withheld(mark, "unknown") for mark in granted if mark in unknown]
+    for place in effect.tool.places:
+        for _, text in place.find(arguments):
+            for mark, kind in placeholders(text):
+                if (
+                    kind in effect.reveals
+                    and mark not in unknown
+                    and not _PLAIN.fullmatch(redactor.reveal(mark, {kind}))
+                ):
+                    found.append(Withheld(mark, "not_plain"))
+    return found
 
 
 def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned | Failed:

@@ -6,6 +6,7 @@ from .arg_schema import ArgSchemaRule
 from .arguments import ArgumentsRule
 from .cycle_detection import CycleDetectionRule
 from .loop_budget import LoopBudgetRule
+from .redact import RedactRule
 from .sandbox_path import SandboxPathRule
 from .tool_limits import ToolLimitsRule
 from .tool_registry import ToolRegistryRule
@@ -17,6 +18,7 @@ RULES: tuple[Rule, ...] = (
     SandboxPathRule(),
     ArgSchemaRule(),
     ArgumentsRule(),
+    RedactRule(),
     CycleDetectionRule(),
     ToolLimitsRule(),
     LoopBudgetRule(),

@@ -16,6 +16,7 @@ from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer, parse
 from ...formats.strict_json import canonical
 from ...log.events import Call
+from ...redaction.redactor import placeholders
 from ...schema.defaults import fill_in
 from ...schema.validator import SchemaValidator
 from ..leaf import Leaf, Question, Rule, differing
@@ -166,7 +167,10 @@ class Demanded(_Conditions):
 
     def wrong(self, point: Any) -> str | None:
         for pointer, condition in self.conditions.items():
-            if not all(_meets(value, condition) for value in values_at(point, pointer)):
+            # a placeholder is not the value that the tool may be given in its place
+            if not all(
+                _meets(value, condition) and not placeholders(value) for value in values_at(point, pointer)
+            ):
                 return pointer
         return None
 
@@ -195,7 +199,11 @@ class Unasked(_Conditions):
         """Return the pointer of a condition that cannot judge a value, since it is of another type."""
         for pointer, condition in self.conditions.items():
             for value in values_at(point, pointer):
-                if value is _NOTHING or not all(KEYWORDS[name].fits(value) for name in condition):
+                if (
+                    value is _NOTHING
+                    or placeholders(value)
+                    or not all(KEYWORDS[name].fits(value) for name in condition)
+                ):
                     return pointer
         return None
 

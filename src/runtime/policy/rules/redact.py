@@ -1,0 +1,77 @@
+"""`redact`: a tool that may leave something behind gets no placeholder, unless it may have what that stands for.
+
+A placeholder that is written to a file or sent in a mail is a lost value that nobody notices. In the authority of a URL
+no tool gets one: whom a call reaches has to be seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from ...formats.json_pointer import escape_pointer
+from ...formats.strict_json import canonical
+from ...log.events import Call, Withheld
+from ...redaction.redactor import PLACEHOLDER, placeholders
+from ..leaf import Leaf, Question, Rule, Unreadable
+
+if TYPE_CHECKING:
+    from ...tools.contract import Tool
+    from ..policy import Policy
+
+_IN_AUTHORITY: Final = re.compile(rf"(?i)https?://[^/?#\\s\"]*{PLACEHOLDER.pattern}")
+_WHY: Final = {
+    "unknown": "the secret was met before the run went on, and is not known any more",
+    "not_plain": "the secret would change the meaning of the URL that it stands in",
+}
+
+
+class Revealed(Leaf[str]):
+    """Kinds of secrets that a tool is given. A point is a kind."""
+
+    def __init__(self, kinds: Iterable[str] = ()) -> None:
+        self.kinds = dict.fromkeys(kinds)
+
+    def allows(self, point: str) -> bool:
+        return point in self.kinds
+
+    def beyond(self, old: Revealed) -> Iterator[tuple[str, str]]:
+        return ((kind, kind) for kind in self.kinds if kind not in old.kinds)
+
+    def plus(self, point: str) -> Revealed:
+        return Revealed({**self.kinds, point: None})
+
+    def others(self) -> Iterator[tuple[str, Revealed]]:
+        for kind in self.kinds:
+            yield f"{kind} dropped", Revealed(other for other in self.kinds if other != kind)
+        yield "another kind", self.plus("another_kind")
+
+
+class RedactRule(Rule):
+    """Judges the placeholders among the arguments of a call, and secrets that a tool was not given."""
+
+    id = "redact"
+    speaks_for = (Withheld,)
+
+    def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Revealed]]:
+        if policy.redacts:
+            yield f"/redact/reveal_to/{escape_pointer(tool)}", policy.reveals(tool)
+
+    def points(self, question: Question, tool: Tool | None) -> Iterator[str | Unreadable]:
+        about = question.about
+        if isinstance(about, Withheld):
+            yield Unreadable(_WHY[about.why])
+        elif isinstance(about, Call) and tool is not None and about.arguments is not None:
+            if _IN_AUTHORITY.search(canonical(about.arguments).decode()):
+                yield Unreadable("a secret stands in the place of the host of a URL")
+            if tool.effect not in ("pure", "read"):
+                yield from dict.fromkeys(kind for _, kind in placeholders(about.arguments))
+
+    def reason(self, point: Any, leaf: Revealed, *, allowed: bool) -> str:
+        if isinstance(point, Unreadable):
+            return point.reason
+        return f"this tool {'is' if allowed else 'is not'} given secrets of the kind {point}"
+
+    def question(self, point: str, tool: str, call: Call | None) -> Question | None:
+        return Question(Call("example", tool, {"text": f"<secret:{point}:000000>"}), tool)

@@ -1,0 +1,77 @@
+"""Redacts a text that comes in pieces: nothing is handed on that could be a part of a secret."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from .kinds import KNOWN
+from .redactor import Redactor
+from .search import Span, views
+
+# behind which the next word may be a part of the same secret; no rule lets more than 20 blanks stand there
+_GOES_ON: Final = re.compile(
+    r"(?i)(?:(?:[:=>]|bearer|basic|ssws|token|apikey|key|splunk|geniekey|password|login|login\s{1,20}\S{1,80})\s+"
+    r"|-----?\s|----[ -]BEGIN[A-Z0-9 ]*)\Z"
+)
+_LONGEST_TAIL: Final = 1_000  # characters that may tell so, with their escapes
+_WORD_BEGINS: Final = re.compile(r"(?<=\s)[^\s:=%\\]")
+_TRIED: Final = 50  # beginnings of words, before more of the text is waited for
+
+
+class Pieces:
+    """Takes the pieces of one text, and gives back what can be shown of it.
+
+    A word is held back until it is whole, and whatever may be a secret of several words until its end. All that is
+    given back, put together, is what `redactor.text` makes of the whole. No placeholder is given out: what is held back
+    of a text that broke off is not to be asked for.
+
+    Args:
+        redactor: The redactor of the run.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._held = [""]
+        # how much is held, and how much before it is looked at again: so a long word costs no square of it
+        self._size = self._enough = 0
+
+    def feed(self, piece: str) -> str:
+        """Return what can be shown once this piece is there; often nothing, and never a part of a secret."""
+        self._held.append(piece)
+        self._size += len(piece)
+        if self._size < self._enough:
+            return ""
+        held = "".join(self._held)
+        end = len(held) if self._redactor.search.is_empty else self._whole_until(held)
+        self._held, self._size = [held[end:]], len(held) - end
+        self._enough = 0 if end else self._size + self._size // 8
+        return self._redacted(held[:end])
+
+    def end(self) -> str:
+        """Return the rest when the text is whole."""
+        return self._redacted("".join(self._held))
+
+    def _redacted(self, text: str) -> str:
+        return self._redactor.hide(text, "", self._redactor.given_out, {})
+
+    def _whole_until(self, held: str) -> int:
+        """Return up to where what is held can be shown: the last beginning of a word that no secret goes on over."""
+        begins = [match.start() for match in _WORD_BEGINS.finditer(held)][-_TRIED:]
+        secrets = [*self._redactor.search.spans(held), *self._begun_phrases(held)] if begins else []
+        for at in reversed(begins):
+            tail = held[max(0, at - _LONGEST_TAIL) : at]
+            goes_on = any(_GOES_ON.search(view) for view, _ in views(tail))
+            if not goes_on and not any(start < at < end for start, end, _ in secrets):
+                return at
+        return 0
+
+    def _begun_phrases(self, held: str) -> Iterator[Span]:
+        """Yield where what is held ends in the beginning of a known value of several words."""
+        for view, places in views(held):
+            for phrase in self._redactor.search.phrases:
+                first = max(0, len(view) - len(phrase) + 1)
+                begun = next((at for at in range(first, len(view)) if phrase.startswith(view[at:])), None)
+                if begun is not None:
+                    yield places[begun], len(held), KNOWN

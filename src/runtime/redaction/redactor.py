@@ -1,0 +1,188 @@
+"""Puts placeholders in the place of secrets, and secrets in the place of placeholders.
+
+A placeholder is `<secret:KIND:` with six hex digits of a keyed hash of the value, and `>`. It has no number, so it is
+the same in every branch, child and turn and after a resume, and nobody who lacks the key can make one. Text that looks
+like a placeholder and was not given out becomes `<secret::KIND:...>`, which is none.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from ...fail.errors import InputError
+from .kinds import KINDS, KNOWN, SHORTEST
+from .search import Search
+
+PLACEHOLDER: Final = re.compile(r"<secret:([a-z_]+):[0-9a-f]{6}>")
+
+_HARMLESS: Final = 4  # so few characters hold no secret: `a@b.c` is the shortest one
+
+T = TypeVar("T")
+# what placeholders stand for: None where that is not known, "" where it is two values, which nobody is given then
+Values = dict[str, str | None]
+
+
+def scripted_key(run_id: str) -> bytes:
+    """Return the key of a scripted run. It is no secret, and protects nothing but invented values."""
+    return sha256(f"redaction of the scripted run {run_id}".encode()).digest()
+
+
+def placeholders(data: Any) -> list[tuple[str, str]]:
+    """Return (placeholder, kind) of all that look like one in the strings of JSON data, keys included, each once."""
+    found: dict[str, str] = {}
+
+    def look(text: str, name: str) -> str:
+        found.update((match[0], match[1]) for match in PLACEHOLDER.finditer(text))
+        return text
+
+    _map_texts(data, look)
+    return list(found.items())
+
+
+class Redactor:
+    """Redacts what enters one run.
+
+    Args:
+        kinds: The kinds of secrets to look for, of `KINDS`.
+        known: Values that are known by their very text, by what messages call them.
+        key: What placeholders are made with.
+
+    Attributes:
+        search: What finds secrets.
+        given_out: What the placeholders that were given out stand for.
+
+    Raises:
+        InputError: There is no such kind, or a value is too short to be told from ordinary text.
+    """
+
+    def __init__(self, kinds: Sequence[str], known: Mapping[str, str], key: bytes) -> None:
+        known = {name: value.strip() for name, value in known.items()}
+        for kind in {*kinds}.difference(KINDS):
+            raise InputError(f"there is no kind of secrets {kind!a}", remedy=f"choose of {', '.join(KINDS)}")
+        for name in (name for name, value in known.items() if len(value) < SHORTEST):
+            wrong = f"the secret {name} has fewer than {SHORTEST} characters"
+            raise InputError(wrong, remedy="leave it out: it cannot be told from ordinary text")
+        self._key = key
+        self.search = Search(kinds, known)
+        self.given_out: Values = {}
+        self._met: dict[str, str] = {}
+        for value in known.values():
+            self._placeholder(KNOWN, value, self.given_out)
+
+    @property
+    def found(self) -> list[tuple[str, str]]:
+        """Kind and placeholder of each secret that was replaced, in the order of their first appearance."""
+        return [(kind, placeholder) for placeholder, kind in self._met.items()]
+
+    def text(self, text: str) -> str:
+        """Return text with each secret replaced. To do it twice changes nothing."""
+        redacted: str = self.data(text)
+        return redacted
+
+    def data(self, data: Any) -> Any:
+        """Return JSON data with all strings redacted, keys too. A value is judged with its key in view."""
+        met: Values = {}
+        redacted = _map_texts(data, lambda text, name: self.hide(text, name, self.given_out, met))
+        # given out once all is done, so that the order of the strings does not matter
+        for placeholder, value in met.items():
+            _keep(self.given_out, placeholder, value)
+            self._met[placeholder] = placeholder.split(":")[1]
+        return redacted
+
+    def struct(self, value: T) -> T:
+        """Return a msgspec struct with all strings of it redacted; the same one if it holds no secret."""
+        plain = msgspec.to_builtins(value)
+        redacted = self.data(plain)
+        return value if redacted == plain else msgspec.convert(redacted, type(value))
+
+    def reveal(self, data: Any, kinds: Collection[str]) -> Any:
+        """Return JSON data with values in the place of the placeholders of some kinds; what is unknown stays."""
+
+        def value_of(match: re.Match[str]) -> str:
+            return (match[1] in kinds and self.given_out.get(match[0])) or match[0]
+
+        return _map_texts(data, lambda text, name: PLACEHOLDER.sub(value_of, text))
+
+    def unknown(self, data: Any) -> list[str]:
+        """Return the placeholders in JSON data of which this process does not know what they stand for."""
+        return [placeholder for placeholder, _ in placeholders(data) if not self.given_out.get(placeholder)]
+
+    def admit(self, recorded: bytes) -> None:
+        """Take the placeholders in a recorded line as given out, which an earlier process did; it tells no values."""
+        for match in PLACEHOLDER.finditer(recorded.decode()):
+            self.given_out.setdefault(match[0], None)
+
+    def holds(self, data: bytes) -> str | None:
+        """Return the name of a known value that encoded data hold, escaped or in base64 too; None if they hold none."""
+        return self.search.name_in(data)
+
+    def hide(self, text: str, name: str, given_out: Collection[str], met: Values) -> str:
+        """Return text with each secret replaced, without giving out a placeholder.
+
+        Args:
+            text: The text.
+            name: What it stands beside, such as the key of an object; "" for nothing.
+            given_out: The placeholders that may stand in it.
+            met: Is told what the new placeholders stand for.
+        """
+        if self.search.is_empty:
+            return text
+        out, begin = [], 0
+        for match in PLACEHOLDER.finditer(text):
+            if match[0] in given_out:
+                out += [self._hidden(text[begin : match.start()], name, met), match[0]]
+                begin = match.end()
+        return "".join([*out, self._hidden(text[begin:], name, met)])
+
+    def _hidden(self, text: str, name: str, met: Values) -> str:
+        escaped = PLACEHOLDER.sub(lambda match: match[0].replace(":", "::", 1), text)
+        out: list[str] = []
+        # what is left beside secrets is searched again, as if it stood alone: so nothing is found the second time
+        todo = [(escaped, False)]
+        while todo:
+            part, is_done = todo.pop()
+            spans = [] if is_done or not (name or part[_HARMLESS:]) else self.search.spans(part, name)
+            if not spans:
+                out.append(part)
+                continue
+            parts, begin = [], 0
+            for start, end, kind in spans:
+                placeholder = self._placeholder(kind, part[start:end], met)
+                parts += [(part[begin:start], False), (placeholder, True)]
+                begin = end
+            todo += [(part[begin:], False), *reversed(parts)]
+        return "".join(out)
+
+    def _placeholder(self, kind: str, value: str, met: Values) -> str:
+        digest = hmac.new(self._key, value.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
+        placeholder = f"<secret:{kind}:{digest[:6]}>"
+        _keep(met, placeholder, value)
+        return placeholder
+
+
+def _keep(values: Values, placeholder: str, value: str | None) -> None:
+    held = values.get(placeholder)
+    values[placeholder] = value if held is None or held == value else ""
+
+
+def _map_texts(data: Any, change: Callable[[str, str], str], name: str = "") -> Any:
+    """Return JSON data with each string changed, given what it stands beside; no two keys become one."""
+    if isinstance(data, str):
+        return change(data, name)
+    if isinstance(data, list):
+        return [_map_texts(item, change, name) for item in data]
+    if not isinstance(data, dict):
+        return data
+    out: dict[str, Any] = {}
+    for key, value in data.items():
+        changed = change(key, "")
+        while changed in out:
+            changed += "'"
+        out[changed] = _map_texts(value, change, changed)
+    return out

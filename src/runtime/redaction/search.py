@@ -1,0 +1,167 @@
+"""Where secrets stand in a text: as they are, behind the escapes of JSON and URLs, and in base64."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from binascii import Error
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from .kinds import KNOWN, PASSWORD, RULES, SHORTEST
+
+Span = tuple[int, int, str]  # where a secret begins and ends, and its kind
+
+_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\[nrtbf\"'\\/]")
+_CONTROL: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+_LEVELS: Final = 2
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
+_TO_STANDARD: Final = str.maketrans("-_", "+/")
+_TO_URL_SAFE: Final = str.maketrans("+/", "-_")
+# what stands behind a secret and belongs to its word
+_REST_OF_WORD: Final = re.compile(r"(?<=[A-Za-z0-9_])(?:[.~]*[A-Za-z0-9_-])+")
+_NAME_OF_PASSWORD: Final = re.compile(r"(?i)(?:password|passwd|passphrase|pwd)\Z")
+_LONGEST_NAME: Final = 100
+
+
+def views(text: str, levels: int = _LEVELS) -> Iterator[tuple[str, Sequence[int]]]:
+    """Yield a text as it is and without its escapes, each with the place of every character of it in the text.
+
+    Args:
+        text: The text.
+        levels: How often escapes are taken away: behind those of JSON in JSON stand others.
+    """
+    places: Sequence[int] = range(len(text) + 1)
+    yield text, places
+    for _ in range(levels):
+        out: list[str] = []
+        kept: list[int] = []
+        last = 0
+        for escape in _ESCAPE.finditer(text):
+            out += [text[last : escape.start()], _meant(escape[0])]
+            kept += places[last : escape.start() + 1]
+            last = escape.end()
+        if not last:
+            return
+        text, places = "".join([*out, text[last:]]), [*kept, *places[last:]]
+        yield text, places
+
+
+def _meant(escape: str) -> str:
+    if escape[0] == "%" or escape[1] == "u":
+        return chr(int(escape.lstrip("%\\u"), 16))
+    return _CONTROL.get(escape[1], escape[1])
+
+
+def forms_of(value: str) -> set[str]:
+    """Return how a value may be written once escapes are taken away, and as a part of base64."""
+    data = value.encode("utf-8", "surrogatepass")
+    by_bytes = data.decode("latin-1")  # as a URL escapes it
+    forms = {value, by_bytes, by_bytes.replace(" ", "+")}
+    for offset in range(3):  # of the value in the three bytes of a group
+        text = b64encode(bytes(offset) + data).decode()
+        own = text[(offset * 8 + 5) // 6 : (offset + len(data)) * 8 // 6]  # what no byte around it changes
+        forms |= {own, own.translate(_TO_URL_SAFE)}
+    return forms
+
+
+class Search:
+    """Finds secrets of some kinds, and values that are known.
+
+    Args:
+        kinds: The kinds.
+        known: The values.
+    """
+
+    def __init__(self, kinds: Sequence[str], known: Mapping[str, str]) -> None:
+        self._rules = [rule for rule in RULES if rule.kind in kinds]
+        self._needles = [(needle, n) for n, rule in enumerate(self._rules) for needle in rule.needles]
+        self._hides_passwords = PASSWORD in kinds
+        self._names = {form: name for name, value in known.items() for form in forms_of(value)}
+        self.phrases = [form for form in self._names if re.search(r"\s", form)]
+        longest_first = sorted(self._names, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        self.is_empty = not self._rules and not self._names
+
+    def spans(self, text: str, name: str = "") -> list[Span]:
+        """Return where secrets stand, in order and apart from each other. A known value is a secret by itself.
+
+        Args:
+            text: The text.
+            name: What the text stands beside, such as the key of an object.
+        """
+        before = f"{name[-_LONGEST_NAME:]}=" if name else ""
+        size = len(before)
+        if self._hides_passwords and _NAME_OF_PASSWORD.search(name) and text.strip():
+            found = [(size, size + len(text), PASSWORD)]
+        else:
+            found = _apart(_in_views(before + text, self._matches), before + text)
+        moved = [(max(start, size) - size, end - size, kind) for start, end, kind in found if end > size]
+        return _around(_apart(_in_views(text, self._known_in)), moved)
+
+    def name_in(self, data: bytes) -> str | None:
+        """Return the name of a known value that encoded data hold in any of its forms, None if they hold none."""
+        for view, _ in views(data.decode("utf-8", "replace"), _LEVELS + 1):
+            if (match := self._known.search(view)) is not None:
+                return self._names[match[0]]
+        return None
+
+    def _known_in(self, text: str) -> Iterator[Span]:
+        for match in self._known.finditer(text):
+            yield *match.span(), KNOWN
+
+    def _matches(self, text: str) -> Iterator[Span]:
+        lower = text.lower()
+        likely = {n for needle, n in self._needles if needle in lower}
+        for rule in (self._rules[n] for n in sorted(likely)):
+            for start, end in rule.find(text, lower):
+                yield start, end, rule.kind
+        # a word of base64 may stand for a text with a secret, as the key in a kube config does
+        for word in _BASE64.finditer(text):
+            for _, _, kind in self._matches(_decoded(word[0])):
+                yield *word.span(), kind
+
+
+def _decoded(word: str) -> str:
+    """Return the text that a word of base64 stands for, "" if it stands for none."""
+    digits = word.rstrip("=").translate(_TO_STANDARD)
+    try:
+        data = b64decode(digits[: len(digits) - (len(digits) % 4 == 1)] + "==")
+    except Error:
+        return ""
+    return data.decode() if data.isascii() else ""
+
+
+def _around(known: list[Span], found: list[Span]) -> list[Span]:
+    """Return known values, and of what the rules found the parts around them that are long enough for a secret."""
+    out = list(known)
+    starts, ends = [span[0] for span in known], [span[1] for span in known]
+    for start, end, kind in found:
+        inside = known[bisect_right(ends, start) : bisect_left(starts, end)]
+        edges = [start, *(edge for span in inside for edge in span[:2]), end]
+        for begin, finish in zip(edges[::2], edges[1::2], strict=True):
+            if finish - begin >= (SHORTEST if inside else 1):
+                out.append((begin, finish, kind))
+    return sorted(out)
+
+
+def _in_views(text: str, find: Callable[[str], Iterator[Span]]) -> Iterator[Span]:
+    for view, places in views(text):
+        for start, end, kind in find(view):
+            yield places[start], places[end], kind
+
+
+def _apart(spans: Iterable[Span], text: str = "") -> list[Span]:
+    """Return spans in order, in a text up to the end of their last words; those that overlap become one."""
+    out: list[Span] = []
+    reached = 0
+    for start, end, kind in sorted(spans, key=lambda span: span[0]):
+        if end <= max(start, reached):
+            continue
+        rest = _REST_OF_WORD.match(text, end)
+        if start < reached:
+            start, _, kind = out.pop()
+        reached = rest.end() if rest else end
+        out.append((start, reached, kind))
+    return out

@@ -1,0 +1,133 @@
+"""What secrets of many vendors look like: prefix, alphabet, length. Values are drawn, so that no file holds one.
+
+The shapes are written here apart from the rules that find them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import random
+import string
+import uuid
+
+ALNUM, HEX = string.ascii_letters + string.digits, "0123456789abcdef"
+LOWER, UPPER = string.ascii_lowercase + string.digits, string.ascii_uppercase + string.digits
+ALPHABETS = {
+    "A": ALNUM,
+    "l": LOWER,
+    "U": UPPER,
+    "h": HEX,
+    "u": ALNUM + "_-",
+    "b": ALNUM + "+/",
+    "d": string.digits,
+}
+# parts are texts, with `·` for a space and `¶` for a line feed, or `alphabet:length`
+TABLE = r"""
+AKIA U:16 | ASIA U:16 | ABSK b:108 == | AIza u:35 | GOCSPX- u:28 | ya29. u:120 | 1//0 u:60 | AQ. u:50 |
+DefaultEndpointsProtocol=https;AccountName=x;AccountKey= b:86 == |
+Endpoint=sb://x.example/;SharedAccessKeyName=n;SharedAccessKey= b:43 = |
+https://x.blob.example/c?sv=2024-01-01&sig= A:43 %3D | A:3 8Q~ u:34 | v1.0- h:24 - h:146 | LTAI A:20 |
+AKID A:32 | dop_v1_ h:64 | HRKU- u:58 | fo1_ u:43 | fm2_ b:120 | vcp_ A:56 | nfp_ A:36 | rnd_ A:28 |
+sbp_ h:40 | sb_secret_ u:31 | pscale_tkn_ u:43 | napi_ l:64 | SCW U:17 | A:14 .atlasv1. u:67 |
+hvs. u:90 | dp.st. A:43 | dp.sa. A:43 | dapi h:32 | AVNS_ u:19 | cflt b:60 | ops_eyJ b:200 |
+0. uuid . A:30 : b:22 == | tskey-auth- A:12 - A:32 | pul- h:40 | ghp_ A:36 | github_pat_ A:22 _ A:59 |
+ghs_ A:36 | glpat- u:20 | glpat- u:27 . h:2 . l:9 | gloas- h:64 | GR1348941 u:20 | ATBB A:32 |
+ATATT3 u:186 | sgp_ h:16 _ h:40 | CCIPAT_ A:22 _ h:40 | bkua_ h:40 | pat. u:22 . h:24 . A:20 |
+API- U:27 | squ_ h:40 | AKCp A:69 | PMAK- h:24 - h:34 | npm_ A:36 | pypi-AgEIcHlwaS5vcmc u:120 |
+rubygems_ h:48 | cio A:32 | dckr_pat_ u:27 | oy2 l:43 | CLOJARS_ l:60 | sk_live_ A:24 | rk_live_ A:99 |
+whsec_ A:32 | EAAA u:60 | access_token$production$ l:16 $ h:32 | AQEqhm b:70 | access-sandbox- uuid |
+rzp_live_ A:14 | FLWSECK- h:32 -X | pdl_live_apikey_ l:26 _ A:22 _ A:3 | shpat_ h:32 | EZAK A:54 |
+shippo_live_ h:40 | duffel_live_ u:43 | xoxb- d:12 - d:12 - A:24 | xapp-1-A01- d:12 - h:64 |
+xoxd- A:80 | xoxe-1- A:140 | d:10 :AA u:33 | SK h:32 | SG. u:22 . u:43 | key- h:32 | h:32 - h:8 - h:8 |
+h:32 -us12 | xkeysib- h:64 - A:16 | re_ A:8 _ A:24 | pat-na1- uuid | 00D A:15 ! A:96 | sl.u. u:140 |
+pat A:14 . h:64 | 2/ d:16 / d:16 : h:32 | pk_ d:8 _ U:32 | ATTA h:64 U:8 | lin_api_ A:40 | ntn_ A:46 |
+figd_ u:43 | tfp_ u:59 | CFPAT- u:43 | pnu_ A:36 | dbtu_ u:40 | rdme_ l:70 | NRAK- U:27 |
+h:36 FFFFNRAL | sntrys_ b:80 | sntryu_ h:64 | https:// h:32 @o1.ingest.example/42 | glsa_ A:32 _ h:8 |
+glc_ b:60 | hcaik_ l:58 | essu_ b:60 | dt0c01. U:24 . U:64 | xaat- uuid | phx_ A:43 | sdk- uuid |
+sk-proj- u:100 | sk-ant-api03- u:93 AA | hf_ A:34 | gsk_ A:52 | xai- A:80 | pplx- A:48 | r8_ A:37 |
+sk-or-v1- h:64 | tgp_v1_ u:43 | fw_ A:24 | csk- l:48 | nvapi- u:64 | pa- u:43 | jina_ A:60 |
+pcsk_ A:60 | lsv2_pt_ h:32 _ h:10 | sk_ h:48 | tvly- A:32 | fc- h:32 | apify_api_ A:36 | e2b_ h:40 |
+rpa_ U:46 | AGE-SECRET-KEY-1 U:58 | https://hooks.slack.com/services/T U:8 /B U:8 / A:24 |
+https://discord.com/api/webhooks/ d:18 / u:68 |
+https://x.webhook.office.com/webhookb2/ uuid @ uuid /IncomingWebhook/ h:32 / uuid |
+https://hooks.zapier.com/hooks/catch/ d:7 / l:12 / |
+https://open.larksuite.com/open-apis/bot/v2/hook/ uuid | postgres://user: A:16 @db.example:5432/x |
+mongodb+srv://user: A:16 @db.example/x | redis://: A:20 @cache.example:6379 |
+Server=db;User=sa;Password= A:14 ;Encrypt=true | machine·h.example·login·me·password· A:14 |
+//registry.example/:_authToken= uuid | CLOUDFLARE_API_TOKEN= u:40 | DD_API_KEY= h:32 |
+password:· A:12 !9 | "api_key":·" A:32 " | X-Api-Key:· A:32 | aws_secret_access_key·=· b:40 |
+Authorization:·Bearer· u:40 9 | client_secret·=· u:40 | ABIA U:16 | bedrock-api-key- b:60 |
+amzn.mws. uuid | AAAA u:7 :APA91 u:134 | A:44 AZDO A:24 | A3- U:6 - U:11 - U:5 - U:5 - U:5 |
+st. h:24 . h:32 . h:32 | SSWS·00 A:40 | snyk_uat. h:8 . u:60 | PMAT- U:26 | packagist_ack_ h:40 |
+live_ A:30 | sk_sbox_ l:28 | shptka_ h:32 | MTA u:21 . u:6 . u:38 | md- u:22 | pk_ h:34 | dG9r b:56 |
+lin_oauth_ h:64 | secret_ A:43 | fio-u- u:64 | eyJrIjoi b:80 | secret- A:44 | api_org_ A:34 | ak- A:22 |
+esecret_ l:26 | m0- A:40 | https://x.westus.logic.azure.com/w?sp=1&sig= u:43 |
+https://chat.googleapis.com/v1/spaces/A1/messages?key= u:39 |
+https://maker.ifttt.com/trigger/e/with/key/ u:22 | https://hook.eu1.make.com/ l:32 |
+https://chat.example/hooks/ l:26 | https://oapi.dingtalk.com/robot/send?access_token= h:64 |
+https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key= uuid | "auth":·" b:40 " |
+aws_session_token·=· b:120 | eyJ u:20 .eyJ u:60 . u:43 |
+https://api.telegram.org/bot d:10 :AA u:33 /getMe | sk- h:32 |
+-----BEGIN·RSA·PRIVATE·KEY-----¶ b:64 ¶ b:64 ¶-----END·RSA·PRIVATE·KEY----- |
+-----BEGIN·PRIVATE·KEY-----¶ b:64 |
+PuTTY-User-Key-File-3:·ssh-ed25519¶Private-Lines:·1¶ b:64 ¶Private-MAC:· h:64 |
+----·BEGIN·SSH2·ENCRYPTED·PRIVATE·KEY·----¶ b:64 ¶----·END·SSH2·ENCRYPTED·PRIVATE·KEY·----
+"""
+SHAPES = TABLE.strip().replace("|\n", "| ").split(" | ")
+
+
+def draw(shape: str, seed: str = "") -> tuple[str, str]:
+    """Return a text of a shape, and the longest part of it that is drawn: that is what may not be left."""
+    source = random.Random(shape + seed)
+    out, drawn = "", ""
+    for part in shape.split(" "):
+        alphabet, _, length = part.partition(":")
+        text = part.replace("·", " ").replace("¶", "\n")
+        if part == "uuid":
+            text = str(uuid.UUID(int=source.getrandbits(128), version=4))
+            drawn = max(drawn, text, key=len)
+        elif alphabet in ALPHABETS and length.isdigit():
+            letters = [source.choice(ALPHABETS[alphabet]) for _ in range(int(length))]
+            if len(letters) > 8:  # as in nearly all of this length: a digit early, a letter or digit last
+                letters[3], letters[4] = "7", "a" if letters[4] in "-_" else letters[4]
+                letters[-1] = "k" if alphabet in "Alub" else letters[-1]
+            text = "".join(letters)
+            drawn = max(drawn, text, key=len)
+        out += text
+    return out, drawn
+
+
+ORDINARY = """
+sk-button-primary-large-rounded|task-sk-2026-overview|sk-2026-overview-of-all-the-parts|Bearer of bad news
+basic responsibilities of everyone|disk-a1b2c3d4e5f6a7b8c9d0e1
+hf_model|a@|<secret|<secret:|token: none|-----BEGIN CERTIFICATE-----
+md5 {md5}|{sha1}|{sha256}|{sha512}|sha256:{sha256}|{name}@sha256:{sha256}|"integrity": "sha512-{based}"|{based}
+{name}==1.2.0 --hash=sha256:{sha256}|github.com/x/{name} v1.2.0 h1:{based}|checksum = "{sha256}"|commit {sha1}
+index {sha1}..{sha256} 100644|{uuid}|run_id: {uuid}|@scope/{name}@1.2.3|{name}@^2.0.0|git@github.com:x/{name}.git
+pkg:npm/%40scope/{name}@1.2.3|{name} @ git+https://github.com/x/{name}.git@v2|max_tokens: 12000|token_count=1223
+https://example.org:8443/{name}/{sha1}?page=3&next=/basic|data:image/png;base64,{based}|api_key: ${API_KEY}
+the password: required, at least 8 characters|api_key = os.environ["SERVICE_API_KEY"]|password = getpass.getpass()
+"primary_key": "{name}_id"|2026-01-01T00:00:00.000Z|192.168.1.1:8080|arn:aws:s3:::bucket-{name}/key|key: {name}
+refs/heads/feature/{name}-1|icon-{name}@2x.png|ssh-ed25519 {based} someone|"etag": "W/\\"{md5}\\""|{cert}|{words}
+""".strip().replace("\n", "|").split("|")  # fmt: skip
+
+
+def ordinary() -> list[str]:
+    """Return texts of public formats that are no secrets, always the same."""
+    source = random.Random("ordinary")
+    out = []
+    for _ in range(12):
+        data = source.randbytes(64)
+        values = {name: hashlib.new(name, data).hexdigest() for name in ("md5", "sha1", "sha256", "sha512")}
+        values |= {"name": "".join(source.choices(LOWER, k=8)), "uuid": str(uuid.UUID(bytes=data[:16]))}
+        values |= {
+            "based": base64.b64encode(data).decode(),
+            "words": base64.b64encode(b"words of all kinds " * 4).decode(),
+        }
+        values["cert"] = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n" + base64.b64encode(data)).decode()
+        for text in ORDINARY:
+            for name, value in values.items():
+                text = text.replace(f"{{{name}}}", value)
+            out.append(text)
+    return out

@@ -1,0 +1,201 @@
+"""Secrets in live runs: no byte of a record holds one, and a tool is given one only if the policy says so."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tachograph
+from tachograph import Agent, LLMInput, LLMOutput, Piece, Policy, Tool, ToolCall, tool
+from tachograph.evidence.folder import partial_of
+from tachograph.evidence.verify import verify
+from tachograph.fail.errors import PolicyError
+from tachograph.runtime.log.events import Failed, ToolReturned, Withheld
+from tachograph.runtime.log.journal import Leak
+from tests.project import POLICY, merged
+
+VALUE, TOKEN = "xyzzy-plugh-1234567", "ghp_" + "a1B2" * 9
+REDACT = {"kinds": ["github_token"], "env": ["DESK_KEY"], "reveal_to": {"send": ["env"]}}
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DESK_KEY", VALUE)
+
+
+class Model:
+    """Looks for secrets, sends what it saw, and says it again. It counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, asked: LLMInput) -> LLMOutput:
+        last = asked.messages[-1]["content"]
+        self.asked.append(last)
+        if asked.step_index == 1:
+            return LLMOutput(tool_calls=[ToolCall("find", {})])
+        if asked.step_index == 2:
+            return LLMOutput(tool_calls=[ToolCall("send", {"text": last})])
+        return LLMOutput(final_answer=f"sent {last}")
+
+    async def ask(self, asked: LLMInput, told: Any) -> LLMOutput:
+        reply = self(asked)
+        for letter in f"{reply.final_answer or ''} {TOKEN} {VALUE}":
+            told(letter)
+        return reply
+
+
+def agent_of(model: Any, sent: list[str], *more: Tool, **delta: Any) -> Agent:
+    @tool(effect="read", idempotent=True)
+    def find() -> str:
+        """Find what is there."""
+        return f"{TOKEN} and {VALUE}"
+
+    @tool(effect="network", idempotent=True)
+    def send(text: str) -> str:
+        """Send a text."""
+        sent.append(text)
+        return text
+
+    registry = {"allowed": ["find", "send", *(item.name for item in more)], "denied": []}
+    policy = merged(merged(POLICY, {"tool_registry": registry, "redact": REDACT}), delta)
+    return Agent(model, [find, send, *more], Policy.from_dict(policy))
+
+
+def holds(folder: Path) -> bool:
+    return any(
+        secret.encode() in path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "key"
+        for secret in (VALUE, TOKEN)
+    )
+
+
+def test_no_byte_of_a_record_holds_a_secret(tmp_path: Path) -> None:
+    model, sent = Model(), list[str]()
+    agent, out = (
+        agent_of(model, sent, redact={"reveal_to": {"send": ["env", "github_token"]}}),
+        tmp_path / "out",
+    )
+    question = f"What is {VALUE} beside {TOKEN}?"
+    result = tachograph.record(agent, question, out=out)
+    assert result.ending == "final_answer"
+    assert not holds(out) and sorted(path.name for path in out.iterdir())[0] == "manifest.json"
+    assert verify(out, "out") == []
+    assert VALUE not in "".join(model.asked) and TOKEN not in "".join(model.asked)
+    assert VALUE in sent[0] and TOKEN in sent[0]  # the tool that the policy names was given both
+    assert tachograph.replay(agent, out).events == result.events
+    assert tachograph.check(agent, out) == []
+    assert len(sent) == 1
+    assert not (out / "key").exists()
+
+
+def test_with_redaction_off_the_same_search_finds_them(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    tachograph.record(agent_of(Model(), [], redact=None), f"What is {VALUE}?", out=out)
+    assert holds(out)
+
+
+def test_a_tool_that_is_not_named_is_denied_the_placeholder(tmp_path: Path) -> None:
+    sent: list[str] = []
+    result = agent_of(Model(), sent).run("?")
+    assert (result.ending, sent) == ("policy_denial_terminal", [])
+    assert result.events[-2].at == "2.e"
+
+
+def test_a_stream_shows_no_secret() -> None:
+    async def main() -> list[Any]:
+        return [event async for event in agent_of(Model(), []).stream("?")]
+
+    told = asyncio.run(main())
+    text = "".join(item.text for item in told if isinstance(item, Piece))
+    assert "<secret:github_token:" in text and "<secret:env:" in text
+    assert VALUE not in repr(told) and TOKEN not in repr(told)
+
+
+class Dies(Model):
+    """Is interrupted when it is asked for the second time."""
+
+    def __call__(self, asked: LLMInput) -> LLMOutput:
+        if asked.step_index == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().__call__(asked)
+
+
+def test_what_is_not_known_any_more_after_a_death_is_not_sent(tmp_path: Path) -> None:
+    """The value of the environment is known again, the token that was found before is not."""
+    sent: list[str] = []
+    reveals = {"redact": {"reveal_to": {"send": ["env", "github_token"]}}, "on_deny": "inform"}
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        tachograph.record(agent_of(Dies(), sent, **reveals), "?", out=out)
+    assert (partial_of(out) / "key").stat().st_mode & 0o777 == 0o600
+    assert not holds(partial_of(out))
+    agent = agent_of(Model(), sent, **reveals)
+    result = tachograph.resume(agent, out)
+    (withheld,) = [fact for event in result.events if isinstance(event, Failed) for fact in event.met]
+    assert isinstance(withheld, Withheld) and (withheld.why, sent) == ("unknown", [])
+    assert result.ending == "final_answer"
+    assert tachograph.replay(agent, out).events == result.events
+    assert not holds(out) and not (out / "key").exists()
+
+
+def test_the_same_placeholder_after_a_death(tmp_path: Path) -> None:
+    out, sent = tmp_path / "out", list[str]()
+    with pytest.raises(KeyboardInterrupt):
+        tachograph.record(agent_of(Dies(), sent), f"What is {VALUE}?", out=out)
+    head = (partial_of(out) / "state.jsonl").read_bytes().split(b"\n")[0]
+    tachograph.resume(agent_of(Model(), sent), out)
+    assert (out / "state.jsonl").read_bytes().split(b"\n")[0] == head
+
+
+def test_a_line_that_would_hold_a_secret_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of tools and models are not redacted: the search before a line is written finds them."""
+
+    def model(asked: LLMInput) -> LLMOutput:
+        return LLMOutput(final_answer="done")
+
+    monkeypatch.setenv("DESK_KEY", "a_model_of_ours")
+    model.__name__ = "a_model_of_ours"
+    agent = agent_of(model, [], redact={"env": ["DESK_KEY"]})
+    out = tmp_path / "out"
+    with pytest.raises(Leak, match="DESK_KEY"):
+        tachograph.record(agent, "?", out=out)
+    assert not out.exists() and not partial_of(out).exists()
+
+
+def test_a_value_that_would_change_a_path_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DESK_KEY", "ordinary/../../elsewhere")
+    seen: list[str] = []
+
+    @tool(effect="read", idempotent=True)
+    def peek(path: tachograph.ReadPath) -> str:
+        """Look at a file."""
+        seen.append(path)
+        return "ok"
+
+    def model(asked: LLMInput) -> LLMOutput:
+        if asked.step_index == 1:
+            return LLMOutput(tool_calls=[ToolCall("peek", {"path": "book/ordinary/../../elsewhere"})])
+        return LLMOutput(final_answer="done")
+
+    agent = agent_of(model, [], peek, redact={"reveal_to": {"peek": ["env"]}}, on_deny="inform")
+    result = agent.run("?")
+    assert seen == []
+    assert not any(isinstance(event, ToolReturned) for event in result.events)
+
+
+@pytest.mark.parametrize(
+    "redact",
+    [{"kinds": ["no_such_kind"]}, {"kinds": [], "reveal_to": {"find": ["no_such_kind"]}}, {"env": ["A B"]}],
+)
+def test_policies_that_name_nothing_are_refused(redact: dict[str, Any]) -> None:
+    with pytest.raises(PolicyError):
+        Policy.from_dict({"schema": "policy/v1", "redact": redact})
