@@ -75,7 +75,9 @@ def _option(text: str) -> tuple[str, Any]:
 def _approve(word: str | None) -> Approve | None:
     if word is None:
         return None
-    return approve_at_terminal if word == "ask" else FolderApproval(word)
+    if word == "ask":
+        return approve_at_terminal
+    return FolderApproval(word, told=lambda file: say(f"a person is asked: tachograph approve {file}"))
 
 
 def _tell(event: Event) -> None:

@@ -83,10 +83,9 @@ def run(
         named = project.root / "tasks" / f"{given}.yaml"
         task = load_task(named if not tasks or named.is_file() else Path(given))
         if task.is_scripted:
-            if llm:
-                raise task.error(
-                    "/llm", "the task has a script, and takes no --llm", "give it llm: {live: [...]}"
-                )
+            if llm or base_url or options or approve:
+                remedy = "give it llm: {live: [...]}, or leave out the options"
+                raise task.error("/llm", "the task has a script, and takes no options of live models", remedy)
             made = record(task, project.folder(task.folder))
         elif tasks:
             from .live import record_live
@@ -154,6 +153,8 @@ def replay(runs: tuple[str, ...], policy_file: Path | None) -> int:
     from ..evidence.explain import what_if
     from ..evidence.replay import replay as replay_run
     from ..evidence.show import words
+    from ..runtime.formats.escape import truncate
+    from ..runtime.log.journal import Diverged
     from ..runtime.policy.policy import Policy
 
     project = project_at(Path())
@@ -165,10 +166,16 @@ def replay(runs: tuple[str, ...], policy_file: Path | None) -> int:
             flips += flip is not None
             say(f"{name}: {'decides the same' if flip is None else 'goes another way'}")
             for prefix, event in (("was", flip.recorded), ("is", flip.made)) if flip else ():
-                say(f"  {prefix} {f'{event.at}: {words(event)}' if event else 'nothing: the run goes on'}")
+                what = f"{event.at}: {words(event)}" if event else "nothing: the run goes on"
+                say(f"  {prefix} {truncate(what, 200)}")
             continue
-        made = replay_run(project.source_of(name), project.folder(name), f"runs/{name}")
-        say(f"{name}: {len(made.journal.lines)} lines are the same")
+        try:
+            made = replay_run(project.source_of(name), project.folder(name), f"runs/{name}")
+        except Diverged as error:
+            flips += 1
+            say(f"{name}: {error}; `tachograph check {name}` says what moved")
+        else:
+            say(f"{name}: {len(made.journal.lines)} lines are the same")
     return FAILED if flips else OK
 
 

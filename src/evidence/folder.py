@@ -32,7 +32,7 @@ def open_folder(folder: Path) -> Path:
         partial.mkdir()
         sync(partial.parent)
     except FileExistsError:
-        remedy = f"`tachograph resume {partial}` goes on with it; remove the folder to begin anew"
+        remedy = "resume it, or remove the folder to begin anew"
         raise OutputError(f"{partial}: a run that has not ended lies here; {remedy}") from None
     except OSError as error:
         raise OutputError(f"{partial}: cannot be made ({system_reason(error)})") from None

@@ -12,7 +12,7 @@ from ..fail.errors import RecordError
 from ..runtime.agent import live_redactor, run_in_new_loop
 from ..runtime.clock import random_hex, random_key, wall_ns
 from ..runtime.io.workspace import Workspace
-from ..runtime.log.events import Event, ModelName, RunStarted
+from ..runtime.log.events import Event, ModelName, RunEnded, RunStarted
 from ..runtime.loop.state import RunSpec
 from ..runtime.models.types import LLMInput, LLMOutput, Model
 from ..runtime.policy.policy import Policy
@@ -114,5 +114,8 @@ class LiveRun:
         return run_in_new_loop(coroutine)
 
     def missed(self, events: Sequence[Event]) -> list[str]:
-        """Return how it misses what the task expects, one line each."""
+        """Return how it misses what the task expects, one line each; unless it says otherwise, an answer."""
+        end = events[-1]
+        if self._task.spec.expected.ending is None and isinstance(end, RunEnded) and end.answer is None:
+            return [f"ending: expected final_answer, found {end.ending}", *self._task.missed(events)]
         return self._task.missed(events)

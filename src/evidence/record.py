@@ -96,6 +96,11 @@ async def _go_on(
             if not file.past:
                 source.set_up(workspace)
             doubts = Journal(file.past).doubts
+            for at, word in settled.items():
+                if word not in ("done", "not_done"):
+                    raise InputError(
+                        f"{word!r} is no word on an effect", file=at, remedy="say done or not_done"
+                    )
             for at in settled.keys() - {*doubts}:
                 known = f"in doubt are {', '.join(doubts)}" if doubts else "nothing is in doubt"
                 raise InputError("this effect is not in doubt", file=at, remedy=known)

@@ -73,7 +73,9 @@ def words(event: Event) -> str:
                 f"the hook said {encode(event.answer).decode()}" if event.answer else "the hook said nothing"
             )
         case Failed():
-            return f"failed: {event.error} ({event.kind}) {event.place}".rstrip()
+            status = f"HTTP {event.status}" if event.status else ""
+            more = " ".join(part for part in (status, event.said, event.place) if part)
+            return f"failed: {event.error} ({event.kind}) {more}".rstrip()
         case Waited():
             return f"waited {event.took // 1_000_000} ms"
         case Stopped():
@@ -81,7 +83,7 @@ def words(event: Event) -> str:
         case StopAsked():
             return f"somebody stopped {event.scope or 'the run'}: {event.why}"
         case Answered():
-            said = f"a person said {event.answer}" if event.answer != "silence" else "nobody answered in time"
+            said = f"a person said {event.answer}" if event.answer != "silence" else "nobody answered"
             by = ": ".join(part for part in (event.by, event.why) if part)
             return f"{said} ({by})" if by else said
         case Settled():

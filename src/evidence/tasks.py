@@ -85,6 +85,9 @@ class Task:
         if (self.spec.llm.stub is None) == (not self.spec.llm.live):
             raise self.error("/llm", "needs a script or live models, and not both", "give stub or live")
         self.is_scripted = self.spec.llm.stub is not None
+        for key in ("approvals", "faults"):
+            if not self.is_scripted and getattr(self.spec, key):
+                raise self.error(f"/{key}", "a task for live models cannot have it", "remove it")
         self.model = self._script()
 
     def error(self, pointer: str, message: str, remedy: str) -> InputError:

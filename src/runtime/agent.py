@@ -9,7 +9,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct
 
-from ..fail.errors import ToolError
+from ..fail.errors import InputError, ToolError
 from .clock import environment, random_hex, random_key, wall_ns
 from .io.workspace import Host, Mount, Workspace
 from .log.events import Event, ModelName, RunStarted
@@ -120,6 +120,7 @@ class Agent:
         output_retries: int = 2,
         deps: Any = None,
     ) -> None:
+        check_arguments(llm, tools, policy, hooks)
         if isinstance(llm, str):
             from .models.providers import model_of  # needs an SDK, which is an extra
 
@@ -140,6 +141,9 @@ class Agent:
             loaded = load_tools([tool], Path(root)) if isinstance(tool, str) else LoadedTools([tool], {})
             self.tools += loaded.tools
             self.modules |= loaded.modules
+        names = [tool.name for tool in self.tools]
+        for name in {name for name in names if names.count(name) > 1}:
+            raise ToolError(f"two tools are called {name!r}", remedy="give one of them another name")
         self._mounts = {name: Path(path) for name, path in (mounts or {}).items()}
         self._hosts = {name: Path(path) for name, path in (hosts or {}).items()}
         check_mounts(policy, self._mounts)
@@ -175,6 +179,12 @@ class Agent:
         Raises:
             InputError: The history is no list of messages.
         """
+        unknown = options.keys() - RunOptions.__annotations__.keys()
+        if unknown or not isinstance(question, str):
+            wrong = f"no option {min(unknown)!r}" if unknown else f"no question: {type(question).__name__}"
+            raise InputError(
+                f"a run has {wrong}", remedy=f"a text, and {', '.join(RunOptions.__annotations__)}"
+            )
         return RunSpec(
             run_id,
             question,
@@ -310,6 +320,23 @@ def live_redactor(policy: Policy, key: bytes) -> Redactor:
     """Return the redactor of a live run, which knows the values of the environment that the policy names."""
     values = {name: environment(name) for name in policy.secret_names}
     return policy.redactor({name: value for name, value in values.items() if value}, key)
+
+
+def check_arguments(llm: Any, tools: Any, policy: Any, hooks: Any) -> None:
+    """Refuse what no agent can be made of. Raises InputError."""
+    listed = [] if isinstance(hooks, Hooks) else hooks
+    for what, is_right, remedy in (
+        ("llm", callable(llm) or isinstance(llm, str), "give a function, or PROVIDER:MODEL"),
+        ("tools", isinstance(tools, Iterable) and not isinstance(tools, str), "give a list of tools"),
+        ("policy", isinstance(policy, Policy), "give Policy.load(FILE) or Policy.from_dict(DATA)"),
+        (
+            "hooks",
+            isinstance(listed, Sequence) and all(isinstance(it, Hooks) for it in listed),
+            "give Hooks(...)",
+        ),
+    ):
+        if not is_right:
+            raise InputError(f"the agent's {what} cannot be used", remedy=remedy)
 
 
 def _label(name: str, folder: Path | None) -> str:

@@ -58,7 +58,7 @@ class InDoubt(TachographError):
 
     def __init__(self, places: list[str]) -> None:
         self.places = places
-        super().__init__(f"nobody knows whether these effects happened: {', '.join(places)}")
+        super().__init__(f"nobody knows whether these happened, so say it of each: {', '.join(places)}")
 
 
 class NotRecorded(TachographError):

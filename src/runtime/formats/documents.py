@@ -57,6 +57,8 @@ class TypedDocument(Generic[T]):
     def error(self, pointer: str, message: str, remedy: str = "") -> InputError:
         """Return an error at the place of a JSON Pointer into the document."""
         file, line, column = self._mark(pointer)
+        if line is None and pointer:
+            message = f"{message} (at {pointer})"
         return self._error(message, file=file, line=line, column=column, remedy=remedy or None)
 
     def file_of(self, pointer: str) -> str:

@@ -133,9 +133,7 @@ class Touch(Struct, tag_field="fact", tag="touch", frozen=True):
 class Withheld(Struct, tag_field="fact", tag="withheld", frozen=True):
     """A secret that a tool was not given, so that it was not begun.
 
-    Attributes:
-        placeholder: What stands for the secret.
-        why: `unknown` where this process does not know it, `not_plain` where it would change the meaning of a URL.
+    `why` is `unknown` where this process does not know it, `not_plain` where it would change what a URL or path means.
     """
 
     placeholder: str
@@ -163,7 +161,7 @@ class ModelName(Struct, frozen=True):
 
 
 class PolicyHead(Struct, frozen=True):
-    """The policy of a run: its file, version, answers to denials, and budgets."""
+    """The policy of a run."""
 
     file: str
     version: str
@@ -349,6 +347,8 @@ class Failed(Outcome, frozen=True, kw_only=True):
             anything else is `other`.
         harmless: Whether nothing can have happened, so that it may be repeated whatever it is.
         retry_after_ms: The wait that the service asked for.
+        status: The HTTP status that a model's service answered with.
+        said: What that service said itself, without secrets.
         place: JSON Pointer into an invalid result, and the keyword of the schema that it violates.
         met: As in ToolReturned.
     """
@@ -357,6 +357,8 @@ class Failed(Outcome, frozen=True, kw_only=True):
     kind: Literal["transient", "timeout", "invalid", "other"] = "other"
     harmless: bool = False
     retry_after_ms: int | None = None
+    status: int = 0
+    said: str = ""
     place: str = ""
     met: list[Fact] = []
 
@@ -368,9 +370,7 @@ class Waited(Outcome, frozen=True, kw_only=True):
 class Stopped(Outcome, frozen=True, kw_only=True):
     """An effect that was ended before its outcome: nobody knows what it did.
 
-    Attributes:
-        why: As in StopAsked.
-        left: Whether it may still be at work in a thread that cannot be ended.
+    `why` is as in StopAsked; `left` says that it may still be at work in a thread that cannot be ended.
     """
 
     why: str

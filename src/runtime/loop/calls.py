@@ -117,7 +117,8 @@ async def _ask_person(run: RunState, key: str, call: Call, decided: Decided) -> 
         return _stopped(run, answer)
     if answer.answer != "allow":
         run.refused[run.key_of(call)] = Rule.APPROVAL  # a person is asked once about a call
-        said = "a person refused the call" if answer.answer == "deny" else "nobody answered in time"
+        said = "a person refused the call" if answer.answer == "deny" else "nobody answered"
+        said = f"{said}: {answer.why}" if answer.why else said
         return _Told(run.classify(ApprovalRefused()), denied_call("approval", said, executed=False))
     verdict = run.ask_about(key, call)  # what holds may have changed while a person was asked
     if verdict.decision == "deny":

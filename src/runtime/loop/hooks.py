@@ -172,7 +172,8 @@ async def _ask(
 
 def _read(outcome: Any, event: str, name: str) -> _Said:
     if not isinstance(outcome, HookAnswered):
-        return _Said("deny", f"the hook {event} failed: {outcome.error}", name)
+        what = "gave an answer of the type" if outcome.kind == "invalid" else "failed:"
+        return _Said("deny", f"the hook {event} {what} {outcome.error}", name)
     if not outcome.answer:
         return _Said("", None, name)
     if len(outcome.answer) == 1:

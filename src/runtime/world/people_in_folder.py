@@ -8,6 +8,7 @@ finds an answer that was written meanwhile when it is resumed.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,10 +31,17 @@ class FolderApproval:
     Args:
         folder: The folder; it is made if it is missing.
         pause_s: Seconds between two looks.
+        told: Is given the file of each question.
     """
 
-    def __init__(self, folder: str | Path, *, pause_s: float = 0.5) -> None:
-        self._folder, self._pause_s = Path(folder), pause_s
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        pause_s: float = 0.5,
+        told: Callable[[Path], None] = lambda file: None,
+    ) -> None:
+        self._folder, self._pause_s, self._told = Path(folder), pause_s, told
 
     async def __call__(self, question: AskPerson) -> Answer:
         """Write a question and return its answer."""
@@ -41,6 +49,7 @@ class FolderApproval:
         file = self._folder / f"{question.digest}.json"
         if not file.exists():
             write_durably(file, msgspec.json.format(msgspec.json.encode(question)) + b"\n")
+        self._told(file)
         while True:
             try:
                 answer: Answer = _read(file.with_suffix(_SUFFIX), Answer)
@@ -51,6 +60,10 @@ class FolderApproval:
 
 def read_question(file: str | Path) -> AskPerson:
     """Return the question that a file holds. Raises InputError."""
+    if Path(file).with_suffix(_SUFFIX).exists():
+        raise InputError(
+            "the question was answered before", file=str(file), remedy="look for another question"
+        )
     try:
         question: AskPerson = _read(Path(file), AskPerson)
     except OSError as error:

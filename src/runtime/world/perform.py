@@ -5,6 +5,7 @@ The text of an exception may say anything, so no outcome holds it: the class alo
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Callable
@@ -22,11 +23,13 @@ from ..io.tool_io import ToolIO
 from ..io.workspace import Workspace
 from ..log.addresses import step_of
 from ..log.events import Fact, Failed, HookAnswered, ModelReplied, ToolReturned, Withheld
-from ..models.types import Model, Piece, StreamingModel, read_reply
+from ..models.types import Model, Piece, StreamingModel, clean_text, read_reply
 from ..redaction.pieces import Pieces
-from ..redaction.redactor import placeholders
+from ..redaction.redactor import Redactor, placeholders
 
 _MAX_CLASS_NAME = 100
+_MAX_SAID = 300  # characters
+_log = logging.getLogger("tachograph")
 # what may stand in the place of a placeholder in a URL or a path without changing what the rest of it means
 _PLAIN = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~:-]*")
 
@@ -102,7 +105,7 @@ class Performer:
             else:
                 output = await self.call(pending.at, self._model, request)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
-            return _model_failed(pending.at, error)
+            return _model_failed(pending.at, error, effect.redactor)
         return read_reply(output, pending.at, int(step_of(pending.at)), request.messages.size)
 
     async def ask_hook(self, pending: Pending, effect: AskHook) -> HookAnswered | Failed:
@@ -223,7 +226,7 @@ def _judged(at: str, effect: Invoke, result: object, io: ToolIO) -> ToolReturned
     return ToolReturned(at=at, result=plain, size=size, met=io.met)
 
 
-def _model_failed(at: str, error: BaseException) -> Failed:
+def _model_failed(at: str, error: BaseException, redactor: Redactor) -> Failed:
     if asks_to_end(error) or (isinstance(error, TachographError) and not isinstance(error, ModelError)):
         raise error
     kind = "other"
@@ -234,7 +237,25 @@ def _model_failed(at: str, error: BaseException) -> Failed:
     elif isinstance(error, InvalidModelOutput):
         kind = "invalid"
     after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
-    return Failed(at=at, error=class_of(error), kind=kind, retry_after_ms=after)  # type: ignore[arg-type]
+    if kind == "other":  # nobody else tells what a function of the caller raised
+        _log.warning("the model failed: %s: %s", class_of(error), redactor.text(str(error))[:_MAX_SAID])
+    status, said = 0, ""
+    if isinstance(error, ModelError):
+        status = error.status if type(error.status) is int else 0
+        said = _short(redactor.text(clean_text(error.service_text or "")))
+    return Failed(
+        at=at,
+        error=class_of(error),
+        kind=kind,  # type: ignore[arg-type]
+        retry_after_ms=after,
+        status=status,
+        said=said,
+    )
+
+
+def _short(text: str) -> str:
+    """Return a text up to the last whole word that may be kept; it was redacted as a whole."""
+    return text if len(text) <= _MAX_SAID else text[:_MAX_SAID].rpartition(" ")[0]
 
 
 def _whole_ms(wanted: object) -> int | None:

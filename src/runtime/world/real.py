@@ -122,7 +122,7 @@ class Real(Performer):
 
     def answer(self, pending: Pending) -> Answered:
         """Return silence: nobody can be asked."""
-        return Answered(at=pending.at, answer="silence")
+        return Answered(at=pending.at, answer="silence", why="nobody can be asked")
 
     def finish(self, pending: Pending, now: int, outcome: Outcome) -> None:
         """Tell an outcome at once."""

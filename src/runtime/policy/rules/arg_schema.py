@@ -86,6 +86,8 @@ class ArgSchemaRule(Rule):
         wrong = leaf.mismatch(point)
         if wrong is None:
             return "the arguments fit the schema"
+        if wrong.keyword == "required":
+            return f"an argument that is required is missing: one of {quote_untrusted(wrong.limit)}"
         limit = f" ({quote_untrusted(wrong.limit)})" if wrong.limit else ""
         return f"argument {quote_untrusted(wrong.pointer or '/')} violates {wrong.keyword}{limit}"
 

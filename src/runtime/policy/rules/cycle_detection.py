@@ -52,7 +52,9 @@ class CycleDetectionRule(Rule):
             yield question.repeats
 
     def reason(self, point: Any, leaf: MostRepeats, *, allowed: bool) -> str:
-        return f"the same call gave the same result {point} times; max_repeats is {leaf.most}"
+        return (
+            f"the same call gave the same result {point} times; max_repeats is {leaf.most or '0 or missing'}"
+        )
 
     def question(self, point: int, tool: str, call: Call | None) -> Question | None:
         return None if call is None else Question(call, tool, repeats=point)

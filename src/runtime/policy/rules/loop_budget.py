@@ -94,6 +94,8 @@ class LoopBudgetRule(Rule):
             return "the budgets leave room"
         limit = leaf.limits[point.name]
         name = "max_tokens" if point.name == "overdraft" else point.name
+        if not limit:
+            return f"{name} is 0 or missing"
         return f"{name} is used up: {point.used} of {limit}" + (
             f", {point.more} more are needed" if point.more > 1 else ""
         )

@@ -1,0 +1,100 @@
+"""What an agent in code cannot be made of, or run with, is one line with what to do; nothing is left behind."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tachograph
+from tachograph import Agent, Hooks, LLMInput, LLMOutput, Policy, tool
+from tachograph.evidence.folder import partial_of
+from tachograph.fail.errors import InputError, ModelError
+from tachograph.runtime.log.events import Failed
+
+POLICY = Policy.load(Path(__file__).parents[1] / "policy" / "v1.yaml")
+
+
+def model(asked: LLMInput) -> LLMOutput:
+    return LLMOutput(final_answer="done")
+
+
+@tool(effect="pure")
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@tool(effect="pure", name="add")
+def other(a: int) -> int:
+    """Add one."""
+    return a + 1
+
+
+AGENTS: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
+    ((5, [], POLICY), {}, "llm"),
+    ((model, add, POLICY), {}, "tools"),
+    ((model, "add", POLICY), {}, "tools"),
+    ((model, [], "policy/v1.yaml"), {}, "policy"),
+    ((model, [], {"schema": "policy/v1"}), {}, "policy"),
+    ((model, [add, other], POLICY), {}, "add"),
+    ((model, [len], POLICY), {}, "len"),
+    ((model, [], POLICY), {"hooks": [print]}, "hooks"),
+    ((model, [], POLICY), {"hooks": print}, "hooks"),
+    ((model, [], POLICY), {"mounts": {"nowhere": "."}}, "nowhere"),
+    ((model, [], POLICY), {"output_type": 7}, "answer"),
+    (("nobody:model", [], POLICY), {}, "nobody"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "options", "word"), AGENTS)
+def test_what_no_agent_is_made_of(arguments: tuple[Any, ...], options: dict[str, Any], word: str) -> None:
+    with pytest.raises(InputError, match=word) as refused:
+        Agent(*arguments, **options)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+RUNS: list[tuple[Any, dict[str, Any]]] = [
+    (None, {}),
+    (5, {}),
+    ("?", {"sead": 3}),
+    ("?", {"history": ["text"]}),
+]
+
+
+@pytest.mark.parametrize(("question", "options"), RUNS)
+def test_what_no_run_is_made_with(tmp_path: Path, question: Any, options: dict[str, Any]) -> None:
+    agent, out = Agent(model, [add], POLICY, hooks=Hooks()), tmp_path / "out"
+    with pytest.raises(InputError):
+        tachograph.record(agent, question, out=out, **options)
+    assert not out.exists() and not partial_of(out).exists()
+    with pytest.raises(InputError):
+        agent.run(question, **options)
+
+
+def test_only_two_words_settle_a_doubt(tmp_path: Path) -> None:
+    agent, out = Agent(model, [add], POLICY), tmp_path / "out"
+    tachograph.record(agent, "?", out=out)
+    lines = (out / "state.jsonl").read_bytes().splitlines(keepends=True)
+    partial_of(out).mkdir()
+    (partial_of(out) / "state.jsonl").write_bytes(lines[0])
+    with pytest.raises(InputError, match="yes"):
+        tachograph.resume(agent, out, settled={"1.c0.i1": "yes"})  # type: ignore[dict-item]
+    assert (partial_of(out) / "state.jsonl").read_bytes() == lines[0]
+
+
+def test_why_a_model_failed_is_told_and_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """The caller is told by a log record; the record of the run keeps what the service said, cut at a word."""
+
+    def fails(asked: LLMInput) -> LLMOutput:
+        raise ModelError("the service answered 401", status=401, service_text="word " * 100)
+
+    with caplog.at_level(logging.WARNING, "tachograph"):
+        result = Agent(fails, [], POLICY).run("?")
+    assert (result.ending, result.mode) == ("failure_mode_terminal", "llm_failure")
+    assert "the service answered 401" in caplog.text
+    (failed,) = [event for event in result.events if isinstance(event, Failed)]
+    assert failed.status == 401
+    assert failed.said.endswith("word") and len(failed.said) < 301
