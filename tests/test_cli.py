@@ -385,3 +385,46 @@ def test_what_is_wrong_with_a_policy_is_named(
     (project / "policy/odd.yaml").write_text(f"schema: policy/v1\n{line}\n")
     assert exit_code("policy", "check", "policy/odd.yaml") == 2
     assert word in capsys.readouterr().err
+
+
+def test_drift_is_accepted_without_repeating_what_is_external(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code("run")
+    mail = project / "tools/mail.py"
+    mail.write_text(mail.read_text().replace('return {"bytes": len(args["text"])}', "raise SystemExit"))
+    (project / "book/a.txt").write_text("other")
+    assert exit_code("check", "s/sent_once") == 1
+    capsys.readouterr()
+    assert exit_code("accept", "s/sent_once", "s/call") == 0
+    said = capsys.readouterr().out
+    assert "EFFECT 2.c0.i1" in said and "INPUT book/a.txt" in said and "s/call: holds" in said
+    assert exit_code("check") == exit_code("verify") == exit_code("replay") == 0
+    assert '"bytes":5' in (project / "runs/s/sent_once/state.jsonl").read_text()
+    assert exit_code("run", "s/sent_once") == 0  # nor does recording it again
+    assert exit_code("run", "s/sent_once", "--again") == 1
+    assert exit_code("check") == 0  # a run that misses what is expected replaces nothing
+
+
+def test_an_external_effect_that_was_never_made_is_not_made_up(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code("run")
+    task = project / "tasks/s/sent_once.yaml"
+    task.write_text(task.read_text().replace("hello", "hello, hello"))
+    before = (project / "runs/s/sent_once/state.jsonl").read_bytes()
+    assert exit_code("accept", "s/sent_once") == 1
+    assert "--again" in capsys.readouterr().err
+    assert exit_code("run", "s/sent_once") == 1
+    assert (project / "runs/s/sent_once/state.jsonl").read_bytes() == before
+    assert not (project / "runs/s/sent_once.partial").exists()
+    assert exit_code("run", "s/sent_once", "--again") == 0
+
+
+def test_a_damaged_record_is_not_accepted(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    report = project / "runs/s/call/run_report.md"
+    report.write_text(report.read_text() + "more")
+    assert exit_code("accept", "s/call") == 2
+    assert exit_code("accept") == 2
+    assert report.read_text().endswith("more")

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ..fail.errors import InputError, TachographError
+from ..fail.errors import InputError, NotRecorded, TachographError
 from .common import BAD_INPUT, FAILED, INTERRUPTED, OK, SUSPENDED, count, names_of, project_at, say
 from .policy import policy
 
@@ -32,6 +32,10 @@ def main(arguments: list[str] | None = None) -> None:
         for line in error.lines():
             say(f"tachograph: {line}", err=True)
         code = error.exit_code
+        if isinstance(error, NotRecorded):
+            say(
+                "tachograph: an external effect is not repeated: `tachograph run TASK --again` does", err=True
+            )
         if code == SUSPENDED:
             say("tachograph: say so with `tachograph resume RUN --done AT` or `--not-done AT`", err=True)
     except OSError as error:
@@ -63,19 +67,23 @@ def _runs(function: Callable[..., Any]) -> Callable[..., Any]:
     "--llm-option", "options", multiple=True, metavar="NAME=VALUE", help="A setting of its requests."
 )
 @click.option("--approve", metavar="ask|FOLDER", help="Ask people at this terminal, or by files in a folder.")
+@click.option("--again", is_flag=True, help="Repeat external effects that a recorded run has made.")
 def run(
     tasks: tuple[Path, ...],
     llm: str | None,
     base_url: str | None,
     options: tuple[str, ...],
     approve: str | None,
+    again: bool,
 ) -> int:
     """Run tasks and record them in runs/KIND/NAME; without a TASK, all that have a script.
 
-    A TASK is a file, or the name KIND/NAME of one in tasks/. A task for live models prints each line of its run. After
-    Ctrl-C `tachograph resume` goes on with it.
+    A TASK is a file, or the name KIND/NAME of one in tasks/. External effects that a recorded run has made are taken
+    from its record unless --again is given. A task for live models prints each line of its run; after Ctrl-C
+    `tachograph resume` goes on with it.
     """
     from ..evidence.record import record
+    from ..evidence.record_files import recorded_lines
     from ..evidence.tasks import load_task
 
     project, failed = project_at(tasks[0].parent if tasks else Path()), False
@@ -86,7 +94,8 @@ def run(
             if llm or base_url or options or approve:
                 remedy = "give it llm: {live: [...]}, or leave out the options"
                 raise task.error("/llm", "the task has a script, and takes no options of live models", remedy)
-            made = record(task, project.folder(task.folder))
+            folder = project.folder(task.folder)
+            made = record(task, folder, earlier=None if again else recorded_lines(folder))
         elif tasks:
             from .live import record_live
 
@@ -119,6 +128,21 @@ def check(runs: tuple[str, ...]) -> int:
         for difference in differences:
             say(f"  {difference.kind} {difference.at}: {difference.words}")
     return FAILED if failed else OK
+
+
+@commands.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+def accept(runs: tuple[str, ...]) -> None:
+    """Record runs that have drifted anew, and say how they differed; what is external is not done again."""
+    from ..evidence.accept import accept as accept_run
+
+    project = project_at(Path())
+    for name in names_of(project, runs):
+        found = accept_run(project.source_of(name), project.folder(name), f"runs/{name}")
+        say(f"{name}: {count(len(found), 'difference') + ' accepted' if found else 'holds'}")
+        for difference in found:
+            say(f"  {difference.kind} {difference.at}: {difference.words}")
+    project.write_list()
 
 
 @commands.command()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..runtime.driver import NotRecorded
+from ..fail.errors import NotRecorded
 from ..runtime.effects import Effect, Invoke
 from ..runtime.log.events import (
     Decided,

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ..fail.errors import ExpectationError, InputError, RecordError
+from ..fail.errors import ExpectationError, InputError, NotRecorded, RecordError
 from ..runtime.clock import wall_time
 from ..runtime.driver import Word
 from ..runtime.log.events import Event
@@ -25,35 +25,45 @@ from .folder import MOUNTS, keep_key, open_folder, partial_of, put_in_place, wri
 from .manifest import MANIFEST, InputLog, read_manifest
 from .record_files import derive, read_files
 from .run_source import RunSource
+from .sources import earlier_effects
 
 Listen = Callable[[Event], None]
 
 
-def record(source: RunSource, folder: Path, listen: Listen | None = None) -> RunMade:
+def record(
+    source: RunSource, folder: Path, listen: Listen | None = None, *, earlier: Sequence[Event] | None = None
+) -> RunMade:
     """Make a run and put its record into a folder, in the place of an earlier one.
 
     Args:
         source: The task, or the agent with its question.
         folder: Where the record goes.
         listen: Is told of each line.
+        earlier: The lines of an earlier run, which answer for external effects.
 
     Raises:
+        NotRecorded: The earlier run holds no outcome of an external effect.
         OutputError: The folder cannot be used, or a run that has not ended lies there.
         ExpectationError: The run misses what its task expects. It is kept aside, and replaces nothing.
     """
-    return source.drive(record_async(source, folder, listen))
+    return source.drive(record_async(source, folder, listen, earlier=earlier))
 
 
-async def record_async(source: RunSource, folder: Path, listen: Listen | None = None) -> RunMade:
+async def record_async(
+    source: RunSource, folder: Path, listen: Listen | None = None, *, earlier: Sequence[Event] | None = None
+) -> RunMade:
     """Do as `record` does, in a running event loop if the run needs one."""
     partial = open_folder(folder)
     try:
-        return await _go_on(source, partial, folder, {}, listen)
+        return await _go_on(source, partial, folder, {}, listen, earlier)
     except BaseException as error:
         # bad input leaves nothing behind, unless something was done that must not be done again unnoticed
         log = partial / "state.jsonl"
         began = log.read_bytes() if log.exists() else b""
-        if not began or (isinstance(error, InputError) and b'"tool_started"' not in began):
+        is_undone = isinstance(error, InputError) and b'"tool_started"' not in began
+        if (
+            not began or is_undone or isinstance(error, NotRecorded)
+        ):  # for the last, nothing external was done
             shutil.rmtree(partial, ignore_errors=True)
         raise
 
@@ -77,7 +87,12 @@ def resume(
 
 
 async def _go_on(
-    source: RunSource, partial: Path, folder: Path, settled: Mapping[str, Word], listen: Listen | None
+    source: RunSource,
+    partial: Path,
+    folder: Path,
+    settled: Mapping[str, Word],
+    listen: Listen | None,
+    earlier: Sequence[Event] | None = None,
 ) -> RunMade:
     spec, head = source.run_spec(), source.head()
     try:
@@ -107,6 +122,8 @@ async def _go_on(
             open_doubts = [at for at in doubts if at not in settled]
             words = probed(open_doubts, [line.event for line in file.past], spec.gate, workspace)
             world = source.world(workspace)
+            if earlier is not None:
+                world.earlier = earlier_effects(earlier)
             try:
                 made = await make_run(
                     spec,

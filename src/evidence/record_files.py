@@ -63,6 +63,14 @@ def head_in(folder: Path) -> RunStarted:
     return head
 
 
+def recorded_lines(folder: Path) -> list[Event] | None:
+    """Return the lines of a recorded run, None where none lies there that can be read."""
+    try:
+        return [line.event for line in whole_log(read_files(folder, str(folder))[STATE], STATE)]
+    except (RecordError, KeyError):
+        return None
+
+
 def whole_log(content: bytes, name: str) -> list[Line]:
     """Return the lines of the log of a run that has ended. Raises RecordError naming the line that is damaged."""
     try:

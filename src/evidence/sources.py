@@ -14,11 +14,36 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ..runtime.driver import NotRecorded
+from ..fail.errors import NotRecorded
 from ..runtime.effects import AskHook, AskModel, AskPerson, Effect, Invoke
-from ..runtime.log.events import Event, Failed
+from ..runtime.log.events import Call, Event, Failed, ToolReturned
 from ..runtime.log.steps import steps_of
 from ..runtime.redaction.redactor import placeholders
+
+
+def earlier_effects(record: Sequence[Event]) -> Callable[[str, Call], ToolReturned | Failed]:
+    """Return what answers for external effects, which are not repeated when a run is recorded anew.
+
+    Args:
+        record: The lines of the earlier run.
+
+    Raises:
+        NotRecorded: By what is returned: the earlier run holds no outcome of this call at this address.
+    """
+    held = {
+        attempt.at: (call.call, attempt.outcome)
+        for step in steps_of(record)
+        for call in step.calls
+        for attempt in call.attempts
+    }
+
+    def answer(at: str, call: Call) -> ToolReturned | Failed:
+        earlier, outcome = held.get(at, (None, None))
+        if earlier != call or not isinstance(outcome, ToolReturned | Failed):
+            raise NotRecorded(at)
+        return outcome
+
+    return answer
 
 
 def is_performed_again(

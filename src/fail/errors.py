@@ -13,7 +13,7 @@
     ├── ExpectationError          a run that missed what its task expects
     └── OutputError               a place to write to that cannot be used
 
-Others stand where they are raised: `Damaged` and `Diverged` in runtime/log, `InDoubt` and `NotRecorded` in
+Others stand where they are raised: `Damaged` and `Diverged` in runtime/log, `InDoubt` in
 runtime/driver.py, `StorageFailure` in runtime/world/perform.py.
 
 A tool failure is data that the model reads, not an exception of this tree: tools raise builtins.
@@ -124,6 +124,18 @@ class TransientModelError(ModelError):
 
 class InvalidModelOutput(ModelError):
     """A model answered with something that is no reply."""
+
+
+class NotRecorded(TachographError):
+    """A replay came to an effect for which its log has no outcome.
+
+    Attributes:
+        at: The address of the effect.
+    """
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+        super().__init__(f"the log holds no outcome of {at}")
 
 
 class ExpectationError(TachographError):

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from ..fail.errors import TachographError
+from ..fail.errors import NotRecorded, TachographError
 from .effects import Effect, Wait
 from .log.addresses import is_in, step_of
 from .log.events import (
@@ -59,18 +59,6 @@ class InDoubt(TachographError):
     def __init__(self, places: list[str]) -> None:
         self.places = places
         super().__init__(f"nobody knows whether these happened, so say it of each: {', '.join(places)}")
-
-
-class NotRecorded(TachographError):
-    """A replay came to an effect for which its log has no outcome.
-
-    Attributes:
-        at: The address of the effect.
-    """
-
-    def __init__(self, at: str) -> None:
-        self.at = at
-        super().__init__(f"the log holds no outcome of {at}")
 
 
 class Branch:

@@ -22,7 +22,7 @@ from ..formats.strict_json import MAX_SAFE_INTEGER, NotJson
 from ..io.tool_io import ToolIO
 from ..io.workspace import Workspace
 from ..log.addresses import step_of
-from ..log.events import Fact, Failed, HookAnswered, ModelReplied, ToolReturned, Withheld
+from ..log.events import Call, Fact, Failed, HookAnswered, ModelReplied, ToolReturned, Withheld
 from ..models.types import Model, Piece, StreamingModel, clean_text, read_reply
 from ..redaction.pieces import Pieces
 from ..redaction.redactor import Redactor, placeholders
@@ -65,6 +65,7 @@ class Performer:
         fault: Says what happens in place of an effect, by its address; for tests of failures.
 
     Attributes:
+        earlier: Answers for external effects from an earlier record, given address and call; None performs them.
         on_piece: Is told the pieces of the model's text while they come, None for nobody.
     """
 
@@ -73,6 +74,7 @@ class Performer:
     ) -> None:
         self._model, self._workspace, self.fault = model, workspace, fault
         self.on_piece: Callable[[Piece], None] | None = None
+        self.earlier: Callable[[str, Call], ToolReturned | Failed] | None = None
 
     async def call(
         self, at: str, function: Callable[..., Any], *arguments: Any, timeout_s: float | None = None
@@ -130,6 +132,8 @@ class Performer:
     async def invoke(self, pending: Pending, effect: Invoke) -> ToolReturned | Failed:
         """Make one attempt of a tool call."""
         at, tool = pending.at, effect.tool
+        if self.earlier is not None and tool.effect == "external":
+            return self.earlier(at, effect.call)
         io = self._workspace.io(tool, effect.decide, effect.key)
         withheld = _withheld(effect)
         if withheld:
