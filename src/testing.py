@@ -1,34 +1,39 @@
-"""Ask the gate and the strict readers from tests: public and stable.
+"""Ask the gate and the strict readers from tests, and run scripted agents: public and stable.
 
 `decide` takes calls in order as those of one run, and nothing is executed; `decide_fact` asks about what a tool meets
-while it runs; `parse` reads text as the runtime does.
+while it runs; `parse` reads text as the runtime does; `run` takes a question to its ending.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from .evidence.task_file import TaskFile
 from .fail.errors import InputError, PolicyError, TaskError
+from .runtime.agent import Agent, RunResult
 from .runtime.formats import strict_json
 from .runtime.formats.documents import TypedDocument, parse_document
 from .runtime.formats.strict_json import NotJson
-from .runtime.log.events import Call, Reach, Touch
-from .runtime.models.types import LLMOutput, ToolCall, read_call, read_reply
+from .runtime.log.events import Answered, Call, Reach, Touch
+from .runtime.models.scripted import Script
+from .runtime.models.types import LLMOutput, Model, ToolCall, read_call, read_reply
 from .runtime.policy.consistency import check_mounts
 from .runtime.policy.gate import Gate
 from .runtime.policy.leaf import Question, Verdict
 from .runtime.policy.policy import Policy
 from .runtime.policy.sections import PolicyFile
+from .runtime.redaction.redactor import scripted_key
 from .runtime.resources.mount_path import parse_path
 from .runtime.resources.url import Malformed, parse_entry, parse_url
+from .runtime.run import head_of, make_run
 from .runtime.tools.contract import Tool
 from .runtime.tools.identity import call_key
+from .runtime.world.virtual import Virtual, run_now
 
 _ANY_OBJECT = {"type": "object", "additionalProperties": False}
 
@@ -54,7 +59,7 @@ class Refused(ValueError):
 
     Attributes:
         place: Where, as `file:line:column` or a JSON Pointer; "" for the text as a whole.
-        reason: Why.
+        reason: Why, and what to do where that is known.
     """
 
     def __init__(self, reason: str, place: str = "") -> None:
@@ -105,7 +110,8 @@ def decide(
     for number, proposed in enumerate(calls):
         call = read_call(f"tc_1_{number}", proposed["name"], proposed["arguments"])
         name = call.name if isinstance(call.name, str) else ""
-        key = call_key(call, gate.tools.get(name))
+        tool = gate.tools.get(name)
+        key = "" if tool is None else call_key(call, tool)
         times = {"calls": made[name], "per_minute": made[name]}
         verdict = gate.ask(Question(call, call.name, {"tool_calls": made.total(), **times}, repeats[key]))
         if verdict.decision == "allow":
@@ -139,6 +145,50 @@ def decide_fact(
     return _decision(Gate(_policy(policy), [met_by]).ask(Question(about, met_by.name)))
 
 
+def run(
+    policy: Mapping[str, Any] | str | Path,
+    tools: Iterable[Tool | Mapping[str, Any]],
+    script: Sequence[dict[str, Any]] | Model,
+    question: str = "What is there?",
+    *,
+    mounts: Mapping[str, str | Path] | None = None,
+    hosts: Mapping[str, str | Path] | None = None,
+    approvals: Mapping[str, Literal["allow", "deny"]] | None = None,
+) -> RunResult:
+    """Take a question from start to ending in memory, on a virtual clock and without a network.
+
+    Args:
+        policy: A policy as data, or the path of its file.
+        tools: Tools, or mappings with `name`, `input_schema` and `effect`, whose results are empty.
+        script: The turns of the model, see `runtime/models/scripted.py`, or a model.
+        question: The question.
+        mounts: Folders for mounts, as an agent takes them.
+        hosts: Folders that answer for hosts.
+        approvals: What a person says of a call, by its address: `2.c0` is the first call of step 2. Nobody answers
+            about a call that is not named.
+
+    Returns:
+        What the run came to, with its log.
+
+    Raises:
+        InputError: The policy, a tool, a mount, a host or the script is refused, or the script runs out.
+    """
+    model = script if callable(script) else Script(script)
+    made = [_tool(tool) for tool in tools]
+    agent = Agent(model, made, _policy(policy), mounts=mounts, hosts=hosts)
+    spec = agent.spec(question, run_id="test-run", key=scripted_key("test-run"))
+    head = head_of(spec, agent.model, options=agent.model_options)
+
+    def answer(at: str) -> Answered | None:
+        said = (approvals or {}).get(at.removesuffix(".p"))
+        return None if said is None else Answered(at=at, answer=said)
+
+    with agent.workspace() as workspace:
+        workspace.network = False
+        world = Virtual(model, workspace, answers=answer)
+        return agent.result_of(run_now(make_run(spec, head, world)))
+
+
 def parse(kind: str, text: str | bytes) -> Any:
     """Read text as the runtime does.
 
@@ -160,7 +210,8 @@ def parse(kind: str, text: str | bytes) -> Any:
         raise Refused(error.reason) from None
     except InputError as error:
         place = ":".join(str(part) for part in (error.file, error.line, error.column) if part is not None)
-        raise Refused(error.message, place) from None
+        reason = f"{error.message}; {error.remedy}" if error.remedy else error.message
+        raise Refused(reason, place) from None
 
 
 def _parse(kind: str, text: str | bytes) -> Any:
@@ -193,7 +244,10 @@ def _parse(kind: str, text: str | bytes) -> Any:
 def _reply(data: Any) -> Any:
     if not isinstance(data, dict) or data.keys() - {*LLMOutput.__struct_fields__}:
         raise Refused("a reply is an object with the fields of LLMOutput")
-    calls = [ToolCall(call.get("name"), call.get("arguments")) for call in data.get("tool_calls", [])]
+    proposed = data.get("tool_calls", [])
+    if not isinstance(proposed, list) or not all(isinstance(call, dict) for call in proposed):
+        raise Refused("tool_calls is no list of objects", "/tool_calls")
+    calls = [ToolCall(call.get("name"), call.get("arguments")) for call in proposed]
     reply = read_reply(LLMOutput(**{**data, "tool_calls": calls}), "1.m1", 1, 0)
     if reply.problem:
         raise Refused(reply.problem)

@@ -12,14 +12,15 @@ from ..fail.errors import InputError
 if TYPE_CHECKING:
     from ..evidence.project import Project
 
+_MOST = 4_000  # characters of a line
 OK, FAILED, BAD_INPUT, SUSPENDED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def say(text: str, *, err: bool = False) -> None:
     """Print a line; text of models, tools and files is harmless in it."""
-    from ..runtime.formats.escape import escape_terminal
+    from ..runtime.formats.escape import escape_build_log
 
-    click.echo(escape_terminal(text), err=err)
+    click.echo(escape_build_log(text, _MOST), err=err)
 
 
 def project_at(start: Path) -> Project:

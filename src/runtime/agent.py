@@ -16,7 +16,7 @@ from .log.events import Event, ModelName, RunStarted
 from .log.steps import steps_of
 from .loop.hooks import Hooks
 from .loop.state import RunSpec
-from .models.types import Message, Model, Piece, read_history
+from .models.types import Message, Model, Piece, clean_text, read_history
 from .policy.consistency import check_conditions, check_mounts
 from .policy.gate import Gate
 from .policy.policy import Policy
@@ -185,6 +185,9 @@ class Agent:
             raise InputError(
                 f"a run has {wrong}", remedy=f"a text, and {', '.join(RunOptions.__annotations__)}"
             )
+        for what, text in (("question", question), ("instructions", self.instructions)):
+            if clean_text(text) != text:
+                raise InputError(f"the {what} holds half of a character", remedy="give whole text")
         return RunSpec(
             run_id,
             question,

@@ -167,6 +167,8 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
         missing = next(key for key in limit if key not in worst.instance)
         return pointer, f"the key {missing!r} is missing", "add it"
     shown = quote_literal(str(worst.instance))
+    if "propertyNames" in worst.relative_schema_path:
+        pointer += join([worst.instance])
     if worst.validator == "type":
         return pointer, f"{shown} is not {_TYPES.get(str(limit), str(limit))}", "change the value"
     if worst.validator == "enum":
@@ -182,6 +184,7 @@ def _likely(error: Any) -> list[Any]:
     return [leaf for leaf in context if leaf.validator != "type" or leaf.path] or context
 
 
-def _depth(error: Any) -> tuple[int, bool, str]:
-    """Return how much an error says: a deep one the most, and of a key that is misspelt not that it is missing."""
-    return len(error.absolute_path), error.validator != "required", str(error.validator)
+def _depth(error: Any) -> tuple[int, int, str]:
+    """Return how much an error says: a deep one the most, then a misspelt key, a missing one, and a wrong type."""
+    rank = {"type": 0, "required": 1}.get(error.validator, 2)
+    return len(error.absolute_path), rank, str(error.validator)

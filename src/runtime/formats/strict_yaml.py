@@ -9,7 +9,6 @@ that a file has one verdict whichever of the two is installed.
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -256,9 +255,10 @@ class _Reader:
                 raise self.error(index, "an integer beyond 2^53-1; quote it if it is text")
             return int(value)
         if syntax.FLOAT.fullmatch(value):
-            if not math.isfinite(float(value)):
+            number = float(value)
+            if abs(number) > MAX_INT:
                 raise self.error(index, "a number too large; quote it if it is text")
-            return float(value)
+            return int(number) if number.is_integer() else number
         if syntax.AMBIGUOUS.fullmatch(value):
             raise self.error(
                 index, f"YAML readers disagree on {quote_literal(value)}; quote it if it is text"

@@ -36,7 +36,6 @@ from ..log.events import Call, Decided, Fact, Failed, Outcome, Stopped, ToolRetu
 from ..models.failure_messages import denied_call, failed_call, lost_result, stopped_call
 from ..policy.leaf import Result, Verdict
 from ..policy.rules.loop_budget import Need
-from ..tools.contract import Tool
 from . import hooks
 from .attempts import with_retries
 from .state import RunState
@@ -54,11 +53,7 @@ class _Told(Struct, frozen=True):
 
 async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
     """Make the calls of a reply, of which hooks may change some. Returns what ends the run, or None."""
-    side_by_side = (
-        len(calls) > 1
-        and not hooks.has(run, "before_call")
-        and all(_only_reads(run.tool_of(call)) for call in calls)
-    )
+    side_by_side = len(calls) > 1 and _may_share(run, calls)
     told: dict[int, _Told] = {}
     waiting: list[int] = []
     for n, call in enumerate(calls):
@@ -85,8 +80,12 @@ async def make_calls(run: RunState, calls: list[Call]) -> Classification | None:
     return next((told[n].found for n in sorted(told) if told[n].found.ending is not None), None)
 
 
-def _only_reads(tool: Tool | None) -> bool:
-    return tool is not None and tool.effect in ("pure", "read")
+def _may_share(run: RunState, calls: list[Call]) -> bool:
+    """Return whether calls may go side by side: they only read, and none is decided by what another one brings."""
+    tools = [run.tool_of(call) for call in calls]
+    only_read = all(tool is not None and tool.effect in ("pure", "read") for tool in tools)
+    is_counted = "max_attempts" in run.gate.policy.limits.limits or hooks.has(run, "before_call")
+    return only_read and not is_counted and len({run.key_of(call) for call in calls}) == len(calls)
 
 
 def _decide(run: RunState, key: str, call: Call) -> Decided:
