@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from tachograph.fail.errors import InputError
 from tachograph.runtime.agent import RunResult
 from tachograph.runtime.log.steps import steps_of
 from tachograph.runtime.models.types import LLMInput, LLMOutput, ToolCall
@@ -303,6 +304,8 @@ def test_half_characters_end_in_a_record() -> None:
     texts = [row["payload"] for row in rows("7-output/output_injection")]
     texts = [text for text in texts if text.encode("utf-8", "replace").decode() != text]
     for text in texts:
+        with pytest.raises(InputError):
+            run(shipped([]), [], [{"answer": "x"}], text)
         said = Tool("say", "", ANY, closed(said={}), "read", lambda arguments, io, text=text: {"said": text})
         calls: list[tuple[str, Any, str]] = [("say", {}, "tool_output_invalid"), (text, {}, "")]
         calls += [("say", arguments, "schema_mismatch") for arguments in ({"q": text}, {text: 1}, text)]

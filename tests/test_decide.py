@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tachograph.testing import decide
+import pytest
+
+from tachograph.testing import Refused, decide, parse
 from tests.project import POLICY, merged
 
 TOOLS = [{"name": "echo", "effect": "pure"}, {"name": "look", "effect": "pure"}]
@@ -25,3 +27,13 @@ def test_calls_are_counted_by_tool_and_together() -> None:
 def test_repeats_are_counted() -> None:
     calls = [{"name": "echo", "arguments": {}}] * 3
     assert [it.decision for it in decide(POLICY, TOOLS, calls)] == ["allow", "allow", "deny"]
+
+
+@pytest.mark.parametrize("line", ['id: "s-t\\n"', 'clock: {start: "2026-01-01T00:00:00Z\\n"}'])
+def test_a_text_ends_where_its_pattern_does(line: str) -> None:
+    """In Python `$` also stands before a last line feed."""
+    task = "schema: task/v1\ntitle: t\nquestion: q\npolicy: {file: p}\ntools: []\nllm: {live: [m]}\n"
+    rest = "" if line.startswith("id") else "id: s-t\n"
+    parse("task", f"{task}id: s-t\n")
+    with pytest.raises(Refused):
+        parse("task", f"{task}{rest}{line}\n")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
-_UTC = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"
+_UTC = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$(?!\n)"
 Place = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
@@ -156,7 +156,7 @@ class TaskFile(Part, frozen=True):
     """
 
     schema: Literal["task/v1"]
-    id: Annotated[str, Meta(pattern=r"^[a-z0-9_]+-[a-z0-9_]+$", max_length=100)]
+    id: Annotated[str, Meta(pattern=r"^[a-z0-9_]+-[a-z0-9_]+$(?!\n)", max_length=100)]
     title: str
     question: str
     policy: PolicyPlace

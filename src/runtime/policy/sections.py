@@ -160,7 +160,7 @@ class Approval(Section, frozen=True):
     timeout_s: Annotated[int, Meta(ge=1, le=604_800)] = 300
 
 
-EnvName = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)]
+EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)", max_length=100)]
 
 
 class Redact(Section, frozen=True):
