@@ -428,3 +428,15 @@ def test_a_damaged_record_is_not_accepted(project: Path, capsys: pytest.CaptureF
     assert exit_code("accept", "s/call") == 2
     assert exit_code("accept") == 2
     assert report.read_text().endswith("more")
+
+
+def test_a_run_is_explained_up_to_where_it_goes_another_way(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code("run")
+    policy = project / "policy/sent_once.yaml"
+    policy.write_text(policy.read_text().replace('"mail", ', ""))
+    capsys.readouterr()
+    assert exit_code("explain", "s/sent_once") == 0
+    said = capsys.readouterr().out
+    assert "deny     tool_registry" in said and "another way" in said

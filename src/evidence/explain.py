@@ -37,21 +37,27 @@ class _Witness(Gate):
 
 
 def explain(source: RunSource, folder: Path, name: str) -> list[str]:
-    """Return what every rule says of each call of a recorded run, one line each; a rule without a say is left out.
+    """Return what every rule says today of each call of a recorded run; a rule without a say is left out.
+
+    Behind a decision that would be another one today nothing is known, and the last line says so.
 
     Raises:
         RecordError: The record cannot be read.
-        Diverged: A line would be another one today.
     """
     spec = source.run_spec()
     witness = _Witness(spec.gate)
     lines = whole_log(read_files(folder, name).get(STATE, b""), f"{name}/{STATE}")
-    run_now(make_run(structs.replace(spec, gate=witness), source.head(), None, lines))
-    found = []
+    head: Any = lines[0].event
+    changed: list[str] = []
+    try:
+        run_now(make_run(structs.replace(spec, gate=witness), head, None, lines, agrees=_is_same_decision))
+    except Diverged as error:
+        changed.append(f"from here on the run goes another way: {error}")
+    found: list[str] = []
     for call, verdict, said in witness.asked:
         found.append(f"{call.id} {call.name} {call_text(call)}: {verdict.decision} by {verdict.rule}")
         found += [f"  {each.decision:8} {each.rule:15} {each.reason} ({each.place})" for each in said]
-    return found
+    return found + changed
 
 
 class Flip(Struct, frozen=True):
