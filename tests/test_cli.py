@@ -219,13 +219,15 @@ def test_policy_tests(project: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert exit_code("policy", "check", "policy/call.yaml") == 0
 
 
-def test_ctrl_c_leaves_a_run_that_goes_on(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_leaves_a_run_that_goes_on(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = project / "tools/echo.py"
-    text = path.read_text()
-    path.write_text(text.replace("    return {", "    raise KeyboardInterrupt\n    return {"))
+    interrupt = '    if __import__("os").environ.pop("INTERRUPT", ""):\n        raise KeyboardInterrupt\n'
+    path.write_text(path.read_text().replace("    return {", f"{interrupt}    return {{"))
+    monkeypatch.setenv("INTERRUPT", "once")
     assert exit_code("run", "tasks/s/call.yaml") == 130
     assert "resume" in capsys.readouterr().err
-    path.write_text(text)
     assert exit_code("resume", "s/call") == 0
     assert exit_code("check", "s/call") == 0
 
@@ -440,3 +442,30 @@ def test_a_run_is_explained_up_to_where_it_goes_another_way(
     assert exit_code("explain", "s/sent_once") == 0
     said = capsys.readouterr().out
     assert "deny     tool_registry" in said and "another way" in said
+
+
+def test_a_miss_does_not_keep_other_tasks_from_running(project: Path) -> None:
+    task = project / "tasks/s/call.yaml"
+    data = json.loads(task.read_text())
+    data["expected"] = {"ending": "cancelled"}
+    task.write_text(json.dumps(data))
+    assert exit_code("run") == 1
+    assert (project / "runs/LIST").read_text() == "s/sent_once\n"
+
+
+def test_one_doubt_has_one_word(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    lines = (project / "runs/s/sent_once/state.jsonl").read_bytes().splitlines(keepends=True)
+    partial = project / "runs/s/sent_once.partial"
+    partial.mkdir()
+    (partial / "state.jsonl").write_bytes(b"".join(lines[:4]))
+    assert exit_code("resume", "s/sent_once", "--done", "1.c0.i1", "--not-done", "1.c0.i1") == 2
+    assert "1.c0.i1" in capsys.readouterr().err
+
+
+def test_a_task_of_another_project_is_refused(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = make_project(tmp_path / "other", [ROWS["call"]])
+    assert exit_code("run", "tasks/s/sent_once.yaml", str(other / "tasks/s/call.yaml")) == 2
+    assert not (project / "runs/s/call").exists() and not (other / "runs").exists()

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ..fail.errors import InputError, NotRecorded, TachographError
+from ..fail.errors import ExpectationError, InputError, NotRecorded, TachographError
 from .common import BAD_INPUT, FAILED, INTERRUPTED, OK, SUSPENDED, count, names_of, project_at, say
 from .policy import policy
 
@@ -90,12 +90,20 @@ def run(
     for given in tasks or project.task_names():
         named = project.root / "tasks" / f"{given}.yaml"
         task = load_task(named if not tasks or named.is_file() else Path(given))
+        if task.root != project.root:
+            raise task.error("", "the task is of another project", "change into that project")
         if task.is_scripted:
             if llm or base_url or options or approve:
                 remedy = "give it llm: {live: [...]}, or leave out the options"
                 raise task.error("/llm", "the task has a script, and takes no options of live models", remedy)
             folder = project.folder(task.folder)
-            made = record(task, folder, earlier=None if again else recorded_lines(folder))
+            try:
+                made = record(task, folder, earlier=None if again else recorded_lines(folder))
+            except ExpectationError as error:  # the other tasks are run all the same
+                failed = True
+                for line in error.lines():
+                    say(f"tachograph: {task.folder}: {line}", err=True)
+                continue
         elif tasks:
             from .live import record_live
 
@@ -217,6 +225,8 @@ def resume(
 
     project = project_at(Path())
     name = project.run_name(run)
+    for at in {*done} & {*not_done}:
+        raise InputError("happened and did not happen", file=at, remedy="say one of them")
     settled = {**dict.fromkeys(done, "done"), **dict.fromkeys(not_done, "not_done")}
     task = project.task_of(name)
     if task.is_scripted:

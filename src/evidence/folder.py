@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ..fail.errors import OutputError, system_reason
+from ..fail.errors import OutputError, RecordError, system_reason
 from ..runtime.formats.durable_write import sync, write_durably
 from .record_files import NAMES
 
 MOUNTS: Final = "mounts"
 KEY: Final = "key"
+SOURCES: Final = "sources.json"
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 
@@ -27,6 +29,10 @@ def partial_of(folder: Path) -> Path:
 def open_folder(folder: Path) -> Path:
     """Make the folder of a new open run. Raises OutputError where one lies there, or it cannot be made."""
     partial = partial_of(folder)
+    if folder.is_symlink() or (folder.exists() and not _is_record(folder)):
+        raise OutputError(
+            f"{folder}: something else than a record lies here; remove it, or name another folder"
+        )
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
@@ -39,9 +45,39 @@ def open_folder(folder: Path) -> Path:
     return partial
 
 
+def _is_record(folder: Path) -> bool:
+    """Return whether a folder holds nothing but files of a run."""
+    return folder.is_dir() and {path.name for path in folder.iterdir()} <= {*NAMES}
+
+
 def keep_key(partial: Path, key: bytes) -> None:
     """Keep the key of the placeholders of an open run, which is removed when the run is put in place."""
     write_durably(partial / KEY, key, mode=0o600)
+
+
+def hold_sources(partial: Path, sources: Mapping[str, str], *, is_new: bool) -> None:
+    """Note what a run is made from when it begins, and hold it against that when it goes on.
+
+    Args:
+        partial: The folder of the open run.
+        sources: Path and digest of policy, task, tools, their modules and hooks, called or not.
+        is_new: Whether the run begins.
+
+    Raises:
+        RecordError: One of them is another one now.
+    """
+    file = partial / SOURCES
+    if is_new:
+        write_durably(file, json.dumps(dict(sources)).encode())
+        return
+    try:
+        before = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return  # only the lines of the log are there to go by
+    for path in sorted(before.keys() | sources.keys()):
+        if before.get(path) != sources.get(path):
+            remedy = "restore it, or remove the folder of the open run and begin anew"
+            raise RecordError("has changed since the run began", file=path, remedy=remedy)
 
 
 def read_key(folder: Path) -> bytes | None:
@@ -60,19 +96,21 @@ def write_files(partial: Path, files: Mapping[str, bytes]) -> None:
 
 def put_in_place(partial: Path, folder: Path) -> None:
     """Put an ended run in the place of the one before, and remove that."""
-    for path in (partial / "inputs.jsonl", partial / KEY, partial / MOUNTS):
+    for path in (partial / "inputs.jsonl", partial / KEY, partial / SOURCES, partial / MOUNTS):
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
     if not folder.exists():
         os.rename(partial, folder)
-    elif _exchange(partial, folder):
-        shutil.rmtree(partial)
     else:
         old = folder.with_name(f"{folder.name}.old")
-        os.rename(folder, old)
-        os.rename(partial, folder)
+        shutil.rmtree(old, ignore_errors=True)
+        if _exchange(partial, folder):
+            os.rename(partial, old)  # else it would look like an open run if the process ended here
+        else:
+            os.rename(folder, old)
+            os.rename(partial, folder)
         shutil.rmtree(old)
     sync(folder.parent)
 

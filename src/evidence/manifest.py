@@ -79,8 +79,13 @@ class InputLog:
         os.ftruncate(
             self._fd, data.rfind(b"\n") + 1
         )  # a line that was cut short is of an effect without an outcome
-        for line in data.split(b"\n")[:-1]:
-            path, sha256 = json.loads(line)
+        for number, line in enumerate(data.split(b"\n")[:-1], 1):
+            try:
+                path, sha256 = json.loads(line)
+            except (ValueError, TypeError):
+                self.close()
+                place, remedy = f"{folder.name}/inputs.jsonl", "remove the folder and begin anew"
+                raise RecordError("is no input", file=place, line=number, remedy=remedy) from None
             self.inputs[path] = sha256
 
     def add(self, path: str, sha256: str) -> None:

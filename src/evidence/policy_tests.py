@@ -77,6 +77,8 @@ def run_tests(root: Path, file: Path) -> tuple[int, list[str]]:
     Raises:
         InputError: The file or the policy cannot be read, or a test asks nothing.
     """
+    if not file.resolve().is_relative_to(root):
+        raise InputError("lies outside of the project", file=str(file), remedy="name a file in policy/tests")
     name = file.resolve().relative_to(root).as_posix()
     document = read_document(file, name, PolicyTests, InputError)
     policy = Policy.load(root / document.value.policy, name=document.value.policy)

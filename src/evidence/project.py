@@ -51,19 +51,17 @@ class Project:
         raise RecordError("there is no such run", file=run, remedy=f"recorded are {known}")
 
     def run_names(self) -> list[str]:
-        """Return the names of all recorded runs, sorted."""
-        runs = self.root / "runs"
-        found = [
-            path
-            for path in runs.glob("*/*")
-            if path.is_dir() and not path.name.endswith((".partial", ".old"))
+        """Return the names of all recorded runs, sorted. Raises OSError for a folder that cannot be read."""
+        return [
+            f"{kind}/{entry.name}"
+            for kind, entry in _in_kinds(self.root / "runs")
+            if entry.is_dir() and not entry.name.endswith((".partial", ".old"))
         ]
-        return sorted(path.relative_to(runs).as_posix() for path in found)
 
     def task_names(self) -> list[str]:
-        """Return the names of all tasks, sorted."""
-        tasks = self.root / "tasks"
-        return sorted(path.relative_to(tasks).with_suffix("").as_posix() for path in tasks.glob("*/*.yaml"))
+        """Return the names of all tasks, sorted. Raises OSError for a folder that cannot be read."""
+        found = _in_kinds(self.root / "tasks")
+        return [f"{kind}/{entry.stem}" for kind, entry in found if entry.suffix == ".yaml"]
 
     def folder(self, name: str) -> Path:
         """Return the folder of a run."""
@@ -124,3 +122,12 @@ class Project:
         """Write the names of all runs, so that a task and its run cannot go together unnoticed."""
         text = "".join(f"{name}\n" for name in self.run_names())
         (self.root / "runs" / LIST).write_text(text, encoding="utf-8")
+
+
+def _in_kinds(folder: Path) -> list[tuple[str, Path]]:
+    """Return what lies in the folders of a folder, each with the name of its folder, sorted.
+
+    A pattern would skip what may not be read.
+    """
+    kinds = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    return [(kind, entry) for kind in kinds for entry in sorted((folder / kind).iterdir())]

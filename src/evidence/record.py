@@ -21,7 +21,7 @@ from ..runtime.log.steps import steps_of
 from ..runtime.loop.state import RunSpec
 from ..runtime.run import RunMade, make_run
 from .doubts import probed
-from .folder import MOUNTS, keep_key, open_folder, partial_of, put_in_place, write_files
+from .folder import MOUNTS, hold_sources, keep_key, open_folder, partial_of, put_in_place, write_files
 from .manifest import MANIFEST, InputLog, read_manifest
 from .record_files import derive, read_files
 from .run_source import RunSource
@@ -103,6 +103,7 @@ async def _go_on(
         raise RecordError(error.what, file=place, line=error.number, remedy=remedy) from None
     reads = InputLog(partial)
     try:
+        hold_sources(partial, _sources_of(source), is_new=not file.past)
         if source.key is not None and source.policy.redacts:
             keep_key(partial, source.key)
         if not file.past:  # the process may have died while the mounts were set up
@@ -187,6 +188,13 @@ def _without_made(files: Mapping[str, bytes]) -> dict[str, Any]:
 
 def _made() -> dict[str, str]:
     return {"platform": platform.system(), "python": platform.python_version(), "time": wall_time()}
+
+
+def _sources_of(source: RunSource) -> dict[str, str]:
+    """Return path and digest of all that a run is made from, whether it comes to use it or not."""
+    tools = {tool.file: tool.digest for tool in source.tools}
+    modules = {path: sha256 for found in source.modules.values() for path, sha256 in found.items()}
+    return {**dict(source.policy.files), **source.files, **tools, **modules}
 
 
 def inputs_of(source: RunSource, events: Sequence[Event]) -> dict[str, str]:

@@ -208,7 +208,7 @@ class Task:
             )
             for name, host in self.spec.hosts.items()
         }
-        guarded = {f"policy {self.policy.file}": self.root / self.policy.file}
+        guarded = {f"policy {path.name}": path for path in self.policy.paths}
         return Workspace(mounts, hosts, private=private, guarded=guarded, on_read=on_read)
 
     def set_up(self, workspace: Workspace) -> None:

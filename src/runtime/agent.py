@@ -185,6 +185,8 @@ class Agent:
             raise InputError(
                 f"a run has {wrong}", remedy=f"a text, and {', '.join(RunOptions.__annotations__)}"
             )
+        if type(options.get("seed", 0)) is not int:
+            raise InputError("the seed is no whole number", remedy="give one, such as 7")
         for what, text in (("question", question), ("instructions", self.instructions)):
             if clean_text(text) != text:
                 raise InputError(f"the {what} holds half of a character", remedy="give whole text")
@@ -223,7 +225,10 @@ class Agent:
         }
         hosts = {name: Host(folder, _label(name, folder)) for name, folder in self._hosts.items()}
         deps = self._deps if deps is None else deps
-        return Workspace(mounts, hosts, private=private, on_read=on_read, network=True, deps=deps)
+        guarded = {f"policy {path.name}": path for path in self.policy.paths}
+        return Workspace(
+            mounts, hosts, private=private, guarded=guarded, on_read=on_read, network=True, deps=deps
+        )
 
     def run(self, question: str, **options: Unpack[RunOptions]) -> RunResult:
         """Take a question from start to ending, and return what the run came to.

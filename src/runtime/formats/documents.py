@@ -19,6 +19,7 @@ from .strict_yaml import Document, YamlError, load
 T = TypeVar("T")
 MAX_BYTES: Final = 1 << 20
 _MOST_BASES: Final = 8
+_PIECE: Final = 1 << 20
 _TYPES: Final = {
     "object": "a mapping", "array": "a list", "string": "text; quote it", "integer": "a whole number",
     "number": "a number", "boolean": "true or false", "null": "null",
@@ -34,6 +35,7 @@ class TypedDocument(Generic[T]):
         value: The same as typed data.
         digest: SHA-256 of its data in canonical JSON, in which comments, order of keys and layout do not count.
         files: Name and digest of each file that it was merged from, its own last.
+        paths: Where these files lie; none for data made in code.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class TypedDocument(Generic[T]):
         self.name, self.data = name, document.data
         self._marks = {pointer: (name, *mark) for pointer, mark in document.marks.items()}
         self._error = error
+        self.paths: tuple[Path, ...] = ()
         self.files: tuple[tuple[str, str], ...] = ((name, digest(canonical(document.data))),)
         if base is not None:
             marks = dict(base._marks)
@@ -123,7 +126,9 @@ def read_document(
         document = Document(
             {key: data[key] for key in data if key != "extends"}, document.marks, document.values
         )
-    return TypedDocument(name, document, kind, error, base)
+    made = TypedDocument(name, document, kind, error, base)
+    made.paths = (*(base.paths if base is not None else ()), Path(path).absolute())
+    return made
 
 
 def parse_document(text: bytes, name: str, error: type[InputError]) -> Document:
@@ -144,7 +149,13 @@ def read_plain(path: str | Path, most: int) -> bytes:
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(0, "no plain file")
-        return file.read(most + 1)
+        pieces, size = [], 0
+        while size <= most and (
+            piece := file.read(min(_PIECE, most + 1 - size))
+        ):  # a buffer is made for each
+            pieces.append(piece)
+            size += len(piece)
+        return b"".join(pieces)
 
 
 def _explain(data: Any, kind: type) -> tuple[str, str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import UnsetType
 
 from ...fail.errors import InputError, PolicyError
 from ..formats.documents import TypedDocument, read_document
@@ -57,11 +58,13 @@ class Policy:
         data: Its data as written, without defaults.
         version: The first 12 hex digits of the SHA-256 of that data in canonical JSON.
         files: Name and digest of each file that it was merged from.
+        paths: Where these files lie.
     """
 
     def __init__(self, document: TypedDocument[PolicyFile]) -> None:
         self._document, self._file = document, document.value
         self.file, self.data, self.files = document.name, document.data, document.files
+        self.paths = document.paths
         self.version = document.digest[:12]
         for pointer, read in (("/url_allowlist", "urls"), ("/private_networks", "networks")):
             self._check(pointer, read)
@@ -210,9 +213,9 @@ class Policy:
             demanded = self._conditions(name, "arguments", rules.arguments)
             asked = self._conditions(name, "ask_if", rules.ask_if)
             limits = Limits(msgspec.to_builtins(rules.limits), ())
-            methods = None if rules.methods is None else Methods(rules.methods)
+            methods = None if isinstance(rules.methods, UnsetType) else Methods(rules.methods)
             mounts = None
-            if rules.mounts is not None:
+            if not isinstance(rules.mounts, UnsetType):
                 mounts = Mounts(dict.fromkeys(rules.mounts, "write"), is_for_all=False)
             found[name] = ToolRuleSet(
                 Demanded(demanded),
@@ -225,14 +228,14 @@ class Policy:
             )
         return found
 
-    def _own_urls(self, tool: str, urls: list[str] | None) -> Urls | None:
+    def _own_urls(self, tool: str, urls: list[str] | UnsetType) -> Urls | None:
         for number, url in enumerate(urls or ()):
             try:
                 parse_entry(url)
             except Malformed as error:
                 place = join(["tools", tool, "urls", number])
                 raise self.error(place, error.reason, "write scheme://host/prefix") from None
-        return None if urls is None else Urls([(url, METHODS) for url in urls])
+        return None if isinstance(urls, UnsetType) else Urls([(url, METHODS) for url in urls])
 
     def _conditions(
         self, tool: str, section: str, given: Mapping[str, Condition]

@@ -61,7 +61,7 @@ class LoopBudget(Section, frozen=True):
     max_tokens: Number = 0
     max_tool_calls: Number = 0
     max_result_bytes: Number = 0
-    max_attempts: Number | None = None
+    max_attempts: Number | UnsetType = UNSET
     overdraft: Literal["allow", "deny"] = "allow"
 
 
@@ -123,9 +123,9 @@ class ToolRules(Section, frozen=True):
         limits: How often it may be called.
     """
 
-    urls: list[Url] | None = None
-    methods: list[Method] | None = None
-    mounts: list[Mount] | None = None
+    urls: list[Url] | UnsetType = UNSET
+    methods: list[Method] | UnsetType = UNSET
+    mounts: list[Mount] | UnsetType = UNSET
     arguments: dict[Pointer, Condition] = {}
     ask_if: dict[Pointer, Condition] = {}
     limits: CallLimits = CallLimits()

@@ -14,7 +14,7 @@ from ..models.types import clean_text
 _MAX_WORDS: Final = 500
 
 
-class Answer(Struct, frozen=True):
+class Answer(Struct, frozen=True, forbid_unknown_fields=True):
     """What a person says about a call.
 
     Attributes:

@@ -16,9 +16,9 @@ import msgspec
 
 from ...fail.errors import InputError, system_reason
 from ..effects import AskPerson
+from ..formats import strict_json
 from ..formats.documents import read_plain
 from ..formats.durable_write import write_durably
-from ..formats.strict_json import as_json
 from .people import Answer
 
 _MOST_BYTES: Final = 1 << 20
@@ -53,6 +53,8 @@ class FolderApproval:
         while True:
             try:
                 answer: Answer = _read(file.with_suffix(_SUFFIX), Answer)
+                if _read(file, AskPerson) != question:
+                    raise InputError("the question was changed", file=str(file), remedy="ask again")
                 return answer
             except FileNotFoundError:
                 await asyncio.sleep(self._pause_s)
@@ -85,7 +87,7 @@ def write_answer(file: str | Path, answer: Answer) -> None:
 def _read(file: Path, kind: type[Any]) -> Any:
     content = read_plain(file, _MOST_BYTES)
     try:
-        return msgspec.convert(as_json(msgspec.json.decode(content)), kind)
+        return msgspec.convert(strict_json.parse(content.decode()), kind)
     except (ValueError, msgspec.MsgspecError):
         raise InputError(
             f"is no {kind.__name__}", file=str(file), remedy="remove it and answer anew"

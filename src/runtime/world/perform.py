@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 from collections.abc import Callable
 from functools import partial
@@ -142,6 +143,7 @@ class Performer:
         # a copy for each attempt, since the tool may change it
         arguments = strict_json.as_json(effect.redactor.reveal(effect.call.arguments, effect.reveals))
         fault = self.fault(at) or Fault()
+        pid = os.getpid()
         try:
             if fault.in_io:
                 io.broken = fault.error
@@ -153,6 +155,8 @@ class Performer:
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             return self._tool_failed(at, effect, error, io)
         finally:
+            if os.getpid() != pid:
+                os._exit(70)  # the tool forked and returned in the child, which must not go on as the run
             io.close()
         self._raise_if_full(io)
         # a tool may have swallowed the exception; a denial counts all the same

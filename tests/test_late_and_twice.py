@@ -1,0 +1,250 @@
+"""What comes late or twice does not count, what has changed is refused, and nothing but a record is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tachograph import (
+    Agent,
+    Answer,
+    FolderApproval,
+    Hooks,
+    LLMOutput,
+    Policy,
+    ToolCall,
+    WritePath,
+    record,
+    resume,
+    tool,
+)
+from tachograph.cli.main import commands
+from tachograph.fail.errors import TachographError
+from tachograph.runtime.formats.documents import read_plain
+
+POLICY = """\
+schema: policy/v1
+tool_registry: {allowed: [add, pay, put], denied: []}
+url_allowlist: []
+private_networks: []
+sandbox: {mounts: {box: write}}
+loop_budget: {max_iterations: 9, max_tokens: 50000, max_tool_calls: 9, max_result_bytes: 100000}
+cycle_detection: {max_repeats: 3}
+on_deny: inform
+approval: {required_for: [ASKED], timeout_s: 1}
+"""
+done: list[str] = []
+
+
+@tool(effect="pure")
+def add(a: int) -> int:
+    """Add."""
+    return a
+
+
+def add_otherwise(a: int) -> int:
+    """Add otherwise."""
+    return a + 1
+
+
+@tool(effect="external")
+def pay() -> str:
+    """Pay."""
+    done.append("paid")
+    return "paid"
+
+
+@tool(effect="write")
+def put(path: WritePath, io: Any) -> str:
+    """Put."""
+    io.write(path, "x")
+    return "x"
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done.clear()
+
+
+def agent(
+    name: str = "add", arguments: dict[str, Any] | None = None, asked: str = "put", **rest: Any
+) -> Agent:
+    Path("policy").mkdir(exist_ok=True)
+    Path("policy/p.yaml").write_text(POLICY.replace("ASKED", asked))
+    answer = rest.pop("answer", "done")
+
+    def model(question: Any) -> LLMOutput:
+        if question.step_index == 1:
+            return LLMOutput(tool_calls=[ToolCall(name, {"a": 1} if arguments is None else arguments)])
+        return LLMOutput(final_answer=answer)
+
+    tools = rest.pop("tools", [add, pay, put])
+    return Agent(model, tools, Policy.load("policy/p.yaml"), **rest)
+
+
+def in_doubt() -> None:
+    """Leave a run whose process ended while a payment was under way."""
+
+    def dies() -> str:
+        """Pay."""
+        os._exit(9)
+
+    if os.fork() == 0:
+        record(agent("pay", {}, tools=[add, tool(effect="external", name="pay")(dies), put]), "q", out="o")
+    os.wait()
+
+
+@pytest.mark.parametrize("word", ["Done", "maybe", True])
+def test_a_word_on_a_doubt_that_is_no_word_repeats_nothing(word: Any) -> None:
+    in_doubt()
+    with pytest.raises(TachographError):
+        resume(agent("pay", {}), "o", settled={"1.c0.i1": word})
+    assert done == []
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_a_late_hook_denies(blocks: bool) -> None:
+    async def hook(data: Any) -> None:
+        try:
+            await asyncio.sleep(0 if blocks else 9)
+        except asyncio.CancelledError:
+            return
+        end = asyncio.get_running_loop().time() + 0.2
+        while asyncio.get_running_loop().time() < end:
+            pass
+
+    result = agent(hooks=Hooks(before_call=hook, timeout_s=0.05)).run("q")
+    assert "policy_denied" in str(result.messages[-2]["content"])
+
+
+def test_a_late_person_is_silence() -> None:
+    async def person(question: Any) -> Answer:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(9)
+        return Answer("allow")
+
+    result = agent(asked="add", approve=person).run("q")
+    assert "policy_denied" in str(result.messages[-2]["content"])
+
+
+def test_an_agent_in_code_may_not_write_its_policy() -> None:
+    try:
+        made = agent("put", {"path": "box/p.yaml"}, asked="pay")
+        Path("rules").mkdir()
+        Path("policy/p.yaml").rename("rules/p.yaml")
+        own = Policy.load("rules/p.yaml")
+        Agent(made.llm, made.tools, own, mounts={"box": "rules"}).run("q")
+    except TachographError:
+        pass
+    assert Path("rules/p.yaml").read_text() != "x"
+
+
+def test_resume_under_other_code_of_a_tool_is_refused() -> None:
+    for folder in ("tools", "tasks/k"):
+        Path(folder).mkdir(parents=True)
+    agent(asked="look")  # writes the policy
+    text = (
+        Path("policy/p.yaml")
+        .read_text()
+        .replace("[add, pay, put]", "[look, die]")
+        .replace("[look], t", "[], t")
+    )
+    Path("policy/p.yaml").write_text(text)
+    head = 'DESCRIPTION = "x"\nINPUT_SCHEMA = {"type": "object", "additionalProperties": False}\n'
+    head += 'OUTPUT_SCHEMA = {"type": "object", "additionalProperties": False, "properties": {"n": {}}}\n'
+    head += 'EFFECT = "pure"\nIDEMPOTENT = True\nTRANSIENT = ()\n'
+    Path("tools/look.py").write_text(head + 'def run(args, io):\n    return {"n": 1}\n')
+    Path("tools/die.py").write_text(head + "import os\ndef run(args, io):\n    os._exit(9)\n")
+    calls = (
+        "turns: [{calls: [{tool: look, arguments: {}}]}, {calls: [{tool: die, arguments: {}}]}, {answer: a}]"
+    )
+    Path("tasks/k/n.yaml").write_text(
+        "schema: task/v1\nid: k-n\ntitle: t\nquestion: q\npolicy: {file: policy/p.yaml}\n"
+        f"tools: [look, die]\nllm: {{stub: {{{calls}}}}}\n"
+    )
+    if os.fork() == 0:
+        commands.main(["run", "k/n"], standalone_mode=False)
+        os._exit(1)
+    os.wait()
+    Path("tools/look.py").write_text(head + 'def run(args, io):\n    return {"n": 2}\n')
+    Path("tools/die.py").write_text(head + "def run(args, io):\n    return {}\n")
+    assert isinstance(CliRunner().invoke(commands, ["resume", "k/n"]).exception, TachographError)
+
+
+def test_replace_removes_nothing_but_a_record() -> None:
+    Path("mine").mkdir()
+    Path("mine/thesis.txt").write_text("x")
+    with pytest.raises(TachographError):
+        record(agent(), "q", out="mine", replace=True)
+    assert Path("mine/thesis.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("question", "options"), [("q", {"seed": "x"}), ("q", {"seed": 7.5}), (["q"], {}), ("\ud800", {})]
+)
+def test_what_cannot_be_recorded_is_refused(question: Any, options: Any) -> None:
+    with pytest.raises(TachographError):
+        record(agent(), question, out="o", **options)
+    assert not [*Path().glob("o*")]
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    other = tool(effect="pure", name="add")(add_otherwise)
+    with pytest.raises(TachographError):
+        agent(tools=[add, other])
+
+
+@pytest.mark.parametrize(
+    "text", ['{"decision":"deny","decision":"allow"}', '{"decision":"allow","whom":"x"}']
+)
+def test_an_answer_in_a_file_is_read_strictly(text: str) -> None:
+    async def both() -> Any:
+        asked = asyncio.create_task(agent(asked="add", approve=FolderApproval("q", pause_s=0.01)).arun("q"))
+        while not (found := [*Path("q").glob("*.json")]):
+            await asyncio.sleep(0)
+        Path("answer").write_text(text)
+        os.rename("answer", found[0].with_suffix(".answer.json"))
+        return await asked
+
+    assert "policy_denied" in str(asyncio.run(both()).messages[-2]["content"])
+
+
+def test_what_is_edited_after_it_was_asked_is_not_allowed() -> None:
+    async def both() -> Any:
+        asked = asyncio.create_task(agent(asked="add", approve=FolderApproval("q", pause_s=0.01)).arun("q"))
+        while not (found := [*Path("q").glob("*.json")]):
+            await asyncio.sleep(0)
+        found[0].write_text(found[0].read_text().replace('"a": 1', '"a": 2'))
+        found[0].with_suffix(".answer.json").write_text('{"decision":"allow"}')
+        return await asked
+
+    assert "policy_denied" in str(asyncio.run(both()).messages[-2]["content"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tools: {add: {mounts: }}",
+        "tools: {add: {urls: }}",
+        "tools: {add: {methods: }}",
+        "loop_budget: {max_attempts: }",
+    ],
+)
+def test_a_narrowing_without_a_value_is_refused(line: str) -> None:
+    Path("p.yaml").write_text(f"schema: policy/v1\n{line}\n")
+    with pytest.raises(TachographError):
+        Policy.load("p.yaml")
+
+
+def test_a_file_is_read_without_room_for_the_largest(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 3_000_000)
+    assert len(read_plain(file, 1 << 40)) == 3_000_000
+    assert len(read_plain(file, 2_000_000)) == 2_000_001
