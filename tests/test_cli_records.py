@@ -1,0 +1,218 @@
+"""Commands about records and policies: explain, replay under another policy, list, accept, settle."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tachograph.cli.main import main
+from tests.project import make_project, scenarios
+
+ROWS = {row["name"]: row for row in scenarios()}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = make_project(tmp_path / "p", [ROWS["call"], ROWS["sent_once"]])
+    monkeypatch.chdir(root)
+    return root
+
+
+def exit_code(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as raised:
+        main(list(arguments))
+    assert isinstance(raised.value.code, int)
+    return raised.value.code
+
+
+def test_every_rule_is_explained(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    capsys.readouterr()
+    assert exit_code("explain", "s/call") == 0
+    said = capsys.readouterr().out
+    for rule in ("tool_registry", "arg_schema", "cycle_detection", "loop_budget", "approval"):
+        assert f"allow    {rule}" in said
+
+
+def test_runs_are_replayed_under_another_policy(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    same = (project / "policy/call.yaml").read_text()
+    (project / "policy/same.yaml").write_text(f"# the same\n{same}")
+    (project / "policy/none.yaml").write_text("schema: policy/v1\n")
+    capsys.readouterr()
+    assert exit_code("replay", "s/call", "--policy", "policy/same.yaml") == 0
+    assert exit_code("replay", "s/call", "--policy", "policy/none.yaml") == 1
+    said = capsys.readouterr().out
+    assert "deny by loop_budget" in said
+    assert "policy/none.yaml#/loop_budget" in said
+    assert exit_code("replay", "s/call", "--policy", "policy/gone.yaml") == 2
+
+
+def test_runs_are_listed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("ls") == 2
+    exit_code("run")
+    capsys.readouterr()
+    assert exit_code("ls") == 0
+    (first, second) = capsys.readouterr().out.splitlines()
+    assert first.split()[:2] == ["s/call", "final_answer"]
+    assert second.split()[0] == "s/sent_once"
+
+
+def test_a_policy_is_asked_about_a_call(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ask = ("policy", "decide", "policy/call.yaml")
+    assert exit_code(*ask, "look", '{"path": "book/a.txt"}') == 0
+    assert exit_code(*ask, "look", '{"path": "no/a.txt"}') == 1
+    assert (
+        exit_code(*ask, "shell")
+        == exit_code(*ask, "../tools/look")
+        == exit_code(*ask, "look", "no json")
+        == 1
+    )
+    said = capsys.readouterr().out.splitlines()
+    assert ["sandbox_path" in line for line in said] == [True, True, False, False, False]
+    assert "policy/call.yaml#/sandbox/mounts" in said[0]
+
+
+def test_a_policy_is_shown_as_it_is_in_force(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "policy/less.yaml").write_text("extends: call.yaml\nloop_budget: {max_tokens: 7}\n")
+    assert exit_code("policy", "show", "policy/less.yaml") == 0
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert (shown["loop_budget"]["max_tokens"], shown["schema"]) == (7, "policy/v1")
+
+
+def test_an_ending_that_nobody_expects_is_exit_code_1(project: Path) -> None:
+    task = project / "tasks/s/call.yaml"
+    data = json.loads(task.read_text())
+    data |= {"expected": {}, "llm": {"stub": {"turns": [{"say": "nothing to use"}]}}}
+    task.write_text(json.dumps(data))
+    assert exit_code("run", "s/call") == 1
+    data["expected"] = {"ending": "failure_mode_terminal"}
+    task.write_text(json.dumps(data))
+    assert exit_code("run", "s/call") == 0
+
+
+def test_a_word_on_what_is_not_in_doubt_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    lines = (project / "runs/s/sent_once/state.jsonl").read_bytes().splitlines(keepends=True)
+    for number in (2, 4):  # before a mail began, and behind it
+        partial = project / "runs/s/sent_once.partial"
+        partial.mkdir()
+        (partial / "state.jsonl").write_bytes(b"".join(lines[:number]))
+        assert exit_code("resume", "s/sent_once", "--done", "9.c0.i1") == 2
+        assert "9.c0.i1" in capsys.readouterr().err
+        assert (partial / "state.jsonl").read_bytes() == b"".join(lines[:number])
+        shutil.rmtree(partial)
+
+
+def test_a_damaged_log_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    lines = (project / "runs/s/call/state.jsonl").read_bytes().splitlines(keepends=True)
+    partial = project / "runs/s/call.partial"
+    partial.mkdir()
+    (partial / "state.jsonl").write_bytes(lines[0] + lines[2] + lines[3])
+    assert exit_code("resume", "s/call") == 2
+    assert "state.jsonl:2" in capsys.readouterr().err
+
+
+POLICIES = [
+    ("retry: {max_retries: 3}", "backoff_base_ms"),
+    ("url_allowlist: ['https://a.test/', 'https://*/']", ":2:36:"),
+    ("extends: 3", "extends is no text"),
+    ("tools: {echo: {mounts: [book]}}", "'book' is not declared"),
+    ("tool_registry: {allowed: [eco]}", "did you mean 'echo'?"),
+]
+
+
+@pytest.mark.parametrize(("line", "word"), POLICIES)
+def test_what_is_wrong_with_a_policy_is_named(
+    project: Path, capsys: pytest.CaptureFixture[str], line: str, word: str
+) -> None:
+    (project / "policy/odd.yaml").write_text(f"schema: policy/v1\n{line}\n")
+    assert exit_code("policy", "check", "policy/odd.yaml") == 2
+    assert word in capsys.readouterr().err
+
+
+def test_drift_is_accepted_without_repeating_what_is_external(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code("run")
+    mail = project / "tools/mail.py"
+    mail.write_text(mail.read_text().replace('return {"bytes": len(args["text"])}', "raise SystemExit"))
+    (project / "book/a.txt").write_text("other")
+    assert exit_code("check", "s/sent_once") == 1
+    capsys.readouterr()
+    assert exit_code("accept", "s/sent_once", "s/call") == 0
+    said = capsys.readouterr().out
+    assert "EFFECT 2.c0.i1" in said and "INPUT book/a.txt" in said and "s/call: holds" in said
+    assert exit_code("check") == exit_code("verify") == exit_code("replay") == 0
+    assert '"bytes":5' in (project / "runs/s/sent_once/state.jsonl").read_text()
+    assert exit_code("run", "s/sent_once") == 0  # nor does recording it again
+    assert exit_code("run", "s/sent_once", "--again") == 1
+    assert exit_code("check") == 0  # a run that misses what is expected replaces nothing
+
+
+def test_an_external_effect_that_was_never_made_is_not_made_up(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code("run")
+    task = project / "tasks/s/sent_once.yaml"
+    task.write_text(task.read_text().replace("hello", "hello, hello"))
+    before = (project / "runs/s/sent_once/state.jsonl").read_bytes()
+    assert exit_code("accept", "s/sent_once") == 1
+    assert "--again" in capsys.readouterr().err
+    assert exit_code("run", "s/sent_once") == 1
+    assert (project / "runs/s/sent_once/state.jsonl").read_bytes() == before
+    assert not (project / "runs/s/sent_once.partial").exists()
+    assert exit_code("run", "s/sent_once", "--again") == 0
+
+
+def test_a_damaged_record_is_not_accepted(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    report = project / "runs/s/call/run_report.md"
+    report.write_text(report.read_text() + "more")
+    assert exit_code("accept", "s/call") == 2
+    assert exit_code("accept") == 2
+    assert report.read_text().endswith("more")
+
+
+def test_a_run_is_explained_up_to_where_it_goes_another_way(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code("run")
+    policy = project / "policy/sent_once.yaml"
+    policy.write_text(policy.read_text().replace('"mail", ', ""))
+    capsys.readouterr()
+    assert exit_code("explain", "s/sent_once") == 0
+    said = capsys.readouterr().out
+    assert "deny     tool_registry" in said and "another way" in said
+
+
+def test_a_miss_does_not_keep_other_tasks_from_running(project: Path) -> None:
+    task = project / "tasks/s/call.yaml"
+    data = json.loads(task.read_text())
+    data["expected"] = {"ending": "cancelled"}
+    task.write_text(json.dumps(data))
+    assert exit_code("run") == 1
+    assert (project / "runs/LIST").read_text() == "s/sent_once\n"
+
+
+def test_one_doubt_has_one_word(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    lines = (project / "runs/s/sent_once/state.jsonl").read_bytes().splitlines(keepends=True)
+    partial = project / "runs/s/sent_once.partial"
+    partial.mkdir()
+    (partial / "state.jsonl").write_bytes(b"".join(lines[:4]))
+    assert exit_code("resume", "s/sent_once", "--done", "1.c0.i1", "--not-done", "1.c0.i1") == 2
+    assert "1.c0.i1" in capsys.readouterr().err
+
+
+def test_a_task_of_another_project_is_refused(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = make_project(tmp_path / "other", [ROWS["call"]])
+    assert exit_code("run", "tasks/s/sent_once.yaml", str(other / "tasks/s/call.yaml")) == 2
+    assert not (project / "runs/s/call").exists() and not (other / "runs").exists()
