@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tachograph.cli.main import main
+from tests.commands import exit_code
 from tests.project import make_project, scenarios
 
 ROWS = {row["name"]: row for row in scenarios()}
@@ -21,13 +21,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = make_project(tmp_path / "p", [ROWS["call"], ROWS["sent_once"]])
     monkeypatch.chdir(root)
     return root
-
-
-def exit_code(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as raised:
-        main(list(arguments))
-    assert isinstance(raised.value.code, int)
-    return raised.value.code
 
 
 def test_the_way_of_a_run(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tachograph.cli.main import main
+from tests.commands import exit_code
 from tests.project import make_project, scenarios
 
 ROWS = {row["name"]: row for row in scenarios()}
@@ -20,13 +20,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = make_project(tmp_path / "p", [ROWS["call"], ROWS["sent_once"]])
     monkeypatch.chdir(root)
     return root
-
-
-def exit_code(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as raised:
-        main(list(arguments))
-    assert isinstance(raised.value.code, int)
-    return raised.value.code
 
 
 def test_every_rule_is_explained(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

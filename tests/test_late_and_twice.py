@@ -248,3 +248,23 @@ def test_a_file_is_read_without_room_for_the_largest(tmp_path: Path) -> None:
     file.write_bytes(b"x" * 3_000_000)
     assert len(read_plain(file, 1 << 40)) == 3_000_000
     assert len(read_plain(file, 2_000_000)) == 2_000_001
+
+
+def test_a_resume_removes_nothing_but_a_record() -> None:
+    record(agent(), "q", out="o")
+    Path("o").rename("o.partial")
+    Path("o").mkdir()
+    Path("o/thesis.txt").write_text("x")
+    with pytest.raises(TachographError):
+        resume(agent(), "o")
+    assert Path("o/thesis.txt").exists() and Path("o.partial/state.jsonl").exists()
+    Path("o/thesis.txt").unlink()
+    assert resume(agent(), "o").ending == "final_answer"
+
+
+def test_damaged_notes_of_an_open_run_are_refused() -> None:
+    record(agent(), "q", out="o")
+    Path("o").rename("o.partial")
+    Path("o.partial/sources.json").write_text("{")
+    with pytest.raises(TachographError, match="sources"):
+        resume(agent(), "o")

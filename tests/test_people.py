@@ -16,9 +16,9 @@ import pytest
 
 import tachograph
 from tachograph import Agent, Answer, AskPerson, FolderApproval, LLMInput, LLMOutput, Policy, ToolCall
-from tachograph.cli.main import main
 from tachograph.runtime.log.events import Answered, Event, StopAsked
 from tachograph.runtime.world.real import Real
+from tests.commands import exit_code
 from tests.project import POLICY, make_project, merged
 
 BOUND = 60
@@ -191,18 +191,12 @@ def ask_in(folder: Path, project: Path, answer: Callable[[Path], None]) -> Answe
     return asyncio.run(main())
 
 
-def command(*words: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([*words])
-    return int(str(ended.value.code))
-
-
 @pytest.mark.parametrize("word", ["allow", "deny"])
 def test_a_person_answers_in_a_folder(project: Path, word: str, capsys: pytest.CaptureFixture[str]) -> None:
     def answer(file: Path) -> None:
-        assert command("approve", str(file), f"--{word}", "--by", "lead", "--why", "so") == 0
+        assert exit_code("approve", str(file), f"--{word}", "--by", "lead", "--why", "so") == 0
         assert 'echo {"text":"a"}' in capsys.readouterr().out
-        assert command("approve", str(file), "--allow") == 2  # once is enough
+        assert exit_code("approve", str(file), "--allow") == 2  # once is enough
 
     said = ask_in(project / "asked", project, answer)
     assert (said.answer, said.by, said.why) == (word, "lead", "so")
@@ -222,6 +216,6 @@ def test_what_is_no_answer_in_a_folder_allows_nothing(project: Path, content: by
 
 def test_what_is_no_question_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file.json").write_text("{}", encoding="utf-8")
-    assert command("approve", str(tmp_path / "file.json"), "--allow") == 2
-    assert command("approve", str(tmp_path / "none.json"), "--allow") == 2
+    assert exit_code("approve", str(tmp_path / "file.json"), "--allow") == 2
+    assert exit_code("approve", str(tmp_path / "none.json"), "--allow") == 2
     assert [path.name for path in tmp_path.iterdir()] == ["file.json"]

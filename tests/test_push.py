@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tachograph.cli.main import main
+from tests.commands import exit_code
 from tests.servers import unused_port
 from tests.smoke.test_traces import read
 
@@ -44,12 +44,6 @@ def receiver(status: int) -> Iterator[tuple[int, list[tuple[dict[str, str], byte
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def exit_code(*words: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([*words])
-    return int(str(ended.value.code))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import tachograph
 from tachograph import Agent, LLMInput, LLMOutput, Piece, Policy, Tool, ToolCall, tool
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.verify import verify
-from tachograph.fail.errors import PolicyError
+from tachograph.fail.errors import ModelError, PolicyError
 from tachograph.runtime.log.events import Failed, ToolReturned, Withheld
 from tachograph.runtime.log.journal import Leak
 from tests.project import POLICY, merged
@@ -199,3 +199,16 @@ def test_a_value_that_would_change_a_path_is_withheld(monkeypatch: pytest.Monkey
 def test_policies_that_name_nothing_are_refused(redact: dict[str, Any]) -> None:
     with pytest.raises(PolicyError):
         Policy.from_dict({"schema": "policy/v1", "redact": redact})
+
+
+@pytest.mark.parametrize("before", [0, 200, 280, 295, 299])
+def test_what_a_service_says_is_cut_after_its_secrets_are_replaced(
+    before: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def model(asked: LLMInput) -> LLMOutput:
+        raise ModelError(f"refused {VALUE}", service_text="x" * before + f" {TOKEN} {VALUE} and more")
+
+    result = agent_of(model, []).run("?")
+    assert result.mode == "llm_failure"
+    for text in (repr(result.events), caplog.text):
+        assert TOKEN[:12] not in text and VALUE[:12] not in text

@@ -29,10 +29,7 @@ def partial_of(folder: Path) -> Path:
 def open_folder(folder: Path) -> Path:
     """Make the folder of a new open run. Raises OutputError where one lies there, or it cannot be made."""
     partial = partial_of(folder)
-    if folder.is_symlink() or (folder.exists() and not _is_record(folder)):
-        raise OutputError(
-            f"{folder}: something else than a record lies here; remove it, or name another folder"
-        )
+    _refuse_other(folder)
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
@@ -45,9 +42,14 @@ def open_folder(folder: Path) -> Path:
     return partial
 
 
-def _is_record(folder: Path) -> bool:
-    """Return whether a folder holds nothing but files of a run."""
-    return folder.is_dir() and {path.name for path in folder.iterdir()} <= {*NAMES}
+def _refuse_other(folder: Path) -> None:
+    """Refuse a place where something else than a record lies, which would be removed. Raises OutputError."""
+    is_free = not folder.exists() and not folder.is_symlink()
+    is_record = folder.is_dir() and not folder.is_symlink()
+    if not is_free and not (is_record and {path.name for path in folder.iterdir()} <= {*NAMES}):
+        raise OutputError(
+            f"{folder}: something else than a record lies here; remove it, or name another folder"
+        )
 
 
 def keep_key(partial: Path, key: bytes) -> None:
@@ -72,8 +74,11 @@ def hold_sources(partial: Path, sources: Mapping[str, str], *, is_new: bool) -> 
         return
     try:
         before = json.loads(file.read_bytes())
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return  # only the lines of the log are there to go by
+    except ValueError:
+        remedy = "remove the folder of the open run and begin anew"
+        raise RecordError("is damaged", file=f"{partial.name}/{SOURCES}", remedy=remedy) from None
     for path in sorted(before.keys() | sources.keys()):
         if before.get(path) != sources.get(path):
             remedy = "restore it, or remove the folder of the open run and begin anew"
@@ -84,7 +89,7 @@ def read_key(folder: Path) -> bytes | None:
     """Return the key of an open run, None where there is none."""
     try:
         return (folder / KEY).read_bytes()
-    except OSError:
+    except FileNotFoundError:
         return None
 
 
@@ -95,7 +100,8 @@ def write_files(partial: Path, files: Mapping[str, bytes]) -> None:
 
 
 def put_in_place(partial: Path, folder: Path) -> None:
-    """Put an ended run in the place of the one before, and remove that."""
+    """Put an ended run in the place of the one before, and remove that. Raises OutputError."""
+    _refuse_other(folder)
     for path in (partial / "inputs.jsonl", partial / KEY, partial / SOURCES, partial / MOUNTS):
         if path.is_dir():
             shutil.rmtree(path)
@@ -111,7 +117,9 @@ def put_in_place(partial: Path, folder: Path) -> None:
         else:
             os.rename(folder, old)
             os.rename(partial, folder)
-        shutil.rmtree(old)
+        shutil.rmtree(
+            old, ignore_errors=True
+        )  # the record is in place; what is left of the old one counts as none
     sync(folder.parent)
 
 

@@ -61,9 +61,8 @@ async def record_async(
         log = partial / "state.jsonl"
         began = log.read_bytes() if log.exists() else b""
         is_undone = isinstance(error, InputError) and b'"tool_started"' not in began
-        if (
-            not began or is_undone or isinstance(error, NotRecorded)
-        ):  # for the last, nothing external was done
+        is_answered = isinstance(error, NotRecorded)  # the earlier record had answered what is external
+        if not began or is_undone or is_answered:
             shutil.rmtree(partial, ignore_errors=True)
         raise
 

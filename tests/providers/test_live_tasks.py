@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tachograph.cli.main import main
+from tests.commands import exit_code
 from tests.project import make_project
 from tests.providers.service import LANGUAGES, SECRET, answer, whole
 
@@ -25,12 +25,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     task.write_text(json.dumps(data))
     monkeypatch.chdir(root)
     return root
-
-
-def exit_code(*words: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([*words])
-    return int(str(ended.value.code))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

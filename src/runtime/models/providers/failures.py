@@ -28,6 +28,7 @@ _CONNECTION: Final = {"TransportError", "APIConnectionError", "ConnectionError",
 # another attempt would end in the same way
 _LASTING: Final = {"SSLCertVerificationError", "LocalProtocolError", "UnsupportedProtocol"}
 _NUMBER: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?")
+_LONGEST: Final = 20_000
 _ECHO: Final = 8  # where so many characters of the key stand in a text of the service, the text is not kept
 
 
@@ -92,7 +93,7 @@ def _service_text(body: object, key: str) -> str | None:
     text = _error_in(body).get("message")
     if not isinstance(text, str) or any(key[i : i + _ECHO] in text for i in range(len(key) - _ECHO + 1)):
         return None
-    return text[:500]
+    return text[:_LONGEST]  # what is kept is cut much shorter, once secrets are replaced in it
 
 
 def _after(headers: Mapping[str, str]) -> int | None:
