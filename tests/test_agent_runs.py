@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from pathlib import Path
@@ -263,3 +264,15 @@ def test_a_listener_changes_nothing(project: Path) -> None:
     assert (result.ending, told[-1]) == ("final_answer", "2.e")
     assert verify(out, "out") == []
     assert tachograph.check(agent_of(project), out) == []
+
+
+def test_a_report_outside_of_a_project_links_to_nothing(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows where the policy lies from there."""
+    monkeypatch.chdir(project)
+    Path("own.yaml").write_text(json.dumps(POLICY), encoding="utf-8")
+    agent = Agent(Model(), NAMED, Policy.load("own.yaml"), mounts={"book": "book"})
+    tachograph.record(agent, "?", out="out")
+    report = Path("out/run_report.md").read_text(encoding="utf-8")
+    assert "own.yaml#/sandbox/mounts/book" in report and "](" not in report

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..fail.catalog import ENDINGS, Denied, Succeeded, classify, happenings
@@ -26,6 +26,7 @@ from ..runtime.log.events import (
 from ..runtime.log.steps import AttemptView, CallView, StepView, steps_of
 from ..runtime.models.types import call_text
 
+Link = Callable[[str], str]
 MAX_ANSWER: Final = 20_000
 MAX_DIAGRAM_STEPS: Final = 40
 # modes do not depend on what the policy says of denials
@@ -34,6 +35,19 @@ _MODES_OF_DENIALS: Final = {
     for it in happenings()
     if isinstance(it, Denied) and not it.repeated
 }
+
+
+def _as_code(place: str) -> str:
+    """Return an entry of a policy or a tool."""
+    return code_span(place, 200)
+
+
+def _to_file(place: str) -> str:
+    """Return an entry of a policy or a tool as a link to its file, relative to the folder `runs/KIND/NAME/`."""
+    file, mark, _ = place.partition("#")
+    if not mark or not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_./-]*", file):
+        return _as_code(place)
+    return f"[{_as_code(place)}](../../../{file})"
 
 
 def report(events: Sequence[Event]) -> str:
@@ -45,7 +59,8 @@ def report(events: Sequence[Event]) -> str:
     calls = [call for step in steps for call in step.calls]
     attempts = sum(len(call.attempts) for call in calls)
     made = sum(bool(call.attempts) for call in calls)
-    denials = _denials(steps)
+    link = _to_file if head.task else _as_code
+    denials = _denials(steps, link)
     mode = f" Failure mode: `{end.mode}`." if end.mode else ""
     parts = [
         f"# Run {escape_markdown(head.run_id)}",
@@ -66,7 +81,7 @@ def report(events: Sequence[Event]) -> str:
         "",
         "| step | call | decision | rule | attempts | mode |",
         "|---:|---|---|---|---|---|",
-        *(row for step in steps for row in _rows(step)),
+        *(row for step in steps for row in _rows(step, link)),
         "",
     ]
     if denials:
@@ -81,10 +96,10 @@ def report(events: Sequence[Event]) -> str:
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 
-def _rows(step: StepView) -> list[str]:
+def _rows(step: StepView, link: Link) -> list[str]:
     if step.refused is not None:
-        return [_row(step, "*refused before the model was asked*", step.refused, "")]
-    calls = [_call_row(step, call) for call in step.calls]
+        return [_row(step, "*refused before the model was asked*", step.refused, "", link=link)]
+    calls = [_call_row(step, call, link) for call in step.calls]
     if step.reply is None or step.reply.problem:
         problem = "" if step.reply is None else f": {escape_markdown(step.reply.problem)}"
         return [_row(step, f"*no usable reply{problem}*", None, str(len(step.asked))), *calls]
@@ -95,14 +110,15 @@ def _has_answer(step: StepView) -> bool:
     return step.reply is not None and not step.reply.problem and step.reply.answer is not None
 
 
-def _call_row(step: StepView, call: CallView) -> str:
+def _call_row(step: StepView, call: CallView, link: Link) -> str:
     text = f"{code_span(call.call.name, 64)} {code_span(call_text(call.call))}"
     if call.decided is None:
         return _row(step, text, None, "not reached", mode="")
     without = "none" if call.stopped is None else "stopped"
     results = ", ".join(attempt.result for attempt in call.attempts)
     attempts = f"{len(call.attempts)} ({results})" if call.attempts else without
-    return _row(step, text, call.verdict, attempts, mode=_mode_of(step, call), said=_said(call))
+    mode, said = _mode_of(step, call), _said(call)
+    return _row(step, text, call.verdict, attempts, mode=mode, said=said, link=link)
 
 
 def _said(call: CallView) -> str:
@@ -132,25 +148,18 @@ def _row(
     *,
     mode: str | None = None,
     said: str = "",
+    link: Link = _as_code,
 ) -> str:
     verdict = "" if decided is None else f"{decided.decision}, `{decided.rule}`"
     verdict += f", {said}" if said else ""
-    rule = "" if decided is None else _link(decided.place)
+    rule = "" if decided is None else link(decided.place)
     return f"| {step.number} | {text} | {verdict} | {rule} | {attempts} | {step.mode if mode is None else mode} |"
-
-
-def _link(place: str) -> str:
-    """Return an entry of a policy or a tool as a link to its file, relative to the folder `runs/KIND/NAME/`."""
-    file, mark, _ = place.partition("#")
-    if not mark or not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_./-]*", file):
-        return code_span(place, 200)
-    return f"[{code_span(place, 200)}](../../../{file})"
 
 
 # ---- lists -----------------------------------------------------------------------------------------------------------
 
 
-def _denials(steps: Sequence[StepView]) -> list[str]:
+def _denials(steps: Sequence[StepView], link: Link) -> list[str]:
     found = []
     for step in steps:
         decisions = [(step.refused, "step")]
@@ -161,7 +170,7 @@ def _denials(steps: Sequence[StepView]) -> list[str]:
         for decided, phase in decisions:
             if decided is not None and decided.decision == "deny":
                 reason = escape_markdown(decided.reason, 400)
-                place = _link(decided.place)
+                place = link(decided.place)
                 found.append(f"- Step {step.number}, `{decided.rule}` ({phase}): {reason}. Rule: {place}.")
     return found
 
