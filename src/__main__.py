@@ -1,6 +1,29 @@
-"""`python -m tachograph`."""
+"""The process of the command: `tachograph`, `python -m tachograph`."""
+
+import contextlib
+import os
+import sys
+from typing import NoReturn
 
 from .cli.main import main
 
+
+def process() -> NoReturn:
+    """Run the command and end the process at once.
+
+    Nothing is taken down piece by piece, which costs as much as a short command does: what a run has written is on the
+    disk, and a thread that a stopped tool left behind is not waited for.
+    """
+    code: object = 1
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
+
+
 if __name__ == "__main__":
-    main()
+    process()

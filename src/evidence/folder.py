@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
@@ -125,6 +124,8 @@ def put_in_place(partial: Path, folder: Path) -> None:
 
 def _exchange(one: Path, other: Path) -> bool:
     """Exchange two folders in one step; False where the system cannot."""
+    import ctypes  # only where a record replaces another
+
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False

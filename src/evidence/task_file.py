@@ -1,7 +1,5 @@
 """What a task file may hold, as types: one scenario, in `tasks/KIND/NAME.yaml`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct

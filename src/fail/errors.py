@@ -21,6 +21,8 @@ A tool failure is data that the model reads, not an exception of this tree: tool
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class TachographError(Exception):
     """Base of everything that this package raises on purpose.
@@ -172,3 +174,18 @@ def asks_to_end(error: BaseException) -> bool:
     """
     own = type(error).__module__.startswith(__name__.partition(".")[0] + ".")
     return isinstance(error, KeyboardInterrupt) or (own and not isinstance(error, Exception))
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return the remedy for a name that nobody knows: the known name that is most like it, or else other words."""
+    import difflib  # only for somebody's mistake
+
+    likely = difflib.get_close_matches(name, list(known), 1)
+    return f"did you mean {likely[0]!r}?" if likely else otherwise
+
+
+def warn(words: str, *values: object) -> None:
+    """Tell people, through the logger `tachograph`, what no record holds."""
+    import logging  # slow to import, and few runs come here
+
+    logging.getLogger("tachograph").warning(f"tachograph: {words}", *values)

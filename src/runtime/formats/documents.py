@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import stat
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from ...fail.errors import InputError, system_reason
+from ...fail.errors import InputError, did_you_mean, system_reason
 from .escape import quote_literal
 from .json_pointer import escape_pointer, join
 from .strict_json import canonical, digest
@@ -171,8 +170,7 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
     if worst.validator == "additionalProperties":
         known = sorted({*worst.schema.get("properties", {}), *([] if pointer else ["extends"])})
         unknown = next(key for key in worst.instance if key not in known)
-        likely = difflib.get_close_matches(unknown, known, 1)
-        remedy = f"did you mean {likely[0]!r}?" if likely else f"known keys are {', '.join(known)}"
+        remedy = did_you_mean(unknown, known, f"known keys are {', '.join(known)}")
         return f"{pointer}{join([unknown])}", f"unknown key {quote_literal(unknown)}", remedy
     if worst.validator == "required":
         missing = next(key for key in limit if key not in worst.instance)
@@ -183,9 +181,9 @@ def _explain(data: Any, kind: type) -> tuple[str, str, str]:
     if worst.validator == "type":
         return pointer, f"{shown} is not {_TYPES.get(str(limit), str(limit))}", "change the value"
     if worst.validator == "enum":
-        likely = difflib.get_close_matches(str(worst.instance), [str(item) for item in limit], 1)
-        options = f"did you mean {likely[0]!r}?" if likely else f"use one of {', '.join(map(str, limit))}"
-        return pointer, f"{shown} is not accepted here", options
+        options = [str(item) for item in limit]
+        remedy = did_you_mean(str(worst.instance), options, f"use one of {', '.join(options)}")
+        return pointer, f"{shown} is not accepted here", remedy
     return pointer, f"{shown} violates {worst.validator} {quote_literal(str(limit))}", "change the value"
 
 

@@ -57,8 +57,9 @@ def escape_terminal(text: str, limit: int | None = None) -> str:
 
     Characters that are invisible, break lines or change how others are drawn become `\u{...}`.
     """
-    if not (text.isascii() and text.isprintable()):
-        text = HIDDEN.sub(lambda match: f"\\u{{{ord(match[0]):x}}}", text)
+    plain = text.removesuffix("…")  # which `truncate` adds
+    if not (plain.isascii() and plain.isprintable()):
+        text = re.sub(HIDDEN, lambda match: f"\\u{{{ord(match[0]):x}}}", text)
     return text if limit is None else truncate(text, limit)
 
 

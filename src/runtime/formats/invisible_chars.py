@@ -1,12 +1,12 @@
 """Characters that a reader cannot see, or that change how others are drawn.
 
 The table is our own: what one Python takes for unseen, every other does, whatever its version of Unicode. Code
-points that have no meaning yet count as seen. Each constant stands between the brackets of a regular expression.
+points that have no meaning yet count as seen. Each constant stands between the brackets of a regular expression, and is
+compiled where it is first needed: for text that is not plain ASCII.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 NONCHARACTERS: Final = r"\ufdd0-\ufdef" + "".join(f"\\U{n:04x}fffe\\U{n:04x}ffff" for n in range(17))
@@ -23,4 +23,4 @@ JOINERS: Final = r"\u200c\u200d"  # many scripts and emoji need them between let
 SPACES: Final = r"\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"  # all but the ordinary one
 
 # what no line that a person reads may hold as it is
-HIDDEN: Final = re.compile(f"[{CONTROL}{INVISIBLE}{ENCLOSING}{PRIVATE}{JOINERS}{SPACES}]")
+HIDDEN: Final = f"[{CONTROL}{INVISIBLE}{ENCLOSING}{PRIVATE}{JOINERS}{SPACES}]"

@@ -101,7 +101,8 @@ def _decode(data: bytes, name: str, max_bytes: int) -> str:
         raise _Reader(before, name).error(
             len(before), "not UTF-8 here; save the file as UTF-8 without a byte order mark"
         ) from None
-    if hidden := syntax.HIDDEN.search(text):
+    is_plain = text.isascii() and text.replace("\n", "").isprintable()
+    if not is_plain and (hidden := re.search(syntax.HIDDEN, text)):
         message = (
             f"U+{ord(hidden[0]):04X} is not visible; remove it, or write it as an escape in double quotes"
         )
@@ -209,7 +210,8 @@ class _Reader:
             raise self.error(start, "a key is missing here; write one before the colon")
         if plain and key[0] in syntax.AMBIGUOUS_START and type(self.resolve(key, start)) is not str:
             raise self.error(start, f"the key {quote_literal(key)} is not text; quote it")
-        if hidden := syntax.HIDDEN_IN_KEY.search(key):
+        is_plain = key.isascii() and key.isprintable()
+        if not is_plain and (hidden := re.search(syntax.HIDDEN_IN_KEY, key)):
             raise self.error(start, f"a key with the hidden character U+{ord(hidden[0]):04X}; remove it")
         return key
 

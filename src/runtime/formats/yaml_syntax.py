@@ -7,9 +7,10 @@ from typing import Final
 
 from .invisible_chars import CONTROL, INVISIBLE, JOINERS
 
-HIDDEN: Final = re.compile(rf"[{CONTROL}{INVISIBLE}{JOINERS}](?<![\t\n])(?<!\r(?=\n))")
+# compiled for the first text that is not plain ASCII
+HIDDEN: Final = rf"[{CONTROL}{INVISIBLE}{JOINERS}](?<![\t\n])(?<!\r(?=\n))"
 # Emoji need the variation selectors in text; in a key they only make two keys look like one.
-HIDDEN_IN_KEY: Final = re.compile(rf"[{CONTROL}{INVISIBLE}{JOINERS}\ufe00-\ufe0f]")
+HIDDEN_IN_KEY: Final = rf"[{CONTROL}{INVISIBLE}{JOINERS}\ufe00-\ufe0f]"
 INT: Final = re.compile(r"0|-?[1-9][0-9]*")
 FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+")
 WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None, "~": None, "": None}

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
+from ...fail.errors import warn
 from ..clock import later
 from ..formats.strict_json import digest
 from ..log.events import Fact, Reach, Touch
@@ -181,7 +182,7 @@ class ToolIO:
 
     def _from_network(self, target: Target, hop: int, deadline: int) -> Answer:
         if not self._workspace.network:
-            _warn("no folder answers for %s, and this run reaches no network", target.host)
+            warn("no folder answers for %s, and this run reaches no network", target.host)
             raise ConnectionRefusedError("no network in this run")
         from . import http  # slow to import, and few runs come here
 
@@ -215,7 +216,7 @@ class ToolIO:
     def _using(self, method: str) -> Iterator[None]:
         with self._lock:  # the attempt does not end between a decision and what follows from it
             if self._is_closed:
-                _warn("io.%s was called after the end of its attempt and did nothing", method)
+                warn("io.%s was called after the end of its attempt and did nothing", method)
                 raise PermissionError("the attempt is over")
             if self.denied:
                 raise PermissionError("denied before")
@@ -265,10 +266,3 @@ def _shut(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):  # it is closed, or was never made
         # past an encrypted connection's own method, which would take its keys from the thread that uses it
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
-
-
-def _warn(words: str, *values: str) -> None:
-    """Tell people what no record holds."""
-    import logging  # slow to import, and few runs come here
-
-    logging.getLogger("tachograph").warning(f"tachograph: {words}", *values)

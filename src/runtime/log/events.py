@@ -22,8 +22,6 @@ There are three kinds, and the kind says how a replay comes by a line:
     2.c0.i1.q1       a person's word on an attempt whose outcome was lost
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, Literal
 

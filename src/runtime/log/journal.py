@@ -8,17 +8,14 @@ check     all of it is past, and differences are collected
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
-from ...fail.errors import TachographError
+from ...fail.errors import TachographError, warn
 from .events import Event, Outcome, ToolStarted, decode, encode
 from .lines import Line, LineWriter
-
-_log = logging.getLogger("tachograph")
 
 
 class LogWriter(Protocol):
@@ -150,7 +147,7 @@ class Journal:
             self._listen(decode(text))
         except Exception as error:  # noqa: BLE001 - foreign code may raise anything
             self._listen = None
-            _log.warning("a listener raised %s and is told nothing more", type(error).__name__)
+            warn("a listener raised %s and is told nothing more", type(error).__name__)
 
     def sync(self) -> None:
         """Put all lines on the disk."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from ...fail.errors import did_you_mean
 from ..formats.json_pointer import join, parse
 from ..tools.contract import Tool
 from .policy import Policy
@@ -27,8 +27,7 @@ def check_names(policy: Policy, known: Collection[str]) -> None:
     """
     for pointer, name in policy.tools_named():
         if name not in known:
-            likely = difflib.get_close_matches(name, known, 1)
-            remedy = f"did you mean {likely[0]!r}?" if likely else "add the tool, or remove the name"
+            remedy = did_you_mean(name, known, "add the tool, or remove the name")
             raise policy.error(pointer, f"there is no tool {name!r}", remedy)
 
 

@@ -3,8 +3,6 @@
 An absent section allows nothing; an empty list means none.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field, json

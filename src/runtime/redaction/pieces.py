@@ -11,7 +11,7 @@ from .redactor import Redactor
 from .search import Span, views
 
 # behind which the next word may be a part of the same secret; no rule lets more than 20 blanks stand there
-_GOES_ON: Final = re.compile(
+_GOES_ON: Final = (
     r"(?i)(?:(?:[:=>]|bearer|basic|ssws|token|apikey|key|splunk|geniekey|password|login|login\s{1,20}\S{1,80})\s+"
     r"|-----?\s|----[ -]BEGIN[A-Z0-9 ]*)\Z"
 )
@@ -62,7 +62,7 @@ class Pieces:
         secrets = [*self._redactor.search.spans(held), *self._begun_phrases(held)] if begins else []
         for at in reversed(begins):
             tail = held[max(0, at - _LONGEST_TAIL) : at]
-            goes_on = any(_GOES_ON.search(view) for view, _ in views(tail))
+            goes_on = any(re.search(_GOES_ON, view) for view, _ in views(tail))
             if not goes_on and not any(start < at < end for start, end, _ in secrets):
                 return at
         return 0

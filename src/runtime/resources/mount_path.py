@@ -22,13 +22,13 @@ MAX_PART_BYTES: Final = 255
 
 _MOUNT = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _SCHEME_LIKE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_UNSEEN = re.compile(f"[{CONTROL}{INVISIBLE}{ENCLOSING}{PRIVATE}\ufe00-\ufe0d]")
+_UNSEEN = f"[{CONTROL}{INVISIBLE}{ENCLOSING}{PRIVATE}\ufe00-\ufe0d]"
 # Joiners shape the letters of these scripts and put emoji together, and selectors choose how an emoji is drawn.
 # Anywhere else, at an end and twice in a row they only make two names look like one.
 _JOINED = r"\u0600-\u109f\u1700-\u1cff\ua800-\ua95f\ua980-\uab2f\uabc0-\uabff\U00010a00-\U00011fff\U0001e900-\U0001e95f"
 _EMOJI = r"\u2190-\u27ff\u2900-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 _STYLED = rf"\xa9\xae\u203c\u2049\u2122\u2139{_EMOJI}"
-_STRAY = re.compile(
+_STRAY = (
     rf"(?<![{_JOINED}{_EMOJI}\ufe0f])[{JOINERS}]|[{JOINERS}](?![{_JOINED}{_EMOJI}])"
     rf"|(?<![{_STYLED}])[\ufe0e\ufe0f](?!\u20e3)|(?<![#*0-9{_STYLED}])[\ufe0e\ufe0f]"
 )
@@ -65,7 +65,7 @@ def _parse_path(text: str) -> MountPath:
     if len(text) > MAX_PATH_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_PATH_BYTES:
         raise Malformed(f"the path is longer than {MAX_PATH_BYTES} bytes")
     if not (text.isascii() and text.isprintable()):
-        unseen = _UNSEEN.search(text) or _STRAY.search(text)
+        unseen = re.search(_UNSEEN, text) or re.search(_STRAY, text)
         if unseen is not None:
             raise Malformed(f"the path contains the invisible character U+{ord(unseen[0]):04X}")
     if "\\" in text:

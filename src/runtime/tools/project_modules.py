@@ -31,6 +31,9 @@ def project_modules(source: bytes, root: Path) -> dict[str, str]:
     """
     root = root.resolve()
     found: dict[str, str] = {}
+    searched = [Path(entry).resolve() for entry in sys.path]
+    if not any(place.is_relative_to(root) or root.is_relative_to(place) for place in searched):
+        return found  # no import would look into the project
     waiting = list(_names(source, ""))
     while waiting:
         name = waiting.pop()
@@ -54,7 +57,7 @@ def _names(source: bytes, package: str) -> Iterator[str]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return  # its import fails, and says so
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -71,6 +74,16 @@ def _names(source: bytes, package: str) -> Iterator[str]:
             parts = name.split(".")
             if parts[0] != _OURS and parts[0] not in sys.stdlib_module_names:
                 yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield every statement of a source, however deep; an import stands in no expression."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for inner in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(node, inner, ())
 
 
 def _spec(name: str) -> ModuleSpec | None:

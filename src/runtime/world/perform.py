@@ -5,7 +5,6 @@ The text of an exception may say anything, so no outcome holds it: the class alo
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import re
@@ -15,7 +14,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from ...fail.errors import InvalidModelOutput, ModelError, TachographError, TransientModelError, asks_to_end
+from ...fail.errors import (
+    InvalidModelOutput,
+    ModelError,
+    TachographError,
+    TransientModelError,
+    asks_to_end,
+    warn,
+)
 from ..driver import Pending
 from ..effects import AskHook, AskModel, Invoke
 from ..formats import strict_json
@@ -30,7 +36,6 @@ from ..redaction.redactor import Redactor, placeholders
 
 _MAX_CLASS_NAME = 100
 _MAX_SAID = 300  # characters
-_log = logging.getLogger("tachograph")
 # what may stand in the place of a placeholder in a URL or a path without changing what the rest of it means
 _PLAIN = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~:-]*")
 
@@ -246,7 +251,7 @@ def _model_failed(at: str, error: BaseException, redactor: Redactor) -> Failed:
         kind = "invalid"
     after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
     if kind == "other":  # nobody else tells what a function of the caller raised
-        _log.warning("the model failed: %s: %s", class_of(error), redactor.text(str(error))[:_MAX_SAID])
+        warn("the model failed: %s: %s", class_of(error), redactor.text(str(error))[:_MAX_SAID])
     status, said = 0, ""
     if isinstance(error, ModelError):
         status = error.status if type(error.status) is int else 0

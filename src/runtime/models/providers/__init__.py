@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.metadata
 import inspect
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from ....fail.errors import InputError
+from ....fail.errors import InputError, did_you_mean
 from ...formats import strict_json
 from ...formats.strict_json import NotJson
 from ...log.events import ModelName
@@ -112,8 +111,7 @@ def _settings(options: Mapping[str, Any], known: set[str]) -> JsonObject:
     if not isinstance(extra, dict) or extra.keys() & (_OURS | known):
         raise InputError("the option 'extra_body' is no object of other settings", remedy="give such")
     for name in sorted(settings.keys() - known):
-        near = difflib.get_close_matches(name, known, 1)
-        remedy = f"did you mean {near[0]}?" if near else "leave it out, or put it into 'extra_body'"
+        remedy = did_you_mean(name, known, "leave it out, or put it into 'extra_body'")
         raise InputError(f"no request has the option {name[:80]!r}", remedy=remedy)
     if type(settings["max_tokens"]) is not int or settings["max_tokens"] < 1:
         raise InputError("the option 'max_tokens' is no number of tokens", remedy="give 1 or more")
