@@ -116,6 +116,10 @@ fixture-build: $(VENV)/.installed ## write the corpus manifest from the document
 fixture-check: $(VENV)/.installed ## check the corpus against its manifest
 	@$(PY) data/corpus/fixture.py check
 
+.PHONY: bench
+bench: $(VENV)/.installed ## measure what governing costs, as ratios; ROUNDS=50
+	@$(PY) dev/bench.py
+
 .PHONY: lint
 lint: $(VENV)/.installed ## ruff, mypy --strict, one-way imports
 	@$(VENV)/bin/ruff check .

@@ -13,7 +13,7 @@ from .task_file import Expected
 
 def missed_expectations(expected: Expected, events: Sequence[Event]) -> list[str]:
     """Return how a run misses what its task expects, one line each."""
-    spans = Counter(span.name for span in spans_of(events))
+    spans = Counter(span.name for span in spans_of(events)) if expected.spans else Counter[str]()
     decisions = [event for event in events if isinstance(event, Decided)]
     answers = {event.at: event.answer for event in events if isinstance(event, Answered)}
     end = events[-1]

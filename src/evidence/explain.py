@@ -29,9 +29,7 @@ class _Witness(Gate):
     def ask(self, question: Question) -> Verdict:
         verdict = super().ask(question)
         if isinstance(question.about, Call):
-            said = (
-                [said for _, said in self.verdicts(question)] if verdict.rule != "gate_error" else [verdict]
-            )
+            said = [*self.verdicts(question)] if verdict.rule != "gate_error" else [verdict]
             self.asked.append((question.about, verdict, said))
         return verdict
 

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from ..fail.errors import RecordError
-from ..runtime.formats.strict_json import digest
+from ..runtime.formats.strict_json import canonical, digest
 from ..runtime.log.events import Event, RunStarted
 
 MANIFEST: Final = "manifest.json"
@@ -39,7 +41,7 @@ def manifest(
         "run_id": head.run_id,
         "schema": "manifest/v3",
     }
-    return (json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    return msgspec.json.format(canonical(data), indent=2) + b"\n"
 
 
 def read_manifest(content: bytes, name: str) -> tuple[dict[str, str], dict[str, Any]]:
@@ -92,7 +94,7 @@ class InputLog:
         """Note an input."""
         if self.inputs.get(path) != sha256:
             self.inputs[path] = sha256
-            os.write(self._fd, json.dumps([path, sha256]).encode() + b"\n")
+            os.write(self._fd, canonical([path, sha256]) + b"\n")
 
     def close(self) -> None:
         """Close the file. May be called twice."""

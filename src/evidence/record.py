@@ -13,11 +13,11 @@ import msgspec
 from ..fail.errors import ExpectationError, InputError, NotRecorded, RecordError
 from ..runtime.clock import wall_time
 from ..runtime.driver import Word
-from ..runtime.log.events import Event
+from ..runtime.log.addresses import step_of
+from ..runtime.log.events import Event, ModelReplied, Outcome
 from ..runtime.log.file import LogFile
 from ..runtime.log.journal import Journal
 from ..runtime.log.lines import Damaged
-from ..runtime.log.steps import steps_of
 from ..runtime.loop.state import RunSpec
 from ..runtime.run import RunMade, make_run
 from .doubts import probed
@@ -198,7 +198,12 @@ def _sources_of(source: RunSource) -> dict[str, str]:
 
 def inputs_of(source: RunSource, events: Sequence[Event]) -> dict[str, str]:
     """Return the inputs beside documents that were read: policy, task, and called tools with their modules."""
-    called = {call.call.name for step in steps_of(events) for call in step.calls if call.attempts}
+    replies = [event for event in events if isinstance(event, ModelReplied)]
+    names = {
+        f"{step_of(reply.at)}.c{n}": call.name for reply in replies for n, call in enumerate(reply.calls)
+    }
+    attempts = [event.at for event in events if isinstance(event, Outcome) and ".i" in event.at]
+    called = {names[at.rpartition(".i")[0]] for at in attempts}
     tools = {tool.file: tool.digest for tool in source.tools if tool.name in called and tool.digest}
     inputs = {**dict(source.policy.files), **source.files, **tools}
     for name in called & source.modules.keys():

@@ -12,6 +12,7 @@ from ..fail.errors import RecordError, system_reason
 from ..runtime.formats.documents import read_plain
 from ..runtime.log.events import Event, RunEnded, RunStarted
 from ..runtime.log.lines import Damaged, Line, read_log
+from ..runtime.log.steps import steps_of
 from ..tracing.otlp_json import trace_json
 from ..tracing.spans import spans_of
 from .manifest import MANIFEST, Inputs, manifest
@@ -26,7 +27,12 @@ MOST_BYTES: Final = 1 << 30
 
 def derive(log: bytes, events: Sequence[Event], inputs: Inputs, made: Mapping[str, Any]) -> dict[str, bytes]:
     """Return the four files of a log."""
-    files = {STATE: log, TRACE: trace_json(spans_of(events)), REPORT: report(events).encode()}
+    steps = steps_of(events)
+    files = {
+        STATE: log,
+        TRACE: trace_json(spans_of(events, steps)),
+        REPORT: report(events, steps).encode(),
+    }
     return {**files, MANIFEST: manifest(events, files, inputs, made)}
 
 

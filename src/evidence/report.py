@@ -50,12 +50,12 @@ def _to_file(place: str) -> str:
     return f"[{_as_code(place)}](../../../{file})"
 
 
-def report(events: Sequence[Event]) -> str:
-    """Return the report of a whole log."""
+def report(events: Sequence[Event], steps: Sequence[StepView] | None = None) -> str:
+    """Return the report of a whole log; its steps may be given where they are known already."""
     head, end = events[0], events[-1]
     assert isinstance(head, RunStarted)
     assert isinstance(end, RunEnded)
-    steps = steps_of(events)
+    steps = steps_of(events) if steps is None else steps
     calls = [call for step in steps for call in step.calls]
     attempts = sum(len(call.attempts) for call in calls)
     made = sum(bool(call.attempts) for call in calls)

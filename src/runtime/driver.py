@@ -19,7 +19,7 @@ from __future__ import annotations
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -78,7 +78,7 @@ class Branch:
         return self.result
 
 
-class Pending(NamedTuple):
+class Pending(msgspec.Struct, frozen=True):
     """An effect under way.
 
     Attributes:

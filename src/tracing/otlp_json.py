@@ -7,6 +7,7 @@ SDK is installed and whatever the environment says.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -37,14 +38,21 @@ def _plain(span: Span) -> dict[str, Any]:
         "kind": span.kind,
         "startTimeUnixNano": str(span.start_ns),
         "endTimeUnixNano": str(span.end_ns),
-        "attributes": [
-            {"key": key, "value": _value(span.attributes[key])} for key in sorted(span.attributes)
-        ],
+        "attributes": [_attribute(key, _hashable(span.attributes[key])) for key in sorted(span.attributes)],
         **status,
     }
 
 
-def _value(value: Value) -> dict[str, Any]:
+@lru_cache(maxsize=512, typed=True)  # most attributes of a run are those of the span before
+def _attribute(key: str, value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode({"key": key, "value": _value(value)}))
+
+
+def _hashable(value: Value) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _value(value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         return {"stringValue": value}
     if isinstance(value, bool):

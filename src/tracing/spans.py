@@ -47,13 +47,18 @@ class Span(Struct):
     error_type: str = ""
 
 
-def spans_of(events: Sequence[Event]) -> list[Span]:
-    """Return the spans of a whole log: the steps in order, each before its parts, and the root last."""
+def spans_of(events: Sequence[Event], steps: Sequence[StepView] | None = None) -> list[Span]:
+    """Return the spans of a whole log: the steps in order, each before its parts, and the root last.
+
+    Args:
+        events: The log.
+        steps: Its steps, where they are known already.
+    """
     head, end = events[0], events[-1]
     assert isinstance(head, RunStarted)
     assert isinstance(end, RunEnded)
     trace = _Trace(head)
-    steps = steps_of(events)
+    steps = steps_of(events) if steps is None else steps
     for step in steps:
         trace.add_step(step)
     attributes: dict[str, Value] = {
@@ -96,9 +101,13 @@ class _Trace:
         self.spans: list[Span] = []
         self._head = head
         self._id = hashlib.sha256(f"tachograph/trace/{head.run_id}".encode()).hexdigest()[:32]
+        self._ids = {"": ""}  # span ids by address
 
     def _span_id(self, at: str) -> str:
-        return hashlib.sha256(f"{self._id}/{at}".encode()).hexdigest()[:16] if at else ""
+        known = self._ids.get(at)
+        if known is None:
+            known = self._ids[at] = hashlib.sha256(f"{self._id}/{at}".encode()).hexdigest()[:16]
+        return known
 
     def add(
         self,
@@ -114,11 +123,9 @@ class _Trace:
         attributes["agent.run_id"] = self._head.run_id
         if error:
             attributes["error.type"] = error
-        begun, ended = (self._head.began + time for time in times)
-        span = Span(
-            name, self._id, self._span_id(at), self._span_id(parent), kind, begun, ended, attributes, error
-        )
-        self.spans.append(span)
+        own, above, began = self._span_id(at), self._span_id(parent), self._head.began
+        times_ns = began + times[0], began + times[1]
+        self.spans.append(Span(name, self._id, own, above, kind, *times_ns, attributes, error))
 
     def add_step(self, step: StepView) -> None:
         at = str(step.number)

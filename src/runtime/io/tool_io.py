@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...fail.errors import warn
 from ..clock import later
@@ -34,6 +35,7 @@ MAX_HOPS: Final = 5
 HTTP_S: Final = 30.0  # for all hops together
 Answer = tuple[int, dict[str, str], str]
 """Status, headers with names in lower case, and text of an answer to one request."""
+_TEXTS: Final = {Reach: ("url", "address"), Touch: ("path",)}
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -231,12 +233,9 @@ class ToolIO:
     def _ask(self, fact: Reach | Touch, *, keep: bool = False) -> None:
         """Let the gate decide a fact; keep a denial for the run, and raise it for the tool."""
         # a record takes plain text; lone surrogates become backslash escapes, which every rule refuses
-        named = {
-            name: _encodable(getattr(fact, name))
-            for name in ("url", "path", "address")
-            if hasattr(fact, name)
-        }
-        fact = type(fact)(**{name: getattr(fact, name) for name in fact.__struct_fields__} | named)
+        odd = [name for name in _TEXTS[type(fact)] if not _is_plain(getattr(fact, name))]
+        if odd:
+            fact = replace(fact, **{name: _encodable(getattr(fact, name)) for name in odd})
         verdict = self._decide(fact)
         if verdict.decision != "allow" or keep:
             self.met.append(fact)
@@ -252,10 +251,12 @@ class ToolIO:
         return PermissionError("denied by sandbox_path")
 
 
+def _is_plain(text: str) -> bool:
+    return type(text) is str and text.isascii()
+
+
 def _encodable(text: str) -> str:
     """Return a plain `str` in which lone surrogates are backslash escapes."""
-    if type(text) is str and text.isascii():
-        return text
     return str.__str__(text).encode("utf-8", "backslashreplace").decode()
 
 

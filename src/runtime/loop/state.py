@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -68,6 +69,7 @@ class RunState:
         self.used: Counter[str] = Counter()
         self.refused: dict[str, str] = {}
         self.mode: FailureMode | None = None
+        self._key: tuple[Call, str] | None = None  # the last one that was asked for
         self._times: defaultdict[str, list[int]] = defaultdict(list)
         self._repeats: Counter[str] = Counter()
         self._decisions: Counter[str] = Counter()
@@ -111,9 +113,8 @@ class RunState:
             self._counted.remove(at)
             self.used["tool_calls"] -= 1
             self._times[call.name].pop()
-        minute = self.driver.now - 60_000_000_000
-        times = [time for time in self._times[call.name] if time > minute]
-        used = {**self.used, "calls": len(self._times[call.name]), "per_minute": len(times)}
+        times, minute = self._times[call.name], self.driver.now - 60_000_000_000
+        used = {**self.used, "calls": len(times), "per_minute": len(times) - bisect_right(times, minute)}
         return self.gate.ask(Question(call, call.name, used, self._repeats[self.key_of(call)]))
 
     def count_call(self, key: str, call: Call) -> None:
@@ -128,7 +129,9 @@ class RunState:
 
     def key_of(self, call: Call) -> str:
         """Return the identity of a call."""
-        return call_key(call, self.tool_of(call))
+        if self._key is None or self._key[0] is not call:
+            self._key = call, call_key(call, self.tool_of(call))
+        return self._key[1]
 
     def count_result(self, call: Call, result: str) -> None:
         """Note that a call gave a result, of which the digest is given."""

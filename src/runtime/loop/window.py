@@ -20,12 +20,14 @@ class Window:
 
     def __init__(self) -> None:
         self._texts: list[bytes] = []
+        self._size = 0
         self._added = sha256()
 
     def add(self, message: Message) -> None:
         """Add a message."""
         text = canonical(message)
         self._texts.append(text)
+        self._size += len(text)
         self._added.update(text)
 
     def add_reply(self, reply: ModelReplied) -> None:
@@ -57,7 +59,7 @@ class Window:
 
     def messages(self) -> Messages:
         """Return the messages as a model gets them."""
-        return Messages(self._texts)
+        return Messages(self._texts, self._size)
 
     def take_digest(self) -> str:
         """Return a digest of what was added since this was asked last; where all are equal, so was each request."""

@@ -56,20 +56,19 @@ class Messages(Sequence[Message]):
     """The history up to one step, each message decoded afresh when it is read.
 
     A model may change what it gets without changing the run, and a step costs no copy of the history.
+
+    Attributes:
+        size: Bytes of all messages as JSON.
     """
 
-    __slots__ = ("_texts",)
+    __slots__ = ("_texts", "size")
 
-    def __init__(self, texts: Sequence[bytes]) -> None:
+    def __init__(self, texts: Sequence[bytes], size: int | None = None) -> None:
         self._texts = tuple(texts)
+        self.size = sum(map(len, self._texts)) if size is None else size
 
     def __len__(self) -> int:
         return len(self._texts)
-
-    @property
-    def size(self) -> int:
-        """Bytes of all messages as JSON."""
-        return sum(map(len, self._texts))
 
     @overload
     def __getitem__(self, index: int) -> Message: ...

@@ -8,16 +8,29 @@ rule had nothing to judge is denied, and so is whatever raises.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from msgspec import Struct
 
 from ..log.events import Call, Reach, Touch, Withheld
 from ..tools.contract import Tool
-from .leaf import Question, Result, Rule, Unreadable, Verdict
+from .leaf import Leaf, Question, Result, Rule, Step, Unreadable, Verdict
 from .policy import Policy
 from .rules import RULES
 
 GATE_ERROR = "gate_error"
+_KINDS = (Call, Reach, Touch, Withheld, Result, Step)
+
+
+class _Judged(Struct, frozen=True):
+    """What a rule came to: the leaf that objects to a point, or the one that an allow rests on."""
+
+    rule: Rule
+    allowed: bool
+    pointer: str
+    leaf: Any
+    point: Any
 
 
 class Gate:
@@ -31,7 +44,9 @@ class Gate:
 
     def __init__(self, policy: Policy, tools: Iterable[Tool] = (), rules: tuple[Rule, ...] = RULES) -> None:
         self.policy, self.rules = policy, rules
+        self._rules = {kind: [rule for rule in rules if kind in rule.judges] for kind in _KINDS}
         self.tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
+        self._known_leaves: dict[tuple[Rule, str], Sequence[tuple[str, Leaf[Any]]]] = {}
 
     def ask(self, question: Question) -> Verdict:
         """Allow, deny or escalate. Never raises and changes nothing."""
@@ -44,48 +59,64 @@ class Gate:
     def _ask(self, question: Question) -> Verdict:
         if isinstance(question.about, Reach | Touch | Withheld | Result) and question.tool not in self.tools:
             raise LookupError("no tool of the run met this")
-        granted: Verdict | None = None
-        escalated: Verdict | None = None
-        spoke = set()
-        for rule, verdict in self.verdicts(question):
-            spoke.add(rule.id)
-            if verdict.decision == "deny":
-                return verdict
-            if verdict.decision == "escalate":
-                escalated = escalated or verdict
-            elif rule.grants or granted is None:
-                granted = verdict
-        owner = next(rule for rule in self.rules if type(question.about) in rule.speaks_for)
-        if granted is None or owner.id not in spoke:
+        granted: _Judged | None = None
+        escalated: _Judged | None = None
+        owner: Rule | None = self._rules[type(question.about)][0]
+        for judged in self._judged(question):
+            if not judged.allowed:
+                if judged.rule.objection == "deny":
+                    return self._verdict(judged, question)
+                escalated = escalated or judged
+            elif judged.rule.grants or granted is None:
+                granted = judged
+            owner = None if judged.rule is owner else owner
+        if granted is None or owner is not None:
             raise LookupError("no rule spoke for the question")
-        return escalated or granted
+        return self._verdict(escalated or granted, question)
 
-    def verdicts(self, question: Question) -> Iterator[tuple[Rule, Verdict]]:
+    def verdicts(self, question: Question) -> Iterator[Verdict]:
         """Yield what each rule says that has something to judge, in order; for one of them its first objection."""
-        # a name that is no plain text is no key of a mapping either
-        tool = self.tools.get(question.tool) if type(question.tool) is str else None
-        for rule in self.rules:
-            verdict = self._judge(rule, question, tool)
-            if verdict is not None:
-                yield rule, verdict
+        for judged in self._judged(question):
+            yield self._verdict(judged, question)
 
-    def _judge(self, rule: Rule, question: Question, tool: Tool | None) -> Verdict | None:
-        granted: tuple[str, Any, Any] | None = None
-        for point in rule.points(question, tool):
-            for pointer, leaf in rule.leaves(self.policy, question.tool):
-                if isinstance(point, Unreadable) or not leaf.allows(point):
-                    reason = rule.reason(point, leaf, allowed=False)
-                    return Verdict(
-                        rule.objection, rule.id, rule.place(self.policy, pointer, leaf, point, tool), reason
-                    )
-                # the first leaf of a rule holds its entries, those behind it only narrow them
-                if granted is None or granted[1] is not point:
-                    granted = pointer, point, leaf
-        if granted is None:
+    def _tool(self, question: Question) -> Tool | None:
+        # a name that is no plain text is no key of a mapping either
+        return self.tools.get(question.tool) if type(question.tool) is str else None
+
+    def _judged(self, question: Question) -> Iterator[_Judged]:
+        tool = self._tool(question)
+        for rule in self._rules[type(question.about)]:
+            judged = self._judge(rule, question, tool)
+            if judged is not None:
+                yield judged
+
+    def _leaves(self, rule: Rule, name: str, tool: Tool | None) -> Sequence[tuple[str, Leaf[Any]]]:
+        if tool is None:  # a model may think of any number of names
+            return tuple(rule.leaves(self.policy, name))
+        found = self._known_leaves.get((rule, name))
+        if found is None:
+            found = self._known_leaves[rule, name] = tuple(rule.leaves(self.policy, name))
+        return found
+
+    def _judge(self, rule: Rule, question: Question, tool: Tool | None) -> _Judged | None:
+        leaves = self._leaves(rule, question.tool, tool)
+        if not leaves:
             return None
-        pointer, point, leaf = granted
-        place = rule.place(self.policy, pointer, leaf, point, tool)
-        return Verdict("allow", rule.id, place, rule.reason(point, leaf, allowed=True))
+        granted: _Judged | None = None
+        for point in rule.points(question, tool):
+            for pointer, leaf in leaves:
+                if isinstance(point, Unreadable) or not leaf.allows(point):
+                    return _Judged(rule, False, pointer, leaf, point)
+                # the first leaf of a rule holds its entries, those behind it only narrow them
+                if granted is None or granted.point is not point:
+                    granted = _Judged(rule, True, pointer, leaf, point)
+        return granted
+
+    def _verdict(self, judged: _Judged, question: Question) -> Verdict:
+        rule, leaf, point = judged.rule, judged.leaf, judged.point
+        place = rule.place(self.policy, judged.pointer, leaf, point, self._tool(question))
+        reason = rule.reason(point, leaf, allowed=judged.allowed)
+        return Verdict("allow" if judged.allowed else rule.objection, rule.id, place, reason)
 
 
 def question_about(call: Call, used: Mapping[str, int], repeats: int) -> Question:

@@ -113,13 +113,14 @@ class Rule:
         id: Its name in decisions.
         objection: What it says of a point that a leaf does not allow: `deny`, or `escalate` to ask a person.
         grants: Whether an allow may rest on one of its entries.
-        speaks_for: The kinds of questions that are denied unless this rule had something to judge.
+        judges: The kinds of questions that it is asked. The first rule that is asked a kind owns it: a question about
+            which it has nothing to say is denied.
     """
 
     id: str
     objection: Literal["deny", "escalate"] = "deny"
     grants = False
-    speaks_for: tuple[type, ...] = ()
+    judges: tuple[type, ...] = (Call,)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Leaf[Any]]]:
         """Yield (pointer, leaf) of all that the policy says here for a tool. Every one of them has to allow a point.

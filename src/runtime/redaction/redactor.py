@@ -87,6 +87,8 @@ class Redactor:
 
     def data(self, data: Any) -> Any:
         """Return JSON data with all strings redacted, keys too. A value is judged with its key in view."""
+        if self.search.is_empty:
+            return data
         met: Values = {}
         redacted = _map_texts(data, lambda text, name: self.hide(text, name, self.given_out, met))
         # given out once all is done, so that the order of the strings does not matter
@@ -97,12 +99,16 @@ class Redactor:
 
     def struct(self, value: T) -> T:
         """Return a msgspec struct with all strings of it redacted; the same one if it holds no secret."""
+        if self.search.is_empty:
+            return value
         plain = msgspec.to_builtins(value)
         redacted = self.data(plain)
         return value if redacted == plain else msgspec.convert(redacted, type(value))
 
     def reveal(self, data: Any, kinds: Collection[str]) -> Any:
         """Return JSON data with values in the place of the placeholders of some kinds; what is unknown stays."""
+        if not kinds:
+            return data
 
         def value_of(match: re.Match[str]) -> str:
             return (match[1] in kinds and self.given_out.get(match[0])) or match[0]

@@ -102,6 +102,8 @@ class Search:
 
     def name_in(self, data: bytes) -> str | None:
         """Return the name of a known value that encoded data hold in any of its forms, None if they hold none."""
+        if not self._names:
+            return None
         for view, _ in views(data.decode("utf-8", "replace"), _LEVELS + 1):
             if (match := self._known.search(view)) is not None:
                 return self._names[match[0]]

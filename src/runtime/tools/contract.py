@@ -16,6 +16,7 @@ A string in `INPUT_SCHEMA` that names a resource says so with `"x-resource": "ur
 from __future__ import annotations
 
 import builtins
+import copy
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -24,6 +25,7 @@ from ...fail.errors import ToolError
 from ..formats import strict_json
 from ..formats.strict_json import NotJson
 from ..log.events import ToolOffer
+from ..schema.defaults import fill_in
 from ..schema.places import places_of
 from ..schema.validator import SchemaValidator, shape_of, validator_of
 
@@ -106,6 +108,7 @@ class Tool:
             raise self._error(f"INPUT_SCHEMA: {error}", "fix the schema") from None
         self.output_validator = validator_of(output_text)
         self._input_text = input_text
+        self._has_defaults = b'"default"' in input_text
 
     def _error(self, message: str, remedy: str) -> ToolError:
         return ToolError(message, file=self.file, remedy=remedy)
@@ -113,17 +116,17 @@ class Tool:
     def _schema(self, which: str, schema: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
         """Return a copy of a schema, so that changes by the caller change nothing, and its canonical text."""
         try:
-            copy = strict_json.as_json(dict(schema))
+            plain = strict_json.as_json(dict(schema))
         except NotJson as error:
             raise self._error(f"{which} is no JSON: {error.reason}", "fix the schema") from None
-        if copy.get("type") != "object" or copy.get("additionalProperties") is not False:
+        if plain.get("type") != "object" or plain.get("additionalProperties") is not False:
             raise self._error(f"{which} must be an object schema with additionalProperties: false", "add it")
-        text = strict_json.canonical(copy)
+        text = strict_json.canonical(plain)
         try:
             validator_of(text)
         except ValueError:
             raise self._error(f"{which} is no valid JSON Schema", "fix the schema") from None
-        return copy, text
+        return plain, text
 
     @property
     def is_once(self) -> bool:
@@ -139,6 +142,14 @@ class Tool:
         """Return the validator of its arguments; without `strict` it drops limits on values."""
         schema = self._input_text if strict else strict_json.canonical(shape_of(self.input_schema))
         return validator_of(schema)
+
+    def filled(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments with the defaults of the input schema in the place of what is absent."""
+        if not self._has_defaults:
+            return arguments
+        full = copy.deepcopy(arguments)
+        fill_in(full, self.input_schema)
+        return full
 
     def offer(self) -> ToolOffer:
         """Return the tool as the model is offered it."""

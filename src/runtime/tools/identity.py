@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from ..formats.strict_json import canonical, digest
 from ..log.events import Call
 from ..resources.url import Malformed, parse_url
-from ..schema.defaults import fill_in
 from .contract import Tool
 
 
@@ -18,8 +16,7 @@ def call_key(call: Call, tool: Tool | None) -> str:
     if arguments is None:
         return digest(canonical([call.name, None, call.text]))
     if tool is not None:
-        arguments = copy.deepcopy(arguments)
-        fill_in(arguments, tool.input_schema)
+        arguments = tool.filled(arguments)
         for place in tool.places:
             if place.kind == "url":
                 arguments = _spelled(arguments, place.path)

@@ -198,6 +198,8 @@ class Performer:
 
 def _withheld(effect: Invoke) -> list[Fact]:
     """Return the secrets that the tool may have and cannot be given."""
+    if not effect.reveals:
+        return []
     arguments, redactor = effect.call.arguments, effect.redactor
     granted = [mark for mark, kind in placeholders(arguments) if kind in effect.reveals]
     unknown = {*redactor.unknown(granted)}

@@ -9,7 +9,7 @@ from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer
 from ...log.events import Call
 from ..leaf import Leaf, Question, Rule
-from .arguments import Unasked, filled
+from .arguments import Unasked
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -97,7 +97,7 @@ class ApprovalRule(Rule):
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[CallPoint]:
         if isinstance(question.about, Call) and tool is not None and question.about.arguments is not None:
-            yield CallPoint(tool.name, filled(question.about.arguments, tool))
+            yield CallPoint(tool.name, tool.filled(question.about.arguments))
 
     def reason(self, point: Any, leaf: Any, *, allowed: bool) -> str:
         if allowed:

@@ -7,7 +7,6 @@ that is absent counts as the default that the schema of the tool gives it.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -17,7 +16,6 @@ from ...formats.json_pointer import escape_pointer, parse
 from ...formats.strict_json import canonical
 from ...log.events import Call
 from ...redaction.redactor import placeholders
-from ...schema.defaults import fill_in
 from ...schema.validator import SchemaValidator
 from ..leaf import Leaf, Question, Rule, differing
 
@@ -233,7 +231,7 @@ class ArgumentsRule(Rule):
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[Any]:
         if isinstance(question.about, Call) and tool is not None and question.about.arguments is not None:
-            yield filled(question.about.arguments, tool)
+            yield tool.filled(question.about.arguments)
 
     def reason(self, point: Any, leaf: _Conditions, *, allowed: bool) -> str:
         if allowed:
@@ -245,10 +243,3 @@ class ArgumentsRule(Rule):
 
     def question(self, point: Any, tool: str, call: Call | None) -> Question | None:
         return Question(Call("example", tool, point), tool)
-
-
-def filled(arguments: dict[str, Any], tool: Tool) -> dict[str, Any]:
-    """Return arguments with the defaults of the tool's schema in the place of what is absent."""
-    full = copy.deepcopy(arguments)
-    fill_in(full, tool.input_schema)
-    return full

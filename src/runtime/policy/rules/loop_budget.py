@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ...log.events import Call
 from ..leaf import Leaf, Question, Result, Rule, Step
@@ -14,9 +16,19 @@ if TYPE_CHECKING:
 
 # what a policy that leaves them out allows nothing of
 REQUIRED = ("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes")
+# what a question needs: the budget, what it counts, and how much more
+_NEEDS = {
+    Step: (("max_iterations", "iterations", 1), ("max_tokens", "tokens", 1)),
+    Call: (
+        ("overdraft", "tokens", 0),
+        ("max_tool_calls", "tool_calls", 1),
+        ("max_result_bytes", "result_bytes", 1),
+        ("max_attempts", "attempts", 1),
+    ),
+}
 
 
-class Need(NamedTuple):
+class Need(Struct, frozen=True):
     """What is needed of a budget.
 
     Attributes:
@@ -72,22 +84,17 @@ class LoopBudgetRule(Rule):
     """Judges whether the budgets leave room for a step, a call or a result."""
 
     id = "loop_budget"
-    speaks_for = (Step, Result)
+    judges = (Step, Call, Result)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Limits]]:
         return [("/loop_budget", policy.limits)]
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[Need]:
-        about = question.about
-        needs: tuple[tuple[str, int], ...] = ()
-        if isinstance(about, Step):
-            needs = (("max_iterations", 1), ("max_tokens", 1))
-        elif isinstance(about, Call):
-            needs = (("overdraft", 0), ("max_tool_calls", 1), ("max_result_bytes", 1), ("max_attempts", 1))
-        elif isinstance(about, Result):
-            needs = (("max_result_bytes", about.size),)
-        for name, more in needs:
-            yield Need(name, question.used.get(_counter(name), 0), more)
+        about, used = question.about, question.used
+        if isinstance(about, Result):
+            yield Need("max_result_bytes", used.get("result_bytes", 0), about.size)
+        for name, counter, more in _NEEDS.get(type(about), ()):
+            yield Need(name, used.get(counter, 0), more)
 
     def reason(self, point: Any, leaf: Limits, *, allowed: bool) -> str:
         if allowed:
@@ -101,12 +108,7 @@ class LoopBudgetRule(Rule):
         )
 
     def question(self, point: Need, tool: str, call: Call | None) -> Question | None:
-        used = {_counter(point.name): point.used}
+        used = {"tokens" if point.name == "overdraft" else point.name.removeprefix("max_"): point.used}
         if point.name in ("max_iterations", "max_tokens"):
             return Question(Step(), "", used)
         return None if call is None else Question(call, tool, used)
-
-
-def _counter(name: str) -> str:
-    """Return what a budget counts: `tokens` for `max_tokens`, and for `overdraft` too."""
-    return "tokens" if name == "overdraft" else name.removeprefix("max_")

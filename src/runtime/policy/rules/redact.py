@@ -52,7 +52,7 @@ class RedactRule(Rule):
     """Judges the placeholders among the arguments of a call, and secrets that a tool was not given."""
 
     id = "redact"
-    speaks_for = (Withheld,)
+    judges = (Call, Withheld)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Revealed]]:
         if policy.redacts:

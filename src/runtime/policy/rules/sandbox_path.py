@@ -78,7 +78,7 @@ class SandboxPathRule(Rule):
 
     id = "sandbox_path"
     grants = True
-    speaks_for = (Touch,)
+    judges = (Call, Touch)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Mounts]]:
         yield "/sandbox/mounts", policy.mounts

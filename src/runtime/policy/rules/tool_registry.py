@@ -63,7 +63,6 @@ class ToolRegistryRule(Rule):
 
     id = "tool_registry"
     grants = True
-    speaks_for = (Call,)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Names]]:
         return [("/tool_registry", policy.names)]

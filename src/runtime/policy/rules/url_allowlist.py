@@ -166,7 +166,7 @@ class UrlAllowlistRule(Rule):
 
     id = "url_allowlist"
     grants = True
-    speaks_for = (Reach,)
+    judges = (Call, Reach)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Leaf[UrlPoint]]]:
         rules, place = policy.tool_rules(tool), f"/tools/{escape_pointer(tool)}"
