@@ -20,7 +20,8 @@ from .policy import Policy
 from .rules import RULES
 
 GATE_ERROR = "gate_error"
-_KINDS = (Call, Reach, Touch, Withheld, Result, Step)
+_MET = (Reach, Touch, Withheld, Result)  # by a tool of the run, or its result
+_KINDS = (Call, Step, *_MET)
 
 
 class _Judged(Struct, frozen=True):
@@ -57,38 +58,39 @@ class Gate:
             return Verdict("deny", GATE_ERROR, self.policy.place(""), reason)
 
     def _ask(self, question: Question) -> Verdict:
-        if isinstance(question.about, Reach | Touch | Withheld | Result) and question.tool not in self.tools:
+        tool = self._tool_of(question)
+        if tool is None and type(question.about) in _MET:
             raise LookupError("no tool of the run met this")
         granted: _Judged | None = None
         escalated: _Judged | None = None
-        owner: Rule | None = self._rules[type(question.about)][0]
-        for judged in self._judged(question):
+        owner, *_ = rules = self._rules[type(question.about)]
+        owner_spoke = False
+        for rule in rules:
+            judged = self._judge(rule, question, tool)
+            if judged is None:
+                continue
+            owner_spoke = owner_spoke or rule is owner
             if not judged.allowed:
-                if judged.rule.objection == "deny":
-                    return self._verdict(judged, question)
+                if rule.objection == "deny":
+                    return self._verdict(judged, tool)
                 escalated = escalated or judged
-            elif judged.rule.grants or granted is None:
+            elif rule.grants or granted is None:
                 granted = judged
-            owner = None if judged.rule is owner else owner
-        if granted is None or owner is not None:
+        if granted is None or not owner_spoke:
             raise LookupError("no rule spoke for the question")
-        return self._verdict(escalated or granted, question)
+        return self._verdict(escalated or granted, tool)
 
     def verdicts(self, question: Question) -> Iterator[Verdict]:
         """Yield what each rule says that has something to judge, in order; for one of them its first objection."""
-        for judged in self._judged(question):
-            yield self._verdict(judged, question)
-
-    def _tool(self, question: Question) -> Tool | None:
-        # a name that is no plain text is no key of a mapping either
-        return self.tools.get(question.tool) if type(question.tool) is str else None
-
-    def _judged(self, question: Question) -> Iterator[_Judged]:
-        tool = self._tool(question)
+        tool = self._tool_of(question)
         for rule in self._rules[type(question.about)]:
             judged = self._judge(rule, question, tool)
             if judged is not None:
-                yield judged
+                yield self._verdict(judged, tool)
+
+    def _tool_of(self, question: Question) -> Tool | None:
+        # a name that is no plain text is no key of a mapping either
+        return self.tools.get(question.tool) if type(question.tool) is str else None
 
     def _leaves(self, rule: Rule, name: str, tool: Tool | None) -> Sequence[tuple[str, Leaf[Any]]]:
         if tool is None:  # a model may think of any number of names
@@ -112,9 +114,9 @@ class Gate:
                     granted = _Judged(rule, True, pointer, leaf, point)
         return granted
 
-    def _verdict(self, judged: _Judged, question: Question) -> Verdict:
+    def _verdict(self, judged: _Judged, tool: Tool | None) -> Verdict:
         rule, leaf, point = judged.rule, judged.leaf, judged.point
-        place = rule.place(self.policy, judged.pointer, leaf, point, self._tool(question))
+        place = rule.place(self.policy, judged.pointer, leaf, point, tool)
         reason = rule.reason(point, leaf, allowed=judged.allowed)
         return Verdict("allow" if judged.allowed else rule.objection, rule.id, place, reason)
 
