@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from .runtime.models.types import Piece as Piece
     from .runtime.models.types import ToolCall as ToolCall
     from .runtime.policy.policy import Policy as Policy
+    from .runtime.schema.python_types import AnyText as AnyText
     from .runtime.schema.python_types import ReadPath as ReadPath
+    from .runtime.schema.python_types import Text as Text
     from .runtime.schema.python_types import Url as Url
     from .runtime.schema.python_types import WritePath as WritePath
     from .runtime.tools.contract import Tool as Tool
@@ -42,7 +44,7 @@ _PLACES = {
     "Policy": "runtime.policy.policy",
     "Tool": "runtime.tools.contract",
     **dict.fromkeys(("Context", "tool"), "runtime.tools.functions"),
-    **dict.fromkeys(("ReadPath", "Url", "WritePath"), "runtime.schema.python_types"),
+    **dict.fromkeys(("AnyText", "ReadPath", "Text", "Url", "WritePath"), "runtime.schema.python_types"),
     "Answer": "runtime.world.people",
     "FolderApproval": "runtime.world.people_in_folder",
     "AskPerson": "runtime.effects",

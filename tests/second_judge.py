@@ -21,7 +21,7 @@ from jsonschema import Draft202012Validator
 from tachograph.runtime.resources.mount_path import parse_path
 from tachograph.runtime.resources.url import Malformed, Target, parse_url
 
-ORDER = ["tool_registry", "url_allowlist", "sandbox_path", "arg_schema", "cycle_detection", "loop_budget"]
+ORDER = "tool_registry url_allowlist sandbox_path arg_schema resources cycle_detection loop_budget".split()
 GRANTING = ORDER[:3]  # they have entries; an allow carries the last that grants something the call uses
 
 
@@ -60,34 +60,45 @@ def _answer(says: Iterable[Say]) -> Answer:
 
 def judge(policy: Mapping[str, Any], tools: Iterable[Any], calls: Iterable[Any]) -> list[Answer]:
     """Judge calls in order as those of one run; each allowed one gave the result of its equals."""
+    tools = list(tools)
     schemas = {tool["name"]: tool["input_schema"] for tool in tools}
+    external = {tool["name"] for tool in tools if tool.get("effect") == "external"}
     made: list[str] = []
     answers = []
     for call in calls:
         name, arguments = call["name"], read_arguments(call["arguments"])
-        same = _at_places(schemas.get(name), _filled(schemas.get(name), arguments), _one_spelling)
+        named = policy.get("tools", {}).get(name, {}).get("resources", {}) if name in external else None
+        same = _at_places(schemas.get(name), _filled(schemas.get(name), arguments), _one_spelling, named)
         key = json.dumps([name, same], sort_keys=True)
-        answers.append(_answer(_call(policy, schemas, name, arguments, made.count(key), len(made))))
+        answers.append(_answer(_call(policy, schemas, name, arguments, named, made.count(key), len(made))))
         if answers[-1].decision == "allow":
             made.append(key)
     return answers
 
 
 def _call(
-    policy: Mapping[str, Any], schemas: Mapping[str, Any], name: str, arguments: Any, repeats: int, used: int
+    policy: Mapping[str, Any],
+    schemas: Mapping[str, Any],
+    name: str,
+    arguments: Any,
+    named: Mapping[str, str] | None,
+    repeats: int,
+    used: int,
 ) -> Iterator[Say]:
     names = policy.get("tool_registry", {})
-    named = name in names.get("allowed", []) and name not in names.get("denied", [])
-    yield Say("tool_registry", named and name in schemas)
+    is_allowed = name in names.get("allowed", []) and name not in names.get("denied", [])
+    yield Say("tool_registry", is_allowed and name in schemas)
     if name not in schemas:
         return
     found: list[tuple[str, str]] = []
-    _at_places(schemas[name], arguments, lambda kind, text: found.append((kind, text)))
+    _at_places(schemas[name], arguments, lambda kind, text: found.append((kind, text)), named)
     for kind, text in found:
-        if kind == "url":
+        if kind == "url" or (kind == "text" and _is_a_url(text)):
             yield from _url(policy, text)
-        else:
+        elif kind.startswith("path:"):
             yield Say("sandbox_path", _path(policy, text, kind.removeprefix("path:")))
+        if named is not None:
+            yield Say("resources", kind != "unknown")
     yield Say("arg_schema", _fits(policy, schemas[name], arguments), arguments == {})
     most = policy.get("cycle_detection", {}).get("max_repeats", 0)
     yield Say("cycle_detection", repeats < most, not repeats)
@@ -143,17 +154,42 @@ def _exact(value: Any) -> Any:
     return value
 
 
-def _at_places(schema: Any, value: Any, change: Callable[[str, str], Any]) -> Any:
-    """Return a value with the strings changed that stand where a schema marks a resource."""
+def _at_places(
+    schema: Any,
+    value: Any,
+    change: Callable[[str, str], Any],
+    named: Mapping[str, str] | None,
+    path: tuple[str, ...] = (),
+) -> Any:
+    """Return a value with its strings changed where the schema marks them, or the policy names them.
+
+    The strings that nothing speaks of are of the kind `unknown`; a policy names those of external tools.
+    """
     schema = schema or {}
-    if isinstance(value, str) and "x-resource" in schema:
-        return change(schema["x-resource"], value)
+    if isinstance(value, str):
+        return change(schema.get("x-resource") or _named(named or {}, path), value)
     if isinstance(value, list):
-        return [_at_places(schema.get("items"), item, change) for item in value]
+        return [_at_places(schema.get("items"), item, change, named, (*path, "*")) for item in value]
     if isinstance(value, dict):
-        below = schema.get("properties", {})
-        return {key: _at_places(below.get(key), item, change) for key, item in value.items()}
+        below, other = schema.get("properties", {}), schema.get("additionalProperties")
+        return {
+            key: _at_places(below.get(key, other), item, change, named, (*path, key))
+            for key, item in value.items()
+        }
     return value
+
+
+def _named(named: Mapping[str, str], path: tuple[str, ...]) -> str:
+    for pointer, kind in named.items():
+        keys = [key.replace("~1", "/").replace("~0", "~") for key in pointer.split("/")[1:]]
+        if len(keys) == len(path) and all(key in ("*", part) for key, part in zip(keys, path, strict=True)):
+            return kind
+    return "unknown"
+
+
+def _is_a_url(text: str) -> bool:
+    """Return whether a text as a whole is a URL: one word that begins as one does."""
+    return len(text.split()) == 1 and text.strip().lower().startswith(("http:", "https:"))
 
 
 def _filled(schema: Any, value: Any) -> Any:
@@ -170,7 +206,7 @@ def _filled(schema: Any, value: Any) -> Any:
 
 def _one_spelling(kind: str, text: str) -> str:
     try:
-        return parse_url(text).url if kind == "url" else text
+        return parse_url(text).url if kind == "url" or (kind == "text" and _is_a_url(text)) else text
     except Malformed:
         return text
 

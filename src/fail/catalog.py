@@ -19,6 +19,7 @@ class Rule(StrEnum):
     URL_ALLOWLIST = "url_allowlist"
     SANDBOX_PATH = "sandbox_path"
     ARG_SCHEMA = "arg_schema"
+    RESOURCES = "resources"
     ARGUMENTS = "arguments"
     REDACT = "redact"
     CYCLE_DETECTION = "cycle_detection"
@@ -200,6 +201,7 @@ _TABLE: Final[dict[Happening, tuple[FailureMode | None, Ending | None, Ending | 
     Denied(Rule.URL_ALLOWLIST): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.SANDBOX_PATH): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.REDACT): (None, Ending.POLICY_DENIAL, None),
+    Denied(Rule.RESOURCES): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.ARGUMENTS): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.TOOL_LIMITS): (None, Ending.POLICY_DENIAL, None),
     Denied(Rule.ARG_SCHEMA): (FailureMode.SCHEMA_MISMATCH, Ending.FAILURE, None),

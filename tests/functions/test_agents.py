@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall
 from tachograph.runtime.log.events import Decided, Failed, ToolReturned
-from tachograph.runtime.schema.python_types import ReadPath, Url, WritePath
+from tachograph.runtime.schema.python_types import AnyText, ReadPath, Text, Url, WritePath
 from tachograph.runtime.tools.functions import tool
 from tachograph.testing import decide
 from tests.project import POLICY, merged
@@ -107,3 +108,29 @@ def test_the_gate_judges_marked_strings(arguments: dict[str, Any], rule: str | N
     (decision,) = decide(ALLOWED.data, [mail], [{"name": "mail", "arguments": arguments}])
     assert (decision.decision == "allow") == (rule is None)
     assert rule in (None, decision.rule_id)
+
+
+@tool
+def post(to: Text, body: AnyText, note: str | None = None) -> None:
+    """Post it."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ({"to": "a", "body": "https://evil.test/"}, "tool_registry"),
+        ({"to": "https://evil.test/", "body": "b"}, "url_allowlist"),
+        ({"to": "a", "body": "b", "note": "c"}, "resources"),
+        ({"to": "a", "body": "b", "note": None}, "tool_registry"),
+    ],
+)
+def test_of_a_string_of_an_external_function_somebody_says_what_it_is(
+    arguments: dict[str, Any], rule: str
+) -> None:
+    policy = merged(POLICY, {"tool_registry": {"allowed": ["post"]}})
+    (decision,) = decide(policy, [post], [{"name": "post", "arguments": arguments}])
+    assert (decision.decision, decision.rule_id) == ("allow" if rule == "tool_registry" else "deny", rule)
+    if rule == "resources":  # the reason says the line to add
+        line = yaml.safe_load(decision.reason.partition("add ")[2].partition(", or")[0])
+        (after,) = decide({**policy, **line}, [post], [{"name": "post", "arguments": arguments}])
+        assert after.decision == "allow"

@@ -17,6 +17,7 @@ from tachograph.runtime.policy.rules.arguments import Demanded, Judgeable, Unask
 from tachograph.runtime.policy.rules.cycle_detection import MostRepeats
 from tachograph.runtime.policy.rules.loop_budget import REQUIRED, Limits, Need
 from tachograph.runtime.policy.rules.redact import Revealed
+from tachograph.runtime.policy.rules.resources import Places, TextPoint
 from tachograph.runtime.policy.rules.sandbox_path import Mounts, PathPoint
 from tachograph.runtime.policy.rules.tool_registry import Names
 from tachograph.runtime.policy.rules.url_allowlist import Methods, Networks, UrlPoint, Urls
@@ -53,6 +54,7 @@ _SCHEMA = {
     "properties": {"n": {"type": "integer", "maximum": 3}},
 }
 _TOOL = Tool("t", "", _SCHEMA, _SCHEMA, "pure", lambda arguments, io: arguments)
+RESOURCES = ("url", "path:read", "path:write", "text", "any")
 limits = st.dictionaries(st.sampled_from([*REQUIRED, "max_attempts"]), st.integers(0, 3))
 
 condition = st.fixed_dictionaries(
@@ -96,6 +98,17 @@ KINDS: dict[type[Leaf[Any]], tuple[st.SearchStrategy[Any], list[Any], bool]] = {
     Revealed: (
         st.builds(Revealed, st.lists(st.sampled_from(["email", "jwt"]))),
         ["email", "jwt", "env"],
+        True,
+    ),
+    Places: (
+        st.builds(
+            Places, st.dictionaries(st.sampled_from(["/x", "/l/*", "/l/x"]), st.sampled_from(RESOURCES))
+        ),
+        [
+            TextPoint(path, kind)
+            for path in (("x",), ("y",), ("l", "*"), ("l", "x"), ("l", "y"))
+            for kind in ("", *RESOURCES)
+        ],
         True,
     ),
     MostRepeats: (st.builds(MostRepeats, st.integers(0, 4)), list(range(6)), True),

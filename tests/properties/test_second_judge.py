@@ -7,14 +7,6 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-import pytest
-
-from tachograph.fail.errors import PolicyError
-from tachograph.runtime.log.events import Reach, Touch
-from tachograph.runtime.policy.gate import Gate
-from tachograph.runtime.policy.leaf import Question
-from tachograph.runtime.policy.policy import Policy
-from tachograph.runtime.tools.contract import Tool
 from tachograph.testing import decide, decide_fact
 from tests.second_judge import ORDER, Answer, judge, judge_fact
 
@@ -60,8 +52,25 @@ SCHEMAS = {
     "move": closed("source target", source=READ, target=WRITE, tell={**URL, "default": "https://H.test"}),
     "count": COUNT,
     "nothing": closed(),
+    "send": closed(
+        "to",
+        to={"type": "string"},
+        about=resource("text"),
+        free=resource("any"),
+        page=URL,
+        files={"type": "array", "items": {"type": "string"}, "maxItems": 2},
+        heads={"type": "object", "additionalProperties": {"type": "string"}},
+    ),
 }
-EFFECTS = {"get": "network", "crawl": "network", "save": "write", "move": "network", "look": "read"}
+RESOURCES = ["url", "path:read", "path:write", "text", "text", "any", "any"]
+EFFECTS = {
+    "send": "external",
+    "get": "network",
+    "crawl": "network",
+    "save": "write",
+    "move": "network",
+    "look": "read",
+}
 TOOLS = [
     {"name": name, "input_schema": schema, "effect": EFFECTS.get(name, "pure")}
     for name, schema in SCHEMAS.items()
@@ -171,6 +180,10 @@ class World:
             "cycle_detection": {"max_repeats": pick([0, 1, 2, 2, 3, 3])},
         }
         kept = {key: value for key, value in sections.items() if self.happens(0.97)}
+        spoken_of = ["/to", "/files/*", pick(["/heads/*", "/heads/a", "/heads/x~1y", "/*/a"])]
+        kept["tools"] = {
+            "send": {"resources": {place: pick(RESOURCES) for place in spoken_of if self.happens(0.9)}}
+        }
         self.policy = {"schema": "policy/v1", "arg_schema_enforcement": pick(["strict", "shape"]), **kept}
 
     def url(self) -> str:
@@ -188,6 +201,22 @@ class World:
             )
         return "/".join(url.split("/")[:3]) + self.random.choice(PATHS)
 
+    def text(self) -> str:
+        """Return a text that may be a URL as a whole, or hold one, or be a path, or nothing."""
+        shapes = [
+            "{url}",
+            "{url}",
+            " {url}",
+            "{url}\n",
+            "see {url}",
+            "{url} {url}",
+            "{path}",
+            "{path}",
+            "a",
+            "",
+        ]
+        return self.random.choice(shapes).format(url=self.url(), path=self.path())
+
     def path(self) -> str:
         mounts = [*self.policy.get("sandbox", {}).get("mounts", {})]
         if mounts and self.happens(0.75):
@@ -199,7 +228,10 @@ class World:
         """Return a value of a schema."""
         pick, kind = self.random.choice, schema.get("type")
         if "x-resource" in schema:
-            return self.url() if schema["x-resource"] == "url" else self.path()
+            made = {"url": self.url, "text": self.text, "any": self.text}.get(schema["x-resource"], self.path)
+            return made()
+        if kind == "object" and "properties" not in schema:
+            return {name: self.text() for name in self.some(["a", "x/y", "*"], 2)}
         if kind == "object":
             return {
                 name: self.fitting(below)
@@ -212,7 +244,7 @@ class World:
             texts = (
                 ["a", "abc", "abc\n", "d"]
                 if "pattern" in schema
-                else ["a", "ab", "https://h.test/", "\ud800"]
+                else ["a", "ab", "\ud800", *[self.text() for _ in range(7)]]
             )
             return pick(texts)
         if kind == "boolean":
@@ -257,6 +289,7 @@ class World:
         allowed = [
             name for name in self.policy.get("tool_registry", {}).get("allowed", []) if name in SCHEMAS
         ]
+        allowed += ["send", "send"] if "send" in allowed else []
         calls: list[dict[str, Any]] = []
         base: tuple[str, Any] = ("nothing", {})
         for _ in range(CALLS):
@@ -332,69 +365,3 @@ def test_gate_and_second_judge_agree() -> None:
     for part in [*ORDER, "private_networks"]:
         assert denied[part] >= ENOUGH, part
         assert allowed[part] >= ENOUGH, part
-
-
-# ---- what the random sample leaves out -------------------------------------------------------------------
-
-ITEM = closed(n={"type": "integer", "default": 1})
-NESTED = {
-    "a property": closed(all=ITEM),
-    "items": closed(all={"type": "array", "items": ITEM}),
-    "other properties": closed(all={"type": "object", "additionalProperties": ITEM}),
-    "a reference": {**closed(all={"$ref": "#/$defs/item"}), "$defs": {"item": ITEM}},
-    "what holds as well": closed(all={"allOf": [ITEM]}),
-    "a reference to the default": {
-        **closed(all=closed(n={"$ref": "#/$defs/one"})),
-        "$defs": {"one": {"type": "integer", "default": 1}},
-    },
-}
-
-
-@pytest.mark.parametrize("where", NESTED)
-def test_a_default_that_is_written_out_makes_no_other_call(where: str) -> None:
-    tool = {"name": "t", "input_schema": NESTED[where]}
-    policy = {
-        "schema": "policy/v1",
-        "tool_registry": {"allowed": ["t"]},
-        "loop_budget": {"max_tool_calls": 9, "max_result_bytes": 9},
-        "cycle_detection": {"max_repeats": 1},
-    }
-    wrap, place = {
-        "items": (lambda value: [value], "/all/*/n"),
-        "other properties": (lambda value: {"x": value}, "/all/x/n"),
-    }.get(where, (dict, "/all/n"))
-    absent, written = ({"name": "t", "arguments": {"all": wrap(value)}} for value in ({}, {"n": 1}))
-    narrow = {**policy, "tools": {"t": {"arguments": {place: {"maximum": 0}}}}}
-    assert decide(narrow, [tool], [absent])[0].rule_id == "arguments"  # the tool would fill it in
-    for calls in ([absent, written], [written, absent]):
-        assert [found.rule_id for found in decide(policy, [tool], calls)] == [
-            "tool_registry",
-            "cycle_detection",
-        ]
-
-
-@pytest.mark.parametrize("text", ["/a/%2541", "/a/%25%34%31", "/a/%2525", "/a/%252541", "/a/%ef%bc%85%34%31"])
-def test_a_prefix_covers_no_path_that_is_encoded_twice(text: str) -> None:
-    policy = {"schema": "policy/v1", "url_allowlist": ["https://h.test/a"]}
-    fact = {"rule": "url_allowlist", "target": f"https://h.test{text}"}
-    found = decide_fact(policy, fact)
-    assert (found.decision, found.rule_id) == ("deny", "url_allowlist") == judge_fact(policy, fact)[:2]
-    assert decide_fact(policy, {**fact, "target": "https://h.test/a/%25"}).decision == "allow"
-
-
-def test_what_no_tool_of_the_run_met_is_denied() -> None:
-    policy = {"schema": "policy/v1", "url_allowlist": ["h.test"], "sandbox": {"mounts": {"box": "read"}}}
-    tool = Tool("t", "", closed(), closed(), "network", lambda arguments, io: {})
-    gate = Gate(Policy.from_dict(policy), [tool])
-    for about in (Reach("https://h.test/"), Touch("box/n", "read")):
-        assert gate.ask(Question(about, "t")).decision == "allow"
-        assert [gate.ask(Question(about, name)).rule for name in ("", "other")] == ["gate_error"] * 2
-
-
-def test_folders_have_to_be_those_of_declared_mounts() -> None:
-    policy = {"schema": "policy/v1", "sandbox": {"mounts": {"box": "read"}}}
-    assert decide(policy, [], [], mounts={"box": "."}) == []
-    with pytest.raises(PolicyError):
-        decide(policy, [], [], mounts={"bag": "."})
-    with pytest.raises(PolicyError):
-        decide({"schema": "policy/v1"}, [], [], mounts={"box": "."})

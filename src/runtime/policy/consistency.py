@@ -7,6 +7,7 @@ from typing import Any
 
 from ...fail.errors import did_you_mean
 from ..formats.json_pointer import join, parse
+from ..schema.places import parts_of
 from ..tools.contract import Tool
 from .policy import Policy
 
@@ -42,13 +43,14 @@ def check_mounts(policy: Policy, names: Iterable[str]) -> None:
             raise policy.error("/sandbox/mounts", f"mount {name!r} is not declared", "declare it")
 
 
-def check_conditions(policy: Policy, tools: Iterable[Tool]) -> None:
-    """Refuse a condition on an argument that a tool does not have, or that no value of the argument can meet.
+def check_tool_rules(policy: Policy, tools: Iterable[Tool]) -> None:
+    """Refuse a condition on an argument that a tool does not have, or that no value can meet, and such resources.
 
     Raises:
-        PolicyError: Such a condition would deny every call, or none.
+        PolicyError: Such an entry would deny every call, or none.
     """
     for tool in tools:
+        _check_resources(policy, tool)
         rules = policy.tool_rules(tool.name)
         for section, leaf in (("arguments", rules.arguments), ("ask_if", rules.ask_if)):
             for pointer, condition in leaf.conditions.items():
@@ -62,6 +64,45 @@ def check_conditions(policy: Policy, tools: Iterable[Tool]) -> None:
                 if types and odd:
                     what = f"{odd[0]} cannot judge an argument of type {', '.join(types)}"
                     raise policy.error(f"{place}/{odd[0]}", what, "use a keyword for its type")
+
+
+def _check_resources(policy: Policy, tool: Tool) -> None:
+    """Refuse resources of a tool that is not external, and places that its schema marks or does not have."""
+    pointers = [*policy.tool_rules(tool.name).resources.kinds]
+    paths = [tuple(parse(pointer)) for pointer in pointers]
+    for number, (pointer, path) in enumerate(zip(pointers, paths, strict=True)):
+        place = join(["tools", tool.name, "resources", pointer])
+        if tool.effect != "external":
+            what = f"tool {tool.name!r} is {tool.effect} and not external"
+            raise policy.error(place, what, "remove it: what the tool does through io is judged")
+        parts = [
+            part for part in parts_of(tool.input_schema) if len(part[0]) <= len(path) and _meet(part[0], path)
+        ]
+        if not any(_takes_text(part, path[len(at) :]) for at, part in parts):
+            remedy = "name one that INPUT_SCHEMA declares"
+            raise policy.error(place, f"tool {tool.name!r} has no text at {pointer!r}", remedy)
+        others = [*(marked.path for marked in tool.marked), *paths[:number]]
+        if any(len(other) == len(path) and _meet(other, path) for other in others):
+            raise policy.error(place, f"{pointer!r} is marked already", "say it once of each place")
+
+
+def _meet(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Return whether two paths may lead to the same value, as far as the shorter one goes."""
+    return all(a == b or "*" in (a, b) for a, b in zip(one, other, strict=False))
+
+
+def _takes_text(part: dict[str, Any], rest: tuple[str, ...]) -> bool:
+    """Return whether a part of a schema lets a text stand at the rest of a path, of which it says no more."""
+    is_told = any(
+        part.get(word, True) is not True for word in ("properties", "items", "additionalProperties")
+    )
+    if rest and is_told:
+        return False
+    types = part.get("type", [])
+    fitting = {"object", "array"} if rest else {"string"}
+    if types:
+        return not fitting.isdisjoint([types] if isinstance(types, str) else types)
+    return not any(word in part for word in ("$ref", "anyOf", "oneOf", "allOf"))
 
 
 def _types_at(schema: Any, path: list[str]) -> tuple[str, ...] | None:

@@ -46,7 +46,9 @@ class Gate:
     def __init__(self, policy: Policy, tools: Iterable[Tool] = (), rules: tuple[Rule, ...] = RULES) -> None:
         self.policy, self.rules = policy, rules
         self._rules = {kind: [rule for rule in rules if kind in rule.judges] for kind in _KINDS}
-        self.tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
+        self.tools: Mapping[str, Tool] = {
+            tool.name: tool.with_places(policy.tool_rules(tool.name).resources.places) for tool in tools
+        }
         self._known_leaves: dict[tuple[Rule, str], Sequence[tuple[str, Leaf[Any]]]] = {}
 
     def ask(self, question: Question) -> Verdict:

@@ -27,6 +27,7 @@ from .rules.arguments import Demanded, Judgeable, Unasked
 from .rules.cycle_detection import MostRepeats
 from .rules.loop_budget import Limits
 from .rules.redact import Revealed
+from .rules.resources import Places
 from .rules.sandbox_path import Mounts
 from .rules.tool_registry import Names
 from .rules.url_allowlist import Methods, Networks, Urls
@@ -45,6 +46,7 @@ class ToolRuleSet(NamedTuple):
     urls: Urls | None = None
     methods: Methods | None = None
     mounts: Mounts | None = None
+    resources: Places = Places()
 
 
 _NO_RULES: Final = ToolRuleSet(Demanded(), Unasked(), Judgeable(), Limits({}, ()))
@@ -225,6 +227,7 @@ class Policy:
                 self._own_urls(name, rules.urls),
                 methods,
                 mounts,
+                Places(rules.resources),
             )
         return found
 

@@ -107,6 +107,7 @@ class CallLimits(Section, frozen=True):
 
 
 Pointer = Annotated[str, Meta(pattern="^/", max_length=200)]
+Resource = Literal["url", "path:read", "path:write", "text", "any"]
 
 
 class ToolRules(Section, frozen=True):
@@ -119,6 +120,7 @@ class ToolRules(Section, frozen=True):
         arguments: Conditions that its arguments have to meet, by JSON Pointer; `*` stands for each item of a list.
         ask_if: Conditions on which a person is asked.
         limits: How often it may be called.
+        resources: What texts among the arguments of an external tool are, likewise; `*` stands for any key or item.
     """
 
     urls: list[Url] | UnsetType = UNSET
@@ -127,6 +129,7 @@ class ToolRules(Section, frozen=True):
     arguments: dict[Pointer, Condition] = {}
     ask_if: dict[Pointer, Condition] = {}
     limits: CallLimits = CallLimits()
+    resources: dict[Pointer, Resource] = {}
 
 
 Word = Literal["terminate", "inform"]

@@ -1,45 +1,65 @@
-"""Where the arguments of a tool hold URLs and paths: places that its input schema marks with `x-resource`."""
+"""Where the arguments of a tool hold URLs, paths and other texts: by `x-resource` in its schema, or by a policy."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from ..formats.json_pointer import escape_pointer
-
 MARK: Final = "x-resource"
-KINDS: Final = ("url", "path:read", "path:write", "none")
+KINDS: Final = ("url", "path:read", "path:write", "text", "any", "none")
+_WHOLE_URL: Final = re.compile(r"(?i)\s*https?:\S*\s*")
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 
 
 class Place(NamedTuple):
-    """A place in the arguments that holds a resource.
+    """A place in the arguments that holds texts.
 
     Attributes:
         path: Property names from the top; `*` for any key or item.
-        kind: `url`, `path:read` or `path:write`.
+        kind: `url`, `path:read`, `path:write`, `text` or `any`.
     """
 
     path: tuple[str, ...]
     kind: str
 
     def find(self, arguments: Any) -> Iterator[tuple[str, str]]:
-        """Yield (JSON Pointer, text) of every text that stands at the place in some arguments."""
-        return _find(arguments, self.path, "")
+        """Yield what each text that stands at the place in some arguments is judged as, and the text."""
+        for text in _find(arguments, self.path):
+            yield self.kind_of(text), text
+
+    def kind_of(self, text: str) -> str:
+        """Return what a text here is judged as: one that as a whole is a URL is one at a place for texts too."""
+        return "url" if self.kind == "text" and _WHOLE_URL.fullmatch(text) else self.kind
+
+    def covers(self, path: tuple[str, ...]) -> bool:
+        """Return whether it is the place of a text, given by `texts_in`."""
+        return len(path) == len(self.path) and all(
+            own in ("*", key) for own, key in zip(self.path, path, strict=True)
+        )
 
 
-def _find(value: Any, path: tuple[str, ...], pointer: str) -> Iterator[tuple[str, str]]:
+def _find(value: Any, path: tuple[str, ...]) -> Iterator[str]:
     if not path:
         if isinstance(value, str):
-            yield pointer, value
+            yield value
         return
     head, rest = path[0], path[1:]
     if isinstance(value, dict):
         for key in value if head == "*" else [head] if head in value else []:
-            yield from _find(value[key], rest, f"{pointer}/{escape_pointer(key)}")
+            yield from _find(value[key], rest)
     elif isinstance(value, list) and head == "*":
-        for i, item in enumerate(value):
-            yield from _find(item, rest, f"{pointer}/{i}")
+        for item in value:
+            yield from _find(item, rest)
+
+
+def texts_in(arguments: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each text in some arguments, with `*` for an item of a list."""
+    if isinstance(arguments, str):
+        yield path
+    below = arguments.items() if isinstance(arguments, dict) else ()
+    for key, value in [("*", item) for item in arguments] if isinstance(arguments, list) else below:
+        yield from texts_in(value, (*path, key))
 
 
 def places_of(schema: dict[str, Any]) -> tuple[Place, ...]:
@@ -48,13 +68,11 @@ def places_of(schema: dict[str, Any]) -> tuple[Place, ...]:
     Raises:
         ValueError: A mark is none of KINDS, or stands where arguments cannot be followed to it.
     """
-    marked = set(_marked(schema))
-    found: dict[Place, None] = {}
-    seen: set[int] = set()
-    _walk(schema, schema, (), found, seen)
-    if marked - seen:
+    marked = [(path, part) for path, part in parts_of(schema) if MARK in part]
+    if {*_marked(schema)} - {id(part) for _, part in marked}:
         raise ValueError(f"{MARK} stands where the gate cannot follow it; mark a property or an item")
-    return tuple(place for place in found if place.kind != "none")
+    kinds = [(path, part[MARK]) for path, part in marked]
+    return tuple(dict.fromkeys(Place(path, "any" if kind == "none" else kind) for path, kind in kinds))
 
 
 def _marked(schema: Any) -> Iterator[int]:
@@ -71,26 +89,31 @@ def _marked(schema: Any) -> Iterator[int]:
             yield from _marked(value)
 
 
-def _walk(
-    root: Any, schema: Any, path: tuple[str, ...], found: dict[Place, None], seen: set[int], depth: int = 0
-) -> None:
+def parts_of(
+    schema: Any, path: tuple[str, ...] = (), root: Any = None, depth: int = 0
+) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Yield each schema within a schema, with its path among the data; the others are for the recursion.
+
+    Raises:
+        ValueError: It is nested or refers to itself too deeply.
+    """
     if not isinstance(schema, dict):
         return
     if depth > 32:
         raise ValueError(
             "nested or referring to itself deeper than 32 levels; write out as many as are needed"
         )
-    if MARK in schema:
-        seen.add(id(schema))
-        found[Place(path, schema[MARK])] = None
+    yield path, schema
+    root = schema if root is None else root
     below: list[tuple[Any, tuple[str, ...]]] = [
         (sub, path) for key in _CHOICES for sub in schema.get(key, ())
     ]
     below.append((target_of(root, schema.get("$ref")), path))
     below += [(sub, (*path, name)) for name, sub in schema.get("properties", {}).items()]
     below += [(schema[key], (*path, "*")) for key in ("items", "additionalProperties") if key in schema]
+    below += [(sub, (*path, "*")) for sub in schema.get("prefixItems", ())]
     for sub, place in below:
-        _walk(root, sub, place, found, seen, depth + 1)
+        yield from parts_of(sub, place, root, depth + 1)
 
 
 def target_of(root: Any, reference: Any) -> Any:

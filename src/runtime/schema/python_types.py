@@ -25,6 +25,10 @@ ReadPath = Annotated[str, msgspec.Meta(extra_json_schema={MARK: "path:read"})]
 """A string that is a path below a mount, which the tool reads."""
 WritePath = Annotated[str, msgspec.Meta(extra_json_schema={MARK: "path:write"})]
 """A string that is a path below a mount, which the tool writes."""
+Text = Annotated[str, msgspec.Meta(extra_json_schema={MARK: "text"})]
+"""A string of an external tool that is no resource; one that as a whole is a URL is judged as one."""
+AnyText = Annotated[str, msgspec.Meta(extra_json_schema={MARK: "any"})]
+"""A string of an external tool that nothing is to be judged about."""
 
 Mode = Literal["validation", "serialization"]
 """Whether a schema is of what is read or of what is written."""

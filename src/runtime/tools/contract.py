@@ -10,7 +10,8 @@ A tool is a plain module that imports nothing of ours:
 - optional: `TIMEOUT_S` seconds an attempt may take,
   `probe(args, io) -> "done" | "not_done" | "unknown"`, asked whether an attempt took place whose outcome was lost
 
-A string in `INPUT_SCHEMA` that names a resource says so with `"x-resource": "url"`, `"path:read"` or `"path:write"`.
+A string in `INPUT_SCHEMA` that names a resource says so with `"x-resource": "url"`, `"path:read"` or `"path:write"`; an
+`external` tool says of every other string that it is `"text"` or `"any"`, or the policy does.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ..formats import strict_json
 from ..formats.strict_json import NotJson
 from ..log.events import ToolOffer
 from ..schema.defaults import fill_in
-from ..schema.places import places_of
+from ..schema.places import Place, places_of
 from ..schema.validator import SchemaValidator, shape_of, validator_of
 
 # what a tool of each effect kind may use of its `io`; what it does beside `io` only `external` covers
@@ -103,7 +104,7 @@ class Tool:
         self.input_schema, input_text = self._schema("INPUT_SCHEMA", input_schema)
         self.output_schema, output_text = self._schema("OUTPUT_SCHEMA", output_schema)
         try:
-            self.places = places_of(self.input_schema)
+            self.marked = self.places = places_of(self.input_schema)
         except ValueError as error:
             raise self._error(f"INPUT_SCHEMA: {error}", "fix the schema") from None
         self.output_validator = validator_of(output_text)
@@ -127,6 +128,14 @@ class Tool:
         except ValueError:
             raise self._error(f"{which} is no valid JSON Schema", "fix the schema") from None
         return plain, text
+
+    def with_places(self, places: tuple[Place, ...]) -> Tool:
+        """Return the tool with further places, which a policy names; only an external one gets any."""
+        if not places or self.effect != "external":
+            return self
+        tool = copy.copy(self)
+        tool.places = self.marked + places
+        return tool
 
     @property
     def is_once(self) -> bool:

@@ -5,8 +5,9 @@
         "Say when a depot is open."
 
 The signature is the input schema, the return annotation the output schema, the docstring what the model reads. A text
-beside an annotation describes the parameter; `Url`, `ReadPath` and `WritePath` say what a string is. A parameter `io`
-gets the io of the attempt, and one of the type `Context[Deps]` the caller's own object: the model is offered neither.
+beside an annotation describes the parameter; `Url`, `ReadPath`, `WritePath`, `Text` and `AnyText` say what a string is.
+A parameter `io` gets the io of the attempt, and one of the type `Context[Deps]` the caller's own object: the model is
+offered neither.
 """
 
 from __future__ import annotations

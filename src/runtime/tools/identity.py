@@ -7,6 +7,7 @@ from typing import Any
 from ..formats.strict_json import canonical, digest
 from ..log.events import Call
 from ..resources.url import Malformed, parse_url
+from ..schema.places import Place
 from .contract import Tool
 
 
@@ -18,15 +19,15 @@ def call_key(call: Call, tool: Tool | None) -> str:
     if tool is not None:
         arguments = tool.filled(arguments)
         for place in tool.places:
-            if place.kind == "url":
-                arguments = _spelled(arguments, place.path)
+            if place.kind in ("url", "text"):
+                arguments = _spelled(arguments, place.path, place)
     return digest(canonical([call.name, arguments]))
 
 
-def _spelled(value: Any, path: tuple[str, ...]) -> Any:
+def _spelled(value: Any, path: tuple[str, ...], place: Place) -> Any:
     """Return a value with the URLs at a place spelled as the parser spells them."""
     if not path:
-        if isinstance(value, str):
+        if isinstance(value, str) and place.kind_of(value) == "url":
             try:
                 return parse_url(value).url
             except Malformed:
@@ -34,7 +35,9 @@ def _spelled(value: Any, path: tuple[str, ...]) -> Any:
         return value
     head, rest = path[0], path[1:]
     if isinstance(value, dict):
-        return {key: _spelled(item, rest) if head in ("*", key) else item for key, item in value.items()}
+        return {
+            key: _spelled(item, rest, place) if head in ("*", key) else item for key, item in value.items()
+        }
     if isinstance(value, list) and head == "*":
-        return [_spelled(item, rest) for item in value]
+        return [_spelled(item, rest, place) for item in value]
     return value

@@ -205,10 +205,11 @@ def _withheld(effect: Invoke) -> list[Fact]:
     unknown = {*redactor.unknown(granted)}
     found: list[Fact] = [Withheld(mark, "unknown") for mark in granted if mark in unknown]
     for place in effect.tool.places:
-        for _, text in place.find(arguments):
+        for judged_as, text in place.find(arguments):
             for mark, kind in placeholders(text):
                 if (
                     kind in effect.reveals
+                    and judged_as not in ("text", "any")
                     and mark not in unknown
                     and not _PLAIN.fullmatch(redactor.reveal(mark, {kind}))
                 ):

@@ -5,7 +5,11 @@ INPUT_SCHEMA = {
     "type": "object",
     "additionalProperties": False,
     "required": ["path", "text"],
-    "properties": {"path": {"type": "string"}, "text": {"type": "string"}},
+    "properties": {
+        "path": {"type": "string", "x-resource": "text"},
+        "text": {"type": "string", "x-resource": "any"},
+        "notes": {"type": "array", "items": {"type": "string"}},
+    },
 }
 OUTPUT_SCHEMA = {
     "type": "object",

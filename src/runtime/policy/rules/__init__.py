@@ -7,6 +7,7 @@ from .arguments import ArgumentsRule
 from .cycle_detection import CycleDetectionRule
 from .loop_budget import LoopBudgetRule
 from .redact import RedactRule
+from .resources import ResourcesRule
 from .sandbox_path import SandboxPathRule
 from .tool_limits import ToolLimitsRule
 from .tool_registry import ToolRegistryRule
@@ -17,6 +18,7 @@ RULES: tuple[Rule, ...] = (
     UrlAllowlistRule(),
     SandboxPathRule(),
     ArgSchemaRule(),
+    ResourcesRule(),
     ArgumentsRule(),
     RedactRule(),
     CycleDetectionRule(),

@@ -97,10 +97,9 @@ class SandboxPathRule(Rule):
                 yield Unreadable(f"the path contains a {about.found}, which the sandbox does not follow")
         elif isinstance(about, Call) and tool is not None:
             for place in tool.places:
-                kind, _, access = place.kind.partition(":")
-                if kind == "path":
-                    for _, text in place.find(about.arguments):
-                        yield _point(text, access)
+                for kind, text in place.find(about.arguments):
+                    if kind.startswith("path:"):
+                        yield _point(text, kind.removeprefix("path:"))
 
     def reason(self, point: Any, leaf: Mounts, *, allowed: bool) -> str:
         if isinstance(point, Unreadable):

@@ -185,8 +185,8 @@ class UrlAllowlistRule(Rule):
             yield _point(about.url, about.method, about.address)
         elif isinstance(about, Call) and tool is not None:
             for place in tool.places:
-                if place.kind == "url":
-                    for _, text in place.find(about.arguments):
+                for kind, text in place.find(about.arguments):
+                    if kind == "url":
                         yield _point(text)
 
     def reason(self, point: Any, leaf: Any, *, allowed: bool) -> str:

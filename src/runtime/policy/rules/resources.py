@@ -1,0 +1,122 @@
+"""`resources`: of every text that an external tool is given, somebody has said what it is.
+
+What an external tool does beside `io` nobody sees, so its arguments are all there is to judge. Its schema says of each
+text whether it is a URL, a path or neither, or the policy does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ...formats.escape import quote_untrusted
+from ...formats.json_pointer import escape_pointer, join, parse
+from ...log.events import Call
+from ...schema.places import Place, texts_in
+from ..leaf import Leaf, Question, Rule, differing
+
+if TYPE_CHECKING:
+    from ...tools.contract import Tool
+    from ..policy import Policy
+
+# what passes at a place of each kind passes at one of these too
+_WIDER: Final = {
+    "": ("path:write", "path:read", "url", "text", "any"),
+    "path:write": ("path:write", "path:read", "text", "any"),
+    "path:read": ("path:read", "text", "any"),
+    "url": ("url", "text", "any"),
+    "text": ("text", "any"),
+    "any": ("any",),
+}
+
+
+class TextPoint(NamedTuple):
+    """A text among the arguments of an external tool.
+
+    Attributes:
+        path: Where it stands; `*` for an item of a list.
+        kind: What it has to be let through as; "" where anything will do that is judged.
+        tool: The tool.
+    """
+
+    path: tuple[str, ...]
+    kind: str = ""
+    tool: str = ""
+
+
+class Places(Leaf[TextPoint]):
+    """What the texts among the arguments of an external tool are.
+
+    Args:
+        kinds: `url`, `path:read`, `path:write`, `text` or `any`, by JSON Pointer; `*` stands for any key or item.
+    """
+
+    def __init__(self, kinds: Mapping[str, str] | None = None) -> None:
+        self.kinds = dict(kinds or {})
+        self.places = tuple(Place(tuple(parse(pointer)), kind) for pointer, kind in self.kinds.items())
+
+    def allows(self, point: TextPoint) -> bool:
+        return any(place.covers(point.path) and place.kind in _WIDER[point.kind] for place in self.places)
+
+    def entry(self, point: TextPoint) -> str:
+        pointer = self._covering(point)
+        return "" if pointer is None else f"/{escape_pointer(pointer)}"
+
+    def _covering(self, point: TextPoint) -> str | None:
+        pairs = zip(self.kinds, self.places, strict=True)
+        return next((pointer for pointer, place in pairs if place.covers(point.path)), None)
+
+    def beyond(self, old: Places) -> Iterator[tuple[str, TextPoint]]:
+        for pointer, place in zip(self.kinds, self.places, strict=True):
+            point = TextPoint(place.path, place.kind)
+            if not old.allows(point):
+                yield f"{pointer}: {place.kind}", point
+
+    def plus(self, point: TextPoint) -> Places | None:
+        if self.allows(point):
+            return self
+        if not point.kind:  # what a text is only a person can say
+            return None
+        pointer = self._covering(point) or join(point.path)
+        held = self.kinds.get(pointer, point.kind)
+        least = next(kind for kind in _WIDER[point.kind] if kind in _WIDER[held])
+        return Places({**self.kinds, pointer: least})
+
+    def others(self) -> Iterator[tuple[str, Places]]:
+        return differing(self, self._changes())
+
+    def _changes(self) -> Iterator[tuple[str, Places]]:
+        for pointer, kind in self.kinds.items():
+            yield f"{pointer} dropped", Places({key: it for key, it in self.kinds.items() if key != pointer})
+            for other in _WIDER[""]:
+                if other != kind:
+                    yield f"{pointer}: {other}", Places({**self.kinds, pointer: other})
+        yield "another place", Places({**self.kinds, "/another": "text"})
+
+
+class ResourcesRule(Rule):
+    """Judges where the texts of a call of an external tool stand that its schema does not mark."""
+
+    id = "resources"
+
+    def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Places]]:
+        return [(f"/tools/{escape_pointer(tool)}/resources", policy.tool_rules(tool).resources)]
+
+    def points(self, question: Question, tool: Tool | None) -> Iterator[TextPoint]:
+        if isinstance(question.about, Call) and tool is not None and tool.effect == "external":
+            for path in dict.fromkeys(texts_in(question.about.arguments)):
+                if not any(place.covers(path) for place in tool.marked):
+                    yield TextPoint(path, "", tool.name)
+
+    def reason(self, point: TextPoint, leaf: Places, *, allowed: bool) -> str:
+        pointer = quote_untrusted(join(point.path))
+        if allowed:
+            return f"the policy says what the text at {pointer} is"
+        line = f"tools: {{{point.tool}: {{resources: {{{pointer}: text}}}}}}"
+        return f"nothing says what the text at {pointer} is: add {line}, or url, path:read, path:write or any"
+
+    def question(self, point: TextPoint, tool: str, call: Call | None) -> Question | None:
+        arguments: Any = "example"
+        for key in reversed(point.path):
+            arguments = [arguments] if key == "*" else {key: arguments}
+        return Question(Call("example", tool, arguments), tool) if isinstance(arguments, dict) else None

@@ -1,0 +1,156 @@
+"""What random policies and calls leave out of the comparison of the gate and the second judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tachograph.fail.errors import PolicyError
+from tachograph.runtime.log.events import Reach, Touch
+from tachograph.runtime.policy.consistency import check_tool_rules
+from tachograph.runtime.policy.gate import Gate
+from tachograph.runtime.policy.leaf import Question
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.policy.rules.resources import Places, TextPoint
+from tachograph.runtime.tools.contract import Tool
+from tachograph.testing import decide, decide_fact
+from tests.properties.test_second_judge import closed, resource
+from tests.second_judge import judge_fact
+
+ITEM = closed(n={"type": "integer", "default": 1})
+NESTED = {
+    "a property": closed(all=ITEM),
+    "items": closed(all={"type": "array", "items": ITEM}),
+    "other properties": closed(all={"type": "object", "additionalProperties": ITEM}),
+    "a reference": {**closed(all={"$ref": "#/$defs/item"}), "$defs": {"item": ITEM}},
+    "what holds as well": closed(all={"allOf": [ITEM]}),
+    "a reference to the default": {
+        **closed(all=closed(n={"$ref": "#/$defs/one"})),
+        "$defs": {"one": {"type": "integer", "default": 1}},
+    },
+}
+
+
+@pytest.mark.parametrize("where", NESTED)
+def test_a_default_that_is_written_out_makes_no_other_call(where: str) -> None:
+    tool = {"name": "t", "input_schema": NESTED[where]}
+    policy = {
+        "schema": "policy/v1",
+        "tool_registry": {"allowed": ["t"]},
+        "loop_budget": {"max_tool_calls": 9, "max_result_bytes": 9},
+        "cycle_detection": {"max_repeats": 1},
+    }
+    wrap, place = {
+        "items": (lambda value: [value], "/all/*/n"),
+        "other properties": (lambda value: {"x": value}, "/all/x/n"),
+    }.get(where, (dict, "/all/n"))
+    absent, written = ({"name": "t", "arguments": {"all": wrap(value)}} for value in ({}, {"n": 1}))
+    narrow = {**policy, "tools": {"t": {"arguments": {place: {"maximum": 0}}}}}
+    assert decide(narrow, [tool], [absent])[0].rule_id == "arguments"  # the tool would fill it in
+    for calls in ([absent, written], [written, absent]):
+        assert [found.rule_id for found in decide(policy, [tool], calls)] == [
+            "tool_registry",
+            "cycle_detection",
+        ]
+
+
+@pytest.mark.parametrize("text", ["/a/%2541", "/a/%25%34%31", "/a/%2525", "/a/%252541", "/a/%ef%bc%85%34%31"])
+def test_a_prefix_covers_no_path_that_is_encoded_twice(text: str) -> None:
+    policy = {"schema": "policy/v1", "url_allowlist": ["https://h.test/a"]}
+    fact = {"rule": "url_allowlist", "target": f"https://h.test{text}"}
+    found = decide_fact(policy, fact)
+    assert (found.decision, found.rule_id) == ("deny", "url_allowlist") == judge_fact(policy, fact)[:2]
+    assert decide_fact(policy, {**fact, "target": "https://h.test/a/%25"}).decision == "allow"
+
+
+def test_what_no_tool_of_the_run_met_is_denied() -> None:
+    policy = {"schema": "policy/v1", "url_allowlist": ["h.test"], "sandbox": {"mounts": {"box": "read"}}}
+    tool = Tool("t", "", closed(), closed(), "network", lambda arguments, io: {})
+    gate = Gate(Policy.from_dict(policy), [tool])
+    for about in (Reach("https://h.test/"), Touch("box/n", "read")):
+        assert gate.ask(Question(about, "t")).decision == "allow"
+        assert [gate.ask(Question(about, name)).rule for name in ("", "other")] == ["gate_error"] * 2
+
+
+def test_folders_have_to_be_those_of_declared_mounts() -> None:
+    policy = {"schema": "policy/v1", "sandbox": {"mounts": {"box": "read"}}}
+    assert decide(policy, [], [], mounts={"box": "."}) == []
+    with pytest.raises(PolicyError):
+        decide(policy, [], [], mounts={"bag": "."})
+    with pytest.raises(PolicyError):
+        decide({"schema": "policy/v1"}, [], [], mounts={"box": "."})
+
+
+KINDS = ["url", "path:read", "path:write", "text", "any"]
+TEXTS = [
+    "https://h.test/",
+    "https://k.test/",
+    "http:k.test",
+    "box/n",
+    "book/n",
+    "no/n",
+    "a",
+    "../n",
+    " https://h.test/",
+]
+
+
+@pytest.mark.parametrize("narrow", KINDS)
+@pytest.mark.parametrize("wide", KINDS)
+def test_a_wider_kind_of_text_lets_all_through_that_a_narrower_one_does(narrow: str, wide: str) -> None:
+    """The order of the kinds in the leaf is that of what the gate lets through."""
+    tool = {"name": "t", "input_schema": closed(a={"type": "string"}), "effect": "external"}
+    policy = {
+        "schema": "policy/v1",
+        "tool_registry": {"allowed": ["t"]},
+        "url_allowlist": ["h.test"],
+        "sandbox": {"mounts": {"box": "write", "book": "read"}},
+        "loop_budget": {"max_tool_calls": 99, "max_result_bytes": 9},
+        "cycle_detection": {"max_repeats": 9},
+    }
+
+    def passes(kind: str) -> list[str]:
+        data = {**policy, "tools": {"t": {"resources": {"/a": kind}}}}
+        said = decide(data, [tool], [{"name": "t", "arguments": {"a": text}} for text in TEXTS])
+        return [text for text, one in zip(TEXTS, said, strict=True) if one.decision == "allow"]
+
+    assert passes("any") == TEXTS and all(map(passes, KINDS))
+    assert Places({"/a": wide}).allows(TextPoint(("a",), narrow)) == ({*passes(narrow)} <= {*passes(wide)})
+
+
+PROPERTIES = {
+    "to": {"type": "string"},
+    "page": resource("url"),
+    "count": {"type": "integer"},
+    "files": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+    "heads": {"type": "object", "additionalProperties": {"$ref": "#/$defs/name"}},
+    "pair": {"type": "array", "prefixItems": [{"type": "string"}], "items": False},
+    "open": {},
+    "mode": {"enum": ["fast", "slow"]},
+}
+
+
+@pytest.mark.parametrize("effect", ["external", "network"])
+@pytest.mark.parametrize(
+    ("place", "is_there"),
+    [
+        ("/to", True), ("/files/*", True), ("/heads/*", True), ("/heads/x", True), ("/pair/*", True),
+        ("/open/a/b", True), ("/mode", True), ("/page", False), ("/count", False), ("/files", False),
+        ("/heads", False), ("/other", False), ("/to/x", False), ("/files/*/x", False), ("/*", False),
+    ],
+)  # fmt: skip
+def test_resources_are_those_that_the_tool_has(
+    effect: str, place: str, is_there: bool, tmp_path: Path
+) -> None:
+    schema = {**closed(**PROPERTIES), "$defs": {"name": {"type": "string"}}}
+    tool = Tool("t", "", schema, closed(), effect, lambda arguments, io: {})
+    file = tmp_path / "p.yaml"
+    file.write_text(f"schema: policy/v1\ntools:\n  t:\n    resources:\n      {place!r}: text\n")
+    policy = Policy.load(file, name="p.yaml")
+    if is_there and effect == "external":
+        check_tool_rules(policy, [tool])
+        return
+    with pytest.raises(PolicyError) as raised:
+        check_tool_rules(policy, [tool])
+    assert (raised.value.file, raised.value.line) == ("p.yaml", 5)
