@@ -79,7 +79,9 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         "faults": scenario.get("faults", []),
         "approvals": scenario.get("approvals", []),
         "hooks": scenario.get("hooks", []),
-        **{key: scenario[key] for key in ("output_schema", "output_retries") if key in scenario},
+        **{
+            key: scenario[key] for key in ("output_schema", "output_retries", "deadline_s") if key in scenario
+        },
         "expected": scenario["expect"],
     }
 

@@ -57,7 +57,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_the_way_of_a_recorded_run(project: Path) -> None:
     out, model = project / "out/first", Model()
     agent = agent_of(project, model)
-    result = tachograph.record(agent, "What is in a?", out=out)
+    result = tachograph.record(agent, "What is in a?", out=out, deadline_s=600)
     assert (result.ending, result.answer, result.steps) == ("final_answer", "done", 3)
     assert sorted(files(out)) == sorted(NAMES)
     assert verify(out, "first") == []

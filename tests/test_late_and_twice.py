@@ -187,7 +187,15 @@ def test_replace_removes_nothing_but_a_record() -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "options"), [("q", {"seed": "x"}), ("q", {"seed": 7.5}), (["q"], {}), ("\ud800", {})]
+    ("question", "options"),
+    [
+        ("q", {"seed": "x"}),
+        ("q", {"seed": 7.5}),
+        ("q", {"deadline_s": 0.5}),
+        ("q", {"deadline_s": -1}),
+        (["q"], {}),
+        ("\ud800", {}),
+    ],
 )
 def test_what_cannot_be_recorded_is_refused(question: Any, options: Any) -> None:
     with pytest.raises(TachographError):

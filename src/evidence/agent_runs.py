@@ -72,7 +72,8 @@ class AgentRun:
         """Return the run that a folder holds, made by an agent of today. Raises RecordError."""
         head = head_in(folder)
         key = read_key(folder)
-        spec = agent.spec(head.question, run_id=head.run_id, key=key, seed=head.seed, history=head.history)
+        taken: RunOptions = {"seed": head.seed, "history": head.history, "deadline_s": head.deadline_s}
+        spec = agent.spec(head.question, run_id=head.run_id, key=key, **taken)
         return cls(agent, spec, head.began, key=key)
 
     def run_spec(self) -> RunSpec:

@@ -149,6 +149,7 @@ class TaskFile(Part, frozen=True):
         faults: What goes wrong.
         output_schema: The JSON Schema that the final answer must fit.
         output_retries: How often the model is asked again for an answer that does not fit.
+        deadline_s: Seconds after which the run is stopped; 0 for never.
         hooks: Modules of the project with functions called as the points of a run, see `runtime/loop/hooks.py`.
         expected: What the run has to come to.
     """
@@ -171,4 +172,5 @@ class TaskFile(Part, frozen=True):
     hooks: list[str] = []
     output_schema: dict[str, Any] | None = None
     output_retries: Count = 2
+    deadline_s: Annotated[int, Meta(ge=0, le=604_800)] = 0
     expected: Expected = Expected()

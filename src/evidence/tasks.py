@@ -190,6 +190,7 @@ class Task:
             output=self._output,
             output_retries=self.spec.output_retries,
             redactor=self.policy.redactor({}, scripted_key(self.run_id)),
+            deadline_s=self.spec.deadline_s,
         )
 
     def workspace(self, on_read: Callable[[str, str], None], private: Path | None = None) -> Workspace:

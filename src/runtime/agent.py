@@ -71,11 +71,13 @@ class RunOptions(TypedDict, total=False):
         seed: Of the jitter of waits.
         history: Messages of an earlier run, which this one goes on from.
         deps: The caller's own object, in place of the agent's.
+        deadline_s: Whole seconds after which the run is stopped; never unless given.
     """
 
     seed: int
     history: Sequence[Message]
     deps: Any
+    deadline_s: int
 
 
 class Agent:
@@ -187,6 +189,9 @@ class Agent:
             )
         if type(options.get("seed", 0)) is not int:
             raise InputError("the seed is no whole number", remedy="give one, such as 7")
+        deadline_s = options.get("deadline_s", 0)
+        if type(deadline_s) is not int or not 0 <= deadline_s <= 604_800:
+            raise InputError("deadline_s is no number of seconds", remedy="give a whole one, such as 60")
         for what, text in (("question", question), ("instructions", self.instructions)):
             if clean_text(text) != text:
                 raise InputError(f"the {what} holds half of a character", remedy="give whole text")
@@ -202,6 +207,7 @@ class Agent:
             self._output,
             self._output_retries,
             live_redactor(self.policy, key or random_key()),
+            deadline_s,
         )
 
     def workspace(

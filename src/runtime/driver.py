@@ -101,8 +101,11 @@ class Pending(msgspec.Struct, frozen=True):
 class World(Protocol):
     """What performs effects. Times are nanoseconds since the beginning of the run."""
 
-    def go_live(self, now: int, entered: Sequence[tuple[int, Entered]]) -> None:
-        """Take over from the log, which ended at a time; what came from outside stands in it, each with its time."""
+    def go_live(self, now: int, entered: Sequence[tuple[int, Entered]], deadline: int | None) -> None:
+        """Take over from the log, which ended at a time; what came from outside stands in it, each with its time.
+
+        At the deadline the run is stopped; None for never.
+        """
 
     def clock(self, now: int) -> int:
         """Return the time, which is at least `now`."""
@@ -351,7 +354,10 @@ class Driver:
         if self._world is None:
             raise NotRecorded(next(iter(self._under_way)))
         self._is_live = True
-        self._world.go_live(self.now, self._came)
+        head = self.journal.events[0]
+        deadline_s = head.deadline_s if isinstance(head, RunStarted) and "" not in self._stops else 0
+        deadline = deadline_s * 1_000_000_000 or None
+        self._world.go_live(self.now, self._came, deadline)
         await self._world.sync(self.journal)
         words = {at: self._settled[at] for at in self.journal.doubts}
         for at, word in words.items():

@@ -52,6 +52,7 @@ def head_of(
         history=[*spec.history],
         output_schema=spec.output.schema if spec.output else None,
         output_retries=spec.output_retries if spec.output else 0,
+        deadline_s=spec.deadline_s,
     )
 
 

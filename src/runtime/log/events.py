@@ -37,11 +37,7 @@ def _tag(name: str) -> str:
 
 
 class Event(Struct, tag_field="event", tag=_tag, frozen=True, kw_only=True):
-    """A line of the log.
-
-    Attributes:
-        at: Its address.
-    """
+    """A line of the log; `at` is its address."""
 
     at: str
 
@@ -188,6 +184,7 @@ class RunStarted(Made, frozen=True, kw_only=True):
         history: The messages before the question.
         output_schema: The JSON Schema that the final answer must fit.
         output_retries: How often the model is asked again for an answer that does not fit.
+        deadline_s: Seconds after which the run is stopped; 0 for never.
     """
 
     run_id: str
@@ -204,6 +201,7 @@ class RunStarted(Made, frozen=True, kw_only=True):
     history: list[dict[str, Any]] = []
     output_schema: dict[str, Any] | None = None
     output_retries: int = 0
+    deadline_s: int = 0
 
 
 class Decided(Made, frozen=True, kw_only=True):

@@ -37,6 +37,7 @@ class RunSpec(Struct, frozen=True):
         output: The type of the final answer; None where any text is one.
         output_retries: How often the model is asked again for an answer that does not fit.
         redactor: Of this run alone; it learns what the placeholders of the run stand for.
+        deadline_s: Seconds after which the run is stopped; 0 for never.
     """
 
     run_id: str
@@ -50,6 +51,7 @@ class RunSpec(Struct, frozen=True):
     output: AnswerType | None = None
     output_retries: int = 0
     redactor: Redactor = field(default_factory=lambda: Redactor((), {}, b""))
+    deadline_s: int = 0
 
 
 class RunState:

@@ -56,6 +56,7 @@ class Real(Performer):
         self._approve = approve
         self._grace, self._leaves = grace, leaves
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._early: list[Entered] = []
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._whys: dict[str, str] = {}
@@ -75,9 +76,12 @@ class Real(Performer):
 
     # ---- for the driver ----------------------------------------------------------------------------------------------
 
-    def go_live(self, now: int, entered: Sequence[tuple[int, Entered]]) -> None:
+    def go_live(self, now: int, entered: Sequence[tuple[int, Entered]], deadline: int | None) -> None:
         """Take over from the log; time goes on where it ended."""
         self._loop = asyncio.get_running_loop()
+        if deadline is not None:
+            left = max(0, deadline - now) / 1e9
+            self._timer = self._loop.call_later(left, self.stop, "", "deadline")
         self._zero, self._last = monotonic_ns() - now, now
         for event in self._early:
             self._tell(event)
@@ -157,6 +161,8 @@ class Real(Performer):
 
     async def close(self) -> None:
         """Cancel what is still under way, and wait for it to clean up."""
+        if self._timer is not None:
+            self._timer.cancel()
         tasks, self._tasks = list(self._tasks.values()), {}
         for task in tasks:
             task.cancel()

@@ -52,12 +52,18 @@ class Virtual(Performer):
         self._ends: dict[str, tuple[int, int, Outcome | Entered]] = {}
         self._arrivals = list(arrivals)
 
-    def go_live(self, now: int, entered: Sequence[tuple[int, Entered]]) -> None:
+    def go_live(self, now: int, entered: Sequence[tuple[int, Entered]], deadline: int | None) -> None:
         """Take over from the log; time goes on where it ended, and what entered before does not come again."""
         for time, event in entered:
             scheduled = (time, msgspec.structs.replace(event, at="", t=0))
             if scheduled in self._arrivals:
                 self._arrivals.remove(scheduled)
+        if deadline is not None:
+            self._arrive(deadline, "deadline")
+
+    def _arrive(self, time: int, why: str) -> None:
+        """Let a stop of the whole run enter at a time."""
+        insort(self._arrivals, (time, StopAsked(at="", scope="", why=why)), key=lambda item: item[0])
 
     def clock(self, now: int) -> int:
         """Return the time: nothing passes by itself."""
@@ -108,9 +114,7 @@ class Virtual(Performer):
         end = pending.begun + takes + fault.delay_ns
         self.finish(pending, end, await self.perform(pending))
         if fault.cancels:
-            insort(
-                self._arrivals, (end, StopAsked(at="", scope="", why="cancelled")), key=lambda item: item[0]
-            )
+            self._arrive(end, "cancelled")
 
     def finish(self, pending: Pending, now: int, outcome: Outcome) -> None:
         """Tell an outcome at a time."""
