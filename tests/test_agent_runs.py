@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -276,3 +278,103 @@ def test_a_report_outside_of_a_project_links_to_nothing(
     tachograph.record(agent, "?", out="out")
     report = Path("out/run_report.md").read_text(encoding="utf-8")
     assert "own.yaml#/sandbox/mounts/book" in report and "](" not in report
+
+
+AGENT = """\
+from tachograph import tool
+from . import words
+
+
+@tool(effect="pure")
+def say() -> str:
+    "Say it."
+    return words.HELLO
+"""
+GUARD = """\
+from tachograph import Hooks, LLMOutput, ToolCall
+
+
+class Guard:
+    def __call__(self, about):
+        return None
+
+
+hooks = Hooks(before_call=Guard())
+
+
+def model(asked):
+    if asked.step_index == 1:
+        return LLMOutput(tool_calls=[ToolCall("say", {})])
+    return LLMOutput(final_answer="done")
+"""
+OF_CODE = {
+    "desk_of_code/__init__.py": "",
+    "desk_of_code/agent.py": AGENT,
+    "desk_of_code/words.py": "HELLO = 'hello'\n",
+    "desk_of_code/guard.py": GUARD,
+    "desk_of_code/other.py": AGENT.replace("say", "other"),
+    "desk_of_code/unused.py": "",
+}
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The modules of a project that holds an agent in code, loaded anew."""
+    for name, text in OF_CODE.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.startswith("desk_of_code")]:
+        monkeypatch.delitem(sys.modules, name)
+    names = ("agent", "guard", "other")
+    return [importlib.import_module(f"desk_of_code.{name}") for name in names]
+
+
+def in_code(desk: Any, root: str = ".") -> Agent:
+    agent, guard, other = desk
+    policy = Policy.from_dict(merged(POLICY, {"tool_registry": {"allowed": ["say"]}}))
+    return Agent(guard.model, [agent.say, other.other], policy, hooks=guard.hooks, root=root)
+
+
+def inputs(out: str) -> list[str]:
+    return [item["path"] for item in json.loads(Path(out, "manifest.json").read_text("utf-8"))["inputs"]]
+
+
+def test_the_modules_of_an_agent_in_code_are_inputs(desk: Any) -> None:
+    tachograph.record(in_code(desk), "?", out="out")
+    used = [f"desk_of_code/{name}.py" for name in ("__init__", "agent", "guard", "words")]
+    assert [path for path in inputs("out") if path.startswith("desk_of_code")] == used
+    assert tachograph.check(in_code(desk), "out") == []
+    Path("desk_of_code/other.py").write_text("", encoding="utf-8")
+    for name in ("agent", "words", "guard"):
+        with open(f"desk_of_code/{name}.py", "a", encoding="utf-8") as file:
+            file.write("# changed\n")
+        (found,) = tachograph.check(in_code(desk), "out")[-1:]
+        assert (found.kind, found.at) == (
+            "INPUT",
+            max(used[1:], key=lambda path: path.endswith(f"{name}.py")),
+        )
+        tachograph.record(in_code(desk), "?", out="out", replace=True)
+
+
+def test_what_lies_outside_of_the_project_is_no_input(desk: Any) -> None:
+    Path("elsewhere").mkdir()
+    tachograph.record(in_code(desk, "elsewhere"), "?", out="out")
+    assert not any("desk_of_code" in path for path in inputs("out"))
+
+
+def test_a_resume_may_find_other_functions_in_code(desk: Any) -> None:
+    """The module that recorded a run is edited to resume it; the lines say whether its functions still fit."""
+
+    def model(asked: LLMInput) -> Any:
+        if asked.step_index == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return desk[1].model(asked)
+
+    agent = in_code(desk)
+    agent.llm = model
+    with pytest.raises(KeyboardInterrupt):
+        tachograph.record(agent, "?", out="out")
+    Path("desk_of_code/agent.py").write_text(f"{AGENT}# resume\n", encoding="utf-8")
+    assert tachograph.resume(in_code(desk), "out").ending == "final_answer"

@@ -66,6 +66,7 @@ class AgentRun:
         self.policy: Policy = agent.policy
         self.tools: list[Tool] = agent.tools
         self.modules: Mapping[str, Mapping[str, str]] = agent.modules
+        self.code: Mapping[str, Mapping[str, str]] = agent.code()
 
     @classmethod
     def of(cls, agent: Agent, folder: Path) -> AgentRun:

@@ -43,6 +43,7 @@ class LiveRun:
     """
 
     is_scripted, is_offline = False, True
+    code: Mapping[str, Mapping[str, str]] = {}
 
     def __init__(
         self,

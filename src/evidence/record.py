@@ -197,7 +197,7 @@ def _sources_of(source: RunSource) -> dict[str, str]:
 
 
 def inputs_of(source: RunSource, events: Sequence[Event]) -> dict[str, str]:
-    """Return the inputs beside documents that were read: policy, task, and called tools with their modules."""
+    """Return the inputs beside documents that were read: policy, task, and called tools and functions with modules."""
     replies = [event for event in events if isinstance(event, ModelReplied)]
     names = {
         f"{step_of(reply.at)}.c{n}": call.name for reply in replies for n, call in enumerate(reply.calls)
@@ -206,6 +206,7 @@ def inputs_of(source: RunSource, events: Sequence[Event]) -> dict[str, str]:
     called = {names[at.rpartition(".i")[0]] for at in attempts}
     tools = {tool.file: tool.digest for tool in source.tools if tool.name in called and tool.digest}
     inputs = {**dict(source.policy.files), **source.files, **tools}
-    for name in called & source.modules.keys():
-        inputs |= source.modules[name]
+    for modules in (source.modules, source.code):
+        for name in {*called, ""} & modules.keys():
+            inputs |= modules[name]
     return inputs

@@ -39,6 +39,10 @@ class RunSource(Protocol):
         """By tool, path and digest of each module of the project that it imports."""
 
     @property
+    def code(self) -> Mapping[str, Mapping[str, str]]:
+        """The same of functions in code, under "" of those that are no tools; a resume may find others."""
+
+    @property
     def is_scripted(self) -> bool:
         """Whether model and people follow a script, so that a check asks them again."""
 

@@ -51,6 +51,7 @@ class Task:
     Attributes:
         is_scripted: Whether a script answers for the model.
         is_offline: As of RunSource: folders answer for all hosts.
+        code: As of RunSource: it has no functions in code.
         key: As of RunSource: that of its placeholders follows from the name of the run.
         root: The project.
         file: The path of the file, relative to the project.
@@ -61,6 +62,7 @@ class Task:
     """
 
     is_offline = True
+    code: Mapping[str, Mapping[str, str]] = {}
     key = None
 
     def __init__(self, root: Path, document: TypedDocument[TaskFile]) -> None:

@@ -14,7 +14,7 @@ from .clock import environment, random_hex, random_key, wall_ns
 from .io.workspace import Host, Mount, Workspace
 from .log.events import Event, ModelName, RunStarted
 from .log.steps import steps_of
-from .loop.hooks import Hooks
+from .loop.hooks import HOOKS, Hooks
 from .loop.state import RunSpec
 from .models.types import Message, Model, Piece, clean_text, read_history
 from .policy.consistency import check_mounts, check_tool_rules
@@ -25,6 +25,7 @@ from .run import RunMade, head_of, make_run
 from .schema.answer_type import AnswerType
 from .tools.contract import Tool
 from .tools.loader import LoadedTools, load_tools
+from .tools.project_modules import modules_behind
 from .world.people import Approve
 from .world.real import Real
 
@@ -135,12 +136,12 @@ class Agent:
         self.hooks = (hooks,) if isinstance(hooks, Hooks) else tuple(hooks)
         self.tools: list[Tool] = []
         self.modules: dict[str, dict[str, str]] = {}
-        given = list(tools)
+        given, self._root = list(tools), Path(root)
         for wrong in [tool for tool in given if not isinstance(tool, Tool | str)]:
             what = f"{getattr(wrong, '__name__', type(wrong).__name__)} is no tool"
             raise ToolError(what, remedy="put @tool above the function, or give the name of a tool")
         for tool in given:
-            loaded = load_tools([tool], Path(root)) if isinstance(tool, str) else LoadedTools([tool], {})
+            loaded = load_tools([tool], self._root) if isinstance(tool, str) else LoadedTools([tool], {})
             self.tools += loaded.tools
             self.modules |= loaded.modules
         names = [tool.name for tool in self.tools]
@@ -166,6 +167,18 @@ class Agent:
         """What its model is sent with every request: the model's attribute `options`."""
         options = getattr(self.llm, "options", None)
         return options if isinstance(options, dict) else {}
+
+    def code(self) -> dict[str, dict[str, str]]:
+        """Return path and SHA-256 of the modules of the project that its functions stand in, and of what they import.
+
+        Returns:
+            By the name of the tool; under "" those of model and hooks.
+        """
+        found = {tool.name: modules_behind(tool.run, self._root) for tool in self.tools if not tool.digest}
+        asked = [getattr(hooks, point) for hooks in self.hooks for point in HOOKS]
+        for function in (self.llm, *filter(None, asked)):
+            found[""] = found.get("", {}) | modules_behind(function, self._root)
+        return found
 
     def spec(
         self, question: str, *, run_id: str, key: bytes | None = None, **options: Unpack[RunOptions]

@@ -12,6 +12,7 @@ offered neither.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import typing
@@ -170,9 +171,11 @@ def _run_of(
     def result(value: Any) -> Any:
         return {"result": written(value)} if is_wrapped else written(value)
 
+    @functools.wraps(function)
     async def run_async(arguments: dict[str, Any], io: Any) -> Any:
         return result(await function(**values(arguments, io)))
 
+    @functools.wraps(function)
     def run(arguments: dict[str, Any], io: Any) -> Any:
         return result(function(**values(arguments, io)))
 

@@ -1,4 +1,4 @@
-"""Find the modules of a project that a tool imports: they are inputs of its runs, as the tool itself is.
+"""Find the modules of a project that a tool or a function imports: they are inputs of its runs, as it is itself.
 
 Nothing is imported for it: sources are parsed, and each name is looked up where an import would look.
 """
@@ -6,12 +6,14 @@ Nothing is imported for it: sources are parsed, and each name is looked up where
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ..formats.strict_json import digest
 
@@ -19,12 +21,38 @@ _INSTALLED: Final = frozenset(("site-packages", "dist-packages"))
 _OURS: Final = __name__.partition(".")[0]
 
 
-def project_modules(source: bytes, root: Path) -> dict[str, str]:
+def modules_behind(function: Any, root: Path) -> dict[str, str]:
+    """Return the module that a function stands in, and the modules that it imports, as far as they are of a project.
+
+    Args:
+        function: A function, or an object that can be called.
+        root: The project.
+
+    Returns:
+        As of `project_modules`; nothing for a function that is in no file of the project.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    if not hasattr(function, "__globals__"):
+        function = type(function).__call__
+    module = getattr(function, "__globals__", {})
+    path, root = Path(module.get("__file__") or "").resolve(), root.resolve()
+    is_ours = str(module.get("__name__")).partition(".")[0] == _OURS
+    if is_ours or not _is_of(path, root) or not path.is_file():
+        return {}
+    source = path.read_bytes()
+    imported = project_modules(source, root, module.get("__package__") or "")
+    return {path.relative_to(root).as_posix(): digest(source), **imported}
+
+
+def project_modules(source: bytes, root: Path, package: str = "") -> dict[str, str]:
     """Return the modules of a project that a source imports, directly or through others.
 
     Args:
-        source: The source of a module that is in no package.
+        source: The source of a module.
         root: The project.
+        package: The package of the module.
 
     Returns:
         SHA-256 of the source of each, by its path relative to the project.
@@ -34,21 +62,26 @@ def project_modules(source: bytes, root: Path) -> dict[str, str]:
     searched = [Path(entry).resolve() for entry in sys.path]
     if not any(place.is_relative_to(root) or root.is_relative_to(place) for place in searched):
         return found  # no import would look into the project
-    waiting = list(_names(source, ""))
+    waiting = list(_names(source, package))
     while waiting:
         name = waiting.pop()
         spec = _spec(name)
         path = Path((spec and spec.origin) or "").resolve()
-        if spec is None or path.suffix != ".py" or not path.is_relative_to(root):
+        if spec is None or not _is_of(path, root):
             continue
         label = path.relative_to(root).as_posix()
-        if label in found or _INSTALLED.intersection(path.parts):
+        if label in found:
             continue
         text = path.read_bytes()
         found[label] = digest(text)
         is_package = spec.submodule_search_locations is not None
         waiting += _names(text, name if is_package else name.rpartition(".")[0])
     return found
+
+
+def _is_of(path: Path, root: Path) -> bool:
+    """Return whether a path is that of a module of a project."""
+    return path.suffix == ".py" and path.is_relative_to(root) and not _INSTALLED.intersection(path.parts)
 
 
 def _names(source: bytes, package: str) -> Iterator[str]:
