@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -280,16 +281,8 @@ def test_a_report_outside_of_a_project_links_to_nothing(
     assert "own.yaml#/sandbox/mounts/book" in report and "](" not in report
 
 
-AGENT = """\
-from tachograph import tool
-from . import words
-
-
-@tool(effect="pure")
-def say() -> str:
-    "Say it."
-    return words.HELLO
-"""
+SAY = "from tachograph import tool\nfrom . import words\n\n\n"
+SAY += "@tool(effect='pure')\ndef say() -> str:\n    'Say it.'\n    return words.HELLO\n"
 GUARD = """\
 from tachograph import Hooks, LLMOutput, ToolCall
 
@@ -307,74 +300,54 @@ def model(asked):
         return LLMOutput(tool_calls=[ToolCall("say", {})])
     return LLMOutput(final_answer="done")
 """
-OF_CODE = {
-    "desk_of_code/__init__.py": "",
-    "desk_of_code/agent.py": AGENT,
-    "desk_of_code/words.py": "HELLO = 'hello'\n",
-    "desk_of_code/guard.py": GUARD,
-    "desk_of_code/other.py": AGENT.replace("say", "other"),
-    "desk_of_code/unused.py": "",
-}
+OF_CODE = {"say": SAY, "guard": GUARD, "words": "HELLO = 'hello'\n", "other": SAY.replace("say", "other")}
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The modules of a project that holds an agent in code, loaded anew."""
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Agent]:
+    """A project that is the package `desk_of_code`; makes the agent that it holds."""
+    Path(tmp_path, "desk_of_code").mkdir()
     for name, text in OF_CODE.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
+        Path(tmp_path, f"desk_of_code/{name}.py").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.startswith("desk_of_code")]:
         monkeypatch.delitem(sys.modules, name)
-    names = ("agent", "guard", "other")
-    return [importlib.import_module(f"desk_of_code.{name}") for name in names]
-
-
-def in_code(desk: Any, root: str = ".") -> Agent:
-    agent, guard, other = desk
+    say, other, guard = (
+        importlib.import_module(f"desk_of_code.{name}") for name in ("say", "other", "guard")
+    )
     policy = Policy.from_dict(merged(POLICY, {"tool_registry": {"allowed": ["say"]}}))
-    return Agent(guard.model, [agent.say, other.other], policy, hooks=guard.hooks, root=root)
+
+    def made(root: str = ".", model: Any = guard.model) -> Agent:
+        return Agent(model, [say.say, other.other], policy, hooks=guard.hooks, root=root)
+
+    return made
 
 
-def inputs(out: str) -> list[str]:
-    return [item["path"] for item in json.loads(Path(out, "manifest.json").read_text("utf-8"))["inputs"]]
-
-
-def test_the_modules_of_an_agent_in_code_are_inputs(desk: Any) -> None:
-    tachograph.record(in_code(desk), "?", out="out")
-    used = [f"desk_of_code/{name}.py" for name in ("__init__", "agent", "guard", "words")]
-    assert [path for path in inputs("out") if path.startswith("desk_of_code")] == used
-    assert tachograph.check(in_code(desk), "out") == []
-    Path("desk_of_code/other.py").write_text("", encoding="utf-8")
-    for name in ("agent", "words", "guard"):
+def test_the_modules_of_an_agent_in_code_are_inputs(desk: Callable[..., Agent]) -> None:
+    Path("desk_of_code/other.py").write_text("", encoding="utf-8")  # of a tool that is not called
+    for name in ("say", "words", "guard"):
+        tachograph.record(desk(), "?", out="out", replace=True)
+        assert tachograph.check(desk(), "out") == []
         with open(f"desk_of_code/{name}.py", "a", encoding="utf-8") as file:
             file.write("# changed\n")
-        (found,) = tachograph.check(in_code(desk), "out")[-1:]
-        assert (found.kind, found.at) == (
-            "INPUT",
-            max(used[1:], key=lambda path: path.endswith(f"{name}.py")),
-        )
-        tachograph.record(in_code(desk), "?", out="out", replace=True)
-
-
-def test_what_lies_outside_of_the_project_is_no_input(desk: Any) -> None:
+        found = [(one.kind, one.at) for one in tachograph.check(desk(), "out")]
+        assert found == [("INPUT", f"desk_of_code/{name}.py")]
     Path("elsewhere").mkdir()
-    tachograph.record(in_code(desk, "elsewhere"), "?", out="out")
-    assert not any("desk_of_code" in path for path in inputs("out"))
+    tachograph.record(desk("elsewhere"), "?", out="other")
+    assert b"desk_of_code" in Path("out/manifest.json").read_bytes()
+    assert b"desk_of_code" not in Path("other/manifest.json").read_bytes()
 
 
-def test_a_resume_may_find_other_functions_in_code(desk: Any) -> None:
+def test_a_resume_may_find_other_functions_in_code(desk: Callable[..., Agent]) -> None:
     """The module that recorded a run is edited to resume it; the lines say whether its functions still fit."""
 
     def model(asked: LLMInput) -> Any:
         if asked.step_index == 2:
             os.kill(os.getpid(), signal.SIGINT)
-        return desk[1].model(asked)
+        return desk().llm(asked)
 
-    agent = in_code(desk)
-    agent.llm = model
     with pytest.raises(KeyboardInterrupt):
-        tachograph.record(agent, "?", out="out")
-    Path("desk_of_code/agent.py").write_text(f"{AGENT}# resume\n", encoding="utf-8")
-    assert tachograph.resume(in_code(desk), "out").ending == "final_answer"
+        tachograph.record(desk(model=model), "?", out="out")
+    Path("desk_of_code/say.py").write_text(f"{SAY}# resume\n", encoding="utf-8")
+    assert tachograph.resume(desk(), "out").ending == "final_answer"

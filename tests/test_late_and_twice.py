@@ -186,16 +186,11 @@ def test_replace_removes_nothing_but_a_record() -> None:
     assert Path("mine/thesis.txt").exists()
 
 
+NO_OPTIONS = [{"seed": "x"}, {"seed": 7.5}, {"deadline_s": 0.5}, {"deadline_s": -1}]
+
+
 @pytest.mark.parametrize(
-    ("question", "options"),
-    [
-        ("q", {"seed": "x"}),
-        ("q", {"seed": 7.5}),
-        ("q", {"deadline_s": 0.5}),
-        ("q", {"deadline_s": -1}),
-        (["q"], {}),
-        ("\ud800", {}),
-    ],
+    ("question", "options"), [*(("q", given) for given in NO_OPTIONS), (["q"], {}), ("\ud800", {})]
 )
 def test_what_cannot_be_recorded_is_refused(question: Any, options: Any) -> None:
     with pytest.raises(TachographError):

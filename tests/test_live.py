@@ -293,55 +293,32 @@ class Ahead(asyncio.SelectorEventLoop):
         return super().time() + PASSED[0]
 
 
-def in_time(run: Any) -> Any:
-    with asyncio.Runner(loop_factory=Ahead) as runner:
-        return runner.run(run)
-
-
-def passing(*seconds: int) -> Any:
-    """A model that takes so many seconds in each step, calls a tool in each but the last, and gives time for a stop."""
+@pytest.mark.parametrize(("seconds", "mode"), [(500, ""), (700, "timeout")])
+def test_a_deadline_stops_a_run_and_its_resume(
+    seconds: int, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first step takes 3000 seconds, the second one others; a resume goes on after the first."""
 
     async def model(asked: LLMInput) -> LLMOutput:
-        PASSED[0] += seconds[asked.step_index - 1]
-        for _ in range(99):
+        PASSED[0] += (3000, seconds)[asked.step_index - 1]
+        for _ in range(99):  # time for a stop to come
             await asyncio.sleep(0)
-        return script(*[["wait"]] * (len(seconds) - 1), "done")(asked)
-
-    return agent(model, tool("wait", lambda arguments, io: arguments))
-
-
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    PASSED[0] = 0.0
-    monkeypatch.setattr(real, "monotonic_ns", lambda: monotonic_ns() + int(PASSED[0] * 1e9))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "ending"), [((3000,), "final_answer"), ((3000, 3000), "failure_mode_terminal")]
-)
-def test_a_deadline_stops_a_run(seconds: tuple[int, ...], ending: str, counted: None) -> None:
-    made = passing(*seconds)
-    result = in_time(made.arun("?", deadline_s=3600))
-    stops = [(event.scope, event.why) for event in result.events if isinstance(event, StopAsked)]
-    assert result.ending == ending
-    assert (stops, result.mode) == (([], "") if ending == "final_answer" else ([("", "deadline")], "timeout"))
-    replayed(made, result.events)
-
-
-@pytest.mark.parametrize(("seconds", "ending"), [(500, "final_answer"), (700, "failure_mode_terminal")])
-def test_a_resume_has_what_is_left_until_the_deadline(seconds: int, ending: str, counted: None) -> None:
-    made = passing(3000, seconds)
-    first = in_time(made.arun("?", deadline_s=3600)).events
-    writer = LineWriter()
-    past = read_log(
-        b"".join(writer.line(encode(event)) for event in first if event.at.startswith(("0", "1.")))
-    )
+        return script(["wait"], "done")(asked)
 
     async def resumed() -> Any:
-        head: Any = first[0]
-        spec = made.spec("?", run_id=head.run_id, deadline_s=3600)
         with made.workspace() as workspace:
             return await make_run(spec, head, made.world(workspace), past)
 
-    PASSED[0] = 0.0  # the clock of another process; 3000 seconds are spent
-    assert in_time(resumed()).ended.ending == ending
+    monkeypatch.setattr(real, "monotonic_ns", lambda: monotonic_ns() + int(PASSED[0] * 1e9))
+    made, writer = agent(model, tool("wait", lambda arguments, io: arguments)), LineWriter()
+    with asyncio.Runner(loop_factory=Ahead) as runner:
+        result = runner.run(made.arun("?", deadline_s=3600))
+        head: Any = result.events[0]
+        spec = made.spec("?", run_id=head.run_id, deadline_s=3600)
+        kept = [event for event in result.events if event.at.startswith(("0", "1."))]
+        past = read_log(b"".join(writer.line(encode(event)) for event in kept))
+        PASSED[0] = 0.0  # the clock of another process
+        again = runner.run(resumed())
+    stops = [(event.scope, event.why) for event in result.events if isinstance(event, StopAsked)]
+    assert (again.ended.mode, result.mode, stops) == (mode, mode, [("", "deadline")] if mode else [])
+    replayed(made, result.events)
