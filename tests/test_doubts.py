@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,13 +25,14 @@ PROBES = {
     "odd": "def probe(args, io):\n    return True\n",
     "fails": "def probe(args, io):\n    raise SystemExit\n",
     "denied": "def probe(args, io):\n    try:\n        io.read('no/x')\n    except OSError:\n        return 'done'\n",
+    "knows": "def probe(args, io):\n    return 'done' if 'someone@mail.test' in args['text'] else 'not_done'\n",
     "looks": "def probe(args, io):\n    return 'done' if io.read('book/a.txt') == 'alpha' else 'not_done'\n",
 }
 
 
-def died(root: Path, probe: str) -> None:
+def died(root: Path, probe: str, row: dict[str, Any] = ROW) -> None:
     """Leave a run that died after its mail had begun."""
-    make_project(root, [ROW])
+    make_project(root, [row])
     with open(root / "tools/mail.py", "a", encoding="utf-8") as file:
         file.write(f"\n\n{PROBES[probe]}")
     folder = root / "runs/s/sent_once"
@@ -41,7 +43,8 @@ def died(root: Path, probe: str) -> None:
     folder.rmdir()
     partial = root / "runs/s/sent_once.partial"
     partial.mkdir()
-    (partial / "state.jsonl").write_bytes(data[: data.index(b'{"event":"tool_returned"')])
+    begun = data.index(b'{"event":"tool_started"')
+    (partial / "state.jsonl").write_bytes(data[: data.index(b"\n", begun) + 1])
 
 
 @pytest.mark.parametrize(
@@ -66,3 +69,32 @@ def test_who_knows(tmp_path: Path, probe: str, word: Word | None, happened: bool
     first = next(event for event in events if isinstance(event, ToolReturned))
     assert (first.result is None) == happened  # what happened is not repeated, and its result is lost
     assert verify(folder, "run") == []
+
+
+LOOKS = [["look", {"path": "box/a.txt"}]]
+SENDS = {"calls": [{"tool": "mail", "arguments": {"path": "boss", "text": {"$result": 0, "at": "/text"}}}]}
+
+
+@pytest.mark.parametrize(
+    ("question", "at", "turns"),
+    [
+        (
+            "Mail someone@mail.test.",
+            "1.c0.i1",
+            [[["mail", {"path": "boss", "text": "someone@mail.test"}]], "done"],
+        ),
+        ("Mail.", "2.c0.i1", [LOOKS, SENDS, "done"]),
+    ],
+)
+def test_a_probe_is_given_the_secrets_of_its_tool(tmp_path: Path, question: str, at: str, turns: Any) -> None:
+    """What was met before the process died the tool could not be given either: its probe is not asked."""
+    row = {"name": "sent_once", "question": question, "turns": turns, "expect": {}}
+    row["policy"] = {"redact": {"kinds": ["email"], "reveal_to": {"mail": ["email"]}}}
+    died(tmp_path, "knows", {**row, "setup": [{"path": "box/a.txt", "text": "someone@mail.test"}]})
+    task, folder = load_task(tmp_path / "tasks/s/sent_once.yaml"), tmp_path / "runs/s/sent_once"
+    if at.startswith("2"):
+        with pytest.raises(InDoubt):
+            resume(task, folder, {})
+        return
+    resume(task, folder, {})
+    assert b'"happened":true' in read_files(folder, "run")["state.jsonl"]

@@ -8,53 +8,58 @@ from typing import Final
 
 from ..fail.errors import asks_to_end
 from ..runtime.driver import Word
-from ..runtime.formats.strict_json import as_json
+from ..runtime.effects import Invoke
 from ..runtime.io.workspace import Workspace
 from ..runtime.log.events import Event, Fact
 from ..runtime.log.steps import CallView, steps_of
-from ..runtime.policy.gate import Gate
+from ..runtime.loop.state import RunSpec
 from ..runtime.policy.leaf import Question, Verdict
 from ..runtime.tools.contract import Run, Tool
+from ..runtime.world.perform import given
 
 # seconds that a probe has, after which it has told nothing
 _LIMIT: Final = 30.0
 
 
 def probed(
-    places: Iterable[str], record: Sequence[Event], gate: Gate, workspace: Workspace
+    places: Iterable[str], record: Sequence[Event], spec: RunSpec, workspace: Workspace
 ) -> dict[str, Word]:
     """Ask the tools of effects in doubt, and return what those say that know; only two clear answers count.
 
     Args:
         places: The addresses of the effects.
         record: The log so far.
-        gate: Decides what a probe touches.
+        spec: What the run is made with; its redactor has taken in the log.
         workspace: What it may touch.
     """
     calls = {call.at: call for step in steps_of(record) for call in step.calls}
     words: dict[str, Word] = {}
     for at in places:
         call = calls[at.rpartition(".")[0]]
-        tool = gate.tools.get(call.call.name)
+        tool = spec.gate.tools.get(call.call.name)
         if tool is not None and tool.probe is not None:
-            answer = _asked(tool, tool.probe, call, gate, workspace)
+            answer = _asked(tool, tool.probe, call, spec, workspace)
             if answer == "done" or answer == "not_done":
                 words[at] = answer
     return words
 
 
-def _asked(tool: Tool, probe: Run, call: CallView, gate: Gate, workspace: Workspace) -> object:
-    """Return what a probe answers, None if it fails, is denied anything, or takes too long."""
+def _asked(tool: Tool, probe: Run, call: CallView, spec: RunSpec, workspace: Workspace) -> object:
+    """Return what a probe answers, None if it fails, is denied anything, lacks a secret, or takes too long."""
 
     def decide(fact: Fact) -> Verdict:
-        return gate.ask(Question(fact, tool.name))
+        return spec.gate.ask(Question(fact, tool.name))
 
+    reveals = spec.gate.policy.reveals(tool.name).kinds
+    arguments, withheld = given(Invoke(call.call, tool, decide, call.at, 0, spec.redactor, reveals))
+    if withheld:
+        return None
     io = workspace.io(tool, decide, call.at)
     answers: list[object] = []
 
     def ask() -> None:
         try:
-            answers.append(probe(as_json(call.call.arguments), io))
+            answers.append(probe(arguments, io))
         except BaseException as error:
             if asks_to_end(error):
                 raise

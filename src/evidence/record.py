@@ -19,7 +19,7 @@ from ..runtime.log.file import LogFile
 from ..runtime.log.journal import Journal
 from ..runtime.log.lines import Damaged
 from ..runtime.loop.state import RunSpec
-from ..runtime.run import RunMade, make_run
+from ..runtime.run import RunMade, make_run, taken_in
 from .doubts import probed
 from .folder import MOUNTS, hold_sources, keep_key, open_folder, partial_of, put_in_place, write_files
 from .manifest import MANIFEST, InputLog, read_manifest
@@ -120,7 +120,8 @@ async def _go_on(
                 known = f"in doubt are {', '.join(doubts)}" if doubts else "nothing is in doubt"
                 raise InputError("this effect is not in doubt", file=at, remedy=known)
             open_doubts = [at for at in doubts if at not in settled]
-            words = probed(open_doubts, [line.event for line in file.past], spec.gate, workspace)
+            spec = taken_in(spec, [line.text for line in file.past])
+            words = probed(open_doubts, [line.event for line in file.past], spec, workspace)
             world = source.world(workspace)
             if earlier is not None:
                 world.earlier = earlier_effects(earlier)

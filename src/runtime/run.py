@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -56,6 +56,22 @@ def head_of(
     )
 
 
+def taken_in(spec: RunSpec, lines: Iterable[bytes]) -> RunSpec:
+    """Return what a run is made with, redacted, once its redactor knows the placeholders in some recorded lines.
+
+    To do it twice changes nothing.
+    """
+    redactor = spec.redactor
+    for text in lines:
+        redactor.admit(text)
+    entered = {
+        "question": redactor.text(spec.question),
+        "instructions": redactor.text(spec.instructions),
+        "history": redactor.data([*spec.history]),
+    }
+    return structs.replace(spec, **entered)
+
+
 async def make_run(
     spec: RunSpec,
     head: RunStarted,
@@ -86,15 +102,11 @@ async def make_run(
     Returns:
         The last line, the log and the messages.
     """
+    spec = taken_in(spec, [line.text for line in past] + [encode(event) for event in record or ()])
     redactor = spec.redactor
-    for text in [line.text for line in past] + [encode(event) for event in record or ()]:
-        redactor.admit(text)
-    entered = {
-        "question": redactor.text(spec.question),
-        "instructions": redactor.text(spec.instructions),
-        "history": redactor.data([*spec.history]),
-    }
-    spec, head = structs.replace(spec, **entered), structs.replace(head, **entered)
+    head = structs.replace(
+        head, question=spec.question, instructions=spec.instructions, history=[*spec.history]
+    )
     journal = Journal(past, file=file, listen=listen, guard=redactor.holds, agrees=agrees)
     driver = Driver(journal, world, settled=settled, record=record, again=again, redactor=redactor)
     journal.append(head)

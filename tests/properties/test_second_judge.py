@@ -63,14 +63,8 @@ SCHEMAS = {
     ),
 }
 RESOURCES = ["url", "path:read", "path:write", "text", "text", "any", "any"]
-EFFECTS = {
-    "send": "external",
-    "get": "network",
-    "crawl": "network",
-    "save": "write",
-    "move": "network",
-    "look": "read",
-}
+EFFECTS = {"get": "network", "crawl": "network", "save": "write", "move": "network", "look": "read"}
+EFFECTS["send"] = "external"
 TOOLS = [
     {"name": name, "input_schema": schema, "effect": EFFECTS.get(name, "pure")}
     for name, schema in SCHEMAS.items()
@@ -203,18 +197,7 @@ class World:
 
     def text(self) -> str:
         """Return a text that may be a URL as a whole, or hold one, or be a path, or nothing."""
-        shapes = [
-            "{url}",
-            "{url}",
-            " {url}",
-            "{url}\n",
-            "see {url}",
-            "{url} {url}",
-            "{path}",
-            "{path}",
-            "a",
-            "",
-        ]
+        shapes = "{url}|{url}| {url}|{url}\n|see {url}|{url} {url}|{path}|{path}|a|".split("|")
         return self.random.choice(shapes).format(url=self.url(), path=self.path())
 
     def path(self) -> str:

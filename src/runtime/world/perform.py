@@ -141,12 +141,10 @@ class Performer:
         if self.earlier is not None and tool.effect == "external":
             return self.earlier(at, effect.call)
         io = self._workspace.io(tool, effect.decide, effect.key)
-        withheld = _withheld(effect)
+        arguments, withheld = given(effect)
         if withheld:
             io.close()
             return Failed(at=at, error="PermissionError", met=withheld)
-        # a copy for each attempt, since the tool may change it
-        arguments = strict_json.as_json(effect.redactor.reveal(effect.call.arguments, effect.reveals))
         fault = self.fault(at) or Fault()
         pid = os.getpid()
         try:
@@ -194,6 +192,15 @@ class Performer:
             place=f"io.{io.undeclared}" if io.undeclared else "",
             met=io.met,
         )
+
+
+def given(effect: Invoke) -> tuple[Any, list[Fact]]:
+    """Return the arguments that a tool is given, and the secrets that it may have and cannot be given.
+
+    The arguments are a copy, since the tool may change them.
+    """
+    arguments = effect.redactor.reveal(effect.call.arguments, effect.reveals)
+    return strict_json.as_json(arguments), _withheld(effect)
 
 
 def _withheld(effect: Invoke) -> list[Fact]:
