@@ -265,6 +265,14 @@ def test_a_resume_removes_nothing_but_a_record() -> None:
     assert resume(agent(), "o").ending == "final_answer"
 
 
+def test_a_folder_with_an_older_record_stays() -> None:
+    record(agent(), "q", out="o")
+    Path("o").rename("o.old")
+    for _ in range(2):
+        record(agent(), "q", out="o", replace=True)
+    assert Path("o.old/state.jsonl").exists()
+
+
 def test_damaged_notes_of_an_open_run_are_refused() -> None:
     record(agent(), "q", out="o")
     Path("o").rename("o.partial")

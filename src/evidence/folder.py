@@ -1,4 +1,4 @@
-"""The folder of a run: `DIR.partial/` while it goes on, exchanged for `DIR/` when it has ended."""
+"""The folder of a run: `DIR.partial/` while it goes on, put in the place of `DIR/` when it has ended."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from typing import Final
 
 from ..fail.errors import OutputError, RecordError, system_reason
 from ..runtime.formats.durable_write import sync, write_durably
-from .record_files import NAMES
+from .record_files import NAMES, STATE
 
 MOUNTS: Final = "mounts"
 KEY: Final = "key"
 SOURCES: Final = "sources.json"
-_AT_FDCWD: Final = -100
-_RENAME_EXCHANGE: Final = 2
 
 
 def partial_of(folder: Path) -> Path:
@@ -31,7 +29,7 @@ def open_folder(folder: Path) -> Path:
     _refuse_other(folder)
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
-        partial.mkdir()
+        partial.mkdir(exist_ok=is_unused(partial))
         sync(partial.parent)
     except FileExistsError:
         remedy = "resume it, or remove the folder to begin anew"
@@ -39,6 +37,12 @@ def open_folder(folder: Path) -> Path:
     except OSError as error:
         raise OutputError(f"{partial}: cannot be made ({system_reason(error)})") from None
     return partial
+
+
+def is_unused(partial: Path) -> bool:
+    """Return whether the run that lies here has no line yet, and so has done nothing."""
+    log = partial / STATE
+    return b"\n" not in log.read_bytes() if log.is_file() else partial.is_dir() and not any(partial.iterdir())
 
 
 def _refuse_other(folder: Path) -> None:
@@ -67,21 +71,28 @@ def hold_sources(partial: Path, sources: Mapping[str, str], *, is_new: bool) -> 
     Raises:
         RecordError: One of them is another one now.
     """
-    file = partial / SOURCES
     if is_new:
-        write_durably(file, json.dumps(dict(sources)).encode())
+        write_durably(partial / SOURCES, json.dumps(dict(sources)).encode())
         return
-    try:
-        before = json.loads(file.read_bytes())
-    except FileNotFoundError:
+    before = noted_sources(partial)
+    if before is None:
         return  # only the lines of the log are there to go by
-    except ValueError:
-        remedy = "remove the folder of the open run and begin anew"
-        raise RecordError("is damaged", file=f"{partial.name}/{SOURCES}", remedy=remedy) from None
     for path in sorted(before.keys() | sources.keys()):
         if before.get(path) != sources.get(path):
             remedy = "restore it, or remove the folder of the open run and begin anew"
             raise RecordError("has changed since the run began", file=path, remedy=remedy)
+
+
+def noted_sources(partial: Path) -> dict[str, str] | None:
+    """Return what an open run is made from, None where nothing was noted. Raises RecordError."""
+    try:
+        noted: dict[str, str] = json.loads((partial / SOURCES).read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        remedy = "remove the folder of the open run and begin anew"
+        raise RecordError("is damaged", file=f"{partial.name}/{SOURCES}", remedy=remedy) from None
+    return noted
 
 
 def read_key(folder: Path) -> bytes | None:
@@ -106,27 +117,10 @@ def put_in_place(partial: Path, folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    if not folder.exists():
-        os.rename(partial, folder)
-    else:
-        old = folder.with_name(f"{folder.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
-        if _exchange(partial, folder):
-            os.rename(partial, old)  # else it would look like an open run if the process ended here
-        else:
-            os.rename(folder, old)
-            os.rename(partial, folder)
-        shutil.rmtree(
-            old, ignore_errors=True
-        )  # the record is in place; what is left of the old one counts as none
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        os.rename(folder, old)
+    os.rename(partial, folder)  # before this it is an open run, which a resume puts in place
+    shutil.rmtree(old, ignore_errors=True)  # what is left of it counts as none
     sync(folder.parent)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two folders in one step; False where the system cannot."""
-    import ctypes  # only where a record replaces another
-
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if rename is None:
-        return False
-    return bool(rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0)

@@ -71,12 +71,15 @@ class InputLog:
     """
 
     def __init__(self, folder: Path) -> None:
+        self.inputs: dict[str, str] = {}
+        if (folder / MANIFEST).exists():  # the run had ended, and its side file may be gone
+            name = f"{folder.name}/{MANIFEST}"
+            self.inputs |= read_manifest((folder / MANIFEST).read_bytes(), name)[0]
         self._fd = os.open(
             folder / "inputs.jsonl",
             os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
             0o644,
         )
-        self.inputs: dict[str, str] = {}
         data = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
         os.ftruncate(
             self._fd, data.rfind(b"\n") + 1

@@ -6,11 +6,11 @@ import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from ..fail.errors import ExpectationError, InputError, NotRecorded, RecordError
+from ..fail.errors import ExpectationError, InputError, NotRecorded, OutputError, RecordError
 from ..runtime.clock import wall_time
 from ..runtime.driver import Word
 from ..runtime.log.addresses import step_of
@@ -21,12 +21,24 @@ from ..runtime.log.lines import Damaged
 from ..runtime.loop.state import RunSpec
 from ..runtime.run import RunMade, make_run, taken_in
 from .doubts import probed
-from .folder import MOUNTS, hold_sources, keep_key, open_folder, partial_of, put_in_place, write_files
+from .folder import (
+    MOUNTS,
+    hold_sources,
+    is_unused,
+    keep_key,
+    noted_sources,
+    open_folder,
+    partial_of,
+    put_in_place,
+    write_files,
+)
 from .manifest import MANIFEST, InputLog, read_manifest
-from .record_files import derive, read_files
+from .record_files import derive, read_files, recorded_lines
 from .run_source import RunSource
 from .sources import earlier_effects
 
+# stands among what an open run is made from if an earlier record answers for its external effects
+EARLIER: Final = "the earlier record"
 Listen = Callable[[Event], None]
 
 
@@ -56,6 +68,8 @@ async def record_async(
     partial = open_folder(folder)
     try:
         return await _go_on(source, partial, folder, {}, listen, earlier)
+    except OutputError:
+        raise  # what lies in the folder may be of another process
     except BaseException as error:
         # bad input leaves nothing behind, unless something was done that must not be done again unnoticed
         log = partial / "state.jsonl"
@@ -78,11 +92,12 @@ def resume(
         Diverged: Policy, tools, task or code are not those of the log any more.
     """
     partial = partial_of(folder)
-    if not (partial / "state.jsonl").is_file():
-        raise RecordError(
-            "holds no run that can go on", file=str(partial), remedy="name the folder of an open run"
-        )
-    return source.drive(_go_on(source, partial, folder, settled, listen))
+    if not (partial / "state.jsonl").is_file() or is_unused(partial):
+        remedy = "name the folder of an open run, or record the run"
+        raise RecordError("holds no run that can go on", file=str(partial), remedy=remedy)
+    is_answered = EARLIER in (noted_sources(partial) or {})
+    earlier = recorded_lines(folder) if is_answered else None
+    return source.drive(_go_on(source, partial, folder, settled, listen, earlier))
 
 
 async def _go_on(
@@ -102,7 +117,8 @@ async def _go_on(
         raise RecordError(error.what, file=place, line=error.number, remedy=remedy) from None
     reads = InputLog(partial)
     try:
-        hold_sources(partial, _sources_of(source), is_new=not file.past)
+        sources = _sources_of(source) | ({} if earlier is None else {EARLIER: ""})
+        hold_sources(partial, sources, is_new=not file.past)
         if source.key is not None and source.policy.redacts:
             keep_key(partial, source.key)
         if not file.past:  # the process may have died while the mounts were set up
@@ -164,21 +180,18 @@ def _finish(
         shutil.rmtree(kept, ignore_errors=True)
         put_in_place(partial, kept)
         raise ExpectationError(missed, "/".join(kept.parts[-3:]))
-    if folder.is_dir() and _is_same(files, folder):
-        shutil.rmtree(partial)  # recording again leaves every byte as it is, `made` included
-        return
-    write_files(partial, files)
+    write_files(partial, _unless_same(files, folder))
     put_in_place(partial, folder)
 
 
-def _is_same(files: Mapping[str, bytes], folder: Path) -> bool:
-    """Return whether a record in place is the same but for how it was made."""
+def _unless_same(files: Mapping[str, bytes], folder: Path) -> Mapping[str, bytes]:
+    """Return files, or those of a record in place that differ in how it was made alone: then no byte changes."""
     try:
         old = read_files(folder, str(folder))
         read_manifest(old[MANIFEST], MANIFEST)
     except (RecordError, KeyError):
-        return False
-    return _without_made(files) == _without_made(old)
+        return files
+    return old if _without_made(files) == _without_made(old) else files
 
 
 def _without_made(files: Mapping[str, bytes]) -> dict[str, Any]:

@@ -1,0 +1,177 @@
+"""Processes that die before, in and after every write of a run: it goes on to the same bytes, or a doubt is named."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tachograph
+from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall, tool
+from tachograph.evidence.folder import partial_of
+from tachograph.evidence.record import record, resume
+from tachograph.evidence.record_files import read_files, recorded_lines
+from tachograph.evidence.replay import replay
+from tachograph.evidence.tasks import Task, load_task
+from tachograph.evidence.verify import verify
+from tachograph.fail.errors import RecordError
+from tachograph.runtime.driver import InDoubt
+from tests.deaths import deaths
+from tests.project import POLICY, make_project, scenarios
+
+SENT = "sent_after_a_refused_connection"
+SENDS = """
+
+def run(args, io):
+    with open({!r}, "a") as file:
+        file.write(args["text"])
+    return {{}}
+"""
+pytestmark = pytest.mark.usefixtures("without_a_disk")
+
+
+def compared(folder: Path) -> dict[str, bytes]:
+    files = read_files(folder, "run")
+    before, _, rest = files["manifest.json"].partition(b'"made"')
+    return {**files, "manifest.json": before + rest.partition(b"}")[2]}
+
+
+def project_of(root: Path, *names: str) -> dict[str, Task]:
+    """Make a project with some scenarios, in which `sent` holds the texts of mails, and return the tasks."""
+    make_project(root, [row for row in scenarios() if row["name"] in names])
+    with open(root / "tools/mail.py", "a", encoding="utf-8") as file:
+        file.write(SENDS.format(str(root / "sent")))
+    tasks = {name: load_task(root / f"tasks/s/{name}.yaml") for name in names}
+    for name, task in tasks.items():
+        record(task, root / name)
+        (root / "sent").write_text("")
+    return tasks
+
+
+def goes_on(task: Task, folder: Path, whole: dict[str, bytes]) -> list[str]:
+    """Let an open run go on, to the bytes of the whole one or past doubts, and return these."""
+    try:
+        resume(task, folder, {})
+    except RecordError:  # there was no line yet, and nothing was done
+        record(task, folder)
+    except InDoubt as doubt:
+        resume(task, folder, dict.fromkeys(doubt.places, "done"))
+        assert verify(folder, "run") == []
+        assert replay(task, folder, "run").journal.data == (folder / "state.jsonl").read_bytes()
+        return doubt.places
+    assert compared(folder) == whole
+    return []
+
+
+@pytest.mark.parametrize(
+    ("name", "earlier", "doubts"),
+    [
+        ("reads_writes_and_pages", "call", {"2.c1.i1"}),
+        (SENT, None, {"1.c0.i1", "1.c0.i2", "2.c0.i1"}),
+        ("hook_person_secret_and_failure", "hook_person_secret_and_failure", set()),
+    ],
+)
+def test_a_task_that_dies_at_any_write(
+    tmp_path: Path, name: str, earlier: str | None, doubts: set[str]
+) -> None:
+    task, folder = project_of(tmp_path, name, "call")[name], tmp_path / "runs/s/run"
+    whole, before = compared(tmp_path / name), None if earlier is None else tmp_path / earlier
+    found = set()
+    for point in deaths(folder, lambda: record(task, folder), before):
+        if not partial_of(folder).exists():  # before anything was done, or after all of it was
+            assert (compared(folder) if folder.exists() else None) in (whole, before and compared(before)), (
+                point
+            )
+            continue
+        found |= {*goes_on(task, folder, whole)}
+        assert {path.name for path in folder.parent.iterdir()} == {"run"}
+        sent = (tmp_path / "sent").read_text()
+        (tmp_path / "sent").write_text("")
+        assert sent in ("", "hello", "bye", "hellobye"), point
+    assert found == doubts
+
+
+KILLED = """
+import os, signal, sys
+from tachograph.cli.main import main
+from tests.deaths import die_at
+die_at(int(sys.argv[1]), lambda: os.kill(os.getpid(), signal.SIGKILL))
+main(["run", sys.argv[2]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "point", "doubts"),
+    [
+        ("call", 10, []), ("recovers", 24, []), ("writes_in_order", 29, []), ("sent_once", 23, ["1.c0.i1"]),
+        ("sent_once", 21, []), ("asked_side_by_side", 31, []), ("secret_of_a_result", 33, []),
+        ("told_of_two_timeouts", 36, []), ("hook_sends_the_answer_back", 50, []), ("url_allowed", 44, []),
+    ],
+)  # fmt: skip
+def test_a_process_that_is_killed(tmp_path: Path, name: str, point: int, doubts: list[str]) -> None:
+    task, folder = project_of(tmp_path, name)[name], tmp_path / "runs/s" / name
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    command = [sys.executable, "-c", KILLED, str(point), f"tasks/s/{name}.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert partial_of(folder).exists() and not folder.exists()
+    assert goes_on(task, folder, compared(tmp_path / name)) == doubts
+
+
+def test_what_an_earlier_record_answers_is_not_sent_by_a_resume(tmp_path: Path) -> None:
+    task, folder = project_of(tmp_path, SENT)[SENT], tmp_path / "runs/s/run"
+    for _ in deaths(
+        folder, lambda: record(task, folder, earlier=recorded_lines(folder)), tmp_path / SENT, range(25, 45)
+    ):
+        try:
+            resume(task, folder, {})
+        except InDoubt as doubt:
+            resume(task, folder, dict.fromkeys(doubt.places, "not_done"))
+        assert (tmp_path / "sent").read_text() == ""
+
+
+def test_a_live_run_that_dies_at_any_write(tmp_path: Path) -> None:
+    @tool(effect="pure", name="echo")
+    async def think(text: str) -> str:
+        """Think."""
+        await asyncio.sleep(0)
+        return text
+
+    def model(asked: LLMInput) -> LLMOutput:
+        look = ToolCall("look", {"path": "book/a.txt"})
+        turns = [
+            [ToolCall("echo", {"text": "a"}), look, look],
+            [ToolCall("mail", {"path": "boss", "text": "b"})],
+        ]
+        if asked.step_index <= len(turns):
+            return LLMOutput(tool_calls=turns[asked.step_index - 1])
+        return LLMOutput(final_answer="done")
+
+    root = make_project(tmp_path / "p", [])
+    agent = Agent(
+        model, [think, "look", "mail"], Policy.from_dict(POLICY), mounts={"book": root / "book"}, root=root
+    )
+    out, found = tmp_path / "runs/out", set()
+    for point in deaths(out, lambda: tachograph.record(agent, "?", out=out)):
+        log = partial_of(out) / "state.jsonl"
+        if not partial_of(out).exists():
+            assert not out.exists() or verify(out, "run") == []
+            continue
+        kept = log.read_bytes() if log.exists() else b""
+        kept = kept[: kept.rfind(b"\n") + 1]
+        try:
+            result = tachograph.resume(agent, out)
+        except InDoubt as doubt:
+            found |= {*doubt.places}
+            result = tachograph.resume(agent, out, settled=dict.fromkeys(doubt.places, "done"))
+        except RecordError:  # there was no line yet, and nothing was done
+            result = tachograph.record(agent, "?", out=out)
+        assert (out / "state.jsonl").read_bytes().startswith(kept), point
+        assert verify(out, "run") == []
+        assert tachograph.replay(agent, out).events == result.events
+    assert found == {"2.c0.i1"}
