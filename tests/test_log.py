@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tachograph.evidence.check import check
+from tachograph.evidence.folder import partial_of
 from tachograph.evidence.manifest import read_manifest
 from tachograph.evidence.record import record, resume
 from tachograph.evidence.record_files import NAMES, read_files
-from tachograph.evidence.tasks import load_task
-from tachograph.evidence.verify import problems_of
+from tachograph.evidence.tasks import Task, load_task
+from tachograph.evidence.verify import problems_of, verify
 from tachograph.fail.errors import OutputError, RecordError
 from tachograph.runtime.log.events import RunEnded, StepEnded, Waited, encode
 from tachograph.runtime.log.file import LogFile
@@ -29,31 +35,88 @@ def log_of(*texts: bytes) -> bytes:
 STEPS = [encode(StepEnded(at=f"{n}.e", added=f"{n:012}")) for n in range(1, 6)]
 
 
+ROWS = {row["name"]: row for row in scenarios()}
+HOME = Path(__file__).parents[1]
+
+
+def made_with(folder: Path, name: str) -> tuple[Task, Path]:
+    """Record a scenario, and return its task and where the record lies."""
+    root = make_project(folder, [ROWS[name]])
+    task = load_task(root / f"tasks/s/{name}.yaml")
+    record(task, root / "runs/s" / name)
+    return task, root / "runs/s" / name
+
+
+def settled(folder: Path) -> tuple[Task, Path]:
+    """Record a run whose process ended while it sent something, and a person knew whether that happened."""
+    task, out = made_with(folder, "sent_after_a_refused_connection")
+    log = out.rename(partial_of(out)) / "state.jsonl"
+    data = log.read_bytes()
+    log.write_bytes(data[: data.index(b'{"event":"tool_returned","at":"2.c0.i1"')])
+    resume(task, out, {"2.c0.i1": "done"})
+    return task, out
+
+
+# each record, and how many of three changes are made at each byte; the first is large
+RECORDS: dict[str, tuple[int, Callable[[Path], tuple[Task, Path]]]] = {
+    "canonical": (1, lambda _: (load_task(HOME / "tasks/canonical/v1.yaml"), HOME / "runs/canonical/v1")),
+    "told": (3, lambda folder: made_with(folder, "hook_person_secret_and_failure")),
+    "settled": (3, settled),
+}
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    rows = [row for row in scenarios() if row["name"] == "link_found_late"]
-    root = make_project(tmp_path_factory.mktemp("p"), rows)
-    record(load_task(root / "tasks/s/link_found_late.yaml"), root / "runs/s/link_found_late")
-    return read_files(root / "runs/s/link_found_late", "run")
+    return read_files(made_with(tmp_path_factory.mktemp("p") / "p", "link_found_late")[1], "run")
 
 
-def other_inputs(files: dict[str, bytes], name: str, changed: bytes) -> bool:
-    """Whether a manifest names other inputs, which `check` derives and compares, and `verify` takes as they are."""
-    return name == "manifest.json" and read_manifest(changed, name)[0] != read_manifest(files[name], name)[0]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_byte_is_free(files: dict[str, bytes], name: str) -> None:
-    content = files[name]
-    end = content.index(b'"made"') if name == "manifest.json" else len(content)
-    step = 1 if name in ("state.jsonl", "manifest.json") else 7
+@pytest.mark.parametrize("kind", RECORDS)
+def test_no_byte_is_free(kind: str, tmp_path: Path) -> None:
+    """What `verify` takes as it stands is the inputs, which the next test is about, and `made`."""
+    ways, make = RECORDS[kind]
+    files = read_files(make(tmp_path / "p")[1], "run")
+    taken = read_manifest(files["manifest.json"], "run")
     free = []
-    for n in range(0, end, step):
-        before, byte, after = content[:n], content[n : n + 1], content[n + 1 :]
-        for changed in (before + bytes([byte[0] ^ 1]) + after, before + after, before + byte + byte + after):
-            if not problems_of({**files, name: changed}, "run") and not other_inputs(files, name, changed):
-                free.append((n, before[-30:], changed[n : n + 30]))
+    for name, content in files.items():
+        is_whole = name in ("state.jsonl", "manifest.json")
+        for n in range(0, len(content), 1 if is_whole else 7):
+            before, byte, after = content[:n], content[n : n + 1], content[n + 1 :]
+            changes = [before + bytes([byte[0] ^ 1]) + after, before + after, before + byte + byte + after]
+            for way in range(ways if is_whole else 1):
+                changed = changes[(n + way) % 3]
+                if name == "manifest.json" and takes_other(changed, taken):
+                    continue
+                if not problems_of({**files, name: changed}, "run"):
+                    free.append((name, n, changed[n - 30 : n + 30]))
     assert free == []
+
+
+def takes_other(changed: bytes, taken: Any) -> bool:
+    try:
+        return read_manifest(changed, "run") != taken
+    except RecordError:
+        return False
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+@pytest.mark.parametrize("change", ["digest", "path", "lost"])
+def test_no_input_is_free(kind: str, change: str, tmp_path: Path) -> None:
+    """Change every input in the manifest, so that it is one still: a check names each."""
+    task, out = RECORDS[kind][1](tmp_path / "p")
+    folder = Path(shutil.copytree(out, tmp_path / "changed"))
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    paths = {item["path"] for item in manifest["inputs"]}
+    for item in manifest["inputs"]:
+        if change == "digest":
+            item["sha256"] = item["sha256"][:-1] + ("0" if item["sha256"][-1] != "0" else "1")
+        item["path"] += "x" * (change == "path")
+    manifest["inputs"] = sorted(manifest["inputs"] if change != "lost" else [], key=lambda item: item["path"])
+    text = json.dumps(manifest, indent=2, sort_keys=True, ensure_ascii=False)
+    (folder / "manifest.json").write_text(f"{text}\n")
+    assert verify(folder, "run") == []
+    named = {found.at for found in check(task, folder, "run") if found.kind == "INPUT"}
+    assert named >= paths
+    assert {found.at for found in check(task, out, "run")} == set()
 
 
 def test_a_foreign_file_is_named(files: dict[str, bytes]) -> None:
