@@ -5,14 +5,27 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tachograph import Agent, LLMInput, LLMOutput, Policy, Tool, ToolCall
+from tachograph import Agent, LLMInput, LLMOutput, Policy, Tool, ToolCall, arecord, check
+from tachograph.evidence.agent_runs import AgentRun
+from tachograph.evidence.replay import replay
+from tachograph.evidence.verify import verify
 from tachograph.fail.errors import TransientModelError
 from tachograph.runtime.clock import monotonic_ns
-from tachograph.runtime.log.events import Event, Failed, RunEnded, StopAsked, Stopped, ToolReturned, encode
+from tachograph.runtime.log.events import (
+    Event,
+    Failed,
+    RunEnded,
+    StopAsked,
+    Stopped,
+    ToolReturned,
+    Waited,
+    encode,
+)
 from tachograph.runtime.log.lines import LineWriter, read_log
 from tachograph.runtime.run import make_run
 from tachograph.runtime.world import real
@@ -100,38 +113,53 @@ def test_calls_that_only_read_go_side_by_side() -> None:
     replayed(made, result.events)
 
 
-def test_random_live_runs_replay_to_the_same_bytes() -> None:
-    draw = random.Random(7)
+@pytest.mark.usefixtures("without_a_disk")
+def test_random_live_runs_replay_to_the_same_bytes(tmp_path: Path) -> None:
+    """Tools take a random time, in the loop and in threads; some fail, and some calls or runs are stopped."""
 
-    async def think(arguments: Any, io: Any) -> Any:
-        for _ in range(draw.randrange(12)):
-            await asyncio.sleep(0)
-        if draw.random() < 0.2:
-            raise ConnectionError
-        return arguments
+    def made_for(draw: random.Random, is_steady: bool) -> Agent:
+        async def think(arguments: Any, io: Any) -> Any:
+            await asyncio.sleep(draw.randrange(4) / 1000)
+            if draw.random() < 0.2 and not is_steady:
+                raise ConnectionError
+            return arguments
 
-    async def one(number: int) -> None:
-        turns = [["think"] * draw.randint(1, 4) for _ in range(draw.randint(1, 3))]
-        made = agent(
+        turns = [
+            draw.choices(["think", "wait"], [3, 1], k=draw.randint(1, 4)) for _ in range(draw.randint(1, 3))
+        ]
+        return agent(
             script(*turns, "done"), tool("think", think, transient=(ConnectionError,)),
+            tool("wait", lambda arguments, io: arguments),
             retry={"backoff_base_ms": 0, "backoff_cap_ms": 0}, loop_budget={"max_tool_calls": 99},
         )  # fmt: skip
+
+    async def one(number: int, draw: random.Random) -> None:
         worlds: list[Real] = []
-        run = asyncio.ensure_future(made.arun(f"run {number}", started=worlds.append))
+        out = tmp_path / str(number)
+        run = asyncio.ensure_future(arecord(agents[number], f"run {number}", out=out, started=worlds.append))
         for _ in range(draw.randrange(60)):
             await asyncio.sleep(0)
         if draw.random() < 0.3 and worlds:
             worlds[0].stop(draw.choice(["", "1.c0", "2.c1"]))
-        result = await run
-        orders.add(tuple(event.at for event in result.events if ".i" in event.at))
-        replayed(made, result.events)
+        await run
 
     async def every() -> None:
-        await asyncio.gather(*(one(number) for number in range(200)))
+        await asyncio.gather(*(one(number, random.Random(-number)) for number in range(200)))
 
-    orders: set[Any] = set()
+    agents = [made_for(random.Random(number), number % 4 == 0) for number in range(200)]
     asyncio.run(bounded(every()))
+    orders, words = set(), set()
+    for number, of in enumerate(agents):
+        out = tmp_path / str(number)
+        made = replay(AgentRun.of(of, out), out, "run")
+        assert made.journal.data == (out / "state.jsonl").read_bytes()
+        assert verify(out, "run") == []
+        if number % 4 == 0:
+            assert check(of, out) == [], number
+        orders.add(tuple(event.at for event in made.journal.events if ".i" in event.at))
+        words |= {type(event) for event in made.journal.events}
     assert len(orders) > 20
+    assert words >= {Failed, Waited, StopAsked, Stopped, ToolReturned}
 
 
 @pytest.mark.parametrize("scope", ["", "1.c0"])
