@@ -28,9 +28,11 @@ def open_folder(folder: Path) -> Path:
     partial = partial_of(folder)
     _refuse_other(folder)
     try:
+        missing = [above for above in partial.parents if not above.exists()]
         partial.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir(exist_ok=is_unused(partial))
-        sync(partial.parent)
+        for made in (*reversed(missing), partial):
+            sync(made.parent)
     except FileExistsError:
         remedy = "resume it, or remove the folder to begin anew"
         raise OutputError(f"{partial}: a run that has not ended lies here; {remedy}") from None

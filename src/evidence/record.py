@@ -154,6 +154,8 @@ async def _go_on(
             finally:
                 await world.close()
         file.sync()
+        if not file.is_in_place():
+            raise OSError("the folder of the run was moved away while the run went on")
         _finish(
             source, partial, folder, made.journal, {**reads.inputs, **inputs_of(source, made.journal.events)}
         )

@@ -96,7 +96,18 @@ def _make_folder(root: Root, parent: int, name: str) -> bool:
         return False
     if root.private:
         restrict_to_owner(name, parent)
+    _sync_folder(parent)
     return True
+
+
+def _sync_folder(parent: int) -> None:
+    """Put the names in a folder on the disk, unless it may not be read: then nobody can."""
+    with contextlib.suppress(PermissionError):
+        fd = os.open(".", _LIST_FLAGS, dir_fd=parent)  # what is held open for the way alone cannot be synced
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def restrict_to_owner(folder: str | Path, parent: int | None = None) -> None:
@@ -174,8 +185,9 @@ def read_file(root: Root, parts: Sequence[str]) -> bytes:
 def write_file(root: Root, parts: Sequence[str], data: bytes, done: Callable[[], object]) -> None:
     """Replace a file below `root` as a whole; folders on the way are made. Raises Refused or OSError.
 
-    `done` is called once the file is in place, also where an interrupt comes in that moment. A file that was there
-    keeps its mode. A write that fails leaves no folder behind that it made.
+    `done` is called once the file is in place, also where an interrupt comes in that moment. When this returns, file
+    and folders are on the disk. A file that was there keeps its mode. A write that fails leaves no folder behind that
+    it made.
     """
     created: list[int] = []
     try:
@@ -201,6 +213,8 @@ def _replace(root: Root, parent: int, name: str, data: bytes, done: Callable[[],
             if mode is not None and stat.S_IMODE(os.fstat(fd).st_mode) != mode:  # the umask took some of it
                 os.fchmod(fd, mode)
             file.write(data)
+            file.flush()
+            os.fsync(fd)
         os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     except OSError:
         with contextlib.suppress(OSError):  # the first error is the one to report
@@ -213,6 +227,7 @@ def _replace(root: Root, parent: int, name: str, data: bytes, done: Callable[[],
             done()  # an interrupt right after the rename
         raise
     done()
+    _sync_folder(parent)
 
 
 def _new_file(parent: int, mode: int) -> tuple[str, int]:

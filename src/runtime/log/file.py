@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from pathlib import Path
 
 from ...fail.errors import OutputError, system_reason
 from .lines import Line, read_log
+
+_log = logging.getLogger("tachograph")
 
 
 class LogFile:
@@ -31,13 +34,18 @@ class LogFile:
         try:
             self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samestat(os.fstat(self._folder), os.stat(folder)):
+            if not self.is_in_place():
                 raise BlockingIOError  # it was moved away between the two calls
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(self._path, flags, 0o644)
             data = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
             self.past: list[Line] = read_log(data, is_open=True)
-            os.ftruncate(self._fd, data.rfind(b"\n") + 1)
+            end = data.rfind(b"\n") + 1
+            if end < len(data):
+                _log.warning(
+                    "%s: the last line was cut off when the process ended, and is left out", self._path
+                )
+            os.ftruncate(self._fd, end)
             self.sync()
             os.fsync(self._folder)  # a new name is on the disk with its folder
         except BlockingIOError:
@@ -51,6 +59,10 @@ class LogFile:
         except BaseException:
             self.close()
             raise
+
+    def is_in_place(self) -> bool:
+        """Return whether the folder is still where it was. Raises OSError where nothing is."""
+        return os.path.samestat(os.fstat(self._folder), os.stat(self._path.parent))
 
     def write(self, line: bytes) -> None:
         """Append a line. Raises OSError."""

@@ -1,0 +1,225 @@
+"""What is on the disk before what, and what becomes of a run whose disk, folder or process is not what it was."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tachograph.evidence.record import record, resume
+from tachograph.evidence.tasks import Task, load_task
+from tachograph.evidence.verify import verify
+from tachograph.fail.errors import OutputError
+from tachograph.runtime.log.file import LogFile
+from tachograph.runtime.tools.contract import Tool
+from tachograph.runtime.world.perform import StorageFailure
+from tachograph.testing import run
+from tests.project import make_project, scenarios
+from tests.tables.rows import closed, roomy
+
+ROWS = {row["name"]: row for row in scenarios()}
+
+
+def made(root: Path, name: str) -> tuple[Task, Path]:
+    make_project(root, [ROWS[name]])
+    return load_task(root / f"tasks/s/{name}.yaml"), root / "runs/s" / name
+
+
+def named(fd: int) -> str:
+    """Return the name of what a descriptor is open on."""
+    return Path(os.readlink(f"/proc/self/fd/{fd}")).name
+
+
+def test_what_rests_on_something_comes_after_it_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One write a line; the intent before the effect, the effect's file before its outcome, the outcome before all."""
+    task, folder = made(tmp_path, "written_once")
+    done: list[str] = []
+    write, fsync, rename = os.write, os.fsync, os.rename
+
+    def noting_write(fd: int, data: bytes) -> int:
+        if named(fd) == "state.jsonl":
+            assert data.count(b"\n") == 1 and data.endswith(b"\n")
+            done.append(data.partition(b'"event":"')[2].partition(b'"')[0].decode())
+        return write(fd, data)
+
+    def noting_fsync(fd: int) -> None:
+        done.append(f"sync {named(fd)}")
+        fsync(fd)
+
+    def noting_rename(old: Any, new: Any, **more: Any) -> None:
+        done.append(f"rename {new}")
+        rename(old, new, **more)
+
+    for name, function in (("write", noting_write), ("fsync", noting_fsync), ("rename", noting_rename)):
+        monkeypatch.setattr(os, name, function)
+    (tool,) = (tool for tool in task.tools if tool.name == "log")
+    monkeypatch.setattr(
+        tool, "run", lambda args, io: (done.append("effect"), io.write("box/new/l", "x"), {})[2]
+    )
+    record(task, folder)
+    at = done.index("tool_started")
+    temporary = next(word for word in done[at:] if word.startswith("sync .tachograph-"))
+    assert done[at : done.index("step_ended")] == [
+        "tool_started", "sync state.jsonl", "effect", "sync box", temporary, "rename l", "sync new", "tool_returned",
+        "sync state.jsonl",
+    ]  # fmt: skip
+    # each folder that was made is on the disk with the one above it
+    assert done.index("sync runs") < done.index("sync s") < done.index("sync written_once.partial") < at
+    assert "sync s" in done[done.index("run_ended") :]
+
+
+def test_after_a_failed_sync_nothing_more_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, folder = made(tmp_path, "written_once")
+    done: list[str] = []
+    (tool,) = (tool for tool in task.tools if tool.name == "log")
+    monkeypatch.setattr(tool, "run", lambda args, io: done.append("effect"))
+    sync = LogFile.sync
+
+    def failing(log: LogFile) -> None:
+        if b"tool_started" in (log._path.read_bytes()):
+            raise OSError(errno.EIO, "Input/output error")
+        sync(log)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError):
+        patch.setattr(LogFile, "sync", failing)
+        record(task, folder)
+    log = folder.with_name("written_once.partial") / "state.jsonl"
+    assert b"tool_started" in log.read_bytes().splitlines()[-1] and done == [] and not folder.exists()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_a_tool_finds_full_ends_the_run_and_not_the_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    task, folder = made(tmp_path, "writes_in_order")
+    (tool,) = (tool for tool in task.tools if tool.name == "save")
+    save, fsync, is_full = tool.run, os.fsync, [False]
+
+    def swallows(args: Any, io: Any) -> Any:
+        is_full[0] = args["text"] == "two"
+        with contextlib.suppress(OSError):
+            return save(args, io)
+        return {"bytes": 3}
+
+    def full(fd: int) -> None:
+        if is_full[0] and named(fd).startswith(".tachograph-"):
+            raise OSError(code, "No space left on device")
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(tool, "run", swallows)
+    with pytest.raises(StorageFailure):
+        record(task, folder)
+    assert not folder.exists()
+    monkeypatch.undo()
+    resume(task, folder, {})
+    assert verify(folder, "run") == []
+
+
+def test_a_torn_line_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    task, folder = made(tmp_path, "call")
+    record(task, folder)
+    partial = folder.with_name("call.partial")
+    folder.rename(partial)
+    whole = (partial / "state.jsonl").read_bytes()
+    for tail, told in ((b"", False), (b'{"event":"ste', True), (b"\0" * 300, True)):
+        caplog.clear()
+        (partial / "state.jsonl").write_bytes(whole + tail)
+        LogFile(partial).close()
+        assert ("state.jsonl" in caplog.text) == told
+        assert (partial / "state.jsonl").read_bytes() == whole
+
+
+# ---- other processes -------------------------------------------------------------------------------------------------
+
+
+def fork() -> int:
+    with warnings.catch_warnings():  # of other threads, which the child does not need
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
+    log = LogFile(tmp_path)
+    log.write(b"x\n")
+    if (pid := fork()) == 0:
+        log.write(b"y\n")
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 70
+    log.close()
+    assert (tmp_path / "state.jsonl").read_bytes() == b"x\n"
+
+
+def test_a_tool_that_forks_and_returns_in_the_child_does_not_go_on_as_the_run() -> None:
+    parent, ended = os.getpid(), list[int]()
+
+    def forks(args: Any, io: Any) -> Any:
+        pid = fork()
+        if pid:
+            ended.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        return {}
+
+    tool = Tool("forks", "", closed(), closed(), "pure", forks)
+    result = run(roomy(["forks"]), [tool], [{"calls": [{"tool": "forks"}]}, {"answer": "done"}])
+    if os.getpid() != parent:
+        os._exit(1)
+    assert (ended, result.ending) == ([70], "final_answer")
+
+
+def test_a_forked_child_holds_the_lock(tmp_path: Path) -> None:
+    """What it inherited may still be at work on the files of the run, so nobody goes on meanwhile."""
+    log, (wait, go_on) = LogFile(tmp_path), os.pipe()
+    if (pid := fork()) == 0:
+        os.close(go_on)
+        os.read(wait, 1)
+        os._exit(0)
+    log.close()
+    with pytest.raises(OutputError, match="another process"):
+        LogFile(tmp_path)
+    os.close(go_on)
+    os.waitpid(pid, 0)
+    LogFile(tmp_path).close()
+    os.close(wait)
+
+
+def test_a_folder_that_is_exchanged_while_it_is_locked_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    lock = fcntl.flock
+
+    def exchanged(fd: int, how: int) -> None:
+        (tmp_path / "run").rename(tmp_path / "away")
+        (tmp_path / "run").mkdir()
+        lock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", exchanged)
+    with pytest.raises(OutputError, match="another process"):
+        LogFile(tmp_path / "run")
+    assert [*(tmp_path / "run").iterdir()] == [*(tmp_path / "away").iterdir()] == []
+
+
+@pytest.mark.parametrize("what", ["log removed", "folder moved", "folder exchanged"])
+def test_a_run_whose_folder_is_taken_away_puts_nothing_in_place(tmp_path: Path, what: str) -> None:
+    task, folder = made(tmp_path, "call")
+    partial = folder.with_name("call.partial")
+
+    def take(event: Any) -> None:
+        if event.at == "1.e" and what == "log removed":
+            (partial / "state.jsonl").unlink()
+        elif event.at == "1.e":
+            partial.rename(tmp_path / "away")
+            if what == "folder exchanged":
+                partial.mkdir()
+
+    with pytest.raises(OSError):
+        record(task, folder, take)
+    assert not folder.exists()

@@ -1,0 +1,131 @@
+"""The gate: whatever breaks in it denies, and of two readings of a condition the stricter one holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tachograph.runtime.log.events import Call, Reach, Touch
+from tachograph.runtime.policy.gate import Gate
+from tachograph.runtime.policy.leaf import Question, Rule, Step
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.policy.rules import RULES
+from tachograph.runtime.schema.validator import SchemaValidator
+from tachograph.runtime.tools.contract import Tool
+from tachograph.testing import decide
+from tests.tables.rows import closed, roomy
+
+POLICY = roomy(["t"], url_allowlist=["h.test"], sandbox={"mounts": {"box": "read"}})
+# any value may stand in its arguments, so that the conditions alone judge them
+ANY = closed(x={}, l={}, n={"type": "integer", "default": 5})
+TOOL = Tool("t", "", ANY, closed(), "network", lambda arguments, io: {})
+ABOUT = [Step(), Call("tc_1_0", "t", {}), Reach("https://h.test/"), Touch("box/n", "read")]
+
+
+class Raises(Rule):
+    """Breaks at every question."""
+
+    id = "raises"
+
+    def __init__(self, error: type[Exception]) -> None:
+        self.error = error
+
+    def points(self, question: Any, tool: Any) -> Any:
+        raise self.error("the text of an exception")
+
+
+class Silent(Rule):
+    """Has nothing to judge, and is the one that everything needs a word of."""
+
+    id = "silent"
+    speaks_for = tuple(type(about) for about in ABOUT)
+
+    def points(self, question: Any, tool: Any) -> Any:
+        return ()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyError, RecursionError, MemoryError, StopIteration])
+def test_an_error_inside_the_gate_denies(error: type[Exception]) -> None:
+    for about in ABOUT:
+        question = Question(about, "t" if about is not ABOUT[0] else "")
+        assert Gate(Policy.from_dict(POLICY), [TOOL]).ask(question).decision == "allow"
+        found = Gate(Policy.from_dict(POLICY), [TOOL], (*RULES, Raises(error))).ask(question)
+        assert (found.decision, found.rule) == ("deny", "gate_error")
+        assert "exception" not in found.reason
+
+
+@pytest.mark.parametrize("rules", [(), (Silent(),), (Silent(), *RULES)], ids=["none", "silent", "others"])
+def test_where_no_rule_speaks_nothing_is_granted(rules: tuple[Rule, ...]) -> None:
+    for about in ABOUT:
+        found = Gate(Policy.from_dict(POLICY), [TOOL], rules).ask(Question(about, "t"))
+        assert (found.decision, found.rule) == ("deny", "gate_error")
+
+
+def ruled(section: str, conditions: dict[str, Any], *given: dict[str, Any]) -> list[tuple[str, str]]:
+    policy = {**POLICY, "tools": {"t": {section: conditions}}}
+    found = decide(policy, [TOOL], [{"name": "t", "arguments": arguments} for arguments in given])
+    return [(each.decision, each.rule_id) for each in found]
+
+
+TYPED = {
+    # a condition, the values that meet it, and those that do not
+    "maximum": ({"maximum": 100}, [1, 99.5, 100, -3], ["1000", "1", True, None, [1], {"a": 1}, 101]),
+    "minimum": ({"minimum": 1}, [1, 1.5], ["1", True, None, 0, [2]]),
+    "maxLength": ({"maxLength": 2}, ["", "ab"], ["abc", 1, None, [], {}]),
+    "pattern": ({"pattern": "^[a-z]*$"}, ["", "ab"], ["ab\n", "A", 1, None, ["a"]]),
+    "whole numbers": ({"in": [1]}, [1, 1.0], [True, "1", 1.5, [1], None]),
+    "truth": ({"in": [True]}, [True], [1, 1.0, "true", "True"]),
+    "nothing": ({"in": [0, None]}, [0, 0.0, None], [False, "", [], "null"]),
+}
+
+
+WRAPPED: dict[str, Any] = {
+    "/x": lambda value: {"x": value},
+    "/l/*": lambda value: {"l": [value]},
+    "/x/y": lambda value: {"x": {"y": value}},
+}
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_a_condition_demands_its_type(name: str) -> None:
+    condition, met, broken = TYPED[name]
+    for pointer, wrap in WRAPPED.items():
+        found = ruled("arguments", {pointer: condition}, *map(wrap, [*met, *broken]))
+        assert [each == ("deny", "arguments") for each in found] == [False] * len(met) + [True] * len(broken)
+        # of what it cannot judge nobody is asked: it is denied
+        odd = [value for value in broken if type(value) in (list, dict) or (name[0] == "m" and value is None)]
+        assert {*ruled("ask_if", {pointer: condition}, *map(wrap, odd))} <= {("deny", "arguments")}
+
+
+def test_each_step_of_a_pointer_demands_its_type() -> None:
+    for pointer, values in (
+        ("/x/y", ["text", 1, None, [], [{"y": 1}]]),
+        ("/l/*", ["text", 1, None, {"0": 1}]),
+    ):
+        for condition in ({"maximum": 9}, {"in": [1]}):
+            found = ruled("arguments", {pointer: condition}, *({pointer[1]: value} for value in values))
+            assert {*found} == {("deny", "arguments")}
+
+
+def test_an_absent_argument_is_its_default() -> None:
+    assert ruled("arguments", {"/n": {"maximum": 4}}, {}, {"n": 4}) == [
+        ("deny", "arguments"),
+        ("allow", "tool_registry"),
+    ]
+    assert ruled("ask_if", {"/n": {"minimum": 5}}, {}) == [("escalate", "approval")]
+
+
+def test_calls_are_the_same_by_type_and_value() -> None:
+    policy = {**POLICY, "cycle_detection": {"max_repeats": 1}}
+    values = [1, True, "1", 0, False, None, "", [], {}, 1.0]
+    found = decide(policy, [TOOL], [{"name": "t", "arguments": {"x": value}} for value in values])
+    assert [each.decision for each in found] == ["allow"] * 9 + ["deny"]
+
+
+def test_patterns_are_linear_and_may_be_large() -> None:
+    """An engine that backtracks would stand still here."""
+    assert SchemaValidator({"pattern": "(a|a)*b(a+)+c"}).first_mismatch("a" * 100_000 + "b" + "a" * 100_000)
+    assert SchemaValidator({"pattern": "^.{1,2000}$"}).first_mismatch("\u00e9" * 2000) is None
+    with pytest.raises(ValueError):
+        SchemaValidator({"pattern": "^.{1,6000}$"})
