@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from tachograph.evidence.record import record
+from tachograph.evidence.tasks import load_task
 from tests.commands import exit_code
 from tests.project import make_project, scenarios
 
@@ -209,3 +212,65 @@ def test_a_task_of_another_project_is_refused(
     other = make_project(tmp_path / "other", [ROWS["call"]])
     assert exit_code("run", "tasks/s/sent_once.yaml", str(other / "tasks/s/call.yaml")) == 2
     assert not (project / "runs/s/call").exists() and not (other / "runs").exists()
+
+
+def test_what_a_run_that_was_kept_aside_did_is_not_done_again(project: Path) -> None:
+    task, sent = project / "tasks/s/sent_once.yaml", project / "sent"
+    mail = project / "tools/mail.py"
+    noting = f"    with open({str(sent)!r}, 'a') as file:\n        file.write('x')\n    return"
+    mail.write_text(mail.read_text().replace("    return", noting))
+    right = task.read_text()
+    task.write_text(right.replace('"final_answer"', '"cancelled"'))
+    assert exit_code("run", "s/sent_once") == 1
+    task.write_text(right)
+    assert exit_code("run", "s/sent_once") == exit_code("check", "s/sent_once") == 0
+    assert sent.read_text() == "x"
+    assert exit_code("run", "s/sent_once", "--again") == 0
+    assert sent.read_text() == "xx"
+
+
+def test_what_reads_records_runs_no_code_of_the_project(project: Path, tmp_path: Path) -> None:
+    exit_code("run")
+    for file in ("tools/echo.py", "tools/mail.py", "tools/look.py"):
+        (project / file).write_text(
+            f"__import__('pathlib').Path({str(tmp_path / 'ran')!r}).touch()\nraise SystemExit"
+        )
+    for words in (["verify"], ["ls"], ["show", "s/call"]):
+        assert exit_code(*words) == 0
+    assert not (tmp_path / "ran").exists()
+    assert exit_code("check") == 2 and (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "file", ["policy/sent_once.yaml", "tasks/s/sent_once.yaml", "tools/page.py", "helper.py"]
+)
+def test_a_run_goes_on_only_from_what_it_began_with(
+    project: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is an input from the first line on, whether the run comes to use it or not."""
+    monkeypatch.syspath_prepend(project)
+    (project / "helper.py").write_text("X = 1\n")
+    look = project / "tools/look.py"
+    look.write_text(look.read_text().replace("def run", "import helper\n\n\ndef run"))
+    task, folder = load_task(project / "tasks/s/sent_once.yaml"), project / "runs/s/sent_once"
+
+    def interrupt(event: Any) -> None:
+        if event.at == "1.e":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        record(task, folder, interrupt)
+    log = (project / "runs/s/sent_once.partial/state.jsonl").read_bytes()
+    path, before = project / file, (project / file).read_text()
+    for old, new in (
+        ("5000", "4999"),
+        ("What is there?", "What?"),
+        ("Get a page.", "Get it."),
+        ("X = 1", "X = 2"),
+    ):
+        path.write_text(path.read_text().replace(old, new))
+    assert path.read_text() != before
+    assert exit_code("resume", "s/sent_once") == 2
+    assert (project / "runs/s/sent_once.partial/state.jsonl").read_bytes() == log
+    path.write_text(before)
+    assert exit_code("resume", "s/sent_once") == 0

@@ -97,8 +97,10 @@ def run(
                 remedy = "give it llm: {live: [...]}, or leave out the options"
                 raise task.error("/llm", "the task has a script, and takes no options of live models", remedy)
             folder = project.folder(task.folder)
+            # what a run that was kept aside did has happened as well
+            earlier = None if again else recorded_lines(folder) or recorded_lines(task.rejected)
             try:
-                made = record(task, folder, earlier=None if again else recorded_lines(folder))
+                made = record(task, folder, earlier=earlier)
             except ExpectationError as error:  # the other tasks are run all the same
                 failed = True
                 for line in error.lines():

@@ -57,7 +57,7 @@ def check(source: RunSource, folder: Path, name: str) -> list[Difference]:
         folder: The folder of the run.
         name: What messages call it.
     """
-    damage = [Difference("DAMAGE", name, problem) for problem in verify(folder, name)]
+    damage = [Difference("DAMAGE", name, problem) for problem in verify(folder, name, rendered=False)]
     if damage:
         return damage
     files = read_files(folder, name)

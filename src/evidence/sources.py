@@ -5,6 +5,7 @@ tool pure, read, write      again
 tool network                again if folders answer for all hosts of the run
 tool external               the record
 what timed out              the record
+what may read a file that a call wrote which the record answers: likewise, since the file is not there
 what holds a placeholder of a live key, likewise
 """
 
@@ -63,6 +64,7 @@ def is_performed_again(
     # what holds a placeholder of a live key cannot be made again
     marked = {event.at for event in record if placeholders(msgspec.to_builtins(event))}
     calls = {call.at: call.call for step in steps_of(record) for call in step.calls}
+    not_there: set[str] = set()  # mounts that lack what was written there
 
     def again(at: str, effect: Effect) -> bool:
         if isinstance(effect, AskModel | AskPerson | AskHook):
@@ -71,10 +73,19 @@ def is_performed_again(
             return False
         performed = effect.tool.effect != "external" and (effect.tool.effect != "network" or is_offline)
         is_marked = at in marked or bool(placeholders(effect.call.arguments))
-        if performed and at not in timed_out and (is_scripted or not is_marked):
+        paths, written = _mounts(effect, "path:"), _mounts(effect, "path:write")
+        may_lack = bool(not_there & paths) or bool(not_there and not paths and "read" in effect.tool.uses)
+        if performed and at not in timed_out and not may_lack and (is_scripted or not is_marked):
             return True
+        not_there.update(written)
         if calls.get(at.rpartition(".")[0]) != effect.call:
             raise NotRecorded(at)
         return False
 
     return again
+
+
+def _mounts(effect: Invoke, kind: str) -> set[str]:
+    """Return the mounts that the arguments of a call name at places of a kind."""
+    places = (place for place in effect.tool.places if place.kind.startswith(kind))
+    return {text.partition("/")[0] for place in places for _, text in place.find(effect.call.arguments)}

@@ -10,24 +10,25 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..fail.errors import RecordError
-from .manifest import MANIFEST, read_manifest
+from .manifest import MANIFEST, manifest, read_manifest
 from .record_files import NAMES, STATE, derive, read_files, whole_log
 
 
-def verify(folder: Path, name: str) -> list[str]:
+def verify(folder: Path, name: str, *, rendered: bool = True) -> list[str]:
     """Return what is wrong with a record, one line each; none if it is whole.
 
     Args:
         folder: The folder of the run.
         name: What messages call it.
+        rendered: Whether files count that are rendered in another way today, and are those of the manifest.
     """
     try:
-        return problems_of(read_files(folder, name), name)
+        return problems_of(read_files(folder, name), name, rendered=rendered)
     except RecordError as error:
         return [str(error)]
 
 
-def problems_of(files: Mapping[str, bytes], name: str) -> list[str]:
+def problems_of(files: Mapping[str, bytes], name: str, *, rendered: bool = True) -> list[str]:
     """Return what is wrong with the files of a record, as `verify` does."""
     missing = [f"{name}/{file}: is missing; restore it from git" for file in NAMES if file not in files]
     foreign = [f"{name}/{file}: belongs to no run; remove it" for file in files if file not in NAMES]
@@ -38,12 +39,14 @@ def problems_of(files: Mapping[str, bytes], name: str) -> list[str]:
         inputs, made = read_manifest(files[MANIFEST], f"{name}/{MANIFEST}")
     except RecordError as error:
         return [str(error)]
+    events = [line.event for line in lines]
     try:
-        derived = derive(files[STATE], [line.event for line in lines], inputs, made)
+        derived = derive(files[STATE], events, inputs, made)
     except (LookupError, ValueError, AssertionError):  # whole lines whose addresses make no run
         return [f"{name}/{STATE}: its lines make no run; restore it from git"]
-    return foreign + [
-        f"{name}/{file}: does not follow from {STATE}; restore it from git, or record the run again"
-        for file in NAMES
-        if derived[file] != files[file]
-    ]
+    held = {file: files[file] for file in NAMES if file != MANIFEST}
+    is_held = manifest(events, held, inputs, made) == files[MANIFEST]
+    what = "is rendered in another way today" if is_held else f"does not follow from {STATE}"
+    remedy = "restore it from git, or record the run again"
+    other = [file for file in NAMES if derived[file] != files[file] and (rendered or not is_held)]
+    return foreign + [f"{name}/{file}: {what}; {remedy}" for file in other]
