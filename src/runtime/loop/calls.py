@@ -41,7 +41,7 @@ from .attempts import with_retries
 from .state import RunState
 
 # rules about the run and not the call: a call that they denied may be proposed again
-_ABOUT_THE_RUN = ("cycle_detection", "loop_budget", "tool_limits", "gate_error")
+_ABOUT_THE_RUN = ("cycle_detection", "loop_budget", "gate_error")
 
 
 class _Told(Struct, frozen=True):
@@ -135,10 +135,11 @@ def _stopped(run: RunState, outcome: Stopped) -> _Told:
 def _refused(run: RunState, call: Call, decided: Decided, *, executed: bool) -> _Told:
     call_key = run.key_of(call)
     repeated = call_key in run.refused
-    if decided.rule not in _ABOUT_THE_RUN:
+    after = run.retry_after_ms(call) if decided.rule == Rule.TOOL_LIMITS else None
+    if after is None and decided.rule not in _ABOUT_THE_RUN:
         run.refused[call_key] = decided.rule
     found = run.classify(Denied(Rule(decided.rule), repeated=repeated))
-    return _Told(found, denied_call(decided.rule, decided.reason, executed=executed))
+    return _Told(found, denied_call(decided.rule, decided.reason, executed=executed, retry_after_ms=after))
 
 
 async def _invoke(run: RunState, key: str, call: Call) -> _Told:

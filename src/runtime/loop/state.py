@@ -15,11 +15,14 @@ from ..log.events import Call, Decided, Event, ToolOffer
 from ..models.types import Message
 from ..policy.gate import Gate
 from ..policy.leaf import Question, Verdict
+from ..policy.rules.loop_budget import Need
 from ..redaction.redactor import Redactor
 from ..schema.answer_type import AnswerType
 from ..tools.contract import Tool
 from ..tools.identity import call_key
 from .window import Window
+
+_MINUTE = 60_000_000_000
 
 
 class RunSpec(Struct, frozen=True):
@@ -115,7 +118,7 @@ class RunState:
             self._counted.remove(at)
             self.used["tool_calls"] -= 1
             self._times[call.name].pop()
-        times, minute = self._times[call.name], self.driver.now - 60_000_000_000
+        times, minute = self._times[call.name], self.driver.now - _MINUTE
         used = {**self.used, "calls": len(times), "per_minute": len(times) - bisect_right(times, minute)}
         return self.gate.ask(Question(call, call.name, used, self._repeats[self.key_of(call)]))
 
@@ -124,6 +127,14 @@ class RunState:
         self._counted.add(self.at(key))
         self.used["tool_calls"] += 1
         self._times[call.name].append(self.driver.now)
+
+    def retry_after_ms(self, call: Call) -> int | None:
+        """Return after what time the limits of its tool let a denied call through; None where no time does."""
+        leaf, times = self.gate.policy.tool_rules(call.name).limits, self._times[call.name]
+        most = leaf.limits.get("per_minute", 0)
+        if not 0 < most <= len(times) or not leaf.allows(Need("calls", len(times), 1)):
+            return None
+        return -(-(times[-most] + _MINUTE - self.driver.now) // 1_000_000)
 
     def tool_of(self, call: Call) -> Tool | None:
         """Return the tool of a call, None where the run has none of that name."""

@@ -40,21 +40,25 @@ def reply_again(problem: str) -> Message:
     return {"role": "user", "content": f"Your last reply could not be used: {problem}. Reply again."}
 
 
-def denied_call(rule: str, reason: str, *, executed: bool) -> dict[str, Any]:
+def denied_call(
+    rule: str, reason: str, *, executed: bool, retry_after_ms: int | None = None
+) -> dict[str, Any]:
     """Return what the model reads of a call that the policy denied.
 
     Args:
         rule: The rule that objected.
         reason: Its reason, one line.
         executed: Whether the call was executed before.
+        retry_after_ms: After what time it would be allowed; None where no time takes the denial away.
     """
-    return {
+    told = {
         "error": "policy_denied",
         "rule": rule,
         "reason": reason,
         "executed": executed,
         "retryable": False,
     }
+    return told if retry_after_ms is None else {**told, "retryable": True, "retry_after_ms": retry_after_ms}
 
 
 def stopped_call() -> dict[str, Any]:

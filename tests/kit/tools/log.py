@@ -19,4 +19,6 @@ TRANSIENT = (ConnectionError,)
 
 def run(args, io):
     io.write(args["path"], args["text"])
+    if args["text"] == "refuse":
+        raise ConnectionRefusedError
     return {"bytes": len(io.read(args["path"]).encode())}

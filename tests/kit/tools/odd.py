@@ -24,6 +24,13 @@ def _deep():
     return value
 
 
+def _swallowed(io):
+    try:
+        io.read("box/a.txt")
+    except PermissionError:
+        return {"value": 1}
+
+
 HOW = {
     "nan": lambda io: {"value": float("nan")},
     "set": lambda io: {"value": {1, 2}},
@@ -39,6 +46,7 @@ HOW = {
     "extra": lambda io: {"value": 1, "more": 2},
     "float": lambda io: {"value": 7.0},
     "undeclared": lambda io: {"value": len(io.read("box/a.txt"))},
+    "undeclared and swallowed": _swallowed,
     "secret words": lambda io: int("the text of an exception"),
 }
 
