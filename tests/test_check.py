@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import tachograph
-from tachograph import Agent, LLMInput, LLMOutput, Policy, Tool, ToolCall
 from tachograph.evidence import record_files
 from tachograph.evidence.accept import accept
 from tachograph.evidence.check import check
@@ -18,7 +15,6 @@ from tachograph.evidence.record import record
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import verify
 from tests.project import make_project, scenarios
-from tests.tables.rows import closed, roomy
 
 ROWS = {row["name"]: row for row in scenarios()}
 
@@ -123,40 +119,3 @@ def test_a_changed_renderer_damages_no_record(tmp_path: Path, monkeypatch: pytes
     assert check(task, folder, "run") == verify(folder, "run") == []
     (folder / "run_report.md").write_text("# a report by hand\n", encoding="utf-8")
     assert {found.kind for found in check(task, folder, "run")} == {"DAMAGE"}
-
-
-@pytest.mark.parametrize("effect", ["external", "write"])
-def test_what_may_read_files_of_an_answered_call_is_answered_too(tmp_path: Path, effect: str) -> None:
-    """The files are not there: the call that wrote them is external, or timed out once it had written."""
-    path = {"type": "string", "x-resource": "path:write"}
-    reads, done = closed(path={**path, "x-resource": "path:read"}), closed(text={"type": "string"})
-    ran: list[str] = []
-
-    async def put(arguments: Any, io: Any) -> Any:
-        io.write(arguments["path"], "written")
-        await asyncio.sleep(0 if effect == "external" else 60)
-        return {}
-
-    def look(arguments: Any, io: Any) -> Any:
-        ran.append(arguments["path"])
-        return {"text": io.read(arguments["path"])}
-
-    def model(asked: LLMInput) -> LLMOutput:
-        calls = [("put", "box/a"), ("look", "box/a"), ("look", "book/a")]
-        if asked.step_index > len(calls):
-            return LLMOutput(final_answer="done")
-        name, where = calls[asked.step_index - 1]
-        return LLMOutput(tool_calls=[ToolCall(name, {"path": where})])
-
-    tools = [
-        Tool("put", "", closed(path=path), done, effect, put, timeout_s=0.05 if effect == "write" else None)
-    ]
-    tools += [Tool("look", "", reads, done, "read", look)]
-    mounts = {"box": "write", "book": "read"}
-    policy = roomy(["put", "look"], sandbox={"mounts": mounts}, on_failure="inform")
-    (tmp_path / "a").write_text("read")
-    agent = Agent(model, tools, Policy.from_dict(policy), mounts={"book": tmp_path})
-    tachograph.record(agent, "?", out=tmp_path / "out")
-    ran.clear()
-    assert tachograph.check(agent, tmp_path / "out") == []
-    assert ran == ["book/a"]

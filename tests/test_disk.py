@@ -147,17 +147,6 @@ def fork() -> int:
         return os.fork()
 
 
-def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
-    log = LogFile(tmp_path)
-    log.write(b"x\n")
-    if (pid := fork()) == 0:
-        log.write(b"y\n")
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 70
-    log.close()
-    assert (tmp_path / "state.jsonl").read_bytes() == b"x\n"
-
-
 def test_a_tool_that_forks_and_returns_in_the_child_does_not_go_on_as_the_run() -> None:
     parent, ended = os.getpid(), list[int]()
 
@@ -174,20 +163,24 @@ def test_a_tool_that_forks_and_returns_in_the_child_does_not_go_on_as_the_run() 
     assert (ended, result.ending) == ([70], "final_answer")
 
 
-def test_a_forked_child_holds_the_lock(tmp_path: Path) -> None:
+def test_a_forked_child_holds_the_lock_and_writes_nothing(tmp_path: Path) -> None:
     """What it inherited may still be at work on the files of the run, so nobody goes on meanwhile."""
     log, (wait, go_on) = LogFile(tmp_path), os.pipe()
+    log.write(b"x\n")
     if (pid := fork()) == 0:
         os.close(go_on)
         os.read(wait, 1)
-        os._exit(0)
+        log.write(b"y\n")
+        os._exit(1)
     log.close()
     with pytest.raises(OutputError, match="another process"):
         LogFile(tmp_path)
     os.close(go_on)
-    os.waitpid(pid, 0)
-    LogFile(tmp_path).close()
     os.close(wait)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 70
+    assert (tmp_path / "state.jsonl").read_bytes() == b"x\n"
+    (tmp_path / "state.jsonl").unlink()
+    LogFile(tmp_path).close()
 
 
 def test_a_folder_that_is_exchanged_while_it_is_locked_is_refused(

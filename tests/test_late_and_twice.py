@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from tachograph import (
     Agent,
@@ -24,7 +23,6 @@ from tachograph import (
     resume,
     tool,
 )
-from tachograph.cli.main import commands
 from tachograph.fail.errors import TachographError
 from tachograph.runtime.formats.documents import read_plain
 
@@ -46,11 +44,6 @@ done: list[str] = []
 def add(a: int) -> int:
     """Add."""
     return a
-
-
-def add_otherwise(a: int) -> int:
-    """Add otherwise."""
-    return a + 1
 
 
 @tool(effect="external")
@@ -146,38 +139,6 @@ def test_an_agent_in_code_may_not_write_its_policy() -> None:
     assert Path("rules/p.yaml").read_text() != "x"
 
 
-def test_resume_under_other_code_of_a_tool_is_refused() -> None:
-    for folder in ("tools", "tasks/k"):
-        Path(folder).mkdir(parents=True)
-    agent(asked="look")  # writes the policy
-    text = (
-        Path("policy/p.yaml")
-        .read_text()
-        .replace("[add, pay, put]", "[look, die]")
-        .replace("[look], t", "[], t")
-    )
-    Path("policy/p.yaml").write_text(text)
-    head = 'DESCRIPTION = "x"\nINPUT_SCHEMA = {"type": "object", "additionalProperties": False}\n'
-    head += 'OUTPUT_SCHEMA = {"type": "object", "additionalProperties": False, "properties": {"n": {}}}\n'
-    head += 'EFFECT = "pure"\nIDEMPOTENT = True\nTRANSIENT = ()\n'
-    Path("tools/look.py").write_text(head + 'def run(args, io):\n    return {"n": 1}\n')
-    Path("tools/die.py").write_text(head + "import os\ndef run(args, io):\n    os._exit(9)\n")
-    calls = (
-        "turns: [{calls: [{tool: look, arguments: {}}]}, {calls: [{tool: die, arguments: {}}]}, {answer: a}]"
-    )
-    Path("tasks/k/n.yaml").write_text(
-        "schema: task/v1\nid: k-n\ntitle: t\nquestion: q\npolicy: {file: policy/p.yaml}\n"
-        f"tools: [look, die]\nllm: {{stub: {{{calls}}}}}\n"
-    )
-    if os.fork() == 0:
-        commands.main(["run", "k/n"], standalone_mode=False)
-        os._exit(1)
-    os.wait()
-    Path("tools/look.py").write_text(head + 'def run(args, io):\n    return {"n": 2}\n')
-    Path("tools/die.py").write_text(head + "def run(args, io):\n    return {}\n")
-    assert isinstance(CliRunner().invoke(commands, ["resume", "k/n"]).exception, TachographError)
-
-
 def test_replace_removes_nothing_but_a_record() -> None:
     Path("mine").mkdir()
     Path("mine/thesis.txt").write_text("x")
@@ -196,12 +157,6 @@ def test_what_cannot_be_recorded_is_refused(question: Any, options: Any) -> None
     with pytest.raises(TachographError):
         record(agent(), question, out="o", **options)
     assert not [*Path().glob("o*")]
-
-
-def test_two_tools_of_one_name_are_refused() -> None:
-    other = tool(effect="pure", name="add")(add_otherwise)
-    with pytest.raises(TachographError):
-        agent(tools=[add, other])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -188,17 +187,6 @@ def test_only_what_a_log_writes_is_read(text: bytes) -> None:
 def test_a_separator_in_a_text_ends_no_line() -> None:
     text = encode(RunEnded(at="end", ending="x", answer="a\u2028b\x85c", sha256=LineWriter().sha256))
     assert len(read_log(log_of(text))) == 1
-
-
-def test_a_second_process_is_refused(tmp_path: Path) -> None:
-    fd = os.open(tmp_path, os.O_RDONLY)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    try:
-        with pytest.raises(OutputError, match="another process"):
-            LogFile(tmp_path)
-    finally:
-        os.close(fd)
-    LogFile(tmp_path).close()
 
 
 @pytest.mark.parametrize("how", ["removed", "linked", "a link"])

@@ -74,17 +74,6 @@ def test_what_no_run_is_made_with(tmp_path: Path, question: Any, options: dict[s
         agent.run(question, **options)
 
 
-def test_only_two_words_settle_a_doubt(tmp_path: Path) -> None:
-    agent, out = Agent(model, [add], POLICY), tmp_path / "out"
-    tachograph.record(agent, "?", out=out)
-    lines = (out / "state.jsonl").read_bytes().splitlines(keepends=True)
-    partial_of(out).mkdir()
-    (partial_of(out) / "state.jsonl").write_bytes(lines[0])
-    with pytest.raises(InputError, match="yes"):
-        tachograph.resume(agent, out, settled={"1.c0.i1": "yes"})  # type: ignore[dict-item]
-    assert (partial_of(out) / "state.jsonl").read_bytes() == lines[0]
-
-
 def test_why_a_model_failed_is_told_and_kept(caplog: pytest.LogCaptureFixture) -> None:
     """The caller is told by a log record; the record of the run keeps what the service said, cut at a word."""
 

@@ -19,6 +19,7 @@ TRANSIENT = (ConnectionError,)
 
 def run(args, io):
     io.write(args["path"], args["text"])
-    if args["text"] == "refuse":
-        raise ConnectionRefusedError
+    raises = {"refuse": ConnectionRefusedError, "late": TimeoutError}.get(args["text"])
+    if raises:
+        raise raises
     return {"bytes": len(io.read(args["path"]).encode())}
