@@ -23,43 +23,30 @@ TOOL = Tool("t", "", ANY, closed(), "network", lambda arguments, io: {})
 ABOUT = [Step(), Call("tc_1_0", "t", {}), Reach("https://h.test/"), Touch("box/n", "read")]
 
 
-class Raises(Rule):
-    """Breaks at every question."""
+class Odd(Rule):
+    """Does the same at every question, and is the one that everything needs a word of."""
 
-    id = "raises"
-
-    def __init__(self, error: type[Exception]) -> None:
-        self.error = error
-
-    def points(self, question: Any, tool: Any) -> Any:
-        raise self.error("the text of an exception")
-
-
-class Silent(Rule):
-    """Has nothing to judge, and is the one that everything needs a word of."""
-
-    id = "silent"
+    id = "odd"
     speaks_for = tuple(type(about) for about in ABOUT)
 
-    def points(self, question: Any, tool: Any) -> Any:
-        return ()
+    def __init__(self, points: Any) -> None:
+        self.points = points  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyError, RecursionError, MemoryError, StopIteration])
-def test_an_error_inside_the_gate_denies(error: type[Exception]) -> None:
+def out_of_memory(*_: Any) -> Any:
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    "act", [lambda *_: {}["x"], lambda *_: 1 / 0, lambda *_: next(iter(())), out_of_memory, lambda *_: ()]
+)
+def test_what_breaks_or_is_silent_denies(act: Any) -> None:
     for about in ABOUT:
-        question = Question(about, "t" if about is not ABOUT[0] else "")
-        assert Gate(Policy.from_dict(POLICY), [TOOL]).ask(question).decision == "allow"
-        found = Gate(Policy.from_dict(POLICY), [TOOL], (*RULES, Raises(error))).ask(question)
-        assert (found.decision, found.rule) == ("deny", "gate_error")
-        assert "exception" not in found.reason
-
-
-@pytest.mark.parametrize("rules", [(), (Silent(),), (Silent(), *RULES)], ids=["none", "silent", "others"])
-def test_where_no_rule_speaks_nothing_is_granted(rules: tuple[Rule, ...]) -> None:
-    for about in ABOUT:
-        found = Gate(Policy.from_dict(POLICY), [TOOL], rules).ask(Question(about, "t"))
-        assert (found.decision, found.rule) == ("deny", "gate_error")
+        question, policy = Question(about, "" if isinstance(about, Step) else "t"), Policy.from_dict(POLICY)
+        assert Gate(policy, [TOOL]).ask(question).decision == "allow"
+        for rules in ((), (Odd(act),), (Odd(act), *RULES)):
+            found = Gate(policy, [TOOL], rules).ask(question)
+            assert (found.decision, found.rule) == ("deny", "gate_error")
 
 
 def ruled(section: str, conditions: dict[str, Any], *given: dict[str, Any]) -> list[tuple[str, str]]:

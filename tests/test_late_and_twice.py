@@ -13,7 +13,6 @@ import pytest
 from tachograph import (
     Agent,
     Answer,
-    FolderApproval,
     Hooks,
     LLMOutput,
     Policy,
@@ -157,33 +156,6 @@ def test_what_cannot_be_recorded_is_refused(question: Any, options: Any) -> None
     with pytest.raises(TachographError):
         record(agent(), question, out="o", **options)
     assert not [*Path().glob("o*")]
-
-
-@pytest.mark.parametrize(
-    "text", ['{"decision":"deny","decision":"allow"}', '{"decision":"allow","whom":"x"}']
-)
-def test_an_answer_in_a_file_is_read_strictly(text: str) -> None:
-    async def both() -> Any:
-        asked = asyncio.create_task(agent(asked="add", approve=FolderApproval("q", pause_s=0.01)).arun("q"))
-        while not (found := [*Path("q").glob("*.json")]):
-            await asyncio.sleep(0)
-        Path("answer").write_text(text)
-        os.rename("answer", found[0].with_suffix(".answer.json"))
-        return await asked
-
-    assert "policy_denied" in str(asyncio.run(both()).messages[-2]["content"])
-
-
-def test_what_is_edited_after_it_was_asked_is_not_allowed() -> None:
-    async def both() -> Any:
-        asked = asyncio.create_task(agent(asked="add", approve=FolderApproval("q", pause_s=0.01)).arun("q"))
-        while not (found := [*Path("q").glob("*.json")]):
-            await asyncio.sleep(0)
-        found[0].write_text(found[0].read_text().replace('"a": 1', '"a": 2'))
-        found[0].with_suffix(".answer.json").write_text('{"decision":"allow"}')
-        return await asked
-
-    assert "policy_denied" in str(asyncio.run(both()).messages[-2]["content"])
 
 
 @pytest.mark.parametrize(

@@ -203,13 +203,23 @@ def test_a_person_answers_in_a_folder(project: Path, word: str, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b'"allow"', b'{"decision": "yes"}', b'{"decision": NaN}', b"\xff"]
-)
+    "content",
+    [b"", b"{}", b'"allow"', b'{"decision": "yes"}', b'{"decision": NaN}', b"\xff",
+     b'{"decision":"deny","decision":"allow"}', b'{"decision":"allow","whom":"x"}'],
+)  # fmt: skip
 def test_what_is_no_answer_in_a_folder_allows_nothing(project: Path, content: bytes) -> None:
     def answer(file: Path) -> None:
         other = file.with_name("other")
         other.write_bytes(content)
         other.rename(file.with_suffix(".answer.json"))
+
+    assert ask_in(project / "asked", project, answer).answer == "silence"
+
+
+def test_what_is_edited_after_it_was_asked_is_not_allowed(project: Path) -> None:
+    def answer(file: Path) -> None:
+        file.write_text(file.read_text().replace('"a"', '"b"'))
+        file.with_suffix(".answer.json").write_text('{"decision":"allow"}')
 
     assert ask_in(project / "asked", project, answer).answer == "silence"
 
