@@ -112,7 +112,7 @@ def test_a_log_that_was_rewritten_is_found(tmp_path: Path) -> None:
 def test_a_changed_renderer_damages_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Digests that hold, and files that would be others today, are drift: it is told, and accepted."""
     task, folder = recorded(tmp_path, "call")
-    monkeypatch.setattr(record_files, "report", lambda events: "# another report\n")
+    monkeypatch.setattr(record_files, "report", lambda events, steps: "# another report\n")
     assert [found.kind for found in check(task, folder, "run")] == ["OTHER", "OTHER"]
     assert verify(folder, "run") != []
     accept(task, folder, "run")

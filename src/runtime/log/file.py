@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 from pathlib import Path
 
-from ...fail.errors import OutputError, system_reason
+from ...fail.errors import OutputError, system_reason, warn
 from .lines import Line, read_log
-
-_log = logging.getLogger("tachograph")
 
 
 class LogFile:
@@ -42,9 +39,7 @@ class LogFile:
             self.past: list[Line] = read_log(data, is_open=True)
             end = data.rfind(b"\n") + 1
             if end < len(data):
-                _log.warning(
-                    "%s: the last line was cut off when the process ended, and is left out", self._path
-                )
+                warn("%s: the last line was cut off when the process ended, and is left out", self._path)
             os.ftruncate(self._fd, end)
             self.sync()
             os.fsync(self._folder)  # a new name is on the disk with its folder
