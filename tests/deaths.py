@@ -7,7 +7,7 @@ import itertools
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,18 +50,15 @@ def die_at(point: int, die: Callable[[], None]) -> None:
     durable_write.open = _Unbuffered  # type: ignore[attr-defined]
 
 
-def deaths(
-    folder: Path, run: Callable[[], object], before: Path | None = None, points: Iterable[int] | None = None
-) -> Iterator[int]:
+def deaths(folder: Path, run: Callable[[], object], before: Path | None = None) -> Iterator[int]:
     """Let a run die in a child at one point after another, and yield what it left, until it comes to its end.
 
     Args:
         folder: Where it records, alone in the folder above.
         run: Makes it.
         before: The record that lies there before.
-        points: The points; all of them unless given.
     """
-    for point in itertools.count() if points is None else points:
+    for point in itertools.count():
         shutil.rmtree(folder.parent, ignore_errors=True)
         folder.parent.mkdir(parents=True)
         if before is not None:

@@ -84,22 +84,6 @@ def test_what_moved_is_found(project: Path) -> None:
         tachograph.replay(other, out)
 
 
-def test_a_run_that_died_after_any_line_goes_on(project: Path) -> None:
-    whole = project / "whole"
-    events = tachograph.record(agent_of(project), "?", out=whole).events
-    lines = (whole / "state.jsonl").read_bytes().splitlines(keepends=True)
-    for number in range(1, len(lines)):
-        out = project / f"out{number}"
-        partial_of(out).mkdir()
-        (partial_of(out) / "state.jsonl").write_bytes(b"".join(lines[:number]))
-        settled = {"2.c0.i1": "done"} if events[number - 1].at == "2.c0.i1.s" else {}
-        result = tachograph.resume(agent_of(project), out, settled=settled)  # type: ignore[arg-type]
-        assert (result.ending, result.run_id) == ("final_answer", events[0].run_id)  # type: ignore[attr-defined]
-        assert verify(out, "out") == []
-        assert tachograph.replay(agent_of(project), out).events == result.events
-        assert [event.at for event in result.events if ".q" not in event.at] == [e.at for e in events]
-
-
 def test_a_record_is_replaced_only_if_told(project: Path) -> None:
     out = project / "out"
     tachograph.record(agent_of(project), "first?", out=out)

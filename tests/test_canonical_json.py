@@ -14,15 +14,12 @@ from hypothesis import strategies as st
 from tachograph.runtime.formats.strict_json import MAX_SAFE_INTEGER, canonical
 
 KEYS = st.text(st.characters(max_codepoint=127), max_size=6)
-TEXTS = st.text(
-    st.characters(exclude_categories=["Cs"]) | st.sampled_from('\0\b\x1f\x7f\u2028\ufeff\U0001f600"\\/')
-)
-LEAVES = st.none() | st.booleans() | st.integers(-MAX_SAFE_INTEGER, MAX_SAFE_INTEGER) | TEXTS
-VALUES = st.recursive(
-    LEAVES,
-    lambda below: st.lists(below, max_size=4) | st.dictionaries(KEYS, below, max_size=6),
-    max_leaves=20,
-)
+ODD = st.sampled_from('\0\b\x1f\x7f\u2028\ufeff\U0001f600"\\/')
+LEAVES = (
+    st.none() | st.booleans() | st.integers(-MAX_SAFE_INTEGER, MAX_SAFE_INTEGER)
+    | st.text(ODD | st.characters(exclude_categories=["Cs"]))
+)  # fmt: skip
+VALUES = st.recursive(LEAVES, lambda below: st.lists(below) | st.dictionaries(KEYS, below), max_leaves=20)
 # RFC 8785 is JSON.stringify with the keys of objects sorted by their UTF-16 units, which is what `sort` compares
 SORTED = """
 const sorted = value => Array.isArray(value) ? "[" + value.map(sorted).join(",") + "]"
@@ -33,29 +30,21 @@ console.log(JSON.parse(require("fs").readFileSync(0)).map(sorted).join("\\n"));
 """
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="compares with what node writes")
-def test_what_node_writes() -> None:
-    values: list[Any] = []
+def test_what_others_write() -> None:
+    values: list[Any] = [0.00001, 0.000012, 0.5, 333333333.33333329, -4503599627370495.5, 1e-7, 5e-324]
 
-    @settings(max_examples=300)
+    @settings(max_examples=200)
     @given(VALUES)
     def draw(value: Any) -> None:
+        text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        assert canonical(value) == text.encode()
         values.append(value)
 
     draw()
-    values += [0.00001, 0.000012, 0.5, 333333333.33333329, -4503599627370495.5, 1e-7, 5e-324]
-    done = subprocess.run(
-        ["node", "-e", SORTED], input=json.dumps(values).encode(), capture_output=True, check=True
-    )
-    assert [canonical(value) for value in values] == done.stdout.removesuffix(b"\n").split(b"\n")
-
-
-@given(VALUES)
-def test_what_the_standard_library_writes(value: Any) -> None:
-    assert (
-        canonical(value)
-        == json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
-    )
+    if shutil.which("node") is None:
+        pytest.skip("compares with what node writes, too")
+    texts = subprocess.check_output(["node", "-e", SORTED], input=json.dumps(values).encode())
+    assert [canonical(value) for value in values] == texts.removesuffix(b"\n").split(b"\n")
 
 
 @pytest.mark.parametrize(
@@ -65,8 +54,7 @@ def test_what_the_standard_library_writes(value: Any) -> None:
         ([None, True, False], "[null,true,false]"),
         ('\u20ac$\x0f\nA\'B"\\\\"/', '"\u20ac$\\u000f\\nA\'B\\"\\\\\\\\\\"/"'),
         # section 3.2.2.2: controls have their short escape or a lower-case \u, and nothing else is escaped
-        ("\b\t\n\f\r", r'"\b\t\n\f\r"'),
-        ("\0\x0b\x1f", r'"\u0000\u000b\u001f"'),
+        ("\b\t\n\f\r\0\x0b\x1f", r'"\b\t\n\f\r\u0000\u000b\u001f"'),
         ("\x7f\x80\u2028\u2029/", '"\x7f\x80\u2028\u2029/"'),
         ("A\u030a", '"A\u030a"'),  # section 3.1: no normalization
         # section 3.2.3: the order of keys, but for the emoji, which UTF-16 puts before U+FB33
