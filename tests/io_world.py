@@ -33,7 +33,7 @@ REDIRECTS = {
     "/old": "/docs/x.md", "/away": "https://evil.test/", "/loop": "/loop", "/odd": "https://[::1", "/nowhere": "",
     "/blank": "/docs/x.md /docs/x.md", "/tab": "/do\tcs/x.md", "/bare": "https:/docs/x.md",
     "/three": "///site.test/docs/x.md", "/wide": "https://site\u3002test/docs/x.md", "/folded": "/docs/caf\u00e9.md",
-    "/userinfo": "https://a@site.test/docs/x.md", "/file": "file:///etc/passwd",
+    "/kept": "../docs//x.md?", "/userinfo": "https://a@site.test/docs/x.md", "/file": "file:///etc/passwd",
     **{f"/hop{i}": f"/hop{i + 1}" for i in range(9)},
 }  # fmt: skip
 

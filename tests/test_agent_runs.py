@@ -235,7 +235,7 @@ def test_what_a_stream_raises(project: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_listener_changes_nothing(project: Path) -> None:
+def test_a_listener_changes_nothing(project: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It gets copies, and one that raises is told nothing more."""
     told: list[str] = []
 
@@ -249,6 +249,7 @@ def test_a_listener_changes_nothing(project: Path) -> None:
     out = project / "out"
     result = tachograph.record(agent_of(project), "?", out=out, listen=listen)
     assert (result.ending, told[-1]) == ("final_answer", "2.e")
+    assert "ValueError" in caplog.text and "secret words" not in caplog.text
     assert verify(out, "out") == []
     assert tachograph.check(agent_of(project), out) == []
 

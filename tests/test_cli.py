@@ -77,6 +77,7 @@ BAD = [
     (["check", "s/absent"], "recorded are"),
     (["resume", "s/call"], "s/call"),
     (["frobnicate"], "frobnicate"),
+    (["run", "tasks/a\n::error::b\x1b[2K.yaml"], "\\u{a}"),
     (["run", "--fast"], "--fast"),
 ]
 

@@ -11,9 +11,10 @@ from tachograph.evidence.record import record, resume
 from tachograph.evidence.record_files import read_files
 from tachograph.evidence.tasks import load_task
 from tachograph.evidence.verify import verify
+from tachograph.fail.errors import ExpectationError
 from tachograph.runtime.driver import InDoubt, Word
-from tachograph.runtime.log.events import Settled, ToolReturned
-from tachograph.runtime.log.lines import read_log
+from tachograph.runtime.log.events import Settled, StopAsked, ToolReturned, encode
+from tachograph.runtime.log.lines import LineWriter, read_log
 from tests.project import make_project, scenarios
 
 ROW = next(row for row in scenarios() if row["name"] == "sent_once")
@@ -98,3 +99,20 @@ def test_a_probe_is_given_the_secrets_of_its_tool(tmp_path: Path, question: str,
         return
     resume(task, folder, {})
     assert b'"happened":true' in read_files(folder, "run")["state.jsonl"]
+
+
+def test_a_stop_leaves_a_doubt_a_doubt(tmp_path: Path) -> None:
+    """Somebody stopped the run while a mail was under way, and the process died: nobody knows whether it was sent."""
+    died(tmp_path, "none")
+    task, folder = load_task(tmp_path / "tasks/s/sent_once.yaml"), tmp_path / "runs/s/sent_once"
+    log = tmp_path / "runs/s/sent_once.partial/state.jsonl"
+    writer, stop = LineWriter(), StopAsked(at="1.a1", t=200_000_000, scope="", why="cancelled")
+    texts = [line.text for line in read_log(log.read_bytes())]
+    log.write_bytes(b"".join(map(writer.line, [*texts, encode(stop)])))
+    with pytest.raises(InDoubt):
+        resume(task, folder, {})
+    with pytest.raises(ExpectationError):
+        resume(task, folder, {"1.c0.i1": "done"})
+    lines = read_log(read_files(task.rejected, "run")["state.jsonl"])
+    assert [type(line.event) for line in lines[5:7]] == [Settled, ToolReturned]
+    assert '"ending":"cancelled"' in lines[-1].text.decode()

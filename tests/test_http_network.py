@@ -202,6 +202,8 @@ def test_host_header_and_server_name_stay_the_name_of_the_url(net: Internet) -> 
     net.names, net.pages = {HOST: [[PUBLIC]]}, {"/": page(200, "ok")}
     assert got(f"https://{HOST}/").came_to == "allow"
     assert net.connected == [(PUBLIC, 443)] and net.server_names == [HOST]
+    names = [line.partition(":")[0] for line in net.requests[0].split("\r\n")[1:-2]]
+    assert names == ["Host", "User-Agent", "Accept", "Accept-Encoding", "Connection"]  # none of a netrc
     assert f"\r\nHost: {HOST}\r\n" in net.requests[0]
 
 

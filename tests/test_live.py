@@ -28,7 +28,7 @@ from tachograph.runtime.log.events import (
 )
 from tachograph.runtime.log.lines import LineWriter, read_log
 from tachograph.runtime.run import make_run
-from tachograph.runtime.world import real
+from tachograph.runtime.world import perform, real
 from tachograph.runtime.world.real import Real
 from tachograph.runtime.world.virtual import run_now
 from tests.project import POLICY, merged
@@ -261,6 +261,18 @@ def test_what_foreign_code_raises_is_its_failure(error: type[BaseException], is_
     assert (result.ending, result.mode) == ("failure_mode_terminal", "catalogued_unhandled")
     assert [event.kind for event in result.events if isinstance(event, Failed)] == ["other"]
     replayed(made, result.events)
+
+
+def test_memory_that_runs_out_in_our_own_code_is_no_fault_of_the_tool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: Any) -> Any:
+        raise MemoryError
+
+    made = agent(script(["wait"]), tool("wait", lambda arguments, io: arguments))
+    monkeypatch.setattr(perform, "_judged", full)
+    with pytest.raises(MemoryError):
+        made.run("?")
 
 
 def test_each_attempt_gets_arguments_of_its_own() -> None:

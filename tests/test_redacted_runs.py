@@ -18,6 +18,7 @@ from tachograph.fail.errors import ModelError, PolicyError
 from tachograph.runtime.log.events import Failed, ToolReturned, Withheld
 from tachograph.runtime.log.journal import Leak
 from tests.project import POLICY, merged
+from tests.tables.rows import closed
 
 VALUE, TOKEN = "xyzzy-plugh-1234567", "ghp_" + "a1B2" * 9
 REDACT = {"kinds": ["github_token"], "env": ["DESK_KEY"], "reveal_to": {"send": ["env"]}}
@@ -116,6 +117,60 @@ def test_a_stream_shows_no_secret() -> None:
     text = "".join(item.text for item in told if isinstance(item, Piece))
     assert "<secret:github_token:" in text and "<secret:env:" in text
     assert VALUE not in repr(told) and TOKEN not in repr(told)
+
+
+def test_a_stream_that_breaks_off_shows_nothing_that_was_held_back() -> None:
+    class Breaks(Model):
+        async def ask(self, asked: LLMInput, told: Any) -> LLMOutput:
+            for letter in f"I send {TOKEN}":
+                told(letter)
+            raise ModelError
+
+    async def main() -> str:
+        stream = agent_of(Breaks(), []).stream("?")
+        return "".join([item.text async for item in stream if isinstance(item, Piece)])
+
+    assert asyncio.run(main()) == "I send "
+
+
+@pytest.mark.parametrize("is_redacted", [True, False])
+def test_classes_notes_and_ids_hold_no_secret_either(
+    tmp_path: Path, is_redacted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With redaction off the same search finds them, but for messages and notes, which no record has."""
+    monkeypatch.setenv("DESK_KEY", "Xyzzy_plugh_1234567")
+
+    def fails(*_: Any) -> Any:
+        error = type("Xyzzy_plugh_1234567", (Exception,), {})(f"a message with {TOKEN}")
+        error.add_note(f"a note with {TOKEN}")
+        raise error
+
+    fail = Tool("fail", "Fail.", closed(), closed(), "pure", fails)
+    call = {"id": "Xyzzy_plugh_1234567", "name": "fail", "arguments": "{}"}
+    history = [{"role": "assistant", "content": "", "tool_calls": [call]}]
+    history += [{"role": "tool", "tool_call_id": call["id"], "name": "fail", "content": "{}"}]
+    delta: dict[str, Any] = {"on_failure": "inform", **({} if is_redacted else {"redact": None})}
+    asked: list[Any] = []
+
+    def model(request: LLMInput) -> LLMOutput:
+        asked.append(str([*request.messages]))
+        calls = [ToolCall("fail", {})] if request.step_index == 1 else []
+        return LLMOutput(tool_calls=calls) if calls else fails()  # type: ignore[no-any-return]
+
+    result = tachograph.record(agent_of(model, [], fail, **delta), "?", out=tmp_path / "out", history=history)
+    seen = [*asked, *((tmp_path / "out" / name).read_text() for name in ("state.jsonl", "trace.json"))]
+    assert result.mode == "llm_failure" and len(asked) == 2
+    assert [("Xyzzy_plugh" in text) for text in seen] == [not is_redacted] * 4
+    assert not any("ghp_" in text for text in seen)
+
+
+def test_what_looks_like_a_placeholder_in_a_history_is_escaped_once() -> None:
+    runs = [agent_of(Model(), []).run(f"{TOKEN} and <secret:email:0123ab>")]
+    for _ in range(2):
+        runs.append(agent_of(Model(), []).run("?", history=runs[-1].messages))
+    first, second, third = (run.messages[0]["content"] for run in runs)
+    assert "<secret::email:0123ab>" in first and "<secret:github_token:" in first
+    assert second == third and second.count("<secret::") == 2
 
 
 class Dies(Model):

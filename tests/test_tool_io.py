@@ -14,9 +14,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tachograph.runtime.formats.strict_json import digest
-from tachograph.runtime.io.safe_open import MAX_DEPTH, MAX_FILE_BYTES
+from tachograph.runtime.io.safe_open import (
+    MAX_DEPTH,
+    MAX_FILE_BYTES,
+    Refused,
+    list_files,
+    open_root,
+    read_file,
+)
 from tachograph.runtime.io.workspace import Mount, Workspace
 from tachograph.runtime.log.events import Fact, Reach, Touch
 from tachograph.runtime.policy.leaf import Verdict
@@ -235,6 +243,24 @@ def test_a_second_name_is_no_matter_where_the_run_only_reads(world: World) -> No
     io = world.io()
     assert io.read("book/shared") == io.get("https://site.test/shared").text == "secret"
     assert "book/shared" in io.list("book")
+
+
+def test_a_mount_point_ends_the_walk_and_files_may_be_of_other_devices(world: World) -> None:
+    """An overlay gives files the devices of its layers, so folders alone are compared."""
+    (world.book / "shared").hardlink_to(world.outside / "secret")
+    here = open_root(world.book, "book", reads_only=True)
+    mounted, of_another = replace(here, device=here.device + 1), replace(here, owner=here.owner + 1)
+    assert read_file(mounted, ["a.md"]) == "text \u00e9".encode() and list_files(mounted) == [
+        "a.md",
+        "shared",
+    ]
+    for root, parts, what in (
+        (mounted, ["sub", "b.md"], "mount point"),
+        (of_another, ["shared"], "hard link"),
+    ):
+        with pytest.raises(Refused, match=what):
+            read_file(root, parts)
+    os.close(here.fd)
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------

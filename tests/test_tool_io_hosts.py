@@ -94,6 +94,7 @@ def test_a_redirect_inside_is_followed_and_each_hop_is_kept(world: World) -> Non
     assert (found.status, found.url) == (200, "https://site.test/docs/x.md")
     assert io.met == [Reach("https://site.test/docs/x.md", hop=1)] and not io.denied
     (world.site / "docs" / "caf\u00e9.md").write_text("here")
+    assert world.io().get("https://site.test/kept").url == "https://site.test/docs//x.md?"
     assert world.io().get("https://site.test/folded").url == "https://site.test/docs/caf%C3%A9.md"
 
 

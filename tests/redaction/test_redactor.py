@@ -150,7 +150,7 @@ def test_a_value_is_judged_with_its_key_in_view() -> None:
 
 def written(value: str) -> list[str]:
     data, in_json, in_url = value.encode(), json.dumps(value), quote(value, "")
-    forms = [value, in_json, json.dumps(value, ensure_ascii=False), json.dumps(in_json)]
+    forms = [value, value.lower(), in_json, json.dumps(value, ensure_ascii=False), json.dumps(in_json)]
     forms += [in_url, in_url.replace("%2F", "%2f").replace("%3D", "%3d"), quote(value), quote_plus(value)]
     forms += [b64encode(b"xyz"[:n] + data + b"end").decode() for n in range(3)]
     return [*forms, urlsafe_b64encode(b"~" + data).decode(), f"Basic {b64encode(b'user:' + data).decode()}"]

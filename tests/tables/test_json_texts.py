@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tachograph.runtime.formats.strict_json import canonical
 from tachograph.testing import Refused, decide, parse
 from tests.tables.rows import Made, closed, roomy, rows
 
@@ -253,6 +254,12 @@ def test_the_longest_text_and_the_most_values_are_counted(more: int) -> None:
     long_text = '{"a":"' + "\u00e9" * (8_000_000 - 8 + more) + '"}'
     long_list = '{"a":[' + ",".join(["1"] * (50_000 - 2 + more)) + "]}"
     assert allowed(long_text, long_list) == [not more, not more]
+
+
+def test_keys_are_in_the_order_of_code_points() -> None:
+    """In UTF-16 the last two would change places."""
+    keys = ["", "Z", "a", "aa", "\u00e9", "\uffff", "\U00010000"]
+    assert [*json.loads(canonical(dict.fromkeys(reversed(keys), 1)))] == keys
 
 
 def test_a_reply_is_an_object_with_known_fields() -> None:

@@ -58,7 +58,8 @@ def forms_of(value: str) -> set[str]:
     """Return how a value may be written once escapes are taken away, and as a part of base64."""
     data = value.encode("utf-8", "surrogatepass")
     by_bytes = data.decode("latin-1")  # as a URL escapes it
-    forms = {value, by_bytes, by_bytes.replace(" ", "+")}
+    # the name of a header comes in lower case
+    forms = {value, value.lower(), by_bytes, by_bytes.replace(" ", "+")}
     for offset in range(3):  # of the value in the three bytes of a group
         text = b64encode(bytes(offset) + data).decode()
         own = text[(offset * 8 + 5) // 6 : (offset + len(data)) * 8 // 6]  # what no byte around it changes
