@@ -7,15 +7,18 @@ and remedy, nothing written; 3 a run that cannot go on by itself; 130 and 143 en
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..fail.errors import ExpectationError, InputError, NotRecorded, TachographError
 from .common import BAD_INPUT, FAILED, INTERRUPTED, OK, SUSPENDED, count, names_of, project_at, say
 from .policy import policy
+
+if TYPE_CHECKING:
+    from ..evidence.compare import Difference
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -122,22 +125,35 @@ def run(
 
 @commands.command()
 @_runs
-def check(runs: tuple[str, ...]) -> int:
+@click.option("--all", "is_all", is_flag=True, help="Print every difference, not only what is gravest.")
+def check(runs: tuple[str, ...], is_all: bool) -> int:
     """Make recorded runs again and compare every line and file; without a RUN, all of them."""
     from ..evidence.check import check as check_run
+    from ..evidence.drift import drift, not_made
 
     project = project_at(Path())
-    found = [] if runs else project.problems()
-    for line in found:
+    problems = [] if runs else project.problems()
+    names = names_of(project, runs)
+    found: dict[str, list[Difference]] = {}
+    code = FAILED if problems else OK
+    for name in names:
+        try:
+            found[name] = check_run(project.source_of(name), project.folder(name), f"runs/{name}")
+        except InputError as error:
+            found[name], code = not_made(error), BAD_INPUT
+    found = {name: differences for name, differences in found.items() if differences}
+    for line in [*problems, *drift(found, project.root)]:
         say(line)
-    failed = bool(found)
-    for name in names_of(project, runs):
-        differences = check_run(project.source_of(name), project.folder(name), f"runs/{name}")
-        failed = failed or bool(differences)
-        say(f"{name}: {count(len(differences), 'difference') if differences else 'holds'}")
-        for difference in differences:
-            say(f"  {difference.kind} {difference.at}: {difference.words}")
-    return FAILED if failed else OK
+    for name, differences in found.items() if is_all else ():
+        say(f"\n{name}: {count(len(differences), 'difference')}")
+        _say_differences(differences)
+    say(f"{len(names) - len(found)} of {count(len(names), 'run')} hold")
+    return code or (FAILED if found else OK)
+
+
+def _say_differences(differences: Iterable[Difference]) -> None:
+    for difference in differences:
+        say(f"  {difference.kind} {difference.at}: {difference.words}")
 
 
 @commands.command()
@@ -150,8 +166,7 @@ def accept(runs: tuple[str, ...]) -> None:
     for name in names_of(project, runs):
         found = accept_run(project.source_of(name), project.folder(name), f"runs/{name}")
         say(f"{name}: {count(len(found), 'difference') + ' accepted' if found else 'holds'}")
-        for difference in found:
-            say(f"  {difference.kind} {difference.at}: {difference.words}")
+        _say_differences(found)
     project.write_list()
 
 

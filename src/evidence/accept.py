@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from ..fail.errors import RecordError
-from .check import Difference, check
+from .check import check
+from .compare import GRAVEST_FIRST, Difference
 from .record import record
 from .record_files import STATE, read_files, whole_log
 from .run_source import RunSource
-
-_GRAVEST_FIRST: Final = ("VERDICT", "EFFECT", "ASKED", "ENDING", "INPUT", "OTHER")
 
 
 def accept(source: RunSource, folder: Path, name: str) -> list[Difference]:
@@ -36,4 +34,4 @@ def accept(source: RunSource, folder: Path, name: str) -> list[Difference]:
     if found:
         log = whole_log(read_files(folder, name)[STATE], f"{name}/{STATE}")
         record(source, folder, earlier=[line.event for line in log])
-    return sorted(found, key=lambda difference: _GRAVEST_FIRST.index(difference.kind))
+    return sorted(found, key=lambda difference: GRAVEST_FIRST.index(difference.kind))

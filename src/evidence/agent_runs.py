@@ -21,8 +21,8 @@ from ..runtime.policy.policy import Policy
 from ..runtime.run import head_of
 from ..runtime.tools.contract import Tool
 from ..runtime.world.real import Real
-from .check import Difference
 from .check import check as check_source
+from .compare import Difference
 from .folder import partial_of, read_key
 from .record import Listen, record_async
 from .record import record as record_source

@@ -6,6 +6,7 @@ as they are; `check` derives them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -44,7 +44,7 @@ def head_of(
         options=options or {},
         instructions=spec.instructions,
         tools=list(spec.offers),
-        policy=PolicyHead(policy.file, policy.version, policy.on_deny, policy.limits.limits),
+        policy=PolicyHead(policy.file, policy.version, policy.on_deny, policy.limits.limits, policy.hides),
         task=task,
         seed=spec.seed,
         clock=clock,  # type: ignore[arg-type]

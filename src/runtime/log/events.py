@@ -155,12 +155,13 @@ class ModelName(Struct, frozen=True):
 
 
 class PolicyHead(Struct, frozen=True):
-    """The policy of a run."""
+    """The policy of a run; `hides` names the kinds of secrets and the variables that are redacted."""
 
     file: str
     version: str
     on_deny: str
     limits: dict[str, int]
+    hides: list[str] = []
 
 
 # ---- what the loop makes ---------------------------------------------------------------------------------------------
@@ -339,8 +340,7 @@ class Failed(Outcome, frozen=True, kw_only=True):
 
     Attributes:
         error: The class of the exception, or what is wrong with the result.
-        kind: `transient` may be repeated, `timeout` too; `invalid` is a reply or result of no usable shape;
-            anything else is `other`.
+        kind: `transient` and `timeout` may be repeated; `invalid` is of no usable shape; all else is `other`.
         harmless: Whether nothing can have happened, so that it may be repeated whatever it is.
         retry_after_ms: The wait that the service asked for.
         status: The HTTP status that a model's service answered with.

@@ -43,9 +43,14 @@ class Diverged(TachographError):
 
 
 class Leak(TachographError):
-    """A line would hold a secret, and was not written."""
+    """A line would hold a secret, and was not written.
+
+    Attributes:
+        at: Its address.
+    """
 
     def __init__(self, at: str, secret: str) -> None:
+        self.at = at
         super().__init__(
             f"the line at {at} would hold the value of {secret}, so it was not written; "
             "look for the value in the names of files, mounts and tools, in the policy and in the task"

@@ -286,6 +286,11 @@ class Policy:
         return bool(self._file.redact.kinds or self._file.redact.env)
 
     @property
+    def hides(self) -> list[str]:
+        """What `redact` looks for: kinds, and variables of the environment as `$NAME`."""
+        return sorted({*self._file.redact.kinds, *(f"${name}" for name in self._file.redact.env)})
+
+    @property
     def secret_names(self) -> list[str]:
         """`redact.env`."""
         return self._file.redact.env

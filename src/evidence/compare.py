@@ -1,0 +1,211 @@
+"""Compare a recorded run with the run made again: how grave each difference is, and on which moved input it rests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from ..fail.catalog import Rule
+from ..runtime.log.addresses import is_in
+from ..runtime.log.events import (
+    Answered,
+    Call,
+    Decided,
+    Event,
+    Failed,
+    HookAnswered,
+    ModelReplied,
+    RunEnded,
+    RunStarted,
+    StepEnded,
+    ToolReturned,
+    encode,
+)
+from ..runtime.log.steps import steps_of
+from ..runtime.redaction.redactor import PLACEHOLDER
+from .run_source import RunSource
+
+GRAVEST_FIRST: Final = ("DAMAGE", "EXPOSURE", "VERDICT", "EFFECT", "ASKED", "ENDING", "OTHER", "INPUT")
+CHANGED: Final = "has changed"
+# what of a head a live model is asked with
+_ASKED: Final = ("question", "instructions", "history", "tools", "model", "options", "output_schema")
+_MOST: Final = 80  # characters of a value
+_LEAD: Final = 20  # of these, before the first that differs
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """What differs between a record and the run made again.
+
+    Attributes:
+        kind: One of GRAVEST_FIRST: DAMAGE, EXPOSURE (what the record hides is shown), VERDICT (a decision, or a
+            person's), EFFECT (what a tool or hook did), ASKED (what the model is asked or replies), ENDING, OTHER, and
+            INPUT (a file that the run is made from).
+        at: The address, or the file.
+        words: What differs, one line.
+        rests_on: Of a line: the inputs that have moved and may be the reason.
+    """
+
+    kind: str
+    at: str
+    words: str
+    rests_on: tuple[str, ...] = ()
+
+
+class Comparison:
+    """Compares the lines of two runs.
+
+    Args:
+        source: What both were made from.
+        record: The recorded lines.
+        made: The lines that were made again.
+        moved: The inputs that have moved, each with how.
+        shows: Says of a line which hidden variable's value it shows.
+    """
+
+    def __init__(
+        self,
+        source: RunSource,
+        record: Sequence[Event],
+        made: Sequence[Event],
+        moved: Mapping[str, str],
+        shows: Callable[[Event], str | None],
+    ) -> None:
+        self._source, self._record, self._made, self._moved, self._shows = source, record, made, moved, shows
+        self._calls = [_calls_of(record), _calls_of(made)]
+        self._files = {tool.name: {tool.file, *source.modules.get(tool.name, ())} for tool in source.tools}
+
+    def differences(self, *, is_cut_off: bool) -> list[Difference]:
+        """Return what differs, by address; where the run was cut off, lines that it did not come to are left out."""
+        old = {event.at: event for event in self._record}
+        new = {event.at: event for event in self._made}
+        found = []
+        for at in {**old, **new}:
+            was, now = old.get(at), new.get(at)
+            if now is not None and (variable := self._shows(now)) is not None:
+                words = f"shows the value of {variable}"
+                found.append(Difference("EXPOSURE", at, words, self.rests_on("EXPOSURE", was, now)))
+            elif was != now and not (is_cut_off and now is None):
+                found += self._compared(at, was, now)
+        return found
+
+    def _compared(self, at: str, old: Event | None, new: Event | None) -> list[Difference]:
+        if old is None or new is None or type(old) is not type(new):
+            kind = self._kind(old, new)
+            was, now = (_name(event) if event else "" for event in (old, new))
+            gone = f"{was} is not made any more"
+            words = f"was {was}, is {now}" if was and now else f"{now} is new" if now else gone
+            return [Difference(kind, at, words, self.rests_on(kind, old, new))]
+        # the digest in the last line follows from the lines before it
+        leaves = [it for it in _leaves(*map(msgspec.to_builtins, (old, new))) if it[0] != "/sha256"]
+        if not leaves:
+            return []
+        kind, words = self._kind(old, new), ""
+        if shown := [place for place, was, now in leaves if _is_shown(place, was, now)]:
+            kind, words = "EXPOSURE", f"a secret stood hidden at {', '.join(shown)}, and does not any more"
+        elif kind == "VERDICT" and isinstance(new, Decided):
+            words = f"was {_name(old)}, is {_name(new)}: {new.reason} ({new.place})"
+        elif isinstance(old, RunStarted) and isinstance(new, RunStarted):
+            if shown := [it for it in old.policy.hides if it not in new.policy.hides]:
+                kind, words = "EXPOSURE", f"the policy does not hide {', '.join(shown)} any more"
+            leaves.sort(key=lambda leaf: kind == "ASKED" and leaf[0].split("/")[1] not in _ASKED)
+        if not words:
+            place, was, now = leaves[0]
+            more = f", and {len(leaves) - 1} more" if leaves[1:] else ""
+            words = f"{place[1:]} was {_short(was, now)}, is {_short(now, was)}{more}"
+        return [Difference(kind, at, words, self.rests_on(kind, old, new))]
+
+    def _kind(self, old: Event | None, new: Event | None) -> str:
+        """Return how grave it is that one line stands in the place of another, or none."""
+        event = old or new
+        assert event is not None
+        if isinstance(event, Decided):
+            if isinstance(old, Decided) and isinstance(new, Decided):
+                is_other = (old.decision, old.rule) != (new.decision, new.rule)
+            else:  # nothing is granted where the run does not come any more
+                scope = event.at.rpartition(".d")[0]
+                is_other = any(is_in(made.at, scope) for made in self._made)
+            return "VERDICT" if is_other else "OTHER"
+        if isinstance(event, Answered):
+            return "VERDICT"
+        if isinstance(event, ToolReturned | Failed | HookAnswered):
+            return "EFFECT"
+        if isinstance(old, RunStarted) and isinstance(new, RunStarted):
+            is_asked = any(getattr(old, field) != getattr(new, field) for field in _ASKED)
+            return "ASKED" if is_asked else "OTHER"
+        if isinstance(event, ModelReplied | StepEnded):
+            return "ASKED"
+        return "ENDING" if isinstance(event, RunEnded) else "OTHER"
+
+    def rests_on(self, kind: str, old: Event | None = None, new: Event | None = None) -> tuple[str, ...]:
+        """Return which of the moved inputs concern a difference; all of them where nothing tells."""
+        event = old or new
+        call = ".".join(event.at.split(".")[:2]) if event else ""
+        calls = [held.get(call) for held in self._calls]
+        tools = {file for files in self._files.values() for file in files}
+        own = {file for it in calls if it for file in self._files.get(it.name, ())} or tools
+        policy = {name for name, _ in self._source.policy.files}
+        near = {*self._moved}
+        if calls[0] != calls[1]:
+            pass  # another call: what is said of it and what it does may rest on anything before
+        elif kind == "VERDICT":
+            is_of_task = isinstance(event, Answered) or Rule.HOOK in (
+                getattr(it, "rule", "") for it in (old, new)
+            )
+            near = {*self._source.files} if is_of_task else policy | own
+        elif kind == "EXPOSURE":
+            near -= tools - own
+        elif kind in ("EFFECT", "ASKED"):
+            near -= (tools - own) | policy
+        near = near & {*self._moved} or {*self._moved}
+        # that other inputs are read, or not any more, mostly follows
+        changed = {path for path in near if self._moved[path] == CHANGED}
+        return tuple(sorted(changed or near))
+
+
+def _calls_of(events: Sequence[Event]) -> dict[str, Call]:
+    return {call.at: call.call for step in steps_of(events) for call in step.calls}
+
+
+def _name(event: Event) -> str:
+    """Return what a line is called, without any text of models and tools."""
+    if isinstance(event, Decided):
+        return f"{event.decision} by {event.rule}"
+    return (
+        f"failed ({event.error})" if isinstance(event, Failed) else str(msgspec.to_builtins(event)["event"])
+    )
+
+
+def _leaves(old: Any, new: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the innermost places at which two values differ, with both; None where nothing stands."""
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        old, new = ({_key(n, item): item for n, item in enumerate(items)} for items in (old, new))
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        yield place, old, new
+        return
+    for key in sorted({*old, *new}):
+        if old.get(key) != new.get(key):
+            yield from _leaves(old.get(key), new.get(key), f"{place}/{key}")
+
+
+def _key(n: int, item: Any) -> str:
+    """Return what an item of a list is called: a tool, and not its place."""
+    return f"{n}:{item['name']}" if isinstance(item, dict) and isinstance(item.get("name"), str) else str(n)
+
+
+def _is_shown(place: str, old: Any, new: Any) -> bool:
+    """Return whether a placeholder has gone from where it stood, and something stands there."""
+    hidden, left = (len(PLACEHOLDER.findall(encode(value).decode())) for value in (old, new))
+    return hidden > left if new is not None else PLACEHOLDER.search(place) is not None
+
+
+def _short(value: Any, other: Any) -> str:
+    """Return a value as JSON, cut around the place where it begins to differ from another."""
+    text, beside = (encode(it).decode() for it in (value, other))
+    if len(text) <= _MOST:
+        return text
+    same = next((n for n, pair in enumerate(zip(text, beside, strict=False)) if pair[0] != pair[1]), 0)
+    start = max(same - _LEAD, 0)
+    before, after = "..." if start else "", "..." if len(text) > start + _MOST else ""
+    return f"{before}{text[start : start + _MOST]}{after}"

@@ -1,0 +1,222 @@
+"""Drift is told as stories: what has moved, and the gravest thing that follows, once for all runs of the same."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tachograph.evidence import record_files
+from tachograph.evidence.check import check
+from tachograph.evidence.compare import GRAVEST_FIRST, Difference
+from tachograph.evidence.record import record
+from tachograph.evidence.tasks import load_task
+from tachograph.runtime.policy.rules.tool_registry import ToolRegistryRule
+from tests.commands import exit_code
+from tests.project import make_project, scenarios
+
+ROOT = Path(__file__).parents[1]
+ROWS = {row["name"]: row for row in scenarios()}
+TOKEN = "ghp_k3Qw9ZrT1xVb7NmL5pYd2HsJ8fGc4AeU6oIi"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for folder in ("policy", "tools", "data", "tasks", "runs"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_bytes(text.replace(old, new).encode())
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 1) -> list[str]:
+    capsys.readouterr()
+    assert exit_code("check", *words) == code
+    return capsys.readouterr().out.splitlines()
+
+
+EDITS = [
+    # the file that is edited, how, and class and address of something that follows
+    ("data/corpus/v1/op-a3.md", "the", "THE", "EFFECT 3.c0.i1"),
+    ("data/corpus/v1/op-a3.md", "\n", "\r\n", "EFFECT 3.c0.i1"),
+    ("tools/read.py", "Read a text", "Read some text", "ASKED 0"),
+    ("tools/read.py", "\n", "\r\n", "OTHER manifest.json"),
+    ("tools/search.py", "row[1], row[2])", "row[1], row[2]), reverse=True", "EFFECT 1.c0.i1"),
+    ("policy/v1.yaml", "https://corpus.test/", "https://other.test/", "VERDICT 2.c0.d"),
+    ("policy/v1.yaml", "max_iterations: 10", "max_iterations: 2", "VERDICT 3.d"),
+    ("policy/secrets.yaml", "email, github_token", "email", "EXPOSURE 0"),
+    ("tasks/canonical/v1.yaml", "question: ", "question: Now, ", "ASKED 0"),
+    ("tasks/loop/guard.py", "is for workshops", "is for others", "EFFECT"),
+]
+
+
+@pytest.mark.parametrize(("file", "old", "new", "story"), EDITS)
+def test_a_cause_is_named_with_what_follows(
+    project: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, story: str
+) -> None:
+    edit(project / file, old, new)
+    lines = told(capsys)
+    assert len(lines) <= 30
+    assert [line for line in lines if line.startswith(f"{file}: ")] == lines[:1]
+    assert f"What follows from {file}:" in lines
+    assert any(line.startswith(f"  {story}") for line in lines), lines
+    assert "23 runs hold" in lines[-1]
+
+
+def test_a_helper_of_a_tool_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "tools/words.py").write_text("SUFFIX = '.md'\n")
+    edit(project / "tools/search.py", "import sqlite3\n", "import sqlite3\nfrom tools.words import SUFFIX\n")
+    edit(project / "tools/search.py", 'SUFFIX = ".md"\n', "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(project)
+        exit_code("run")
+        edit(project / "tools/words.py", "md", "txt")
+        sys.modules.pop("tools.words")
+        assert "What follows from tools/words.py:" in told(capsys)
+
+
+def test_a_renamed_tool(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "tools/search.py").rename(project / "tools/find.py")
+    lines = told(capsys, code=2)  # no run can be made
+    assert len(lines) <= 30 and "search" in lines[0] and "policy/v1.yaml" in lines[0]
+    for path in [*(project / "policy").glob("*.yaml"), *(project / "tasks").rglob("*.yaml")]:
+        path.write_text(re.sub(r"\bsearch\b", "find", path.read_text()))
+    lines = told(capsys)
+    assert len(lines) <= 30
+    assert any("ASKED 0" in line and "find" in line for line in lines)
+
+
+def test_other_code_moves_no_input(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ToolRegistryRule, "reason", lambda *_, **__: "so it is")
+    lines = told(capsys)
+    assert len(lines) <= 30
+    assert lines[0].startswith("No recorded input has moved")
+    assert any("OTHER 1.c0.d: reason" in line for line in lines)
+
+
+def test_drift_of_a_renderer_is_no_damage(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_files, "report", lambda events: "another report")
+    lines = told(capsys)
+    assert "OTHER run_report.md" in lines[1] and "23 runs" in lines[2] and len(lines) <= 30
+    edit(project / "runs/canonical/v1/run_report.md", "driver", "rider")
+    assert "DAMAGE run_report.md" in "".join(told(capsys))
+
+
+def test_records_with_other_line_ends_are_damaged(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for log in (project / "runs").rglob("state.jsonl"):
+        edit(log, "\n", "\r\n")
+    lines = told(capsys)
+    assert lines[0].startswith("Damaged")
+    assert "DAMAGE state.jsonl:1: " in lines[1] and "23 runs" in lines[2] and len(lines) <= 30
+
+
+def test_the_command_that_shows_a_change_is_named_in_a_checkout(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(project / "policy/v1.yaml", "max_iterations: 10", "max_iterations: 2")
+    assert "git" not in "".join(told(capsys))
+    (project / ".git").mkdir()
+    monkeypatch.chdir(project / "tools")
+    assert "git diff -- ../policy/v1.yaml" in told(capsys)[0]
+
+
+def test_every_difference_is_printed_on_request(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(project / "policy/v1.yaml", "https://corpus.test/", "https://other.test/")
+    edit(project / "tools/search.py", "bm25(docs, 0.0", "bm25(docs, 9.0")  # of which no story tells
+    assert "tools/search.py: has changed" in told(capsys, "canonical/v1")
+    assert any("INPUT tools/fetch.py" in line for line in told(capsys, "canonical/v1", "--all"))
+
+
+def drifted(root: Path, row: dict[str, Any], *edits: tuple[str, str, str]) -> list[Difference]:
+    """Return what differs in the run of a scenario after some edits."""
+    name = row["name"]
+    make_project(root, [row])
+    record(load_task(root / f"tasks/s/{name}.yaml"), root / "runs/s" / name)
+    for file, old, new in edits:
+        edit(root / file, old, new)
+    return check(load_task(root / f"tasks/s/{name}.yaml"), root / "runs/s" / name, "run")
+
+
+def story(found: list[Difference]) -> tuple[str, str, tuple[str, ...]]:
+    gravest = min(found, key=lambda it: GRAVEST_FIRST.index(it.kind))
+    return gravest.kind, gravest.at, gravest.rests_on
+
+
+ECHO, LOOK, BOOK = "tools/echo.py", "tools/look.py", "book/a.txt"
+SEVERAL = [
+    # what is edited, and the story: of several inputs that have moved, those that concern it
+    ("call", [(ECHO, "* args", "+ 'x' * args"), (LOOK, "Read a", "Look at a")], ("EFFECT", "1.c0.i1", (ECHO,))),
+    ("call", [(LOOK, "Read a", "Look at a")], ("ASKED", "0", (LOOK,))),
+    ("sent_once", [(ECHO, "Return", "Give"), (BOOK, "alpha", "other")], ("EFFECT", "2.c0.i1", (BOOK,))),
+    ("call", [(ECHO, "* args", "+ 'x' * args"), ("policy/call.yaml", '"echo", ', "")],
+     ("VERDICT", "1.c0.d", ("policy/call.yaml",))),
+    ("call", [(ECHO, '"times"', '"count"'), ("policy/call.yaml", "5000", "4000")],
+     ("ASKED", "0", (ECHO,))),
+    ("approval_given", [("tasks/s/approval_given.yaml", '"answer": "allow"', '"answer": "deny"'),
+                        ("policy/approval_given.yaml", "5000", "4000")],
+     ("VERDICT", "1.c0.p", ("tasks/s/approval_given.yaml",))),
+    ("call", [("tasks/s/call.yaml", '"tool": "echo"', '"tool": "page"'),
+              ("policy/call.yaml", "5000", "4000")],
+     ("VERDICT", "1.c0.d", ("policy/call.yaml", "tasks/s/call.yaml"))),
+    # an objection that is gone grants something
+    ("redirect_outside", [("policy/redirect_outside.yaml", '["https://good.test/"', '["https://good.test/", "https://bad.test/"')],
+     ("VERDICT", "1.c0.i1.d1", ("policy/redirect_outside.yaml",))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "edits", "expected"), SEVERAL)
+def test_a_story_rests_on_the_inputs_that_concern_it(
+    tmp_path: Path, name: str, edits: list[tuple[str, str, str]], expected: tuple[str, str, tuple[str, ...]]
+) -> None:
+    assert story(drifted(tmp_path, ROWS[name], *edits)) == expected
+
+
+HIDING = {
+    "name": "hiding",
+    "policy": {"redact": {"kinds": ["github_token"], "env": ["DESK_KEY"]}},
+    "turns": [[["echo", {"text": f"{TOKEN} {TOKEN}"}]], [["echo", {"text": "hi"}]], "done"],
+    "expect": {},
+}
+ENVIRONMENT = '__import__("os").environ["DESK_KEY"]'
+
+
+@pytest.mark.parametrize(
+    ("edits", "at"),
+    [
+        ([("policy/hiding.yaml", '"github_token"', '"jwt"')], "0"),
+        ([("policy/hiding.yaml", ', "env": ["DESK_KEY"]', "")], "0"),
+        # one of two is split, so that it is none for the search
+        ([("tools/echo.py", 'args["text"] *', 'args["text"][:-5] + " " + args["text"][-5:] *')], "1.c0.i1"),
+        (
+            [
+                (
+                    "tools/echo.py",
+                    'args["text"] *',
+                    f'args["text"].replace("hi", {ENVIRONMENT}) *',
+                )
+            ],
+            "2.c0.i1",
+        ),
+    ],
+)
+def test_what_the_record_hid_is_an_exposure_and_not_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edits: list[tuple[str, str, str]], at: str
+) -> None:
+    monkeypatch.setenv("DESK_KEY", "xyzzy-plugh-1234567")
+    found = drifted(tmp_path, HIDING, *edits)
+    assert story(found) == ("EXPOSURE", at, (edits[0][0],))
+    assert not any(secret[:15] in it.words for it in found for secret in (TOKEN, os.environ["DESK_KEY"]))
