@@ -22,6 +22,7 @@ ROWS = {row["name"]: row for row in scenarios()}
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = make_project(tmp_path / "p", [ROWS["call"], ROWS["sent_once"]])
     monkeypatch.chdir(root)
+    monkeypatch.delenv("CI", raising=False)
     return root
 
 
@@ -173,6 +174,62 @@ def test_a_damaged_record_is_not_accepted(project: Path, capsys: pytest.CaptureF
     assert exit_code("accept", "s/call") == 2
     assert exit_code("accept") == 2
     assert report.read_text().endswith("more")
+
+
+def states(project: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted((project / "runs").rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize(("value", "code"), [("true", 2), ("1", 2), ("false", 0), ("0", 0), ("", 0)])
+def test_nothing_is_accepted_in_continuous_integration(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], value: str, code: int
+) -> None:
+    exit_code("run")
+    (project / "book/a.txt").write_text("other")
+    before = states(project)
+    monkeypatch.setenv("CI", value)
+    assert exit_code("accept", "s/sent_once") == code
+    assert (states(project) == before) == bool(code)
+    assert code == 0 or "CI" in capsys.readouterr().err
+
+
+def test_verdicts_are_told_before_anything_else_and_no_run_is_accepted_without_the_others(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code("run")
+    (project / "book/a.txt").write_text("other")
+    policy = project / "policy/call.yaml"
+    policy.write_text(policy.read_text().replace('"echo", ', ""))
+    before = states(project)
+    assert exit_code("accept", "s/call") == 1  # the task expects an answer
+    assert states(project) == before
+    task = project / "tasks/s/call.yaml"
+    task.write_text(json.dumps({**json.loads(task.read_text()), "expected": {}}))
+    report = project / "runs/s/call/run_report.md"
+    whole = report.read_bytes()
+    report.write_bytes(b"")
+    before = states(project)
+    assert exit_code("accept", "s/sent_once", "s/call") == 2
+    assert states(project) == before
+    report.write_bytes(whole)
+    capsys.readouterr()
+    assert exit_code("accept", "s/sent_once", "s/call") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("s/call: VERDICT 1.c0.d") and "s/sent_once" in lines[1]
+    assert exit_code("check") == 0
+
+
+def test_an_exposure_is_accepted_by_its_flag_alone(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = project / "policy/call.yaml"
+    plain = policy.read_text()
+    policy.write_text(plain.replace('"on_deny"', '"redact": {"kinds": ["jwt"]}, "on_deny"'))
+    exit_code("run")
+    policy.write_text(plain)
+    before = states(project)
+    assert exit_code("accept", "s/call") == 2
+    assert "--exposure" in capsys.readouterr().err and states(project) == before
+    assert exit_code("accept", "s/call", "--exposure") == 0
+    assert exit_code("check") == 0
 
 
 def test_a_run_is_explained_up_to_where_it_goes_another_way(

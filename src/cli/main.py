@@ -158,15 +158,24 @@ def _say_differences(differences: Iterable[Difference]) -> None:
 
 @commands.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-def accept(runs: tuple[str, ...]) -> None:
+@click.option("--exposure", is_flag=True, help="Also where a new record shows what the earlier one hides.")
+def accept(runs: tuple[str, ...], exposure: bool) -> None:
     """Record runs that have drifted anew, and say how they differed; what is external is not done again."""
-    from ..evidence.accept import accept as accept_run
+    from ..evidence import accept as accepting
 
+    accepting.refuse_in_ci()
     project = project_at(Path())
-    for name in names_of(project, runs):
-        found = accept_run(project.source_of(name), project.folder(name), f"runs/{name}")
-        say(f"{name}: {count(len(found), 'difference') + ' accepted' if found else 'holds'}")
-        _say_differences(found)
+    names = names_of(project, runs)
+    about = {name: (project.source_of(name), project.folder(name), f"runs/{name}") for name in names}
+    found = {name: accepting.acceptable(*about[name], exposure=exposure) for name in names}
+    for name, differences in found.items():
+        for verdict in (it for it in differences if it.kind == "VERDICT"):
+            say(f"{name}: VERDICT {verdict.at}: {verdict.words}")
+    for name, differences in found.items():
+        if differences:
+            accepting.accept(*about[name])
+        say(f"{name}: {count(len(differences), 'difference') + ' accepted' if differences else 'holds'}")
+        _say_differences(it for it in differences if it.kind != "VERDICT")
     project.write_list()
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..fail.errors import RecordError
+from ..fail.errors import InputError, RecordError
+from ..runtime.clock import environment
 from .check import check
 from .compare import GRAVEST_FIRST, Difference
 from .record import record
@@ -12,8 +13,41 @@ from .record_files import STATE, read_files, whole_log
 from .run_source import RunSource
 
 
-def accept(source: RunSource, folder: Path, name: str) -> list[Difference]:
-    """Record a run anew if it differs from its record, and return how it differed, the gravest first.
+def refuse_in_ci() -> None:
+    """Refuse to accept anything where nobody looks at it. Raises InputError."""
+    if environment("CI").lower() not in ("", "0", "false", "no", "off"):
+        remedy = "accept the drift where it is made, look at it, and commit the runs"
+        raise InputError("nothing is accepted in continuous integration (CI is set)", remedy=remedy)
+
+
+def acceptable(source: RunSource, folder: Path, name: str, *, exposure: bool = False) -> list[Difference]:
+    """Return how a run differs from its record, the gravest first, if that may be accepted.
+
+    Args:
+        source: What the run is made from.
+        folder: The folder of the run.
+        name: What messages call it.
+        exposure: Whether the new record may show what the earlier one hides.
+
+    Raises:
+        RecordError: The record is damaged, would show what it hides, or only a live model could make a new one.
+    """
+    found = sorted(check(source, folder, name), key=lambda it: GRAVEST_FIRST.index(it.kind))
+    gravest = found[0] if found else Difference("", "", "")
+    what = f"{gravest.at}: {gravest.words}"
+    if gravest.kind == "DAMAGE":
+        raise RecordError(f"is damaged: {what}", file=name, remedy="restore it from git")
+    if found and not source.is_scripted:
+        remedy = "record it anew with the model: tachograph run"
+        raise RecordError("has drifted, and a live model would be asked again", file=name, remedy=remedy)
+    if gravest.kind == "EXPOSURE" and not exposure:
+        remedy = "mend it, or accept it with --exposure"
+        raise RecordError(f"the new record would show what this one hides: {what}", file=name, remedy=remedy)
+    return found
+
+
+def accept(source: RunSource, folder: Path, name: str) -> None:
+    """Record a run anew.
 
     Args:
         source: What the run is made from.
@@ -21,17 +55,8 @@ def accept(source: RunSource, folder: Path, name: str) -> list[Difference]:
         name: What messages call it.
 
     Raises:
-        RecordError: The record is damaged, or only a live model or the world could give what the new run needs.
+        NotRecorded: Only the world could give the result of an external effect.
         ExpectationError: The new run misses what its task expects; the record stays as it is.
     """
-    found = check(source, folder, name)
-    for difference in found:
-        if difference.kind == "DAMAGE":
-            raise RecordError(f"is damaged: {difference.words}", file=name, remedy="restore it from git")
-    if found and not source.is_scripted:
-        remedy = "record it anew with the model: tachograph run"
-        raise RecordError("has drifted, and a live model would be asked again", file=name, remedy=remedy)
-    if found:
-        log = whole_log(read_files(folder, name)[STATE], f"{name}/{STATE}")
-        record(source, folder, earlier=[line.event for line in log])
-    return sorted(found, key=lambda difference: GRAVEST_FIRST.index(difference.kind))
+    log = whole_log(read_files(folder, name)[STATE], f"{name}/{STATE}")
+    record(source, folder, earlier=[line.event for line in log])

@@ -6,7 +6,6 @@ as they are; `check` derives them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
