@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..fail.errors import ExpectationError, InputError, NotRecorded, TachographError
+from ..fail.errors import ExpectationError, InputError, NotRecorded, RecordError, TachographError
 from .common import BAD_INPUT, FAILED, INTERRUPTED, OK, SUSPENDED, count, names_of, project_at, say
 from .policy import policy
 
@@ -129,6 +129,7 @@ def run(
 def check(runs: tuple[str, ...], is_all: bool) -> int:
     """Make recorded runs again and compare every line and file; without a RUN, all of them."""
     from ..evidence.check import check as check_run
+    from ..evidence.check import in_itself
     from ..evidence.drift import drift, not_made
 
     project = project_at(Path())
@@ -137,8 +138,11 @@ def check(runs: tuple[str, ...], is_all: bool) -> int:
     found: dict[str, list[Difference]] = {}
     code = FAILED if problems else OK
     for name in names:
+        folder, label = project.folder(name), f"runs/{name}"
         try:
-            found[name] = check_run(project.source_of(name), project.folder(name), f"runs/{name}")
+            found[name] = check_run(project.source_of(name), folder, label)
+        except RecordError as error:  # a run of a live model is made from its record
+            found[name], code = in_itself(folder, label) or not_made(error), code or FAILED
         except InputError as error:
             found[name], code = not_made(error), BAD_INPUT
     found = {name: differences for name, differences in found.items() if differences}

@@ -35,11 +35,8 @@ def check(source: RunSource, folder: Path, name: str) -> list[Difference]:
     Returns:
         The inputs that have moved, then the lines in order, then the files.
     """
-    problems = verify(folder, name)
-    kind = "DAMAGE" if problems and verify(folder, name, rendered=False) else "OTHER"
-    parts = [problem.removeprefix(f"{name}/").partition(": ") for problem in problems]
-    told = [Difference(kind, at, words) for at, _, words in parts]
-    if kind == "DAMAGE":
+    told = in_itself(folder, name)
+    if any(difference.kind == "DAMAGE" for difference in told):
         return told
     files = read_files(folder, name)
     record = [line.event for line in whole_log(files[STATE], f"{name}/{STATE}")]
@@ -56,6 +53,14 @@ def check(source: RunSource, folder: Path, name: str) -> list[Difference]:
     if moved and not found:
         found = [Difference("OTHER", MANIFEST, "names other inputs; all lines are the same", (*moved,))]
     return [Difference("INPUT", path, words) for path, words in moved.items()] + found
+
+
+def in_itself(folder: Path, name: str) -> list[Difference]:
+    """Return what is wrong with a record in itself: DAMAGE, or OTHER where files are rendered in another way alone."""
+    problems = verify(folder, name)
+    kind = "DAMAGE" if problems and verify(folder, name, rendered=False) else "OTHER"
+    parts = [problem.removeprefix(f"{name}/").partition(": ") for problem in problems]
+    return [Difference(kind, at, words) for at, _, words in parts]
 
 
 class _Again:
