@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tachograph.evidence.record import record
 from tachograph.runtime.io import http
 from tests.io_world import World
+from tests.project import folder_of_row, make_project, scenarios, task_of_row
 
 # on a busy machine any example can take longer than the default limit, and the same ones are tried everywhere
 settings.register_profile("steady", deadline=None, derandomize=True)
@@ -29,3 +31,13 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(http, "fetch", lambda target, *_: made.answers[target.url])
     with made.workspace:
         yield made
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project in which every scenario is recorded; the run is what each expects, or `record` had raised."""
+    rows = scenarios()
+    root = make_project(tmp_path_factory.mktemp("one place"), rows)
+    for name in (row["name"] for row in rows):
+        record(task_of_row(root, name), folder_of_row(root, name))
+    return root

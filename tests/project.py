@@ -10,9 +10,14 @@ from typing import Any
 
 import yaml
 
+from tachograph.evidence.tasks import Task, load_task
+
 HERE = Path(__file__).parent
 TOOLS = ["echo", "look", "save", "log", "mail", "page", "odd"]
-BOOK = {"a.txt": "alpha", "b.txt": "beta", "deep/c.txt": "gamma \u2028 delta"}
+TOKEN = "ghp_" + "a1B2" * 9
+BOOK = {"a.txt": "alpha", "b.txt": "beta", "deep/c.txt": "gamma \u2028 delta", f"{TOKEN}.txt": "named so"}
+# what no record of a scenario may hold: secrets, words of an exception, and what a tool makes of a denial
+PLANTED = (b"someone@mail.test", b"a1B2a1B2a1B2", b"sk-0123456789", b"the text of an exception", b"swallowed")
 POLICY: dict[str, Any] = {
     "schema": "policy/v1",
     "tool_registry": {"allowed": [*TOOLS, "absent"], "denied": ["shell"]},
@@ -48,6 +53,7 @@ def make_project(root: Path, scenarios: list[dict[str, Any]]) -> Path:
     """Make a project with one task for each scenario."""
     for folder in ("tools", "hooks"):
         shutil.copytree(HERE / "kit" / folder, root / folder)
+    shutil.copy(root / "tools" / "echo.py", root / "tools" / "absent.py")
     for name, text in BOOK.items():
         path = root / "book" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,6 +75,7 @@ def task_of(scenario: dict[str, Any]) -> dict[str, Any]:
         "id": f"s-{scenario['name']}",
         "title": scenario["name"],
         "question": scenario.get("question", "What is there?"),
+        "instructions": scenario.get("instructions", ""),
         "seed": 7,
         "policy": {"file": f"policy/{scenario['name']}.yaml"},
         "tools": TOOLS,
@@ -105,3 +112,13 @@ def scenarios() -> list[dict[str, Any]]:
     for path in sorted((HERE / "scenarios").glob("*.yaml")):
         rows += yaml.safe_load(path.read_text(encoding="utf-8"))
     return rows
+
+
+def task_of_row(root: Path, name: str) -> Task:
+    """Return the task of a scenario in a project."""
+    return load_task(root / "tasks" / "s" / f"{name}.yaml")
+
+
+def folder_of_row(root: Path, name: str) -> Path:
+    """Return the folder of its run."""
+    return root / "runs" / "s" / name

@@ -26,10 +26,11 @@ def after_call(data):
         raise ValueError("secret words")
     return {
         "hide": {"result": {"text": "hidden"}},
+        "tell": {"result": {"text": "someone@mail.test knows"}},
         "refuse": {"deny": "nobody may read it"},
         "misfit": {"result": {"number": 1}},
     }.get(text)
 
 
 def on_stop(data):
-    return {"send_back": "Say more."} if data["answer"] == "short" else None
+    return {"short": {"send_back": "Say more."}, "odd": {"allow": True}}.get(data["answer"])

@@ -11,7 +11,7 @@ OUTPUT_SCHEMA = {
     "type": "object",
     "additionalProperties": False,
     "required": ["value"],
-    "properties": {"value": {"type": "integer"}},
+    "properties": {"value": {"type": "integer"}, "by_name": {"additionalProperties": {"type": "integer"}}},
 }
 EFFECT = "pure"
 IDEMPOTENT = True
@@ -45,6 +45,7 @@ HOW = {
     "schema": lambda io: {"value": "text"},
     "extra": lambda io: {"value": 1, "more": 2},
     "float": lambda io: {"value": 7.0},
+    "key": lambda io: {"value": 1, "by_name": {"someone@mail.test": "text"}},
     "undeclared": lambda io: {"value": len(io.read("box/a.txt"))},
     "undeclared and swallowed": _swallowed,
     "secret words": lambda io: int("the text of an exception"),
@@ -55,4 +56,6 @@ def run(args, io):
     how = args["how"]
     if how in HOW:
         return HOW[how](io)
+    if how == "named":
+        raise type("ghp_" + "a1B2" * 9, (Exception,), {})
     raise {"exit": SystemExit, "stop": StopIteration, "generator": GeneratorExit, "memory": MemoryError}[how]
