@@ -162,8 +162,11 @@ def test_random_live_runs_replay_to_the_same_bytes(tmp_path: Path) -> None:
     assert words >= {Failed, Waited, StopAsked, Stopped, ToolReturned}
 
 
-@pytest.mark.parametrize("scope", ["", "1.c0"])
-def test_a_stop_from_another_thread(scope: str) -> None:
+@pytest.mark.parametrize(
+    ("scope", "why", "mode"),
+    [("", "cancelled", "cancelled"), ("", "interrupted", "interrupted"), ("1.c0", "cancelled", "")],
+)
+def test_a_stop_from_another_thread(scope: str, why: str, mode: str) -> None:
     begun, worlds = threading.Event(), []
 
     async def hang(arguments: Any, io: Any) -> Any:
@@ -172,14 +175,14 @@ def test_a_stop_from_another_thread(scope: str) -> None:
 
     def stop() -> None:
         assert begun.wait(BOUND)
-        worlds[0].stop(scope)
+        worlds[0].stop(scope, why)
 
     made = agent(script(["hang"], "done"), tool("hang", hang))
     thread = threading.Thread(target=stop)
     thread.start()
     result = asyncio.run(bounded(made.arun("?", started=worlds.append)))
     thread.join(BOUND)
-    assert result.ending == ("final_answer" if scope else "cancelled")
+    assert (result.ending, result.mode) == ("final_answer" if scope else "cancelled", mode)
     assert any(isinstance(event, StopAsked) and event.scope == scope for event in result.events)
     replayed(made, result.events)
 
