@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tachograph.evidence.check import check
 from tachograph.evidence.folder import partial_of
@@ -19,7 +22,7 @@ from tachograph.evidence.record_files import NAMES, read_files
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import problems_of, verify
 from tachograph.fail.errors import OutputError, RecordError
-from tachograph.runtime.log.events import RunEnded, StepEnded, Waited, encode
+from tachograph.runtime.log.events import RunEnded, StepEnded, Waited, decode, encode
 from tachograph.runtime.log.file import LogFile
 from tachograph.runtime.log.journal import Journal
 from tachograph.runtime.log.lines import Damaged, LineWriter, read_log
@@ -114,32 +117,58 @@ def test_no_input_is_free(kind: str, is_lost: bool, tmp_path: Path) -> None:
     assert check(task, out, "run") == []
 
 
-def test_a_foreign_file_is_named(files: dict[str, bytes]) -> None:
-    assert "notes.txt" in problems_of({**files, "notes.txt": b""}, "run")[0]
-    assert (
-        "trace.json" in problems_of({name: files[name] for name in NAMES if name != "trace.json"}, "run")[0]
-    )
+def log_again(data: bytes, change: Callable[[list[bytes]], list[bytes]]) -> bytes:
+    """Return a log with other texts, whose checks and digest are right."""
+    texts = change([line.text for line in read_log(data)])
+    ended = decode(texts.pop())
+    return log_of(*texts, encode(structs.replace(ended, sha256=sha256(log_of(*texts)).hexdigest())))
 
 
-@pytest.mark.parametrize(
-    ("lines", "number", "word"),
-    [
-        ([0, 1, 3, 4], 3, "lost"),
-        ([0, 1, 1, 2, 3, 4], 3, "twice"),
-        ([0, 2, 1, 3, 4], 2, "moved"),
-        ([1, 2, 3, 4], 1, "lost"),
+# by a place and a word in what is said, how the lines of a log are damaged
+LINES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    ":4: changed": lambda lines: [*lines[:3], lines[3].upper(), *lines[4:]],
+    ":2: lost": lambda lines: [lines[0], *lines[2:]],
+    ":1: lost": lambda lines: lines[1:],
+    ":3: twice": lambda lines: [*lines[:2], *lines[1:]],
+    ":2: moved": lambda lines: [lines[0], lines[2], lines[1], *lines[3:]],
+    ":1: carriage": lambda lines: [line[:-1] + b"\r\n" for line in lines],
+    "cut off": lambda lines: [*lines[:-1], lines[-1][:-1]],
+    "empty": lambda lines: [*lines, b"\0" * 300],
+    "not ended": lambda lines: lines[:-1],
+    "of others": lambda lines: [log_of(*(line[:-21] + b"}" for line in [*lines[:2], *lines[3:]]))],
+    "no event": lambda lines: [log_again(b"".join(lines), lambda texts: [texts[0], b"{}", *texts[1:]])],
+    "not begin": lambda lines: [log_again(b"".join(lines), lambda texts: texts[1:])],
+    "no run": lambda lines: [
+        log_again(b"".join(lines), lambda texts: [*texts[:2], encode(Waited(at="1.m2.w")), *texts[2:]])
     ],
-)
-def test_a_lost_doubled_or_moved_line_is_named(lines: list[int], number: int, word: str) -> None:
-    whole = log_of(*STEPS).splitlines(keepends=True)
-    with pytest.raises(Damaged, match=word) as raised:
-        read_log(b"".join(whole[n] for n in lines))
-    assert raised.value.number == number
+}
+# likewise, how its folder is
+FOLDERS: dict[str, Callable[[Path], object]] = {
+    "trace.json: missing": lambda folder: (folder / "trace.json").unlink(),
+    "notes.txt: belongs": lambda folder: (folder / "notes.txt").touch(),
+    "more: plain": lambda folder: (folder / "more").mkdir(),
+    "cannot read": lambda folder: folder.rename(folder.with_name("elsewhere")),
+    "trace.json: follow": lambda folder: (folder / "trace.json").write_bytes(b"{}"),
+    "no manifest": lambda folder: (folder / "manifest.json").write_bytes(b"[]"),
+}
 
 
-def test_other_line_endings_are_told_as_such() -> None:
-    with pytest.raises(Damaged, match="carriage return"):
-        read_log(log_of(*STEPS).replace(b"\n", b"\r\n"))
+def told(files: dict[str, bytes], folder: Path, damage: str) -> str:
+    """Return what is said of a damaged record."""
+    folder.mkdir()
+    for name, content in files.items():
+        lines = content.splitlines(keepends=True)
+        is_other = name == "state.jsonl" and damage in LINES
+        (folder / name).write_bytes(b"".join(LINES[damage](lines) if is_other else lines))
+    if damage in FOLDERS:
+        FOLDERS[damage](folder)
+    return "; ".join(verify(folder, "run"))
+
+
+@pytest.mark.parametrize("damage", [*LINES, *FOLDERS])
+def test_each_damage_is_named(files: dict[str, bytes], tmp_path: Path, damage: str) -> None:
+    said = told(files, tmp_path / "run", damage)
+    assert all(part in said for part in damage.split()), said
 
 
 @pytest.mark.parametrize("tail", [b'{"event":"step', b"\0" * 300, STEPS[1]])

@@ -15,7 +15,7 @@ from tachograph import Agent, LLMInput, LLMOutput, Piece, Policy, Tool, ToolCall
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import ModelError, PolicyError
-from tachograph.runtime.log.events import Failed, ToolReturned, Withheld
+from tachograph.runtime.log.events import Failed, ModelReplied, ToolReturned, Withheld
 from tachograph.runtime.log.journal import Leak
 from tests.project import POLICY, merged
 from tests.tables.rows import closed
@@ -245,6 +245,18 @@ def test_a_value_that_would_change_a_path_is_withheld(monkeypatch: pytest.Monkey
     result = agent.run("?")
     assert seen == []
     assert not any(isinstance(event, ToolReturned) for event in result.events)
+
+
+def test_a_secret_in_a_history_or_in_what_a_service_wants_back() -> None:
+    asked: list[Any] = []
+
+    def model(seen: LLMInput) -> LLMOutput:
+        asked.extend(seen.messages)
+        return LLMOutput(final_answer="done", model=TOKEN, raw={"signed": TOKEN})
+
+    result = agent_of(model, []).run("?", history=[{"role": "user", "content": f"It is {TOKEN}"}])
+    assert [event.raw for event in result.events if isinstance(event, ModelReplied)] == [None]
+    assert TOKEN not in repr((result.events, asked)) and "<secret:github_token:" in repr(asked)
 
 
 @pytest.mark.parametrize(
