@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -18,7 +17,7 @@ from tachograph.evidence.check import check
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.manifest import read_manifest
 from tachograph.evidence.record import record, resume
-from tachograph.evidence.record_files import NAMES, read_files
+from tachograph.evidence.record_files import read_files
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import problems_of, verify
 from tachograph.fail.errors import OutputError, RecordError
