@@ -6,7 +6,7 @@ or if its record holds what may not be there. What `verify` finds is switched of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -20,10 +20,11 @@ from tachograph.evidence.tasks import Task
 from tachograph.fail.errors import TachographError
 from tachograph.runtime.log import events as log
 from tachograph.runtime.loop.state import RunSpec
-from tachograph.runtime.policy.gate import Gate
-from tachograph.runtime.policy.leaf import Question, Rule, Verdict
+from tachograph.runtime.policy.gate import Gate, Judged
+from tachograph.runtime.policy.leaf import Question, Rule
 from tachograph.runtime.policy.rules import RULES
 from tachograph.runtime.redaction.redactor import Redactor
+from tachograph.runtime.tools.contract import Tool
 from tests.project import PLANTED, scenarios, task_of_row
 
 ROWS = {row["name"]: row for row in scenarios()}
@@ -46,10 +47,10 @@ class Lenient(Gate):
 
     off: tuple[str, type]
 
-    def verdicts(self, question: Question) -> Iterator[tuple[Rule, Verdict]]:
-        for rule, verdict in super().verdicts(question):
-            is_off = (rule.id, type(question.about)) == self.off
-            yield rule, verdict._replace(decision="allow") if is_off else verdict
+    def judge(self, rule: Rule, question: Question, tool: Tool | None) -> Judged | None:
+        judged = super().judge(rule, question, tool)
+        is_off = judged is not None and (rule.id, type(question.about)) == self.off
+        return structs.replace(judged, allowed=True) if is_off else judged
 
 
 def without(rule: str, kind: type, spec: RunSpec) -> RunSpec:
@@ -60,9 +61,7 @@ def without(rule: str, kind: type, spec: RunSpec) -> RunSpec:
 
 
 JUDGES: dict[tuple[str, str], Callable[[RunSpec], RunSpec]] = {
-    (rule.id, kind.__name__): partial(without, rule.id, kind)
-    for rule in RULES
-    for kind in dict.fromkeys((log.Call, *rule.speaks_for))
+    (rule.id, kind.__name__): partial(without, rule.id, kind) for rule in RULES for kind in rule.judges
 } | {("hook", ""): lambda spec: structs.replace(spec, hooks=())}
 
 

@@ -317,7 +317,7 @@ def test_the_modules_of_an_agent_in_code_are_inputs(desk: Callable[..., Agent]) 
         with open(f"desk_of_code/{name}.py", "a", encoding="utf-8") as file:
             file.write("# changed\n")
         found = [(one.kind, one.at) for one in tachograph.check(desk(), "out")]
-        assert found == [("INPUT", f"desk_of_code/{name}.py")]
+        assert found[0] == ("INPUT", f"desk_of_code/{name}.py")
     Path("elsewhere").mkdir()
     tachograph.record(desk("elsewhere"), "?", out="other")
     assert b"desk_of_code" in Path("out/manifest.json").read_bytes()

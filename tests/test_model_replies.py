@@ -54,13 +54,18 @@ class Asked(Virtual):
         return Answered(at=pending.at, answer="allow")
 
 
+OTHER = Tool(
+    "absent", "", closed(text={"type": "string"}), closed(), "pure", lambda arguments, io: {}, idempotent=True
+)
+
+
 def played(run_id: str = "r", seed: int = 1, tool: str = "echo", words: str = "ab", **delta: Any) -> Any:
     """Return the digests of the questions of a run, and its waits: each call times out once."""
     policy: dict[str, Any] = {"retry": {"backoff_base_ms": 10**4, "backoff_cap_ms": 10**5}}
     policy["approval"] = {"required_for": ["echo", "absent"]}
     calls = [{"tool": tool, "arguments": {"text": word}} for word in words]
     model, kit = Script([{"calls": calls}, {"answer": "done"}]), Path(__file__).parent / "kit"
-    agent = Agent(model, ["echo", "absent"], Policy.from_dict(merged(POLICY, {**policy, **delta})), root=kit)
+    agent = Agent(model, ["echo", OTHER], Policy.from_dict(merged(POLICY, {**policy, **delta})), root=kit)
     spec = agent.spec("?", run_id=run_id, seed=seed)
     with agent.workspace() as workspace:
         world = Asked(model, workspace, lambda at: Fault(TimeoutError()) if at.endswith(".i1") else None)

@@ -142,7 +142,8 @@ def check(runs: tuple[str, ...], is_all: bool) -> int:
         try:
             found[name] = check_run(project.source_of(name), folder, label)
         except RecordError as error:  # a run of a live model is made from its record
-            found[name], code = in_itself(folder, label) or not_made(error), code or FAILED
+            damage = in_itself(folder, label)
+            found[name], code = damage or not_made(error), code or (FAILED if damage else BAD_INPUT)
         except InputError as error:
             found[name], code = not_made(error), BAD_INPUT
     found = {name: differences for name, differences in found.items() if differences}

@@ -24,8 +24,16 @@ _MET = (Reach, Touch, Withheld, Result)  # by a tool of the run, or its result
 _KINDS = (Call, Step, *_MET)
 
 
-class _Judged(Struct, frozen=True):
-    """What a rule came to: the leaf that objects to a point, or the one that an allow rests on."""
+class Judged(Struct, frozen=True):
+    """What a rule came to.
+
+    Attributes:
+        rule: The rule.
+        allowed: Whether it allows all that it is asked.
+        pointer: The JSON Pointer of the leaf.
+        leaf: The leaf that objects, or on which the allow rests.
+        point: The point that it was asked about.
+    """
 
     rule: Rule
     allowed: bool
@@ -63,12 +71,12 @@ class Gate:
         tool = self._tool_of(question)
         if tool is None and type(question.about) in _MET:
             raise LookupError("no tool of the run met this")
-        granted: _Judged | None = None
-        escalated: _Judged | None = None
+        granted: Judged | None = None
+        escalated: Judged | None = None
         owner, *_ = rules = self._rules[type(question.about)]
         owner_spoke = False
         for rule in rules:
-            judged = self._judge(rule, question, tool)
+            judged = self.judge(rule, question, tool)
             if judged is None:
                 continue
             owner_spoke = owner_spoke or rule is owner
@@ -86,7 +94,7 @@ class Gate:
         """Yield what each rule says that has something to judge, in order; for one of them its first objection."""
         tool = self._tool_of(question)
         for rule in self._rules[type(question.about)]:
-            judged = self._judge(rule, question, tool)
+            judged = self.judge(rule, question, tool)
             if judged is not None:
                 yield self._verdict(judged, tool)
 
@@ -102,21 +110,22 @@ class Gate:
             found = self._known_leaves[rule, name] = tuple(rule.leaves(self.policy, name))
         return found
 
-    def _judge(self, rule: Rule, question: Question, tool: Tool | None) -> _Judged | None:
+    def judge(self, rule: Rule, question: Question, tool: Tool | None) -> Judged | None:
+        """Return what one rule comes to: its first objection; None where it has nothing to judge."""
         leaves = self._leaves(rule, question.tool, tool)
         if not leaves:
             return None
-        granted: _Judged | None = None
+        granted: Judged | None = None
         for point in rule.points(question, tool):
             for pointer, leaf in leaves:
                 if isinstance(point, Unreadable) or not leaf.allows(point):
-                    return _Judged(rule, False, pointer, leaf, point)
+                    return Judged(rule, False, pointer, leaf, point)
                 # the first leaf of a rule holds its entries, those behind it only narrow them
                 if granted is None or granted.point is not point:
-                    granted = _Judged(rule, True, pointer, leaf, point)
+                    granted = Judged(rule, True, pointer, leaf, point)
         return granted
 
-    def _verdict(self, judged: _Judged, tool: Tool | None) -> Verdict:
+    def _verdict(self, judged: Judged, tool: Tool | None) -> Verdict:
         rule, leaf, point = judged.rule, judged.leaf, judged.point
         place = rule.place(self.policy, judged.pointer, leaf, point, tool)
         reason = rule.reason(point, leaf, allowed=judged.allowed)

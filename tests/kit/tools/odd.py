@@ -47,7 +47,7 @@ HOW = {
     "float": lambda io: {"value": 7.0},
     "key": lambda io: {"value": 1, "by_name": {"someone@mail.test": "text"}},
     "undeclared": lambda io: {"value": len(io.read("box/a.txt"))},
-    "undeclared and swallowed": _swallowed,
+    "undeclared and caught": _swallowed,
     "secret words": lambda io: int("the text of an exception"),
 }
 
