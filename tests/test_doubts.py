@@ -72,28 +72,22 @@ def test_who_knows(tmp_path: Path, probe: str, word: Word | None, happened: bool
     assert verify(folder, "run") == []
 
 
-LOOKS = [["look", {"path": "box/a.txt"}]]
 SENDS = {"calls": [{"tool": "mail", "arguments": {"path": "boss", "text": {"$result": 0, "at": "/text"}}}]}
+SECRET: dict[str, Any] = {
+    "name": "sent_once",
+    "policy": {"redact": {"kinds": ["email"], "reveal_to": {"mail": ["email"]}}},
+    "setup": [{"path": "box/a.txt", "text": "someone@mail.test"}],
+    "turns": [[["look", {"path": "box/a.txt"}]], SENDS, "done"],
+    "expect": {},
+}
 
 
-@pytest.mark.parametrize(
-    ("question", "at", "turns"),
-    [
-        (
-            "Mail someone@mail.test.",
-            "1.c0.i1",
-            [[["mail", {"path": "boss", "text": "someone@mail.test"}]], "done"],
-        ),
-        ("Mail.", "2.c0.i1", [LOOKS, SENDS, "done"]),
-    ],
-)
-def test_a_probe_is_given_the_secrets_of_its_tool(tmp_path: Path, question: str, at: str, turns: Any) -> None:
-    """What was met before the process died the tool could not be given either: its probe is not asked."""
-    row = {"name": "sent_once", "question": question, "turns": turns, "expect": {}}
-    row["policy"] = {"redact": {"kinds": ["email"], "reveal_to": {"mail": ["email"]}}}
-    died(tmp_path, "knows", {**row, "setup": [{"path": "box/a.txt", "text": "someone@mail.test"}]})
+@pytest.mark.parametrize("question", ["Mail someone@mail.test.", "Mail."])
+def test_a_probe_is_given_the_secrets_of_its_tool(tmp_path: Path, question: str) -> None:
+    """What only the result said before the process died nobody knows any more: the probe is not asked."""
+    died(tmp_path, "knows", {**SECRET, "question": question})
     task, folder = load_task(tmp_path / "tasks/s/sent_once.yaml"), tmp_path / "runs/s/sent_once"
-    if at.startswith("2"):
+    if question == "Mail.":
         with pytest.raises(InDoubt):
             resume(task, folder, {})
         return

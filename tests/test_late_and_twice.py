@@ -144,6 +144,8 @@ def test_replace_removes_nothing_but_a_record() -> None:
     with pytest.raises(TachographError):
         record(agent(), "q", out="mine", replace=True)
     assert Path("mine/thesis.txt").exists()
+    with pytest.raises(TachographError, match="another folder"):
+        record(agent(), "q", out="mine/thesis.txt/run")
 
 
 NO_OPTIONS = [{"seed": "x"}, {"seed": 7.5}, {"deadline_s": 0.5}, {"deadline_s": -1}]

@@ -326,6 +326,17 @@ def test_many_runs_at_once() -> None:
         replayed(made, result.events)
 
 
+@pytest.mark.parametrize("said", [TransientModelError("nobody answers"), "the answer"])
+def test_why_a_model_fails_is_told(said: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def model(asked: LLMInput) -> Any:
+        if isinstance(said, str):
+            return said
+        raise said
+
+    assert agent(model, retry=None).run("?").ending == "failure_mode_terminal"
+    assert ("LLMOutput" if isinstance(said, str) else "nobody answers") in caplog.text
+
+
 PASSED = [0.0]
 
 

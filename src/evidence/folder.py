@@ -33,11 +33,11 @@ def open_folder(folder: Path) -> Path:
         partial.mkdir(exist_ok=is_unused(partial))
         for made in (*reversed(missing), partial):
             sync(made.parent)
-    except FileExistsError:
-        remedy = "resume it, or remove the folder to begin anew"
-        raise OutputError(f"{partial}: a run that has not ended lies here; {remedy}") from None
     except OSError as error:
-        raise OutputError(f"{partial}: cannot be made ({system_reason(error)})") from None
+        what = f"cannot be made ({system_reason(error)}); name another folder"
+        if isinstance(error, FileExistsError) and partial.is_dir():
+            what = "a run that has not ended lies here; resume it, or remove the folder to begin anew"
+        raise OutputError(f"{partial}: {what}") from None
     return partial
 
 

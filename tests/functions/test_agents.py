@@ -46,7 +46,12 @@ def mail(page: Url, others: list[Url] | None = None, to: WritePath = "box/a.txt"
     """Send it."""
 
 
-ALLOWED = Policy.from_dict(merged(POLICY, {"tool_registry": {"allowed": ["look", "book", "mail"]}}))
+@tool
+def post(to: Text, body: AnyText, note: str | None = None) -> None:
+    """Post it."""
+
+
+ALLOWED = Policy.from_dict(merged(POLICY, {"tool_registry": {"allowed": ["look", "book", "mail", "post"]}}))
 
 
 def run(name: str, arguments: dict[str, Any], policy: Policy = ALLOWED, **rest: Any) -> Any:
@@ -102,35 +107,18 @@ def test_limits_that_the_policy_drops_are_held_by_the_type() -> None:
         ({"page": "https://evil.test/a"}, "url_allowlist"),
         ({"page": "https://good.test/a", "others": ["https://evil.test/"]}, "url_allowlist"),
         ({"page": "https://good.test/a", "to": "book/b.txt"}, "sandbox_path"),
+        ({"to": "a", "body": "https://evil.test/"}, None),
+        ({"to": "https://evil.test/", "body": "b"}, "url_allowlist"),
+        ({"to": "a", "body": "b", "note": "c"}, "resources"),
+        ({"to": "a", "body": "b", "note": None}, None),
     ],
 )
 def test_the_gate_judges_marked_strings(arguments: dict[str, Any], rule: str | None) -> None:
-    (decision,) = decide(ALLOWED.data, [mail], [{"name": "mail", "arguments": arguments}])
+    made = mail if "page" in arguments else post
+    calls = [{"name": made.name, "arguments": arguments}]
+    (decision,) = decide(ALLOWED.data, [made], calls)
     assert (decision.decision == "allow") == (rule is None)
     assert rule in (None, decision.rule_id)
-
-
-@tool
-def post(to: Text, body: AnyText, note: str | None = None) -> None:
-    """Post it."""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "rule"),
-    [
-        ({"to": "a", "body": "https://evil.test/"}, "tool_registry"),
-        ({"to": "https://evil.test/", "body": "b"}, "url_allowlist"),
-        ({"to": "a", "body": "b", "note": "c"}, "resources"),
-        ({"to": "a", "body": "b", "note": None}, "tool_registry"),
-    ],
-)
-def test_of_a_string_of_an_external_function_somebody_says_what_it_is(
-    arguments: dict[str, Any], rule: str
-) -> None:
-    policy = merged(POLICY, {"tool_registry": {"allowed": ["post"]}})
-    (decision,) = decide(policy, [post], [{"name": "post", "arguments": arguments}])
-    assert (decision.decision, decision.rule_id) == ("allow" if rule == "tool_registry" else "deny", rule)
     if rule == "resources":  # the reason says the line to add
         line = yaml.safe_load(decision.reason.partition("add ")[2].partition(", or")[0])
-        (after,) = decide({**policy, **line}, [post], [{"name": "post", "arguments": arguments}])
-        assert after.decision == "allow"
+        assert decide({**ALLOWED.data, **line}, [made], calls)[0].decision == "allow"

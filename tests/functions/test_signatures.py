@@ -58,6 +58,11 @@ def test_bare_is_external_and_the_docstring_is_what_the_model_reads() -> None:
     assert (bare.effect, bare.name, bare.description) == ("external", "bare", "Say it.")
 
 
+def test_what_is_no_function_is_no_tool() -> None:
+    with pytest.raises(ToolError, match="effect="):
+        tool("pure")  # type: ignore[call-overload]
+
+
 def test_local_classes_and_methods() -> None:
     @dataclass
     class Local:

@@ -86,6 +86,11 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
 
 
 def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, Any]) -> Tool:
+    if not hasattr(function, "__name__"):
+        what = f"{type(function).__name__} is no function"
+        raise ToolError(
+            what, remedy='write @tool(effect="pure") above a function, with another effect if need be'
+        )
     given: dict[str, Any] = {"effect": "external", "name": function.__name__, **options}
     given.setdefault("description", inspect.getdoc(function) or "")
     problems: list[str] = []

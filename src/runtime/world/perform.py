@@ -30,7 +30,7 @@ from ..io.tool_io import ToolIO
 from ..io.workspace import Workspace
 from ..log.addresses import step_of
 from ..log.events import Call, Fact, Failed, HookAnswered, ModelReplied, ToolReturned, Withheld
-from ..models.types import Model, Piece, StreamingModel, clean_text, read_reply
+from ..models.types import LLMOutput, Model, Piece, StreamingModel, clean_text, read_reply
 from ..redaction.pieces import Pieces
 from ..redaction.redactor import Redactor, placeholders
 
@@ -114,6 +114,8 @@ class Performer:
                 output = await self.call(pending.at, self._model, request)
         except BaseException as error:  # noqa: BLE001 - foreign code may raise anything
             return _model_failed(pending.at, error, effect.redactor)
+        if not isinstance(output, LLMOutput):
+            warn("the model failed: it returned %s and no LLMOutput", type(output).__name__)
         return read_reply(output, pending.at, int(step_of(pending.at)), request.messages.size)
 
     async def ask_hook(self, pending: Pending, effect: AskHook) -> HookAnswered | Failed:
@@ -260,7 +262,7 @@ def _model_failed(at: str, error: BaseException, redactor: Redactor) -> Failed:
     elif isinstance(error, InvalidModelOutput):
         kind = "invalid"
     after = _whole_ms(error.retry_after_ms) if isinstance(error, TransientModelError) else None
-    if kind == "other":  # nobody else tells what a function of the caller raised
+    if str(error):  # the record does not hold what a function of the caller raised
         warn("the model failed: %s: %s", class_of(error), redactor.text(str(error))[:_MAX_SAID])
     status, said = 0, ""
     if isinstance(error, ModelError):
