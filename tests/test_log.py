@@ -23,7 +23,7 @@ from tachograph.evidence.verify import problems_of, verify
 from tachograph.fail.errors import OutputError, RecordError
 from tachograph.runtime.log.events import RunEnded, StepEnded, Waited, decode, encode
 from tachograph.runtime.log.file import LogFile
-from tachograph.runtime.log.journal import Journal
+from tachograph.runtime.log.journal import Diverged, Journal
 from tachograph.runtime.log.lines import Damaged, LineWriter, read_log
 from tests.project import make_project, scenarios
 
@@ -235,10 +235,12 @@ def test_a_log_that_others_can_reach_is_refused(tmp_path: Path, how: str) -> Non
 
 def test_nothing_is_written_after_a_failed_write() -> None:
     written: list[bytes] = []
+    tried: list[bytes] = []  # later there is room again
 
     class Full:
         def write(self, line: bytes) -> None:
-            if written:
+            if len(written) == 1 and not tried:
+                tried.append(line)
                 raise OSError(28, "No space left on device")
             written.append(line)
 
@@ -252,11 +254,16 @@ def test_nothing_is_written_after_a_failed_write() -> None:
     assert len(written) == len(journal.lines) == 1
 
 
-def test_a_damaged_middle_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_damaged_middle_or_a_line_too_many_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     task, folder = made_with(tmp_path / "p", "call")
     partial = folder.rename(partial_of(folder))
-    data = (partial / "state.jsonl").read_bytes().replace(b"echo", b"ECHO")
-    (partial / "state.jsonl").write_bytes(data)
-    with pytest.raises(RecordError):
-        resume(task, folder, {})
-    assert (partial / "state.jsonl").read_bytes() == data
+    whole, writer = (partial / "state.jsonl").read_bytes(), LineWriter()
+    more = [*(line.text for line in read_log(whole)), STEPS[1]]
+    for data, error in (
+        (whole.replace(b"echo", b"ECHO"), RecordError),
+        (b"".join(map(writer.line, more)), Diverged),
+    ):
+        (partial / "state.jsonl").write_bytes(data)
+        with pytest.raises(error):
+            resume(task, folder, {})
+        assert (partial / "state.jsonl").read_bytes() == data

@@ -268,14 +268,17 @@ def test_policies_that_name_nothing_are_refused(redact: dict[str, Any]) -> None:
         Policy.from_dict({"schema": "policy/v1", "redact": redact})
 
 
-@pytest.mark.parametrize("before", [0, 200, 280, 295, 299])
+@pytest.mark.parametrize("before", [0, 200, 250, 280, 295, 299])
 def test_what_a_service_says_is_cut_after_its_secrets_are_replaced(
-    before: int, caplog: pytest.LogCaptureFixture
+    before: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    phrase = "xyzzy plugh 1234567"  # of which a cut at a word would leave a part
+    monkeypatch.setenv("DESK_KEY", phrase)
+
     def model(asked: LLMInput) -> LLMOutput:
-        raise ModelError(f"refused {VALUE}", service_text="x" * before + f" {TOKEN} {VALUE} and more")
+        raise ModelError(f"refused {phrase}", service_text="x" * before + f" {TOKEN} {phrase} and more")
 
     result = agent_of(model, []).run("?")
     assert result.mode == "llm_failure"
     for text in (repr(result.events), caplog.text):
-        assert TOKEN[:12] not in text and VALUE[:12] not in text
+        assert TOKEN[:12] not in text and "xyzzy" not in text
