@@ -26,7 +26,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_way_of_a_run(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("run") == 0
     assert (project / "runs/LIST").read_text() == "s/call\ns/sent_once\n"
+    manifest = project / "runs/s/call/manifest.json"
+    manifest.write_text(manifest.read_text().replace('"time": "2', '"time": "1'))  # made at another time
     before = {path: path.read_bytes() for path in sorted((project / "runs").rglob("*")) if path.is_file()}
+    assert b'"time": "1' in before[manifest]
     assert exit_code("run", "tasks/s/call.yaml") == exit_code("run", "s/call") == 0
     assert {path: path.read_bytes() for path in before} == before
     for command in ("check", "verify", "replay"):

@@ -302,9 +302,9 @@ def test_what_reads_records_runs_no_code_of_the_project(project: Path, tmp_path:
     "file", ["policy/sent_once.yaml", "tasks/s/sent_once.yaml", "tools/mail.py", "tools/page.py", "helper.py"]
 )
 def test_a_run_goes_on_only_from_what_it_began_with(
-    project: Path, file: str, monkeypatch: pytest.MonkeyPatch
+    project: Path, file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each is an input from the first line on, whether the run comes to use it or not."""
+    """Each is an input from the first line on, whether the run comes to use it or not; a helper is one by its name."""
     monkeypatch.syspath_prepend(project)
     (project / "helper.py").write_text("X = 1\n")
     look = project / "tools/look.py"
@@ -332,3 +332,7 @@ def test_a_run_goes_on_only_from_what_it_began_with(
     assert (project / "runs/s/sent_once.partial/state.jsonl").read_bytes() == log
     path.write_text(before)
     assert exit_code("resume", "s/sent_once") == 0
+    assert exit_code("check", "s/sent_once") == 0
+    (project / "helper.py").write_text("X = 3\n")
+    assert exit_code("check", "s/sent_once") == 1
+    assert "INPUT helper.py" in capsys.readouterr().out
