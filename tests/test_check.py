@@ -50,10 +50,11 @@ def test_external_effects_are_answered_and_all_others_performed(tmp_path: Path) 
 
 
 def test_what_timed_out_is_answered(tmp_path: Path) -> None:
-    task, folder = recorded(tmp_path, "timeout_repeated")
-    calls = count_calls(task)
-    assert check(task, folder, "run") == []
-    assert calls == ["page"]  # the attempt after the one that timed out
+    for name, performed in (("timeout_repeated", "page"), ("file_of_a_call_that_timed_out", "look")):
+        task, folder = recorded(tmp_path / name, name)
+        calls = count_calls(task)
+        assert check(task, folder, "run") == []
+        assert calls == [performed]  # what comes after, and reads no file that is not there
 
 
 CHANGES = [
