@@ -285,26 +285,42 @@ def explain(runs: tuple[str, ...]) -> None:
 
 @commands.command()
 def ls() -> None:
-    """List recorded runs: name, ending, failure mode, steps, model."""
-    from ..evidence.record_files import STATE, read_files, whole_log
+    """List runs, also those that have not ended: name, ending, failure mode, steps, model."""
+    from ..evidence.folder import partial_of
+    from ..evidence.record_files import lines_in, recorded_log
     from ..runtime.log.events import RunEnded, RunStarted
     from ..runtime.log.steps import steps_of
 
     project = project_at(Path())
-    names = names_of(project, ())
-    width = max(map(len, names))
-    for name in names:
-        lines = whole_log(
-            read_files(project.folder(name), f"runs/{name}").get(STATE, b""), f"runs/{name}/{STATE}"
-        )
-        events = [line.event for line in lines]
-        head, end = events[0], events[-1]
-        assert isinstance(head, RunStarted)
-        assert isinstance(end, RunEnded)
+    is_open = project.open_names()
+    names = project.run_names() if is_open else names_of(project, ())
+    width = max(map(len, [*names, *is_open]))
+    logs = {
+        name: [line.event for line in recorded_log(project.folder(name), f"runs/{name}")] for name in names
+    }
+    opened = {name: lines_in(partial_of(project.folder(name))) for name in is_open}
+    for name, events in [*logs.items(), *opened.items()]:
+        end = events[-1] if events else None
+        ending, mode = (end.ending, end.mode) if isinstance(end, RunEnded) else ("open", "")
+        model = [f"{it.model.provider}:{it.model.name}" for it in events[:1] if isinstance(it, RunStarted)]
         steps = count(len(steps_of(events)), "step")
-        say(
-            f"{name:{width}}  {end.ending:22}  {end.mode or '-':20}  {steps:9} {head.model.provider}:{head.model.name}"
-        )
+        say(f"{name:{width}}  {ending:22}  {mode or '-':20}  {steps:9} {''.join(model)}")
+
+
+@commands.command()
+@click.option("--json", "is_json", is_flag=True, help="Print the findings as JSON.")
+def doctor(is_json: bool) -> int:
+    """Say whether this installation and this project are sound; tools and hooks are imported. Exit code 1 if not."""
+    import json
+
+    from ..evidence.doctor import examine
+
+    found = examine(Path())
+    if is_json:
+        click.echo(json.dumps([finding._asdict() for finding in found], indent=2))
+    for finding in () if is_json else found:
+        say(f"{finding.status:4}  {finding.what}: {finding.words}")
+    return FAILED if any(finding.status == "bad" for finding in found) else OK
 
 
 @commands.command()
@@ -330,7 +346,7 @@ def show(run: str) -> None:
 )
 def push(runs: tuple[str, ...], endpoint: str, headers: tuple[str, ...]) -> None:
     """Send the traces of recorded runs to an OTLP receiver; without a RUN, of all of them."""
-    from ..evidence.record_files import STATE, read_files, whole_log
+    from ..evidence.record_files import recorded_log
     from ..tracing.push import push as push_spans
     from ..tracing.spans import spans_of
 
@@ -339,8 +355,7 @@ def push(runs: tuple[str, ...], endpoint: str, headers: tuple[str, ...]) -> None
             raise InputError("a header is NAME=VALUE", file="--header", remedy="write it so")
     project = project_at(Path())
     for name in names_of(project, runs):
-        log = read_files(project.folder(name), f"runs/{name}").get(STATE, b"")
-        spans = spans_of([line.event for line in whole_log(log, f"runs/{name}/{STATE}")])
+        spans = spans_of([line.event for line in recorded_log(project.folder(name), f"runs/{name}")])
         push_spans(spans, endpoint, dict(header.split("=", 1) for header in headers))
         say(f"{name}: {count(len(spans), 'span')} sent")
 

@@ -9,7 +9,7 @@ from ..runtime.clock import environment
 from .check import check
 from .compare import GRAVEST_FIRST, Difference
 from .record import record
-from .record_files import STATE, read_files, whole_log
+from .record_files import recorded_log
 from .run_source import RunSource
 
 
@@ -58,5 +58,4 @@ def accept(source: RunSource, folder: Path, name: str) -> None:
         NotRecorded: Only the world could give the result of an external effect.
         ExpectationError: The new run misses what its task expects; the record stays as it is.
     """
-    log = whole_log(read_files(folder, name)[STATE], f"{name}/{STATE}")
-    record(source, folder, earlier=[line.event for line in log])
+    record(source, folder, earlier=[line.event for line in recorded_log(folder, name)])

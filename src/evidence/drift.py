@@ -48,8 +48,7 @@ def drift(found: Mapping[str, Sequence[Difference]], root: Path) -> list[str]:
             for it in differences
             if it.kind == "INPUT" and (it.words == CHANGED or it.at in told)
         }
-    hints = _Hints(root)
-    lines = [f"{path}: {moved[path]}{hints.of(path)}" for path in sorted(moved)[:_FILES]]
+    lines = [f"{path}: {moved[path]}{_hint(root, path)}" for path in sorted(moved)[:_FILES]]
     if len(moved) > _FILES:
         lines.append(f"and {_some(sorted(moved)[_FILES:], 'more input')}")
     causes: dict[str, list[Difference]] = {}
@@ -83,22 +82,11 @@ def _some(names: Sequence[str], noun: str) -> str:
     return f"{len(names)} {noun}{'s' if names[1:] else ''}: {', '.join(names[:_NAMES])}{more}"
 
 
-class _Hints:
-    """Says of files of a project how to see what has changed in them. Nothing of git is run.
-
-    Args:
-        root: The project.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        # the configuration of a repository may start programs
-        self._is_checkout = any((folder / ".git").exists() for folder in (root, *root.parents))
-
-    def of(self, path: str) -> str:
-        """Return what to say of a file."""
-        file = self._root / _LINE.sub("", path)
-        has_returns = file.is_file() and b"\r\n" in file.read_bytes()
-        ends = " (its lines end with carriage returns)" if has_returns else ""
-        command = f"; git diff -- {shlex.quote(os.path.relpath(file))}" if self._is_checkout else ""
-        return f"{ends}{command}"
+def _hint(root: Path, path: str) -> str:
+    """Return how to see what has changed in a file of a project."""
+    file = root / _LINE.sub("", path)
+    has_returns = file.is_file() and b"\r\n" in file.read_bytes()
+    ends = " (its lines end with carriage returns)" if has_returns else ""
+    # nothing of git is run: the configuration of a repository may start programs
+    is_checkout = any((folder / ".git").exists() for folder in (root, *root.parents))
+    return f"{ends}; git diff -- {shlex.quote(os.path.relpath(file))}" if is_checkout else ends

@@ -15,7 +15,7 @@ from ..runtime.policy.leaf import Question, Verdict
 from ..runtime.policy.policy import Policy
 from ..runtime.run import make_run
 from ..runtime.world.virtual import run_now
-from .record_files import STATE, read_files, whole_log
+from .record_files import recorded_log
 from .run_source import RunSource
 
 
@@ -44,7 +44,7 @@ def explain(source: RunSource, folder: Path, name: str) -> list[str]:
     """
     spec = source.run_spec()
     witness = _Witness(spec.gate)
-    lines = whole_log(read_files(folder, name).get(STATE, b""), f"{name}/{STATE}")
+    lines = recorded_log(folder, name)
     head: Any = lines[0].event
     changed: list[str] = []
     try:
@@ -79,7 +79,7 @@ def what_if(source: RunSource, folder: Path, name: str, policy: Policy) -> Flip 
         RecordError: The record cannot be read.
     """
     spec = source.run_spec()
-    lines = whole_log(read_files(folder, name).get(STATE, b""), f"{name}/{STATE}")
+    lines = recorded_log(folder, name)
     head: Any = lines[0].event
     other = structs.replace(spec, gate=Gate(policy, spec.gate.tools.values()))
     try:

@@ -58,6 +58,11 @@ class Project:
             if entry.is_dir() and not entry.name.endswith((".partial", ".old"))
         ]
 
+    def open_names(self) -> list[str]:
+        """Return the names of the runs that have not ended, sorted. Raises OSError likewise."""
+        found = _in_kinds(self.root / "runs")
+        return [f"{kind}/{entry.stem}" for kind, entry in found if entry.suffix == ".partial"]
+
     def task_names(self) -> list[str]:
         """Return the names of all tasks, sorted. Raises OSError for a folder that cannot be read."""
         found = _in_kinds(self.root / "tasks")

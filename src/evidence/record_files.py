@@ -55,13 +55,22 @@ def read_files(folder: Path, name: str) -> dict[str, bytes]:
     return files
 
 
+def recorded_log(folder: Path, name: str) -> list[Line]:
+    """Return the lines of the recorded run in a folder. Raises RecordError."""
+    return whole_log(read_files(folder, name).get(STATE, b""), f"{name}/{STATE}")
+
+
+def lines_in(folder: Path) -> list[Event]:
+    """Return the lines of the log in a folder, which need not have ended; none where they cannot be read."""
+    try:
+        return [line.event for line in read_log(read_plain(folder / STATE, MOST_BYTES), is_open=True)]
+    except (OSError, Damaged):
+        return []
+
+
 def head_in(folder: Path) -> RunStarted:
     """Return the first line of the log in a folder, which need not have ended. Raises RecordError."""
-    try:
-        lines = read_log(read_plain(folder / STATE, MOST_BYTES), is_open=True)
-    except (OSError, Damaged):
-        lines = []
-    head = lines[0].event if lines else None
+    head = next(iter(lines_in(folder)), None)
     if not isinstance(head, RunStarted):
         raise RecordError(
             "holds no log of a run", file=str(folder), remedy="name the folder of a recorded run"
@@ -72,8 +81,8 @@ def head_in(folder: Path) -> RunStarted:
 def recorded_lines(folder: Path) -> list[Event] | None:
     """Return the lines of a recorded run, None where none lies there that can be read."""
     try:
-        return [line.event for line in whole_log(read_files(folder, str(folder))[STATE], STATE)]
-    except (RecordError, KeyError):
+        return [line.event for line in recorded_log(folder, str(folder))]
+    except RecordError:
         return None
 
 

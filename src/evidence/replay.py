@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..runtime.run import RunMade, make_run
 from ..runtime.world.virtual import run_now
-from .record_files import STATE, read_files, whole_log
+from .record_files import recorded_log
 from .run_source import RunSource
 
 
@@ -17,6 +17,4 @@ def replay(source: RunSource, folder: Path, name: str) -> RunMade:
         RecordError: The record cannot be read.
         Diverged: A line would be another one today.
     """
-    files = read_files(folder, name)
-    lines = whole_log(files.get(STATE, b""), f"{name}/{STATE}")
-    return run_now(make_run(source.run_spec(), source.head(), None, lines))
+    return run_now(make_run(source.run_spec(), source.head(), None, recorded_log(folder, name)))

@@ -1,0 +1,198 @@
+"""Say whether an installation and a project are sound: one finding for each thing that runs and records stand on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from ..fail.errors import InputError, OutputError, system_reason
+from ..runtime.log.file import LogFile
+from ..runtime.policy.consistency import check_names
+from ..runtime.policy.policy import Policy
+from ..runtime.tools.loader import load_tools
+from .folder import exchange
+from .project import Project
+from .record_files import NAMES
+
+_NAME: Final = __name__.partition(".")[0]
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
+_MOST: Final = 5  # findings of one kind that are not ok
+# what keeps git from changing line ends, and what lets it: a record holds digests of bytes
+_KEEPS: Final = re.compile(r"(?m)^\*\s(?:.*\s)?(?:-text|binary)\b")
+_CONVERTS: Final = re.compile(r"(?m)^[^#\s]\S*\s(?:.*\s)?(?:text|eol)\b.*$")
+
+
+class Finding(NamedTuple):
+    """What was looked at, and how it is.
+
+    Attributes:
+        status: `ok`, `warn`, or `bad` where runs or records would fail.
+        what: What was looked at.
+        words: How it is, and what to do about it.
+    """
+
+    status: Literal["ok", "warn", "bad"]
+    what: str
+    words: str
+
+
+def examine(start: Path) -> list[Finding]:
+    """Return findings on the installation, and on the project that a folder lies in. Tools and hooks are imported."""
+    found = [*_installation()]
+    try:
+        project = Project(start)
+    except InputError as error:
+        return [*found, Finding("bad", "project", str(error))]
+    own = project.root / _NAME
+    if (own / "__init__.py").is_file() and own.resolve() != _PACKAGE:
+        found.append(Finding("bad", "package", f"{_PACKAGE} hides {own}; pip install -e {project.root}"))
+    looks = (_sources, _line_ends, _file_system, _runs)
+    return [
+        *found,
+        Finding("ok", "project", str(project.root)),
+        *(it for look in looks for it in look(project)),
+    ]
+
+
+def _installation() -> Iterator[Finding]:
+    # an older one imports nothing of this package
+    yield Finding("ok", "python", f"{platform.python_version()} in {sys.prefix}")
+    try:
+        wanted = metadata.requires(_NAME) or []
+    except metadata.PackageNotFoundError:  # its sources are imported where they lie
+        lines = [*_lines(_PACKAGE.parent / "requirements.txt")]
+        wanted = lines + [f"{line}; extra" for line in _lines(_PACKAGE.parent / "requirements-live.txt")]
+    for is_extra, what in ((False, "packages"), (True, "packages for live models")):
+        needs = [text.partition(";")[0].strip() for text in wanted if ("extra" in text) == is_extra]
+        wrong = [
+            f"{text} ({version or 'missing'})" for text in needs if not _fits(text, version := _version(text))
+        ]
+        remedy = "pip install 'tachograph[live]'" if is_extra else "install it anew with pip"
+        words = f"{', '.join(wrong)}; {remedy}" if wrong else f"all {len(needs)} are in range"
+        yield Finding("ok" if not wrong else "warn" if is_extra else "bad", what, words)
+
+
+def _lines(file: Path) -> list[str]:
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return [line for line in lines if line and line[0] not in "#-"]
+
+
+def _version(requirement: str) -> str:
+    try:
+        return metadata.version(re.split(r"[^\w.-]", requirement)[0])
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _fits(requirement: str, version: str) -> bool:
+    """Return whether a version lies in the range of a requirement, which is written with >= and < alone."""
+    bounds = re.findall(r"(>=|<)\s*([0-9.]+)", requirement)
+    return bool(version) and all((_parts(version) >= _parts(it)) == (sign == ">=") for sign, it in bounds)
+
+
+def _parts(version: str) -> list[int]:
+    return [int(part) for part in re.findall("[0-9]+", version)]
+
+
+def _sources(project: Project) -> Iterator[Finding]:
+    root = project.root
+    tools = sorted(path.stem for path in (root / "tools").glob("*.py"))
+
+    def policy(name: str) -> None:
+        check_names(Policy.load(root / "policy" / name, name=f"policy/{name}"), tools)
+
+    names = sorted(path.name for path in (root / "policy").glob("*.yaml"))
+    yield from _each("policies", names, policy)
+    yield from _each("tools", tools, lambda name: load_tools([name], root))
+    yield from _each("tasks", project.task_names(), lambda name: project.task_of(name).run_spec())
+
+
+def _each(what: str, names: Sequence[str], look: Callable[[str], object]) -> Iterator[Finding]:
+    """Yield one finding if all of some things can be read, else one for each that cannot."""
+    wrong = []
+    for name in names:
+        try:
+            look(name)
+        except InputError as error:
+            wrong.append(str(error))
+    return _all(what, f"{len(names)} can be read", wrong, "bad")
+
+
+def _all(what: str, words: str, wrong: list[str], status: Literal["warn", "bad"]) -> Iterator[Finding]:
+    """Yield that all is well, or what is wrong, at most so much of it that other findings are seen."""
+    if not wrong:
+        yield Finding("ok", what, words)
+    for line in wrong[:_MOST]:
+        yield Finding(status, what, line)
+    if wrong[_MOST:]:
+        yield Finding(status, what, f"and {len(wrong) - _MOST} more")
+
+
+def _line_ends(project: Project) -> Iterator[Finding]:
+    folders = [project.root, *project.root.parents]
+    checkout = next((n for n, folder in enumerate(folders) if (folder / ".git").exists()), None)
+    if checkout is not None:
+        texts = [line for folder in folders[checkout::-1] for line in _lines(folder / ".gitattributes")]
+        kept = max((n for n, line in enumerate(texts, 1) if _KEEPS.search(line)), default=0)
+        wrong = [
+            f"{line.strip()!r} in .gitattributes lets git change line ends; remove it, or end with `* -text`"
+            for line in texts[kept:]
+            if _CONVERTS.search(line)
+        ]
+        if not kept:
+            wrong = ["git may change line ends, and so recorded bytes; put `* -text` into .gitattributes"]
+        yield from _all("git", "keeps line ends", wrong, "warn")
+    files = [project.folder(name) / file for name in project.run_names() for file in NAMES]
+    changed = [file for file in files if file.is_file() and b"\r" in file.read_bytes()]
+    wrong = [f"{it.relative_to(project.root)}: was converted; restore it from git" for it in changed]
+    yield from _all("line ends", "are as written", wrong, "bad")
+
+
+def _file_system(project: Project) -> Iterator[Finding]:
+    runs = project.root / "runs"
+    try:
+        place = Path(tempfile.mkdtemp(prefix=".doctor-", dir=runs if runs.is_dir() else project.root))
+    except OSError as error:
+        yield Finding("bad", "runs", f"cannot be written ({system_reason(error)}); mend the rights of {runs}")
+        return
+    try:
+        lacks = [*_lacks(place)]
+        for name in ("one", "other"):
+            (place / name).mkdir()
+        how = "in one step" if exchange(place / "one", place / "other") else "by two renames"
+    finally:
+        shutil.rmtree(place)
+    yield from _all("file system", f"has what records need; they are replaced {how}", lacks, "bad")
+
+
+def _lacks(place: Path) -> Iterator[str]:
+    remedy = "keep the project on a local file system"
+    (place / "link").symlink_to(place)
+    try:
+        os.close(os.open(place / "link", os.O_RDONLY | os.O_NOFOLLOW))
+        yield f"links are followed where they must not be; {remedy}"
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            yield f"links cannot be told ({system_reason(error)}); {remedy}"
+    try:
+        LogFile(place).close()
+    except OutputError as error:
+        yield f"{error}; {remedy}"
+
+
+def _runs(project: Project) -> Iterator[Finding]:
+    waiting = [f"runs/{name}.partial; tachograph resume {name}" for name in project.open_names()]
+    yield from _all("open runs", "none", waiting, "warn")
+    rejected = sorted((project.root / ".tachograph" / "rejected").glob("*/run_report.md"))
+    kept = [f"{path.parent.relative_to(project.root)}; read its report, then remove it" for path in rejected]
+    yield from _all("rejected runs", "none", kept, "warn")
+    yield from _all("list of runs", "agrees with tasks and runs", project.problems(), "warn")

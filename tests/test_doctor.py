@@ -1,0 +1,156 @@
+"""`tachograph doctor` names what is wrong with an installation and a project, and `ls` lists what has not ended."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import shutil
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tachograph.evidence import doctor
+from tests.commands import exit_code
+from tests.project import make_project, scenarios
+
+ROWS = {row["name"]: row for row in scenarios()}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = make_project(tmp_path / "p", [ROWS["call"], ROWS["sent_once"]])
+    monkeypatch.chdir(root)
+    exit_code("run")
+    return root
+
+
+def findings(capsys: pytest.CaptureFixture[str], code: int) -> list[dict[str, str]]:
+    """Return what is not ok, after a look at the exit code and at the lines for people."""
+    capsys.readouterr()
+    assert exit_code("doctor", "--json") == code
+    found: list[dict[str, str]] = json.loads(capsys.readouterr().out)
+    assert exit_code("doctor") == code
+    assert len(capsys.readouterr().out.splitlines()) == len(found)
+    return [finding for finding in found if finding["status"] != "ok"]
+
+
+def test_all_is_well(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert findings(capsys, 0) == []
+    assert sorted(path.name for path in (project / "runs").iterdir()) == ["LIST", "s"]
+
+
+def test_outside_of_a_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert [it["what"] for it in findings(capsys, 1)] == ["project"]
+
+
+FILES = [
+    # a file with its text, and the finding
+    ("policy/call.yaml", "schema: policy/v2\n", "bad", "policies", "policy/call.yaml:1:"),
+    ("policy/odd.yaml", "schema: policy/v1\ntool_registry: {allowed: [eco]}\n", "bad", "policies", "'echo'"),
+    ("tools/other.py", "import nothing_of_this_name\n", "bad", "tools", "tools/other.py"),
+    ("tasks/s/call.yaml", "{}\n", "bad", "tasks", "tasks/s/call.yaml:1:"),
+    ("runs/s/call/run_report.md", "a line\r\n", "bad", "line ends", "runs/s/call/run_report.md"),
+    (".git/HEAD", "", "warn", "git", "* -text"),
+    ("tachograph/__init__.py", "", "bad", "package", "pip install -e"),
+    ("runs/s/call.partial/state.jsonl", "", "warn", "open runs", "tachograph resume s/call"),
+    (".tachograph/rejected/s-call/run_report.md", "", "warn", "rejected runs", ".tachograph/rejected/s-call"),
+    ("runs/LIST", "s/call\n", "warn", "list of runs", "s/sent_once"),
+]
+
+
+@pytest.mark.parametrize(("file", "text", "status", "what", "word"), FILES)
+def test_what_is_wrong_is_named_with_a_remedy(
+    project: Path, capsys: pytest.CaptureFixture[str], file: str, text: str, status: str, what: str, word: str
+) -> None:
+    path = project / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    found = findings(capsys, int(status == "bad"))
+    assert (status, what) in [(it["status"], it["what"]) for it in found]
+    assert any(word in it["words"] for it in found if it["what"] == what), found
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("* -text\n", 0),
+        ("* binary\n*.png -text\n", 0),
+        ("* text=auto\n* -text\n", 0),
+        ("*.jsonl -text\n", 1),
+        ("# * -text\n", 1),
+        ("* -text\n*.md text eol=crlf\n*.sh eol=lf\n", 2),
+    ],
+)
+def test_attributes_of_git(project: Path, capsys: pytest.CaptureFixture[str], text: str, number: int) -> None:
+    (project.parent / ".git").mkdir()  # the project is a folder of the checkout
+    (project.parent / ".gitattributes").write_text(text)
+    assert [it["what"] for it in findings(capsys, 0)] == ["git"] * number
+
+
+def test_packages_are_held_against_their_ranges(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = ["click>=8.1", "msgspec>=0.1,<0.2", "nowhere>=1", "h11<99", 'anthropic>=99; extra == "live"']
+    monkeypatch.setattr(metadata, "requires", lambda name: wanted if name == "tachograph" else None)
+    found = findings(capsys, 1)
+    assert [(it["status"], it["what"]) for it in found] == [
+        ("bad", "packages"),
+        ("warn", "packages for live models"),
+    ]
+    assert [name in found[0]["words"] for name in ("click", "msgspec", "nowhere", "h11")] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    raise OSError(errno.ENOLCK, "no")
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "what", "is_bad"),
+    [
+        (tempfile, "mkdtemp", "runs", True),
+        (fcntl, "flock", "file system", True),
+        (doctor.os, "O_NOFOLLOW", "file system", True),
+        (doctor, "exchange", "file system", False),
+    ],
+)
+def test_what_a_file_system_lacks(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    place: Any, name: str, what: str, is_bad: bool,
+) -> None:  # fmt: skip
+    substitute = {"O_NOFOLLOW": 0, "exchange": lambda *_: False}.get(name, refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, substitute)
+        found = {it.what: it for it in doctor.examine(project)}
+    assert (found[what].status == "bad") == is_bad
+    assert is_bad or "two renames" in found[what].words
+    assert not list((project / "runs").glob(".doctor*"))
+
+
+def test_many_problems_leave_room_for_others(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for n in range(9):
+        (project / f"policy/odd{n}.yaml").write_text("schema: none\n")
+    assert [it["words"] for it in findings(capsys, 1)][-1] == "and 4 more"
+
+
+def test_open_runs_are_listed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.move(project / "runs/s/call", project / "runs/s/call.partial")
+    log = project / "runs/s/call.partial/state.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:3]))
+    capsys.readouterr()
+    assert exit_code("ls") == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:2] for line in lines] == [["s/sent_once", "final_answer"], ["s/call", "open"]]
+    log.write_bytes(b"")  # its process ended before the first line
+    assert exit_code("ls") == 0
