@@ -58,17 +58,8 @@ def test_what_timed_out_is_answered(tmp_path: Path) -> None:
 
 
 CHANGES = [
-    # what is edited, how, and the kinds of differences that follow
-    ("sent_once", "book/a.txt", "alpha", "other", {"EFFECT", "ASKED", "INPUT"}),
-    (
-        "url_allowed",
-        "policy/url_allowed.yaml",
-        '"https://good.test/"',
-        '"https://fine.test/"',
-        {"VERDICT", "ASKED", "INPUT"},
-    ),
+    # what is edited, how, and the kinds of differences that follow; others stand in test_drift.py
     ("sent_once", "tools/mail.py", "nothing of it goes", "nothing goes", {"INPUT"}),
-    ("call", "tools/echo.py", "Return the text.", "Return a text.", {"ASKED", "INPUT"}),
     ("call", "tools/echo.py", 'args["text"] *', 'args["text"].upper() *', {"EFFECT", "ASKED", "INPUT"}),
     ("call", "tasks/s/call.yaml", '"answer": "done"', '"answer": "finished"', {"ASKED", "ENDING", "INPUT"}),
     ("call", "tasks/s/call.yaml", '"text": "hi"', '"text": "ho"', {"ASKED", "INPUT"}),

@@ -13,7 +13,8 @@ import pytest
 
 from tachograph.evidence import record_files
 from tachograph.evidence.check import check
-from tachograph.evidence.compare import GRAVEST_FIRST, Difference
+from tachograph.evidence.compare import CHANGED, GRAVEST_FIRST, Difference
+from tachograph.evidence.drift import drift
 from tachograph.evidence.record import record
 from tachograph.evidence.tasks import load_task
 from tachograph.runtime.policy.rules.tool_registry import ToolRegistryRule
@@ -54,7 +55,6 @@ EDITS = [
     ("tools/read.py", "\n", "\r\n", "OTHER manifest.json"),
     ("tools/search.py", "row[1], row[2])", "row[1], row[2]), reverse=True", "EFFECT 1.c0.i1"),
     ("policy/v1.yaml", "https://corpus.test/", "https://other.test/", "VERDICT 2.c0.d"),
-    ("policy/v1.yaml", "max_iterations: 10", "max_iterations: 2", "VERDICT 3.d"),
     ("policy/secrets.yaml", "email, github_token", "email", "EXPOSURE 0"),
     ("tasks/canonical/v1.yaml", "question: ", "question: Now, ", "ASKED 0"),
     ("tasks/loop/guard.py", "is for workshops", "is for others", "EFFECT"),
@@ -142,6 +142,12 @@ def test_every_difference_is_printed_on_request(project: Path, capsys: pytest.Ca
     assert any("INPUT tools/fetch.py" in line for line in told(capsys, "canonical/v1", "--all"))
 
 
+def test_one_cause_takes_at_most_30_lines(tmp_path: Path) -> None:
+    moved = Difference("INPUT", "a", CHANGED)
+    lines = drift({f"s/{n}": [moved, Difference("OTHER", f"{n}", "", ("a",))] for n in range(99)}, tmp_path)
+    assert len(lines) <= 30 and "87 runs" in lines[-1]
+
+
 def drifted(root: Path, row: dict[str, Any], *edits: tuple[str, str, str]) -> list[Difference]:
     """Return what differs in the run of a scenario after some edits."""
     name = row["name"]
@@ -161,12 +167,10 @@ ECHO, LOOK, BOOK = "tools/echo.py", "tools/look.py", "book/a.txt"
 SEVERAL = [
     # what is edited, and the story: of several inputs that have moved, those that concern it
     ("call", [(ECHO, "* args", "+ 'x' * args"), (LOOK, "Read a", "Look at a")], ("EFFECT", "1.c0.i1", (ECHO,))),
-    ("call", [(LOOK, "Read a", "Look at a")], ("ASKED", "0", (LOOK,))),
+    ("call", [(LOOK, "Read a", "Look at a"), ("policy/call.yaml", "5000", "4000")], ("ASKED", "0", (LOOK,))),
     ("sent_once", [(ECHO, "Return", "Give"), (BOOK, "alpha", "other")], ("EFFECT", "2.c0.i1", (BOOK,))),
     ("call", [(ECHO, "* args", "+ 'x' * args"), ("policy/call.yaml", '"echo", ', "")],
      ("VERDICT", "1.c0.d", ("policy/call.yaml",))),
-    ("call", [(ECHO, '"times"', '"count"'), ("policy/call.yaml", "5000", "4000")],
-     ("ASKED", "0", (ECHO,))),
     ("approval_given", [("tasks/s/approval_given.yaml", '"answer": "allow"', '"answer": "deny"'),
                         ("policy/approval_given.yaml", "5000", "4000")],
      ("VERDICT", "1.c0.p", ("tasks/s/approval_given.yaml",))),

@@ -150,7 +150,7 @@ def check(runs: tuple[str, ...], is_all: bool) -> int:
     for line in [*problems, *drift(found, project.root)]:
         say(line)
     for name, differences in found.items() if is_all else ():
-        say(f"\n{name}: {count(len(differences), 'difference')}")
+        say(f"{name}: {count(len(differences), 'difference')}")
         _say_differences(differences)
     say(f"{len(names) - len(found)} of {count(len(names), 'run')} hold")
     return code or (FAILED if found else OK)
