@@ -116,7 +116,6 @@ LACKS = [
     (doctor.tempfile, "mkdtemp", refuse, ("bad", "runs", "no")),
     (file.fcntl, "flock", refuse, ("bad", "file system", "no")),
     (doctor.os, "O_NOFOLLOW", 0, ("bad", "file system", "links")),
-    (doctor, "exchange", lambda *_: False, ("ok", "file system", "two renames")),
 ]
 
 
