@@ -335,4 +335,4 @@ def test_a_run_goes_on_only_from_what_it_began_with(
     assert exit_code("check", "s/sent_once") == 0
     (project / "helper.py").write_text("X = 3\n")
     assert exit_code("check", "s/sent_once") == 1
-    assert "INPUT helper.py" in capsys.readouterr().out
+    assert "helper.py: has changed" in capsys.readouterr().out

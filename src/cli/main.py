@@ -152,7 +152,7 @@ def check(runs: tuple[str, ...], is_all: bool) -> int:
     for name, differences in found.items() if is_all else ():
         say(f"{name}: {count(len(differences), 'difference')}")
         _say_differences(differences)
-    say(f"{len(names) - len(found)} of {count(len(names), 'run')} hold")
+    say(f"{len(names) - len(found)} of {count(len(names), 'run')} {'holds' if len(names) == 1 else 'hold'}")
     return code or (FAILED if found else OK)
 
 
