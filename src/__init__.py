@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .runtime.tools.functions import tool as tool
     from .runtime.world.people import Answer as Answer
     from .runtime.world.people_in_folder import FolderApproval as FolderApproval
+    from .tracing.live_export import LiveExport as LiveExport
 
 # imported when they are asked for: the command line starts without what it does not need
 _PLACES = {
@@ -47,6 +48,7 @@ _PLACES = {
     **dict.fromkeys(("AnyText", "ReadPath", "Text", "Url", "WritePath"), "runtime.schema.python_types"),
     "Answer": "runtime.world.people",
     "FolderApproval": "runtime.world.people_in_folder",
+    "LiveExport": "tracing.live_export",
     "AskPerson": "runtime.effects",
     "approve_at_terminal": "cli.approval",
     **dict.fromkeys(("arecord", "check", "record", "replay", "resume"), "evidence.agent_runs"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ from ..fail.errors import InputError
 
 if TYPE_CHECKING:
     from ..evidence.project import Project
+    from ..runtime.log.events import Event
 
 _MOST = 4_000  # characters of a line
 OK, FAILED, BAD_INPUT, SUSPENDED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -41,3 +44,12 @@ def names_of(project: Project, runs: tuple[str, ...]) -> list[str]:
     if not names:
         raise InputError("holds no recorded run", file="runs", remedy="record one with `tachograph run TASK`")
     return names
+
+
+def exporting(endpoint: str | None) -> AbstractContextManager[Callable[[Event], None] | None]:
+    """Return what sends the spans of one run to a receiver; None without one."""
+    if endpoint is None:
+        return nullcontext()
+    from ..tracing.live_export import LiveExport
+
+    return LiveExport(endpoint)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..fail.errors import ExpectationError, InputError, NotRecorded, RecordError, TachographError
-from .common import BAD_INPUT, FAILED, INTERRUPTED, OK, SUSPENDED, count, names_of, project_at, say
+from .common import BAD_INPUT, FAILED, INTERRUPTED, OK, SUSPENDED, count, exporting, names_of, project_at, say
 from .policy import policy
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def _runs(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--approve", metavar="ask|FOLDER", help="Ask people at this terminal, or by files in a folder.")
 @click.option("--again", is_flag=True, help="Repeat external effects that a recorded run has made.")
+@click.option("--export", metavar="URL", help="Send the spans to an OTLP receiver while the run goes on.")
 def run(
     tasks: tuple[Path, ...],
     llm: str | None,
@@ -78,6 +79,7 @@ def run(
     options: tuple[str, ...],
     approve: str | None,
     again: bool,
+    export: str | None,
 ) -> int:
     """Run tasks and record them in runs/KIND/NAME; without a TASK, all that have a script.
 
@@ -103,7 +105,8 @@ def run(
             # what a run that was kept aside did has happened as well
             earlier = None if again else recorded_lines(folder) or recorded_lines(task.rejected)
             try:
-                made = record(task, folder, earlier=earlier)
+                with exporting(export) as listen:
+                    made = record(task, folder, listen, earlier=earlier)
             except ExpectationError as error:  # the other tasks are run all the same
                 failed = True
                 for line in error.lines():
@@ -112,7 +115,8 @@ def run(
         elif tasks:
             from .live import record_live
 
-            made = record_live(task, project.folder(task.folder), llm, base_url, options, approve)
+            with exporting(export) as listen:
+                made = record_live(task, project.folder(task.folder), llm, base_url, options, approve, listen)
         else:
             say(f"{task.folder}: is for live models; record it by name")
             continue
