@@ -76,51 +76,37 @@ def test_what_rests_on_something_comes_after_it_is_on_the_disk(
     assert "sync s" in done[done.index("run_ended") :]
 
 
-def test_after_a_failed_sync_nothing_more_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task, folder = made(tmp_path, "written_once")
-    done: list[str] = []
-    (tool,) = (tool for tool in task.tools if tool.name == "log")
-    monkeypatch.setattr(tool, "run", lambda args, io: done.append("effect"))
-    sync = LogFile.sync
-
-    def failing(log: LogFile) -> None:
-        if b"tool_started" in (log._path.read_bytes()):
-            raise OSError(errno.EIO, "Input/output error")
-        sync(log)
-
-    with monkeypatch.context() as patch, pytest.raises(OSError):
-        patch.setattr(LogFile, "sync", failing)
-        record(task, folder)
-    log = folder.with_name("written_once.partial") / "state.jsonl"
-    assert b"tool_started" in log.read_bytes().splitlines()[-1] and done == [] and not folder.exists()
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_disk_that_a_tool_finds_full_ends_the_run_and_not_the_tool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [("state.jsonl", errno.EIO), (".tachograph-", errno.ENOSPC), (".tachograph-", errno.EDQUOT)],
+)
+def test_after_a_failed_sync_nothing_more_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, code: int
 ) -> None:
-    task, folder = made(tmp_path, "writes_in_order")
-    (tool,) = (tool for tool in task.tools if tool.name == "save")
-    save, fsync, is_full = tool.run, os.fsync, [False]
+    """A disk that a tool finds full ends the run and not the tool, which may swallow the error."""
+    task, folder = made(tmp_path, "written_once")
+    log, done = folder.with_name("written_once.partial") / "state.jsonl", list[str]()
+    (tool,) = (tool for tool in task.tools if tool.name == "log")
+    fsync = os.fsync
 
     def swallows(args: Any, io: Any) -> Any:
-        is_full[0] = args["text"] == "two"
         with contextlib.suppress(OSError):
-            return save(args, io)
-        return {"bytes": 3}
+            io.write("box/l.txt", "x")
+        done.append("effect")
+        return {}
 
-    def full(fd: int) -> None:
-        if is_full[0] and named(fd).startswith(".tachograph-"):
-            raise OSError(code, "No space left on device")
+    def failing(fd: int) -> None:
+        if log.exists() and b"tool_started" in log.read_bytes() and named(fd).startswith(file):
+            raise OSError(code, "a word of the system")
         fsync(fd)
 
-    monkeypatch.setattr(os, "fsync", full)
-    monkeypatch.setattr(tool, "run", swallows)
-    with pytest.raises(StorageFailure):
+    with monkeypatch.context() as patch, pytest.raises((StorageFailure, OSError)):
+        patch.setattr(os, "fsync", failing)
+        patch.setattr(tool, "run", swallows)
         record(task, folder)
-    assert not folder.exists()
-    monkeypatch.undo()
-    resume(task, folder, {})
+    assert b"tool_started" in log.read_bytes().splitlines()[-1] and not folder.exists()
+    assert done == ([] if file == "state.jsonl" else ["effect"])
+    resume(task, folder, {"1.c0.i1": "not_done"})
     assert verify(folder, "run") == []
 
 

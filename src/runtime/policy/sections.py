@@ -200,7 +200,11 @@ class PolicyFile(Section, frozen=True):
 
 def policy_schema() -> dict[str, Any]:
     """Return the JSON Schema (Draft 2020-12) of a policy file; one that extends another need not say its schema."""
+    from inspect import cleandoc  # a run needs it not
+
     schema = json.schema(PolicyFile)
+    for section in schema["$defs"].values():  # from Python 3.13 on, docstrings have no indentation
+        section["description"] = cleandoc(section["description"])
     file = schema["$defs"]["PolicyFile"]
     file["properties"]["extends"] = {"type": "string", "description": "The file that this one is laid over."}
     del file["required"]
