@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tachograph.evidence.manifest import InputLog
 from tachograph.evidence.record import record, resume
 from tachograph.evidence.tasks import Task, load_task
 from tachograph.evidence.verify import verify
@@ -108,6 +109,54 @@ def test_after_a_failed_sync_nothing_more_is_done(
     assert done == ([] if file == "state.jsonl" else ["effect"])
     resume(task, folder, {"1.c0.i1": "not_done"})
     assert verify(folder, "run") == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, 0])
+def test_an_input_that_cannot_be_noted_ends_the_run_and_not_the_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Of a tool that goes on without the document; without an error a line is written in part."""
+    task, folder = made(tmp_path, "reads_side_by_side")
+    (tool,) = (tool for tool in task.tools if tool.name == "look")
+    look, write, later = tool.run, os.write, list[str]()
+
+    def swallows(args: Any, io: Any) -> Any:
+        with contextlib.suppress(OSError):
+            return look(args, io)
+        with contextlib.suppress(OSError):
+            later.append(io.read("book/b.txt"))
+        return {"text": ""}
+
+    def fails(fd: int, data: bytes) -> int:
+        if named(fd) != "inputs.jsonl" or b"c.txt" not in data:
+            return write(fd, data)
+        if code:
+            raise OSError(code, "a word of the system")
+        return write(fd, data[:-3])
+
+    with monkeypatch.context() as patch, pytest.raises(StorageFailure):
+        patch.setattr(os, "write", fails)
+        patch.setattr(tool, "run", swallows)
+        record(task, folder)
+    assert not folder.exists() and later == []
+    log = InputLog(folder.with_name("reads_side_by_side.partial"))
+    assert [*log.inputs] == ["book/a.txt"]
+    log.close()
+    resume(task, folder, {})
+    assert verify(folder, "run") == [] and b"gamma" in (folder / "state.jsonl").read_bytes()
+    assert b"book/deep/c.txt" in (folder / "manifest.json").read_bytes()
+
+
+def test_nothing_is_written_behind_a_part_of_an_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, write = InputLog(tmp_path), os.write
+    for cut in (3, None):
+        with contextlib.suppress(OSError), monkeypatch.context() as patch:
+            patch.setattr(os, "write", lambda fd, data, cut=cut: write(fd, data[:cut]))
+            log.add("book/a.txt", "0" * 64)
+    log.close()
+    assert (tmp_path / "inputs.jsonl").read_bytes().count(b"\n") == len(InputLog(tmp_path).inputs) == 1
 
 
 def test_a_torn_line_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

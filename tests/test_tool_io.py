@@ -298,7 +298,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_a_full_disk_is_known(
     with monkeypatch.context() as patched, contextlib.suppress(OSError):
         patched.setattr(os, call, broken)
         io.write("desk/folder/x" if call == "mkdir" else "desk/x", "new")
-    assert (io.no_room is not None) == (code != errno.EIO) and not io.has_acted and not io.denied
+    assert (io.storage_error is not None) == (code != errno.EIO) and not io.has_acted and not io.denied
     assert world.io().read("desk/x") == "old" and world.io().list("desk") == ["desk/x"]
     assert not (world.desk / "folder").exists()
 

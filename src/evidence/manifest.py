@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -72,6 +74,7 @@ class InputLog:
 
     def __init__(self, folder: Path) -> None:
         self.inputs: dict[str, str] = {}
+        self._lock = threading.Lock()
         if (folder / MANIFEST).exists():  # the run had ended, and its side file may be gone
             name = f"{folder.name}/{MANIFEST}"
             self.inputs |= read_manifest((folder / MANIFEST).read_bytes(), name)[0]
@@ -94,10 +97,19 @@ class InputLog:
             self.inputs[path] = sha256
 
     def add(self, path: str, sha256: str) -> None:
-        """Note an input."""
-        if self.inputs.get(path) != sha256:
+        """Note an input. Called from any thread. Raises OSError, and notes nothing then."""
+        line = canonical([path, sha256]) + b"\n"
+        with self._lock:
+            if self.inputs.get(path) == sha256:
+                return
+            end = os.fstat(self._fd).st_size
+            try:
+                if os.write(self._fd, line) != len(line):
+                    raise OSError(errno.ENOSPC, "a line was written in part")
+            except OSError:
+                os.ftruncate(self._fd, end)  # other threads may still write
+                raise
             self.inputs[path] = sha256
-            os.write(self._fd, canonical([path, sha256]) + b"\n")
 
     def close(self) -> None:
         """Close the file. May be called twice."""

@@ -68,8 +68,8 @@ class ToolIO:
         denied: Whether a fact was denied.
         undeclared: The method that the effect kind of the tool does not cover; "" without one.
         has_acted: Whether something was written.
-        no_room: The error of a write that found the disk full.
-        broken: What every use raises in place of being done, for tests of failures; None for nothing.
+        storage_error: The error that ends the run and not the tool: a full disk, or a read that cannot be noted.
+        broken: What every use raises in place of being done, once storage failed or for tests; None for nothing.
     """
 
     def __init__(self, workspace: Workspace, tool: Tool, decide: Callable[[Fact], Verdict], key: str) -> None:
@@ -78,7 +78,7 @@ class ToolIO:
         self.denied = False
         self.undeclared = ""
         self.has_acted = False
-        self.no_room: OSError | None = None
+        self.storage_error: OSError | None = None
         self.broken: BaseException | None = None
         self._workspace, self._tool, self._decide = workspace, tool, decide
         self._lock = threading.RLock()  # held while a fact is decided or a file is worked on
@@ -127,7 +127,7 @@ class ToolIO:
                 raise self._denial(Touch(path, "write", refused.kind)) from None
             except OSError as error:
                 if error.errno in _NO_ROOM:
-                    self.no_room = error
+                    self.storage_error = self.broken = error
                 raise
 
     def list(self, mount: str) -> list[str]:
@@ -157,7 +157,11 @@ class ToolIO:
 
     def _note_read(self, label: str, parts: tuple[str, ...], data: bytes) -> None:
         if label:
-            self._workspace.on_read("/".join((label, *parts)), digest(data))
+            try:
+                self._workspace.on_read("/".join((label, *parts)), digest(data))
+            except OSError as error:
+                self.storage_error = self.broken = error
+                raise
 
     # ---- hosts -------------------------------------------------------------------------------------------------------
 

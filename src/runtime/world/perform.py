@@ -20,6 +20,7 @@ from ...fail.errors import (
     TachographError,
     TransientModelError,
     asks_to_end,
+    system_reason,
     warn,
 )
 from ..driver import Pending
@@ -163,7 +164,7 @@ class Performer:
             if os.getpid() != pid:
                 os._exit(70)  # the tool forked and returned in the child, which must not go on as the run
             io.close()
-        self._raise_if_full(io)
+        self._raise_if_not_stored(io)
         # a tool may have swallowed the exception; a denial counts all the same
         if io.denied:
             return Failed(at=at, error="PermissionError", met=io.met)
@@ -171,12 +172,15 @@ class Performer:
             return Failed(at=at, error="PermissionError", place=f"io.{io.undeclared}", met=io.met)
         return _judged(at, effect, result, io)
 
-    def _raise_if_full(self, io: ToolIO) -> None:
-        if io.no_room is not None:
-            raise StorageFailure("a tool found the disk full; make room and resume the run") from io.no_room
+    def _raise_if_not_stored(self, io: ToolIO) -> None:
+        if (error := io.storage_error) is not None:
+            why = system_reason(error)
+            raise StorageFailure(
+                f"the disk failed under a tool ({why}); see to it, and resume the run"
+            ) from error
 
     def _tool_failed(self, at: str, effect: Invoke, error: BaseException, io: ToolIO) -> Failed:
-        self._raise_if_full(io)
+        self._raise_if_not_stored(io)
         if asks_to_end(error):
             raise error
         kind = "other"
