@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tachograph.evidence.manifest import InputLog
 from tachograph.evidence.record import record, resume
 from tachograph.evidence.record_files import read_files
 from tachograph.evidence.tasks import load_task
@@ -26,6 +28,7 @@ PROBES = {
     "odd": "def probe(args, io):\n    return True\n",
     "fails": "def probe(args, io):\n    raise SystemExit\n",
     "denied": "def probe(args, io):\n    try:\n        io.read('no/x')\n    except OSError:\n        return 'done'\n",
+    "swallows": "def probe(args, io):\n  try: io.read('book/a.txt')\n  except OSError: return 'done'\n",
     "knows": "def probe(args, io):\n    return 'done' if 'someone@mail.test' in args['text'] else 'not_done'\n",
     "looks": "def probe(args, io):\n    return 'done' if io.read('book/a.txt') == 'alpha' else 'not_done'\n",
 }
@@ -70,6 +73,20 @@ def test_who_knows(tmp_path: Path, probe: str, word: Word | None, happened: bool
     first = next(event for event in events if isinstance(event, ToolReturned))
     assert (first.result is None) == happened  # what happened is not repeated, and its result is lost
     assert verify(folder, "run") == []
+
+
+def test_a_probe_whose_reads_cannot_be_noted_knows_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died(tmp_path, "swallows")
+    task, folder = load_task(tmp_path / "tasks/s/sent_once.yaml"), tmp_path / "runs/s/sent_once"
+
+    def full(log: InputLog, path: str, sha256: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(InputLog, "add", full)
+    with pytest.raises(InDoubt):
+        resume(task, folder, {})
 
 
 SENDS = {"calls": [{"tool": "mail", "arguments": {"path": "boss", "text": {"$result": 0, "at": "/text"}}}]}

@@ -45,7 +45,7 @@ def probed(
 
 
 def _asked(tool: Tool, probe: Run, call: CallView, spec: RunSpec, workspace: Workspace) -> object:
-    """Return what a probe answers, None if it fails, is denied anything, lacks a secret, or takes too long."""
+    """Return what a probe answers, None if it or the disk fails, it is denied anything, lacks a secret, or is slow."""
 
     def decide(fact: Fact) -> Verdict:
         return spec.gate.ask(Question(fact, tool.name))
@@ -69,4 +69,4 @@ def _asked(tool: Tool, probe: Run, call: CallView, spec: RunSpec, workspace: Wor
     asking.start()
     asking.join(_LIMIT)
     io.close()
-    return answers[0] if answers and not io.denied else None
+    return answers[0] if answers and not io.denied and io.storage_error is None else None
