@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+import select
 import subprocess
 import sys
 import threading
@@ -16,7 +17,8 @@ import pytest
 
 import tachograph
 from tachograph import Agent, Answer, AskPerson, FolderApproval, LLMInput, LLMOutput, Policy, ToolCall
-from tachograph.runtime.log.events import Answered, Event, StopAsked
+from tachograph.cli.approval import approve_at_terminal
+from tachograph.runtime.log.events import Answered, Call, Event, StopAsked
 from tachograph.runtime.world.real import Real
 from tests.commands import exit_code
 from tests.project import POLICY, make_project, merged
@@ -143,32 +145,67 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from tests.test_people import agent_of
 from tachograph import approve_at_terminal
-result = agent_of(Path(sys.argv[2]), approve_at_terminal).run("?")
+result = agent_of(Path(sys.argv[2]), approve_at_terminal, timeout_s=int(sys.argv[3])).run("?")
 print(result.ending, result.messages[-1]["content"])
 """
 
 
 @pytest.mark.parametrize(
     ("keys", "ending"),
-    [(b"y\n", "final_answer"), (b"n\nnot now\n", "approval_refused"), (b"\n\n", "refused")],
-)
-def test_a_person_at_a_terminal(project: Path, keys: bytes, ending: str) -> None:
+    [
+        (b"y\n", "final_answer"), (b"what\nYes\n", "final_answer"), (b"n\nnot now\n", "approval_refused"),
+        (b"\n\n", "approval_refused"), (b"\4\4", "approval_refused"), (None, "approval_refused"),
+    ],
+)  # fmt: skip
+def test_a_person_at_a_terminal(project: Path, keys: bytes | None, ending: str) -> None:
+    """The keys are pressed once the question is there; None is for nobody."""
     root = str(Path(__file__).parents[1])
     terminal, end = pty.openpty()
-    command = [sys.executable, "-c", AT_TERMINAL, root, str(project)]
+    command = [sys.executable, "-c", AT_TERMINAL, root, str(project), str(BOUND if keys else 1)]
     child = subprocess.Popen(command, stdin=end, stdout=end, stderr=end)
     os.close(end)
     said = b""
-    os.write(terminal, keys)  # the terminal holds them until they are read
     try:
         while piece := os.read(terminal, 4096):
             said += piece
+            if keys and b"Allow" in said:
+                os.write(terminal, keys)
+                keys = None
     except OSError:  # the other end is closed
         pass
     os.close(terminal)
     assert child.wait(BOUND) == 0, said
     assert b'echo {"text":"a"}' in said
     assert ending.encode() in said
+
+
+def test_a_key_that_comes_late_is_not_taken_for_the_next_question(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal, end = pty.openpty()
+    said = list[str]()
+
+    async def shown(number: int) -> None:
+        while "".join(said).count("Allow") < number:
+            await asyncio.sleep(0)
+            said.append(capsys.readouterr().err)
+
+    async def main() -> Answer:
+        question = AskPerson(Call("tc_1_0", "echo", {}), "approval", "", "", "", BOUND)
+        first, second = (asyncio.create_task(approve_at_terminal(question)) for _ in "ab")
+        await shown(1)
+        os.write(terminal, b"y\n")
+        select.select([end], [], [])
+        first.cancel()
+        await shown(2)
+        assert first.cancelled() and "no answer" in "".join(said)
+        os.write(terminal, b"n\nlater\n")
+        return await second
+
+    with open(end, encoding="utf-8") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert asyncio.run(asyncio.wait_for(main(), BOUND)) == Answer("deny", "terminal", "later")
+    os.close(terminal)
 
 
 def test_without_a_terminal_nobody_allows(project: Path) -> None:
