@@ -74,6 +74,27 @@ def test_a_policy_is_asked_about_a_call(project: Path, capsys: pytest.CaptureFix
     assert "policy/call.yaml#/sandbox/mounts" in said[0]
 
 
+@pytest.mark.parametrize("section", ["arguments", "ask_if"])
+def test_a_condition_on_an_argument_that_is_not_there_is_refused(
+    project: Path, capsys: pytest.CaptureFixture[str], section: str
+) -> None:
+    condition = f"extends: call.yaml\ntools:\n  look:\n    {section}:\n      /paht: {{in: [a]}}\n"
+    (project / "policy/odd.yaml").write_text(condition)
+    (project / "policy/tests").mkdir()
+    test = {"name": "t", "expect": "deny", "call": {"tool": "look"}}
+    tests = {"schema": "policy-tests/v1", "policy": "policy/odd.yaml", "tests": [test]}
+    (project / "policy/tests/odd.yaml").write_text(json.dumps(tests))
+    exit_code("run", "s/call")
+    capsys.readouterr()
+    for words in (
+        ("policy", "decide", "policy/odd.yaml", "look"),
+        ("policy", "test"),
+        ("replay", "s/call", "--policy", "policy/odd.yaml"),
+    ):
+        assert exit_code(*words) == 2
+        assert "policy/odd.yaml:5:7: " in capsys.readouterr().err
+
+
 def test_a_policy_is_shown_as_it_is_in_force(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "policy/less.yaml").write_text("extends: call.yaml\nloop_budget: {max_tokens: 7}\n")
     assert exit_code("policy", "show", "policy/less.yaml") == 0

@@ -18,7 +18,7 @@ from tests.tables.rows import closed, roomy
 
 POLICY = roomy(["t"], url_allowlist=["h.test"], sandbox={"mounts": {"box": "read"}})
 # any value may stand in its arguments, so that the conditions alone judge them
-ANY = closed(x={}, l={}, n={"type": "integer", "default": 5})
+ANY = closed(x={}, l={"items": {}}, n={"type": "integer", "default": 5})
 TOOL = Tool("t", "", ANY, closed(), "network", lambda arguments, io: {})
 ABOUT = [Step(), Call("tc_1_0", "t", {}), Reach("https://h.test/"), Touch("box/n", "read")]
 

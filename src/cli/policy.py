@@ -91,4 +91,5 @@ def policy_check(files: tuple[Path, ...]) -> None:
         known = {tool.stem for tool in path.resolve().parents[1].glob("tools/*.py")}
         if known:  # the policy of a project; another one may be of functions in code
             check_names(loaded, known)
-        say(f"{path}: version {loaded.version}")
+        rest = "policy decide, policy test and run hold conditions on arguments against the tools"
+        say(f"{path}: version {loaded.version}; {rest}")

@@ -77,6 +77,7 @@ def what_if(source: RunSource, folder: Path, name: str, policy: Policy) -> Flip 
 
     Raises:
         RecordError: The record cannot be read.
+        PolicyError: The policy does not fit the tools.
     """
     spec = source.run_spec()
     lines = recorded_log(folder, name)

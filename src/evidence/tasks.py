@@ -26,7 +26,7 @@ from ..runtime.log.events import Answered, Event, RunStarted
 from ..runtime.loop.hooks import HOOKS, Hooks
 from ..runtime.loop.state import RunSpec
 from ..runtime.models.scripted import Script
-from ..runtime.policy.consistency import check_mounts, check_names, check_tool_rules
+from ..runtime.policy.consistency import check_mounts, check_names
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.policy import Policy
 from ..runtime.redaction.redactor import scripted_key
@@ -177,7 +177,6 @@ class Task:
     def run_spec(self) -> RunSpec:
         """Return what its run is made with."""
         check_names(self.policy, {path.stem for path in (self.root / "tools").glob("*.py")})
-        check_tool_rules(self.policy, self.tools)
         offers = tuple(tool.offer() for tool in self.tools)
         gate = Gate(self.policy, self.tools)
         hooks = [hooks for hooks, _ in self._hooks.values()]

@@ -17,7 +17,7 @@ from .log.steps import steps_of
 from .loop.hooks import HOOKS, Hooks
 from .loop.state import RunSpec
 from .models.types import Message, Model, Piece, clean_text, read_history
-from .policy.consistency import check_mounts, check_tool_rules
+from .policy.consistency import check_mounts
 from .policy.gate import Gate
 from .policy.policy import Policy
 from .redaction.redactor import Redactor
@@ -150,7 +150,7 @@ class Agent:
         self._mounts = {name: Path(path) for name, path in (mounts or {}).items()}
         self._hosts = {name: Path(path) for name, path in (hosts or {}).items()}
         check_mounts(policy, self._mounts)
-        check_tool_rules(policy, self.tools)
+        Gate(policy, self.tools)  # refuses here, and not at the first run, what cannot decide a call
 
     @property
     def model(self) -> ModelName:

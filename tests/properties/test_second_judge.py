@@ -174,7 +174,8 @@ class World:
             "cycle_detection": {"max_repeats": pick([0, 1, 2, 2, 3, 3])},
         }
         kept = {key: value for key, value in sections.items() if self.happens(0.97)}
-        spoken_of = ["/to", "/files/*", pick(["/heads/*", "/heads/a", "/heads/x~1y", "/*/a"])]
+        heads = pick(["/heads/*", "/heads/a", "/heads/x~1y", "/*/a"])
+        spoken_of = ["/to", heads] + ["/files/*"] * (heads != "/*/a")  # which meet
         kept["tools"] = {
             "send": {"resources": {place: pick(RESOURCES) for place in spoken_of if self.happens(0.9)}}
         }

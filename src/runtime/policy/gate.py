@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from ..log.events import Call, Reach, Touch, Withheld
 from ..tools.contract import Tool
+from .consistency import check_tool_rules
 from .leaf import Leaf, Question, Result, Rule, Step, Unreadable, Verdict
 from .policy import Policy
 from .rules import RULES
@@ -49,9 +50,14 @@ class Gate:
         policy: The policy.
         tools: The tools of the run.
         rules: The rules, in order.
+
+    Raises:
+        PolicyError: What the policy says of arguments of a tool cannot decide a call.
     """
 
     def __init__(self, policy: Policy, tools: Iterable[Tool] = (), rules: tuple[Rule, ...] = RULES) -> None:
+        tools = [*tools]
+        check_tool_rules(policy, tools)
         self.policy, self.rules = policy, rules
         self._rules = {kind: [rule for rule in rules if kind in rule.judges] for kind in _KINDS}
         self.tools: Mapping[str, Tool] = {
