@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -13,7 +15,9 @@ import tachograph
 from tachograph import testing
 from tachograph.cli.main import commands, policy
 from tachograph.fail.catalog import ENDINGS, MODES, Happening, classify, happenings
-from tachograph.runtime.policy import sections
+from tachograph.runtime.loop import calls, loop
+from tachograph.runtime.policy import gate, sections
+from tachograph.runtime.policy.rules import RULES
 
 ROOT = Path(__file__).parent.parent
 PATHS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -67,6 +71,18 @@ def test_relative_links_resolve(page: str, link: str) -> None:
     headings = re.findall(r"(?m)^#+ (.*)$", target.read_text(encoding="utf-8")) if anchor else [""]
     assert target.exists()
     assert anchor in [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+def outline(module: ModuleType) -> list[str]:
+    """Return the names on the left of the outline in the docstring of a module."""
+    return re.findall(r"(?m)^ {4,}(\S+)", module.__doc__ or "")
+
+
+def test_outlines_name_what_is_there() -> None:
+    assert outline(gate) == [rule.id for rule in RULES]
+    for module in (loop, calls):
+        code = inspect.getsource(module).partition("from __future__")[2]
+        assert [name for name in outline(module) if f"{name}(" not in code] == []
 
 
 def test_nothing_public_is_left_out() -> None:

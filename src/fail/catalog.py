@@ -86,8 +86,8 @@ MODES: Final[dict[str, str]] = {
     FailureMode.LLM_REFUSAL: "the model, or a filter of its service, refused to answer",
     FailureMode.TOOL_OUTPUT_INVALID: "a tool's result does not fit its output schema",
     FailureMode.OUTPUT_MISMATCH: "the final answer is not JSON that fits the schema asked for",
-    FailureMode.CANCELLED: "the run was cancelled by code",
-    FailureMode.INTERRUPTED: "the run was cancelled by a signal",
+    FailureMode.CANCELLED: "the run was stopped with the reason `cancelled`, or its task was cancelled",
+    FailureMode.INTERRUPTED: "the run was stopped with the reason `interrupted`; a signal leaves it open instead",
 }
 
 # modes in which an operation failed, as opposed to being refused, recovered or stopped

@@ -1,10 +1,15 @@
 """What lies between a proposed call and its result.
 
     make_calls          the calls of a reply: those that only read side by side, else one after another
-      decide              the gate allows or denies; a call that was refused before is refused again
-      invoke              only after an allow: attempts, until one succeeds, is denied late, or may not be repeated
-        judge               facts that the tool met are decided again here, then the size of the result
-      tell                the model reads the result, or why there is none
+      _decide             the gate allows, denies, or wants a person; a call that was refused before is refused again
+      hooks.before_call   may deny the call, want a person, or change its arguments; then the gate decides anew
+      _ask_person         if the gate or a hook wants one; after a yes the gate decides once more
+      _invoke             only after an allow
+        with_retries        attempts, until one succeeds, is denied late, or may not be repeated
+          judge               facts that the tool met are decided again here, then the size of the result
+        _returned           counts the result
+          hooks.after_call    may deny or change it
+      window.add_result   the model reads the result, or why there is none
 
 Objections are lines of their own, so that a replay and another policy see them. What follows for the run is looked up
 in `fail/catalog.py`.

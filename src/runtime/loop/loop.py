@@ -1,13 +1,14 @@
 """The loop of a run. It touches nothing: what it wants done it asks of the driver, what it decides it writes as a line.
 
-    run_loop
-      take_step         again and again, until a step has an ending
-        decide_step       is there budget for another step? if not, the run ends
-        ask_model         with retries; an answer ends the run, if it is of the type asked for
-        make_calls        the calls of the reply, in order (calls.py):
-          make_call         the gate decides; then attempts, until one succeeds or may not be repeated; the model reads
-                            the result, or why there is none
-      StepEnded, and at the end RunEnded
+    run_loop            takes steps until one has an ending
+      _take_step
+        run.ask_gate        is there budget for another step? if not, the run ends
+        hooks.before_model  may end the run
+        _ask_model          with retries
+        make_calls          if the reply has calls: decides and makes them, and asks people and hooks (calls.py)
+        _take_answer        if it has an answer: one of the type asked for ends the run, unless a hook sends it back
+      StepEnded           the end of each step is a line
+      RunEnded            and so is the end of the run
 
 What happened is a value, a happening: `fail/catalog.py` maps it to a failure mode and an ending, and nothing else does.
 """

@@ -1,9 +1,26 @@
 """The gate: pure, total, and denying by default.
 
-A question passes the rules in the order of `rules/__init__.py`. Each rule names the points that the question asks it
-about, and the leaves of the policy that have to allow each of them. The first denial gives the answer, else the first
-wish to ask a person. An allow rests on the last entry that grants something the question uses. A question whose own
-rule had nothing to judge is denied, and so is whatever raises.
+A question passes the rules that judge its kind, in this order (`rules/__init__.py`):
+
+    tool_registry       may the tool be called?
+    url_allowlist       may the URL be reached, with this method, at this address?
+    sandbox_path        may the path be read or written, and is it a plain file or folder?
+    arg_schema          do the arguments fit the schema of the tool?
+    resources           is it known of each text for an external tool what it is?
+    arguments           do the arguments meet the conditions of the policy?
+    redact              do secrets stay with the tools that are given them?
+    cycle_detection     does the call not give the same result again and again?
+    tool_limits         has the tool calls left, in the run and in this minute?
+    loop_budget         have the budgets room for the step, the call or the result?
+    approval            may the call be made without asking a person?
+
+Each rule names the points that the question asks it about, and the leaves of the policy that have to allow each of
+them. The first denial gives the answer, else the first wish to ask a person. An allow rests on the last entry that
+grants something the question uses.
+
+The owner of a question is the first rule that judges its kind: `tool_registry` for a call, `loop_budget` for a step or
+a result, and for what a tool meets `url_allowlist`, `sandbox_path` or `redact`. A question whose owner had nothing to
+judge is denied, and so is whatever raises.
 """
 
 from __future__ import annotations
