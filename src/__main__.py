@@ -19,9 +19,9 @@ def process() -> NoReturn:
         main()
     except SystemExit as end:
         code = end.code
-    with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
-        sys.stdout.flush()
-        sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None if it was closed from the beginning
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
     os._exit(code if isinstance(code, int) else 1)
 
 

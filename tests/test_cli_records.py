@@ -33,6 +33,7 @@ def test_every_rule_is_explained(project: Path, capsys: pytest.CaptureFixture[st
     said = capsys.readouterr().out
     for rule in ("tool_registry", "arg_schema", "cycle_detection", "loop_budget", "approval"):
         assert f"allow    {rule}" in said
+    assert "(policy/call.yaml#/tool_registry/allowed/echo)" in said and "approval/required_for" not in said
 
 
 def test_runs_are_replayed_under_another_policy(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,12 +103,15 @@ def test_a_policy_is_shown_as_it_is_in_force(project: Path, capsys: pytest.Captu
     assert (shown["loop_budget"]["max_tokens"], shown["schema"]) == (7, "policy/v1")
 
 
-def test_an_ending_that_nobody_expects_is_exit_code_1(project: Path) -> None:
+def test_an_ending_that_nobody_expects_is_exit_code_1(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     task = project / "tasks/s/call.yaml"
     data = json.loads(task.read_text())
     data |= {"expected": {}, "llm": {"stub": {"turns": [{"say": "nothing to use"}]}}}
     task.write_text(json.dumps(data))
     assert exit_code("run", "s/call") == 1
+    assert "llm_invalid_output" in capsys.readouterr().out
     data["expected"] = {"ending": "failure_mode_terminal"}
     task.write_text(json.dumps(data))
     assert exit_code("run", "s/call") == 0

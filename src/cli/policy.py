@@ -91,5 +91,5 @@ def policy_check(files: tuple[Path, ...]) -> None:
         known = {tool.stem for tool in path.resolve().parents[1].glob("tools/*.py")}
         if known:  # the policy of a project; another one may be of functions in code
             check_names(loaded, known)
-        rest = "policy decide, policy test and run hold conditions on arguments against the tools"
-        say(f"{path}: version {loaded.version}; {rest}")
+        rest = "policy decide, policy test and run hold it against the arguments of tools"
+        say(f"{path}: no problem found (version {loaded.version}); {rest}")

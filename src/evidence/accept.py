@@ -36,7 +36,7 @@ def acceptable(source: RunSource, folder: Path, name: str, *, exposure: bool = F
     gravest = found[0] if found else Difference("", "", "")
     what = f"{gravest.at}: {gravest.words}"
     if gravest.kind == "DAMAGE":
-        raise RecordError(f"is damaged: {what}", file=name, remedy="restore it from git")
+        raise RecordError(f"is damaged: {what}", file=name)
     if found and not source.is_scripted:
         remedy = "record it anew with the model: tachograph run"
         raise RecordError("has drifted, and a live model would be asked again", file=name, remedy=remedy)

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from ..runtime.formats.json_pointer import by_index, get
 from ..runtime.log.events import Call, Decided, Event
 from ..runtime.log.journal import Diverged
 from ..runtime.models.types import call_text
@@ -54,8 +55,20 @@ def explain(source: RunSource, folder: Path, name: str) -> list[str]:
     found: list[str] = []
     for call, verdict, said in witness.asked:
         found.append(f"{call.id} {call.name} {call_text(call)}: {verdict.decision} by {verdict.rule}")
-        found += [f"  {each.decision:8} {each.rule:15} {each.reason} ({each.place})" for each in said]
+        for each in said:
+            place = f" ({each.place})" if _is_held(spec.gate.policy, each.place) else ""
+            found.append(f"  {each.decision:8} {each.rule:15} {each.reason}{place}")
     return found + changed
+
+
+def _is_held(policy: Policy, place: str) -> bool:
+    """Return whether there is an entry at a place: one of a policy may be of a section that the policy lacks."""
+    pointer = place.partition("#")[2]
+    try:
+        get(policy.data, by_index(policy.data, pointer) or "/")
+    except (LookupError, ValueError, TypeError):
+        return place != policy.place(pointer)
+    return True
 
 
 class Flip(Struct, frozen=True):

@@ -6,6 +6,7 @@ Ids, times and attributes are those of `trace.json`. Nothing here is imported by
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from logging import CRITICAL, getLogger
 from typing import Any
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -24,6 +25,14 @@ _KINDS = {1: SpanKind.INTERNAL, 3: SpanKind.CLIENT}
 # the SDK's own default would add an id of the process and its version
 _RESOURCE = Resource({"service.name": "tachograph"})
 _SCOPE = InstrumentationScope("tachograph")
+# it tells each attempt, and the last one with a traceback; what came of them is told once, by an exception
+getLogger("opentelemetry.exporter").setLevel(CRITICAL + 1)
+
+
+class NotTaken(InputError):
+    """A receiver did not take spans, or does not answer."""
+
+    exit_code = 1
 
 
 def push(
@@ -38,8 +47,11 @@ def push(
         timeout_s: Seconds in which the receiver has to take them, retries included.
 
     Raises:
-        InputError: The receiver did not take them.
+        InputError: The address is none of a receiver.
+        NotTaken: The receiver did not take them.
     """
+    if not endpoint.startswith(("http://", "https://")):
+        raise InputError("is no address of a receiver", file=endpoint, remedy="begin it with http://")
     with Session() as session:
         session.hooks["response"] = [_refuse_redirect]
         try:
@@ -60,9 +72,9 @@ def _refuse_redirect(response: Response, **_: Any) -> None:
         raise ConnectionRefusedError
 
 
-def _refused(endpoint: str, why: str) -> InputError:
+def _refused(endpoint: str, why: str) -> NotTaken:
     remedy = "check that a receiver listens there, and its path, such as /v1/traces"
-    return InputError(f"the receiver did not take the spans ({why})", file=endpoint, remedy=remedy)
+    return NotTaken(f"the receiver did not take the spans ({why})", file=endpoint, remedy=remedy)
 
 
 def _readable(span: Span) -> ReadableSpan:

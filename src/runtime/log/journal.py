@@ -38,8 +38,7 @@ class Diverged(TachographError):
 
     def __init__(self, recorded: Event | None, made: Event | None) -> None:
         self.recorded, self.made = recorded, made
-        at = (recorded or made).at if recorded or made else "the end"  # type: ignore[union-attr]
-        super().__init__(f"at {at} {_difference(recorded, made)}")
+        super().__init__(_difference(recorded, made))
 
 
 class Leak(TachographError):

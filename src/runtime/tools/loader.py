@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import traceback
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -80,6 +82,10 @@ def _tool(module: Any, name: str, label: str, source: bytes) -> Tool:
         wrong.append("TRANSIENT (tuple)")
     if wrong:
         raise ToolError(f"the module needs {', '.join(wrong)}", file=label, remedy="add each, of that type")
+    try:
+        inspect.signature(module.run).bind({}, None)
+    except (TypeError, ValueError):
+        raise ToolError("run does not take (args, io)", file=label, remedy="write it so") from None
     return Tool(
         name,
         module.DESCRIPTION,
@@ -104,8 +110,10 @@ def _imported(source: bytes, path: Path, label: str) -> Any:
     except BaseException as error:
         if asks_to_end(error):
             raise
-        line = error.lineno if isinstance(error, SyntaxError) else None
-        what = f"importing it raised {type(error).__name__}"
+        frames = [it.lineno for it in traceback.extract_tb(error.__traceback__) if it.filename == label]
+        line = error.lineno if isinstance(error, SyntaxError) else (frames or [None])[-1]
+        module_name = f" for {error.name!r}" if isinstance(error, ModuleNotFoundError) else ""
+        what = f"importing it raised {type(error).__name__}{module_name}"
         raise ToolError(what, file=label, line=line, remedy="fix the module") from error
     return module
 

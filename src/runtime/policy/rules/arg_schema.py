@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from ...formats.escape import quote_untrusted
 from ...log.events import Call
 from ..leaf import Leaf, Question, Rule, Unreadable
@@ -87,7 +89,8 @@ class ArgSchemaRule(Rule):
         if wrong is None:
             return "the arguments fit the schema"
         if wrong.keyword == "required":
-            return f"an argument that is required is missing: one of {quote_untrusted(wrong.limit)}"
+            names = ", ".join(map(quote_untrusted, msgspec.json.decode(wrong.limit or "[]")))
+            return f"an argument that is required is missing{f' (required: {names})' if names else ''}"
         limit = f" ({quote_untrusted(wrong.limit)})" if wrong.limit else ""
         return f"argument {quote_untrusted(wrong.pointer or '/')} violates {wrong.keyword}{limit}"
 

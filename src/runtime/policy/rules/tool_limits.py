@@ -34,7 +34,8 @@ class ToolLimitsRule(Rule):
         if allowed:
             return "the tool may be called again"
         most = leaf.limits.get(point.name)
-        return f"the tool was called {point.used} times {_WORDS[point.name]}; at most {most} are allowed"
+        times = "once" if point.used == 1 else f"{point.used} times"
+        return f"the tool was called {times} {_WORDS[point.name]}; at most {most} are allowed"
 
     def question(self, point: Need, tool: str, call: Call | None) -> Question | None:
         return None if call is None else Question(call, tool, {point.name: point.used})
