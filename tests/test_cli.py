@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tachograph import Agent, LLMOutput, Policy, record
+from tachograph.evidence.project import Project
 from tests.commands import exit_code
 from tests.project import make_project, scenarios
+from tests.servers import unused_port
 
 ROWS = {row["name"]: row for row in scenarios()}
 
@@ -20,6 +24,7 @@ ROWS = {row["name"]: row for row in scenarios()}
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = make_project(tmp_path / "p", [ROWS["call"], ROWS["sent_once"]])
     monkeypatch.chdir(root)
+    monkeypatch.delenv("CI", raising=False)
     return root
 
 
@@ -77,7 +82,8 @@ def test_tasks_runs_and_list_have_to_agree(project: Path, capsys: pytest.Capture
 BAD = [
     (["run", "tasks/s/absent.yaml"], "absent.yaml"),
     (["run", "policy"], "policy"),
-    (["check", "s/absent"], "recorded are"),
+    (["run", "s/cal"], "did you mean 's/call'"),
+    (["check", "s/absent"], "tachograph ls"),
     (["resume", "s/call"], "s/call"),
     (["frobnicate"], "frobnicate"),
     (["run", "tasks/a\n::error::b\x1b[2K.yaml"], "\\u{a}"),
@@ -138,6 +144,9 @@ BROKEN = [
     ("tools/echo.py", "EFFECT", "KIND", "EFFECT"),
     ("tools/echo.py", 'EFFECT = "pure"', 'EFFECT = "maybe"', "'maybe'"),
     ("tools/echo.py", "def run", "def (", "tools/echo.py:"),
+    ("tools/echo.py", "(args, io)", "(args)", "(args, io)"),
+    ("tools/echo.py", 'EFFECT = "pure"', "import no_such", "tools/echo.py:16:"),
+    ("tools/echo.py", 'EFFECT = "pure"', "import no_such", "'no_such'"),
     ("tools/echo.py", '"additionalProperties": False,', "", "additionalProperties"),
     ("tools/look.py", '"path:read"', '"path:reed"', "x-resource"),
 ]
@@ -242,7 +251,8 @@ def test_a_full_disk_is_one_line(
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         assert exit_code("run", "tasks/s/call.yaml") == 1
-    assert capsys.readouterr().err.count("\n") == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "resume s/call" in said
     assert exit_code("resume", "s/call") == 0
     assert exit_code("check", "s/call") == 0
 
@@ -274,3 +284,70 @@ def test_a_scripted_run_needs_no_event_loop(project: Path) -> None:
         check=True,
     )
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_an_open_run_is_told_alike_everywhere(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code("run")
+    os.rename(project / "runs/s/call", project / "runs/s/call.partial")
+    how = "`tachograph resume s/call`"
+    capsys.readouterr()
+    for command in ("check", "accept", "verify", "replay", "explain"):
+        assert exit_code(command, "s/call") == 2
+        said = capsys.readouterr().err
+        assert how in said and said.count("\n") == 1
+    assert exit_code("show", "s/call") == 0
+    assert how in capsys.readouterr().out.splitlines()[-1]
+    assert exit_code("check") == 1
+    said = capsys.readouterr().out
+    assert how in said and "tasks/s/call.yaml" not in said
+    assert exit_code("resume", "s/call") == exit_code("check", "s/call") == 0
+    assert exit_code("resume", "s/call") == 2
+
+
+def test_a_record_of_code_among_those_of_tasks_is_passed_over(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code("run")
+    agent = Agent(lambda asked: LLMOutput(final_answer="yes"), [], Policy.load("policy/call.yaml"))
+    record(agent, "Is it so?", out="runs/code/mine")
+    for command in ("check", "replay", "explain"):
+        capsys.readouterr()
+        assert exit_code(command) == 0
+        assert "runs/code/mine: " in capsys.readouterr().out
+    assert exit_code("accept", "code/mine") == 2
+    assert exit_code("verify", "code/mine") == exit_code("ls") == 0
+
+
+def test_any_folder_with_a_log_is_read(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code("run")
+    shutil.copytree(project / "runs/s/call", project.parent / "mine")
+    shutil.copytree(project / "runs/s/call", project.parent / "open.partial")
+    for place, path in ((project, "../mine"), (project.parent, "mine")):
+        monkeypatch.chdir(place)
+        assert exit_code("show", path) == exit_code("verify", path) == 0
+    assert exit_code("verify", "open.partial") == exit_code("show", "no") == 2
+    capsys.readouterr()
+    address = f"http://127.0.0.1:{unused_port()}/v1/traces"
+    assert exit_code("push", "mine", "--endpoint", address) == 1
+    assert address in capsys.readouterr().err
+
+
+def test_what_may_not_be_read_is_one_line(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(self: Project) -> list[str]:
+        raise PermissionError(13, "Permission denied", "runs/s")
+
+    monkeypatch.setattr(Project, "run_names", refused)
+    for command in ("ls", "verify", "check"):
+        capsys.readouterr()
+        assert exit_code(command) == 1
+        assert capsys.readouterr().err == "tachograph: runs/s: Permission denied\n"
+
+
+def test_a_closed_standard_output_is_no_error() -> None:
+    words = ["sh", "-c", '"$0" -m tachograph --help >&-', sys.executable]
+    done = subprocess.run(words, cwd=Path(__file__).parents[1], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

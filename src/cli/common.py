@@ -38,12 +38,58 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def names_of(project: Project, runs: tuple[str, ...]) -> list[str]:
-    """Return the names of recorded runs, of all if none is given. Raises InputError."""
+def names_of(project: Project, runs: tuple[str, ...], *, of_tasks: bool = False) -> list[str]:
+    """Return the names of recorded runs, of all if none is given.
+
+    Args:
+        project: The project.
+        runs: The runs.
+        of_tasks: Whether records of agents in code are left out, and told.
+
+    Raises:
+        InputError: There is none, or one has not ended.
+    """
+    from ..evidence.folder import not_ended
+
     names = [project.run_name(run) for run in runs] if runs else project.run_names()
     if not names:
         raise InputError("holds no recorded run", file="runs", remedy="record one with `tachograph run TASK`")
-    return names
+    for name in names:
+        if not project.folder(name).is_dir():
+            raise not_ended(f"runs/{name}")
+    from_code = [name for name in names if of_tasks and project.is_from_code(name)]
+    for name in from_code:
+        say(f"runs/{name}: was made by an agent in code; `tachograph.check` in Python checks it")
+    return [name for name in names if name not in from_code]
+
+
+def records_at(runs: tuple[str, ...], *, open_too: bool = False) -> list[tuple[str, Path]]:
+    """Return what messages call records, and where they lie: runs of the project, or any folders with a log.
+
+    Args:
+        runs: The runs; all of the project if none is given.
+        open_too: Whether they may be runs that have not ended.
+
+    Raises:
+        InputError: There is no such run, or it has not ended.
+    """
+    from ..evidence.folder import not_ended, where_it_lies
+    from ..evidence.record_files import STATE
+
+    found = []
+    for run in runs or names_of(project_at(Path()), ()):
+        try:
+            project = project_at(Path())
+            name = f"runs/{project.run_name(run)}"
+            folder = where_it_lies(project.root / name)
+        except InputError:
+            name, folder = run, where_it_lies(Path(run))
+            if not (folder / STATE).is_file():
+                raise
+        if folder.suffix == ".partial" and not open_too:
+            raise not_ended(name)
+        found.append((name, folder))
+    return found
 
 
 def exporting(endpoint: str | None) -> AbstractContextManager[Callable[[Event], None] | None]:

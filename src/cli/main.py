@@ -19,6 +19,7 @@ from .policy import policy
 
 if TYPE_CHECKING:
     from ..evidence.compare import Difference
+    from ..runtime.log.events import RunEnded
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -42,13 +43,13 @@ def main(arguments: list[str] | None = None) -> None:
         if code == SUSPENDED:
             say("tachograph: say so with `tachograph resume RUN --done AT` or `--not-done AT`", err=True)
     except OSError as error:
-        say(
-            f"tachograph: {error}; mend it, and `tachograph resume RUN` goes on with a run that was under way",
-            err=True,
-        )
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+        say("; ".join([f"tachograph: {what}", *getattr(error, "__notes__", ())]), err=True)
         code = FAILED
-    except (KeyboardInterrupt, click.Abort):
-        say("tachograph: stopped; `tachograph resume RUN` goes on with a run that was under way", err=True)
+    except (KeyboardInterrupt, click.Abort) as error:
+        # click raises its Abort from what it caught
+        notes = getattr(error.__cause__ or error, "__notes__", ())
+        say("; ".join(["tachograph: stopped", *notes]), err=True)
         code = INTERRUPTED
     sys.exit(code if isinstance(code, int) else OK)
 
@@ -93,8 +94,7 @@ def run(
 
     project, failed = project_at(tasks[0].parent if tasks else Path()), False
     for given in tasks or project.task_names():
-        named = project.root / "tasks" / f"{given}.yaml"
-        task = load_task(named if not tasks or named.is_file() else Path(given))
+        task = load_task(project.task_file(Path(given)))
         if task.root != project.root:
             raise task.error("", "the task is of another project", "change into that project")
         if task.is_scripted:
@@ -120,11 +120,15 @@ def run(
         else:
             say(f"{task.folder}: is for live models; record it by name")
             continue
-        say(f"{task.folder}: {made.ended.ending}, recorded in runs/{task.folder}")
+        _say_recorded(task.folder, made.ended)
         is_expected = task.spec.expected.ending is not None  # else the run would have been refused
         failed = failed or (made.ended.ending != "final_answer" and not is_expected)
     project.write_list()
     return FAILED if failed else OK
+
+
+def _say_recorded(name: str, ended: RunEnded) -> None:
+    say(f"{name}: {', '.join(filter(None, (ended.ending, ended.mode)))}, recorded in runs/{name}")
 
 
 @commands.command()
@@ -138,7 +142,7 @@ def check(runs: tuple[str, ...], is_all: bool) -> int:
 
     project = project_at(Path())
     problems = [] if runs else project.problems()
-    names = names_of(project, runs)
+    names = names_of(project, runs, of_tasks=True)
     found: dict[str, list[Difference]] = {}
     code = FAILED if problems else OK
     for name in names:
@@ -193,16 +197,14 @@ def accept(runs: tuple[str, ...], exposure: bool) -> None:
 def verify(runs: tuple[str, ...]) -> int:
     """Check records in themselves, without running anything; without a RUN, all of them."""
     from ..evidence.verify import verify as verify_run
+    from .common import records_at
 
-    project = project_at(Path())
-    problems = []
-    names = names_of(project, runs)
-    for name in names:
-        problems += verify_run(project.folder(name), f"runs/{name}")
+    records = records_at(runs)
+    problems = [line for name, folder in records for line in verify_run(folder, name)]
     for line in problems:
         say(line)
     if not problems:
-        say(f"{count(len(names), 'record')} verified")
+        say(f"{count(len(records), 'record')} verified")
     return FAILED if problems else OK
 
 
@@ -227,7 +229,7 @@ def replay(runs: tuple[str, ...], policy_file: Path | None) -> int:
     project = project_at(Path())
     other = Policy.load(policy_file) if policy_file is not None else None
     flips = 0
-    for name in names_of(project, runs):
+    for name in names_of(project, runs, of_tasks=True):
         if other is not None:
             flip = what_if(project.source_of(name), project.folder(name), f"runs/{name}", other)
             flips += flip is not None
@@ -256,6 +258,7 @@ def resume(
     run: str, done: tuple[str, ...], not_done: tuple[str, ...], base_url: str | None, approve: str | None
 ) -> None:
     """Go on with a run whose process ended."""
+    from ..evidence.folder import partial_of
     from ..evidence.record import resume as resume_run
 
     project = project_at(Path())
@@ -263,15 +266,17 @@ def resume(
     for at in {*done} & {*not_done}:
         raise InputError("happened and did not happen", file=at, remedy="say one of them")
     settled = {**dict.fromkeys(done, "done"), **dict.fromkeys(not_done, "not_done")}
-    task = project.task_of(name)
+    task, folder = project.task_of(name), project.folder(name)
+    if not partial_of(folder).is_dir():
+        raise RecordError("has ended", file=name, remedy="there is nothing to resume")
     if task.is_scripted:
-        made = resume_run(task, project.folder(name), settled)  # type: ignore[arg-type]
+        made = resume_run(task, folder, settled)  # type: ignore[arg-type]
     else:
         from .live import resume_live
 
-        made = resume_live(task, project.folder(name), settled, base_url, approve)
+        made = resume_live(task, folder, settled, base_url, approve)
     project.write_list()
-    say(f"{name}: {made.ended.ending}, recorded in runs/{name}")
+    _say_recorded(name, made.ended)
 
 
 @commands.command()
@@ -281,7 +286,7 @@ def explain(runs: tuple[str, ...]) -> None:
     from ..evidence.explain import explain as explain_run
 
     project = project_at(Path())
-    for name in names_of(project, runs):
+    for name in names_of(project, runs, of_tasks=True):
         say(name)
         for line in explain_run(project.source_of(name), project.folder(name), f"runs/{name}"):
             say(f"  {line}")
@@ -331,15 +336,15 @@ def doctor(is_json: bool) -> int:
 @click.argument("run")
 def show(run: str) -> None:
     """Print what a run did, line by line; also of a run that has not ended."""
+    from ..evidence.folder import not_ended
     from ..evidence.show import shown
+    from .common import records_at
 
-    project = project_at(Path())
-    name = project.run_name(run)
-    folder = project.folder(name)
-    for line in shown(
-        folder if folder.is_dir() else folder.with_name(f"{folder.name}.partial"), f"runs/{name}/state.jsonl"
-    ):
+    ((name, folder),) = records_at((run,), open_too=True)
+    for line in shown(folder, f"{name}/state.jsonl"):
         say(line)
+    if folder.suffix == ".partial":
+        say(str(not_ended(name)))
 
 
 @commands.command()
@@ -353,15 +358,15 @@ def push(runs: tuple[str, ...], endpoint: str, headers: tuple[str, ...]) -> None
     from ..evidence.record_files import recorded_log
     from ..tracing.push import push as push_spans
     from ..tracing.spans import spans_of
+    from .common import records_at
 
     for header in headers:
         if "=" not in header:
             raise InputError("a header is NAME=VALUE", file="--header", remedy="write it so")
-    project = project_at(Path())
-    for name in names_of(project, runs):
-        spans = spans_of([line.event for line in recorded_log(project.folder(name), f"runs/{name}")])
+    for name, folder in records_at(runs):
+        spans = spans_of([line.event for line in recorded_log(folder, name)])
         push_spans(spans, endpoint, dict(header.split("=", 1) for header in headers))
-        say(f"{name}: {count(len(spans), 'span')} sent")
+        say(f"{name.removeprefix('runs/')}: {count(len(spans), 'span')} sent")
 
 
 @commands.command()

@@ -23,6 +23,18 @@ def partial_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.partial")
 
 
+def where_it_lies(folder: Path) -> Path:
+    """Return where a run lies: in its folder if it has ended, and else in that of an open run."""
+    return folder if folder.is_dir() else partial_of(folder)
+
+
+def not_ended(name: str) -> RecordError:
+    """Return what to say of an open run, whose name is `runs/KIND/NAME` in a project."""
+    run = name.removesuffix(".partial").removeprefix("runs/")
+    how = f"`tachograph resume {run}`" if name.startswith("runs/") else "`tachograph.resume`"
+    return RecordError("the run has not ended", file=run, remedy=f"{how} goes on with it")
+
+
 def open_folder(folder: Path) -> Path:
     """Make the folder of a new open run. Raises OutputError where one lies there, or it cannot be made."""
     partial = partial_of(folder)

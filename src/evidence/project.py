@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from ..fail.errors import InputError, RecordError, TaskError
-from .folder import partial_of
+from ..fail.errors import InputError, RecordError, TaskError, did_you_mean
+from .folder import not_ended, where_it_lies
+from .record_files import lines_in
 from .run_source import RunSource
 from .tasks import Task, load_task
 
@@ -47,8 +48,16 @@ class Project:
                 name = resolved.relative_to(runs.resolve()).as_posix().removesuffix(".partial")
                 if (runs / name).is_dir() or (runs / f"{name}.partial").is_dir():
                     return name
-        known = ", ".join(self.run_names()) or "none yet"
-        raise RecordError("there is no such run", file=run, remedy=f"recorded are {known}")
+        remedy = did_you_mean(run, self.run_names(), "`tachograph ls` lists them")
+        raise RecordError("there is no such run", file=run, remedy=remedy)
+
+    def task_file(self, given: Path) -> Path:
+        """Return the file of a task, given as that or by its name. Raises TaskError."""
+        named = self.root / "tasks" / f"{given}.yaml"
+        if not named.is_file() and not given.exists():
+            remedy = did_you_mean(str(given), self.task_names(), "name a file, or KIND/NAME in tasks/")
+            raise TaskError("there is no such task", file=str(given), remedy=remedy)
+        return named if named.is_file() else given
 
     def run_names(self) -> list[str]:
         """Return the names of all recorded runs, sorted. Raises OSError for a folder that cannot be read."""
@@ -76,10 +85,8 @@ class Project:
         """Return the task of a run: its place decides, never its record. Raises TaskError."""
         file = self.root / "tasks" / f"{name}.yaml"
         if not file.is_file():
-            place = f"runs/{name}"
-            raise TaskError(
-                "the run has no task", file=place, remedy=f"restore tasks/{name}.yaml, or remove the run"
-            )
+            remedy = f"restore tasks/{name}.yaml; a run of an agent in code is made again in Python"
+            raise TaskError("the run has no task", file=f"runs/{name}", remedy=remedy)
         return load_task(file)
 
     def source_of(self, name: str) -> RunSource:
@@ -94,16 +101,25 @@ class Project:
             return task
         from .live_tasks import LiveRun  # needs an event loop
 
-        folder = self.folder(name)
-        return LiveRun.of(task, folder if folder.is_dir() else partial_of(folder))
+        return LiveRun.of(task, where_it_lies(self.folder(name)))
+
+    def is_from_code(self, name: str) -> bool:
+        """Return whether a recorded run has no task, since an agent in code made it."""
+        if (self.root / "tasks" / f"{name}.yaml").is_file():
+            return False
+        events = lines_in(where_it_lies(self.folder(name)))
+        return [getattr(event, "task", None) for event in events[:1]] == [""]
 
     def problems(self) -> list[str]:
         """Return how tasks, runs and `runs/LIST` disagree, one line each."""
         listed = self._listed()
-        tasks, runs = self.task_names(), self.run_names()
+        tasks, recorded = self.task_names(), self.run_names()
+        runs = [name for name in recorded if not self.is_from_code(name)]
+        is_open = [name for name in self.open_names() if name not in runs]
         remedy = "record the runs anew and commit the list"
         return (
-            [f"tasks/{name}.yaml: has no run; record it" for name in tasks if name not in runs]
+            [str(not_ended(f"runs/{name}")) for name in is_open]
+            + [f"tasks/{name}.yaml: has no run; record it" for name in tasks if name not in runs + is_open]
             + [
                 f"runs/{name}: has no task; restore it, or remove the run"
                 for name in runs
@@ -113,7 +129,7 @@ class Project:
             + [
                 f"runs/{LIST}: names {name}, which is not there; restore it, or {remedy}"
                 for name in listed
-                if name not in runs
+                if name not in recorded
             ]
         )
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ..fail.errors import ExpectationError, InputError, NotRecorded, OutputError, RecordError
+from ..fail.errors import ExpectationError, InputError, NotRecorded, OutputError, RecordError, TachographError
 from ..runtime.clock import wall_time
 from ..runtime.driver import Word
 from ..runtime.log.addresses import step_of
@@ -26,6 +26,7 @@ from .folder import (
     hold_sources,
     is_unused,
     keep_key,
+    not_ended,
     noted_sources,
     open_folder,
     partial_of,
@@ -78,6 +79,9 @@ async def record_async(
         is_answered = isinstance(error, NotRecorded)  # the earlier record had answered what is external
         if not began or is_undone or is_answered:
             shutil.rmtree(partial, ignore_errors=True)
+        elif not isinstance(error, TachographError):
+            name = "/".join(["runs", *folder.parts[-2:]]) if source.head().task else str(folder)
+            error.add_note(str(not_ended(name)))
         raise
 
 

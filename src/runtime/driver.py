@@ -58,7 +58,10 @@ class InDoubt(TachographError):
 
     def __init__(self, places: list[str]) -> None:
         self.places = places
-        super().__init__(f"nobody knows whether these happened, so say it of each: {', '.join(places)}")
+        calls = ", ".join(places)
+        super().__init__(
+            f"nobody knows if these happened; see `tachograph show`, and say it of each: {calls}"
+        )
 
 
 class Branch:
