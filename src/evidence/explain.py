@@ -56,7 +56,9 @@ def explain(source: RunSource, folder: Path, name: str) -> list[str]:
     for call, verdict, said in witness.asked:
         found.append(f"{call.id} {call.name} {call_text(call)}: {verdict.decision} by {verdict.rule}")
         for each in said:
-            place = f" ({each.place})" if _is_held(spec.gate.policy, each.place) else ""
+            # what is allowed may rest on a section that the policy does not have, and need not
+            is_told = each.decision != "allow" or _is_held(spec.gate.policy, each.place)
+            place = f" ({each.place})" if is_told else ""
             found.append(f"  {each.decision:8} {each.rule:15} {each.reason}{place}")
     return found + changed
 
