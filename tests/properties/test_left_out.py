@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,3 +139,26 @@ def test_resources_are_those_that_the_tool_has(
     with pytest.raises(PolicyError) as raised:
         check_tool_rules(policy, [tool])
     assert (raised.value.file, raised.value.line) == ("p.yaml", 5 if effect == "network" else 4 + len(lines))
+
+
+@pytest.mark.parametrize("section", ["arguments", "ask_if"])
+@pytest.mark.parametrize(
+    ("schema", "place", "is_there"),
+    [
+        ({"type": "array"}, "/a/*", True), ({"type": ["array", "null"]}, "/a/*", True), ({}, "/a/*", True),
+        ({"type": "array", "items": {"type": "string"}}, "/a/*", True), ({"type": "string"}, "/a/*", False),
+        ({"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "integer"}}, "/a/*", True),
+        ({**closed(), "patternProperties": {"^x": {"type": "string"}}}, "/a/xy", True), (closed(), "/a/xy", False),
+        ({"type": "string"}, "/a/b", False), ({"type": "array"}, "/a/b", False), ({"type": "object"}, "/a/*", False),
+    ],
+)  # fmt: skip
+def test_conditions_are_on_what_may_stand_there(
+    schema: dict[str, Any], place: str, is_there: bool, section: str
+) -> None:
+    tool = {"name": "t", "input_schema": closed(a=schema)}
+    policy = {**roomy(["t"]), "tools": {"t": {section: {place: {"maxLength": 3}}}}}
+    if is_there:
+        assert decide(policy, [tool], [{"name": "t", "arguments": {}}])
+        return
+    with pytest.raises(PolicyError, match=place.replace("*", r"\*")):
+        decide(policy, [tool], [])

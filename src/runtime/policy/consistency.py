@@ -18,6 +18,8 @@ _TYPES = {
     "boolean": ("in",),
     "null": ("in",),
 }
+# beside these a schema does not say by itself what stands below it
+_UNTOLD = ("$ref", "anyOf", "oneOf", "allOf", "patternProperties", "prefixItems")
 
 
 def check_names(policy: Policy, known: Collection[str]) -> None:
@@ -108,13 +110,18 @@ def _takes_text(part: dict[str, Any], rest: tuple[str, ...]) -> bool:
 def _types_at(schema: Any, path: list[str]) -> tuple[str, ...] | None:
     """Return the types that a schema declares at a path: none where it does not say, None where there is no place."""
     for key in path:
-        if not isinstance(schema, dict) or any(
-            word in schema for word in ("$ref", "anyOf", "oneOf", "allOf")
-        ):
+        if not isinstance(schema, dict) or any(word in schema for word in _UNTOLD):
             return ()
+        types = _declared(schema)
+        if types and ("array" if key == "*" else "object") not in types:
+            return None
         below = schema.get("items") if key == "*" else schema.get("properties", {}).get(key)
         if below is None:
-            return None if schema.get("additionalProperties") is False or key == "*" else ()
+            return None if key != "*" and schema.get("additionalProperties") is False else ()
         schema = below
-    declared = schema.get("type", ()) if isinstance(schema, dict) else ()
+    return _declared(schema) if isinstance(schema, dict) else ()
+
+
+def _declared(schema: dict[str, Any]) -> tuple[str, ...]:
+    declared = schema.get("type", ())
     return (declared,) if isinstance(declared, str) else tuple(declared)
