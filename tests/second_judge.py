@@ -188,8 +188,10 @@ def _named(named: Mapping[str, str], path: tuple[str, ...]) -> str:
 
 
 def _is_a_url(text: str) -> bool:
-    """Return whether a text as a whole is a URL: one word that begins as one does."""
-    return len(text.split()) == 1 and text.strip().lower().startswith(("http:", "https:"))
+    """Return whether a text as a whole is a URL: one word that begins as one does, behind control characters or not."""
+    while text[:1].isspace() or (text[:1] and ord(text[0]) < 32):
+        text = text[1:]
+    return len(text.split()) == 1 and text.lower().startswith(("http:", "https:"))
 
 
 def _filled(schema: Any, value: Any) -> Any:

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 MARK: Final = "x-resource"
 KINDS: Final = ("url", "path:read", "path:write", "text", "any", "none")
-_WHOLE_URL: Final = re.compile(r"(?i)\s*https?:\S*\s*")
+# a browser leaves out control characters before a URL, as it does white space
+_WHOLE_URL: Final = re.compile(r"(?i)[\s\0-\x1f]*https?:\S*\s*")
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 
 
