@@ -18,7 +18,7 @@ import pytest
 import tachograph
 from tachograph import Agent, Answer, AskPerson, FolderApproval, LLMInput, LLMOutput, Policy, ToolCall
 from tachograph.cli.approval import approve_at_terminal
-from tachograph.runtime.log.events import Answered, Call, Event, StopAsked
+from tachograph.runtime.log.events import Answered, Call, Event, StopAsked, ToolReturned
 from tachograph.runtime.world.real import Real
 from tests.commands import exit_code
 from tests.project import POLICY, make_project, merged
@@ -98,6 +98,17 @@ def test_a_person_sees_the_call_and_why(project: Path) -> None:
     assert (question.call.name, question.call.arguments) == ("echo", {"text": "a"})
     assert (question.rule, question.timeout_s) == ("approval", 77)
     assert question.place.endswith("#/approval/required_for/echo")
+
+
+def test_a_person_changes_no_call(project: Path) -> None:
+    def change(question: AskPerson) -> bool:
+        assert question.call.arguments is not None
+        question.call.arguments["text"] = "b"
+        return True
+
+    result = agent_of(project, change).run("?")
+    (returned,) = [event for event in result.events if isinstance(event, ToolReturned)]
+    assert returned.result == {"text": "a"}
 
 
 def test_nobody_answers_in_time(project: Path) -> None:

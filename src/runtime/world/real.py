@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import inspect
 import threading
 from collections import deque
@@ -115,8 +116,9 @@ class Real(Performer):
     async def _ask_person(self, pending: Pending, effect: AskPerson) -> Answered:
         if self._approve is None:
             return self.answer(pending)
+        question = copy.deepcopy(effect)  # whoever is asked may change it, and the call is the run's
         try:
-            said = await self.call(pending.at, self._approve, effect, timeout_s=effect.timeout_s)
+            said = await self.call(pending.at, self._approve, question, timeout_s=effect.timeout_s)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) or asks_to_end(error):
                 raise
