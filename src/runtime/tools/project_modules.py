@@ -59,9 +59,6 @@ def project_modules(source: bytes, root: Path, package: str = "") -> dict[str, s
     """
     root = root.resolve()
     found: dict[str, str] = {}
-    searched = [Path(entry).resolve() for entry in sys.path]
-    if not any(place.is_relative_to(root) or root.is_relative_to(place) for place in searched):
-        return found  # no import would look into the project
     waiting = list(_names(source, package))
     while waiting:
         name = waiting.pop()
