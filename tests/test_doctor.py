@@ -140,3 +140,11 @@ def test_open_runs_are_listed(project: Path, capsys: pytest.CaptureFixture[str])
     assert [line[:2] for line in lines] == [["s/sent_once", "final_answer"], ["s/call", "open"]]
     log.write_bytes(b"")  # its process ended before the first line
     assert exit_code("ls") == 0
+
+
+def test_bytes_that_are_no_text_are_a_finding(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "runs/LIST").write_bytes(b"\xff\n")
+    (project / ".git").mkdir()
+    (project / ".gitattributes").write_bytes(b"\xff text\n")
+    assert {it["what"] for it in findings(capsys, 0)} >= {"git", "list of runs"}
+    assert exit_code("check") == 1

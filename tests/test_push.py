@@ -121,12 +121,12 @@ def test_spans_go_out_while_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
         assert exit_code("run", "canonical/v1", "--export", f"http://127.0.0.1:{port}/v1/traces") == 0
     assert len(taken) == 6  # one request for each step, and one for the root
     sent = [
-        span.span_id
+        (span.span_id, span.start_time_unix_nano, span.end_time_unix_nano)
         for _, body in taken
         for span in ExportTraceServiceRequest.FromString(body).resource_spans[0].scope_spans[0].spans
     ]
     held = read(ROOT / "runs/canonical/v1/trace.json")
-    assert sent == [span.span_id for span in held]
+    assert sent == [(span.span_id, span.start_time_unix_nano, span.end_time_unix_nano) for span in held]
 
 
 @pytest.mark.parametrize("status", [404, None])

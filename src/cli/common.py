@@ -73,7 +73,7 @@ def records_at(runs: tuple[str, ...], *, open_too: bool = False) -> list[tuple[s
     Raises:
         InputError: There is no such run, or it has not ended.
     """
-    from ..evidence.folder import not_ended, where_it_lies
+    from ..evidence.folder import not_ended, partial_of, where_it_lies
     from ..evidence.record_files import STATE
 
     found = []
@@ -81,7 +81,9 @@ def records_at(runs: tuple[str, ...], *, open_too: bool = False) -> list[tuple[s
         try:
             project = project_at(Path())
             name = f"runs/{project.run_name(run)}"
-            folder = where_it_lies(project.root / name)
+            folder = project.root / name
+            is_open = Path(run).suffix == ".partial" and partial_of(folder).is_dir()
+            folder = partial_of(folder) if is_open else where_it_lies(folder)
         except InputError:
             name, folder = run, where_it_lies(Path(run))
             if not (folder / STATE).is_file():

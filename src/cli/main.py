@@ -88,8 +88,7 @@ def run(
     from its record unless --again is given. A task for live models prints each line of its run; after Ctrl-C
     `tachograph resume` goes on with it.
     """
-    from ..evidence.record import record
-    from ..evidence.record_files import recorded_lines
+    from ..evidence.record import earlier_lines, record
     from ..evidence.tasks import load_task
 
     project, failed = project_at(tasks[0].parent if tasks else Path()), False
@@ -102,8 +101,7 @@ def run(
                 remedy = "give it llm: {live: [...]}, or leave out the options"
                 raise task.error("/llm", "the task has a script, and takes no options of live models", remedy)
             folder = project.folder(task.folder)
-            # what a run that was kept aside did has happened as well
-            earlier = None if again else recorded_lines(folder) or recorded_lines(task.rejected)
+            earlier = None if again else earlier_lines(task, folder)
             try:
                 with exporting(export) as listen:
                     made = record(task, folder, listen, earlier=earlier)

@@ -81,7 +81,7 @@ def _installation() -> Iterator[Finding]:
 
 
 def _lines(file: Path) -> list[str]:
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
     return [line for line in lines if line and line[0] not in "#-"]
 
 

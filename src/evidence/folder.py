@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from ..fail.errors import OutputError, RecordError, system_reason
+from ..runtime.formats.documents import read_plain
 from ..runtime.formats.durable_write import sync, write_durably
-from .record_files import NAMES, STATE
+from .record_files import MOST_BYTES, NAMES, STATE
 
 MOUNTS: Final = "mounts"
 KEY: Final = "key"
@@ -100,13 +103,12 @@ def hold_sources(partial: Path, sources: Mapping[str, str], *, is_new: bool) -> 
 def noted_sources(partial: Path) -> dict[str, str] | None:
     """Return what an open run is made from, None where nothing was noted. Raises RecordError."""
     try:
-        noted: dict[str, str] = json.loads((partial / SOURCES).read_bytes())
+        return msgspec.json.decode(read_plain(partial / SOURCES, MOST_BYTES), type=dict[str, str])
     except FileNotFoundError:
         return None
-    except ValueError:
+    except (OSError, ValueError):
         remedy = "remove the folder of the open run and begin anew"
         raise RecordError("is damaged", file=f"{partial.name}/{SOURCES}", remedy=remedy) from None
-    return noted
 
 
 def read_key(folder: Path) -> bytes | None:

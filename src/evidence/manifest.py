@@ -13,10 +13,12 @@ from typing import Any, Final
 import msgspec
 
 from ..fail.errors import RecordError
+from ..runtime.formats.documents import read_plain
 from ..runtime.formats.strict_json import canonical, digest
 from ..runtime.log.events import Event, RunStarted
 
 MANIFEST: Final = "manifest.json"
+_MOST_BYTES: Final = 1 << 30
 # path and SHA-256 of each input that was read; policy and task count by what they say, all else by its bytes
 Inputs = Mapping[str, str]
 
@@ -77,7 +79,7 @@ class InputLog:
         self._lock = threading.Lock()
         if (folder / MANIFEST).exists():  # the run had ended, and its side file may be gone
             name = f"{folder.name}/{MANIFEST}"
-            self.inputs |= read_manifest((folder / MANIFEST).read_bytes(), name)[0]
+            self.inputs |= read_manifest(read_plain(folder / MANIFEST, _MOST_BYTES), name)[0]
         self._fd = os.open(
             folder / "inputs.jsonl",
             os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
@@ -89,8 +91,8 @@ class InputLog:
         )  # a line that was cut short is of an effect without an outcome
         for number, line in enumerate(data.split(b"\n")[:-1], 1):
             try:
-                path, sha256 = json.loads(line)
-            except (ValueError, TypeError):
+                path, sha256 = msgspec.json.decode(line, type=tuple[str, str])
+            except ValueError:
                 self.close()
                 place, remedy = f"{folder.name}/inputs.jsonl", "remove the folder and begin anew"
                 raise RecordError("is no input", file=place, line=number, remedy=remedy) from None

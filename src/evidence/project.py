@@ -135,7 +135,7 @@ class Project:
 
     def _listed(self) -> list[str]:
         try:
-            return (self.root / "runs" / LIST).read_text(encoding="utf-8").split()
+            return (self.root / "runs" / LIST).read_text(encoding="utf-8", errors="replace").split()
         except OSError:
             return []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,8 +101,13 @@ def resume(
         remedy = "name the folder of an open run, or record the run"
         raise RecordError("holds no run that can go on", file=str(partial), remedy=remedy)
     is_answered = EARLIER in (noted_sources(partial) or {})
-    earlier = recorded_lines(folder) if is_answered else None
+    earlier = earlier_lines(source, folder) if is_answered else None
     return source.drive(_go_on(source, partial, folder, settled, listen, earlier))
+
+
+def earlier_lines(source: RunSource, folder: Path) -> list[Event] | None:
+    """Return the lines of the record, or else of a run kept aside: what that did has happened as well."""
+    return recorded_lines(folder) or recorded_lines(source.rejected)
 
 
 async def _go_on(
@@ -119,8 +125,7 @@ async def _go_on(
         place = f"{partial.name}/state.jsonl"
         remedy = "restore it, or remove the folder and begin anew"
         raise RecordError(error.what, file=place, line=error.number, remedy=remedy) from None
-    reads = InputLog(partial)
-    try:
+    with closing(file), closing(InputLog(partial)) as reads:
         sources = _sources_of(source) | ({} if earlier is None else {EARLIER: ""})
         hold_sources(partial, sources, is_new=not file.past)
         if source.key is not None and source.policy.redacts:
@@ -163,9 +168,6 @@ async def _go_on(
         _finish(
             source, partial, folder, made.journal, {**reads.inputs, **inputs_of(source, made.journal.events)}
         )
-    finally:
-        reads.close()
-        file.close()
     return made
 
 

@@ -7,8 +7,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Self
 
+from msgspec import structs
+
 from ..fail.errors import InputError, warn
-from ..runtime.log.events import Event, RunEnded, StepEnded
+from ..runtime.log.events import Event, RunEnded, RunStarted, StepEnded
+from ..runtime.log.steps import steps_of
 from .push import push
 from .spans import Span, spans_of
 
@@ -32,6 +35,8 @@ class LiveExport:
     ) -> None:
         self._endpoint, self._headers, self._timeout_s = endpoint, headers, timeout_s
         self._events: list[Event] = []
+        self._step: list[Event] = []  # lines of the step under way
+        self._began = 0  # when it began, in nanoseconds since the run did
         self._sent: set[str] = set()
         self._waiting: queue.SimpleQueue[Sequence[Span] | None] = queue.SimpleQueue()
         self._sender = threading.Thread(target=self._send, name="tachograph-export", daemon=True)
@@ -43,11 +48,17 @@ class LiveExport:
     def __call__(self, event: Event) -> None:
         """Take the next line of the log."""
         self._events.append(event)
+        self._step.append(event)
         if isinstance(event, RunEnded):
             self._put(spans_of(self._events))
         elif isinstance(event, StepEnded):
-            *steps, _ = spans_of([*self._events, RunEnded(at="end", ending="", sha256="")])
-            self._put(steps)
+            # the step alone, since a long run has many
+            head, steps = self._events[0], steps_of(self._step)
+            assert isinstance(head, RunStarted)
+            began = structs.replace(head, began=head.began + self._began)
+            *spans, _ = spans_of([began, RunEnded(at="end", ending="", sha256="")], steps)
+            self._put(spans)
+            self._step, self._began = [], self._began + steps[-1].ended
 
     def _put(self, spans: Sequence[Span]) -> None:
         self._waiting.put([span for span in spans if span.span_id not in self._sent])

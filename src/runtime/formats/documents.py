@@ -147,7 +147,7 @@ def read_plain(path: str | Path, most: int) -> bytes:
         raise FileNotFoundError(str(problem)) from None
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(0, "no plain file")
+            raise OSError(0, "no plain file", str(path))
         pieces, size = [], 0
         while size <= most and (
             piece := file.read(min(_PIECE, most + 1 - size))

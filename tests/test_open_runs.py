@@ -1,0 +1,83 @@
+"""What `resume`, `show` and `verify` make of an open run: side files of another shape, a record beside it, its past."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tachograph.evidence.record import earlier_lines, record
+from tachograph.evidence.tasks import load_task
+from tests.commands import exit_code
+from tests.project import make_project, scenarios
+
+ROWS = {row["name"]: row for row in scenarios()}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = make_project(tmp_path / "p", [ROWS["sent_once"]])
+    monkeypatch.chdir(root)
+    return root
+
+
+def opened(project: Path) -> Path:
+    """Return the folder of an open run of `sent_once` that lies beside its record."""
+    exit_code("run")
+    folder = project / "runs/s/sent_once"
+    partial = folder.with_name("sent_once.partial")
+    partial.mkdir()
+    lines = (folder / "state.jsonl").read_bytes().splitlines(keepends=True)
+    (partial / "state.jsonl").write_bytes(b"".join(lines[:6]))
+    return partial
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("sources.json", it) for it in ("[]", "3", '{"a": 1}', "[" * 9999, None)]
+    + [("inputs.jsonl", f"{it}\n") for it in ("[[], 1]", "[1, 2]", '"ab"', "[" * 9999)],
+)
+def test_a_side_file_of_another_shape_is_refused_each_time(
+    project: Path, capsys: pytest.CaptureFixture[str], file: str, content: str | None
+) -> None:
+    place = opened(project) / file
+    if content is None:
+        os.mkfifo(place)
+    else:
+        place.write_text(content)
+    capsys.readouterr()
+    for _ in range(2):  # no lock is left behind in this process
+        assert exit_code("resume", "s/sent_once") == 2
+        assert f"sent_once.partial/{file}" in capsys.readouterr().err
+    place.unlink()
+    assert exit_code("resume", "s/sent_once") == 0
+
+
+def test_an_open_run_beside_its_record_is_named_by_its_folder(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened(project)
+    for name, is_open in (("s/sent_once", False), ("runs/s/sent_once.partial", True)):
+        capsys.readouterr()
+        assert exit_code("show", name) == 0
+        assert ("tachograph resume s/sent_once" in capsys.readouterr().out) == is_open
+        assert exit_code("verify", name) == (2 if is_open else 0)
+
+
+def test_a_run_that_was_kept_aside_answers_in_a_resume_too(project: Path) -> None:
+    file = project / "tasks/s/sent_once.yaml"
+    right = file.read_text()
+    file.write_text(right.replace('"final_answer"', '"cancelled"'))
+    assert exit_code("run", "s/sent_once") == 1
+    file.write_text(right)
+    task, folder = load_task(file), project / "runs/s/sent_once"
+
+    def interrupt(event: Any) -> None:
+        if event.at == "0":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        record(task, folder, interrupt, earlier=earlier_lines(task, folder))
+    assert exit_code("resume", "s/sent_once") == 0
