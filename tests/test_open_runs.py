@@ -81,3 +81,10 @@ def test_a_run_that_was_kept_aside_answers_in_a_resume_too(project: Path) -> Non
     with pytest.raises(KeyboardInterrupt):
         record(task, folder, interrupt, earlier=earlier_lines(task, folder))
     assert exit_code("resume", "s/sent_once") == 0
+
+
+def test_a_project_without_tasks_has_an_empty_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "policy").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert exit_code("run") == 0
+    assert (tmp_path / "runs/LIST").read_text() == ""

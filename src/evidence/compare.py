@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
 
 from ..fail.catalog import Rule
-from ..runtime.log.addresses import is_in
 from ..runtime.log.events import (
     Answered,
     Call,
@@ -73,6 +73,8 @@ class Comparison:
         shows: Callable[[Event], str | None],
     ) -> None:
         self._source, self._record, self._made, self._moved, self._shows = source, record, made, moved, shows
+        parts = (event.at.split(".") for event in made)
+        self._reached = {scope for it in parts for scope in accumulate(it, "{}.{}".format)}
         self._calls = [_calls_of(record), _calls_of(made)]
         self._files = {tool.name: {tool.file, *source.modules.get(tool.name, ())} for tool in source.tools}
 
@@ -124,8 +126,7 @@ class Comparison:
             if isinstance(old, Decided) and isinstance(new, Decided):
                 is_other = (old.decision, old.rule) != (new.decision, new.rule)
             else:  # nothing is granted where the run does not come any more
-                scope = event.at.rpartition(".d")[0]
-                is_other = any(is_in(made.at, scope) for made in self._made)
+                is_other = event.at.rpartition(".d")[0] in self._reached
             return "VERDICT" if is_other else "OTHER"
         if isinstance(event, Answered):
             return "VERDICT"

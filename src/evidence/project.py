@@ -142,6 +142,7 @@ class Project:
     def write_list(self) -> None:
         """Write the names of all runs, so that a task and its run cannot go together unnoticed."""
         text = "".join(f"{name}\n" for name in self.run_names())
+        (self.root / "runs").mkdir(exist_ok=True)
         (self.root / "runs" / LIST).write_text(text, encoding="utf-8")
 
 
