@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tachograph.fail.errors import PolicyError
+from tachograph.fail.errors import PolicyError, ToolError
 from tachograph.runtime.log.events import Reach, Touch
 from tachograph.runtime.policy.consistency import check_tool_rules
 from tachograph.runtime.policy.gate import Gate
@@ -102,6 +102,16 @@ def test_a_wider_kind_of_text_lets_all_through_that_a_narrower_one_does(narrow: 
 
     assert passes(narrow) and passes("any") == {*TEXTS}
     assert Places({"/a": wide}).allows(TextPoint(("a",), narrow)) == (passes(narrow) <= passes(wide))
+
+
+def test_a_mark_on_other_properties_is_of_none_that_is_declared() -> None:
+    schema = closed(all={"type": "object", "properties": {"u": {}}, "additionalProperties": resource("any")})
+    tool = Tool("t", "", schema, closed(), "external", lambda arguments, io: {})
+    calls = [{"name": "t", "arguments": {"all": {key: "https://bad.test/"}}} for key in ("u", "v")]
+    said = [(one.decision, one.rule_id) for one in decide(roomy(["t"]), [tool], calls)]
+    assert said[0] == ("deny", "resources") and said[1][0] == "allow"
+    with pytest.raises(ToolError):
+        Tool("t", "", closed(**{"*": resource("any")}), closed(), "external", lambda arguments, io: {})
 
 
 PROPERTIES = {

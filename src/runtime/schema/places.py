@@ -35,9 +35,22 @@ class Place(NamedTuple):
 
     def covers(self, path: tuple[str, ...]) -> bool:
         """Return whether it is the place of a text, given by `texts_in`."""
-        return len(path) == len(self.path) and all(
-            own in ("*", key) for own, key in zip(self.path, path, strict=True)
-        )
+        return len(path) == len(self.path) and all(map(_fits, self.path, path))
+
+
+class _OtherKey(str):
+    """`*` for the keys of an object that a schema does not declare by name.
+
+    Attributes:
+        declared: The keys that it does.
+    """
+
+    declared: frozenset[str] = frozenset()
+
+
+def _fits(own: str, key: str) -> bool:
+    """Return whether a key is one that a place means."""
+    return own == key or (own == "*" and not (isinstance(own, _OtherKey) and key in own.declared))
 
 
 def _find(value: Any, path: tuple[str, ...]) -> Iterator[str]:
@@ -48,7 +61,8 @@ def _find(value: Any, path: tuple[str, ...]) -> Iterator[str]:
     head, rest = path[0], path[1:]
     if isinstance(value, dict):
         for key in value if head == "*" else [head] if head in value else []:
-            yield from _find(value[key], rest)
+            if _fits(head, key):
+                yield from _find(value[key], rest)
     elif isinstance(value, list) and head == "*":
         for item in value:
             yield from _find(item, rest)
@@ -110,9 +124,14 @@ def parts_of(
         (sub, path) for key in _CHOICES for sub in schema.get(key, ())
     ]
     below.append((target_of(root, schema.get("$ref")), path))
-    below += [(sub, (*path, name)) for name, sub in schema.get("properties", {}).items()]
-    below += [(schema[key], (*path, "*")) for key in ("items", "additionalProperties") if key in schema]
-    below += [(sub, (*path, "*")) for sub in schema.get("prefixItems", ())]
+    declared = schema.get("properties", {})
+    if isinstance(star := declared.get("*"), dict) and MARK in star:
+        raise ValueError(f"{MARK} of a property named * would be of every key; give it another name")
+    below += [(sub, (*path, name)) for name, sub in declared.items()]
+    others = _OtherKey("*")
+    others.declared = frozenset(declared)
+    below.append((schema.get("additionalProperties"), (*path, others)))
+    below += [(sub, (*path, "*")) for sub in (schema.get("items"), *schema.get("prefixItems", ()))]
     for sub, place in below:
         yield from parts_of(sub, place, root, depth + 1)
 
