@@ -88,3 +88,14 @@ def test_a_project_without_tasks_has_an_empty_list(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     assert exit_code("run") == 0
     assert (tmp_path / "runs/LIST").read_text() == ""
+
+
+def test_a_record_that_was_to_be_replaced_answers_for_what_it_did(project: Path) -> None:
+    """The process died between the two renames, and somebody removed the open run."""
+    assert exit_code("run") == 0
+    folder = project / "runs/s/sent_once"
+    lines = earlier_lines(load_task(project / "tasks/s/sent_once.yaml"), folder)
+    folder.rename(folder.with_name(".sent_once.old"))
+    assert lines and earlier_lines(load_task(project / "tasks/s/sent_once.yaml"), folder) == lines
+    assert exit_code("run") == 0
+    assert [path.name for path in folder.parent.iterdir()] == ["sent_once"]

@@ -38,6 +38,11 @@ def not_ended(name: str) -> RecordError:
     return RecordError("the run has not ended", file=run, remedy=f"{how} goes on with it")
 
 
+def old_of(folder: Path) -> Path:
+    """Return where an earlier record lies while another takes its place, and is left if the process dies then."""
+    return folder.with_name(f".{folder.name}.old")
+
+
 def open_folder(folder: Path) -> Path:
     """Make the folder of a new open run. Raises OutputError where one lies there, or it cannot be made."""
     partial = partial_of(folder)
@@ -133,7 +138,7 @@ def put_in_place(partial: Path, folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    old = folder.with_name(f".{folder.name}.old")
+    old = old_of(folder)
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
         os.rename(folder, old)

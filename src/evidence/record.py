@@ -29,6 +29,7 @@ from .folder import (
     keep_key,
     not_ended,
     noted_sources,
+    old_of,
     open_folder,
     partial_of,
     put_in_place,
@@ -106,8 +107,9 @@ def resume(
 
 
 def earlier_lines(source: RunSource, folder: Path) -> list[Event] | None:
-    """Return the lines of the record, or else of a run kept aside: what that did has happened as well."""
-    return recorded_lines(folder) or recorded_lines(source.rejected)
+    """Return the lines of the record, or else of one that was to be replaced or was kept aside: all that happened."""
+    places = (folder, old_of(folder), source.rejected)
+    return next((lines for place in places if (lines := recorded_lines(place))), None)
 
 
 async def _go_on(
