@@ -130,6 +130,14 @@ def write_files(partial: Path, files: Mapping[str, bytes]) -> None:
         write_durably(partial / name, files[name])
 
 
+def discard(partial: Path, folder: Path) -> None:
+    """Remove an open run that would not change the record in place."""
+    old = old_of(folder)
+    shutil.rmtree(old, ignore_errors=True)
+    os.rename(partial, old)  # or what is left of it, if the process dies now, would be an open run
+    shutil.rmtree(old, ignore_errors=True)
+
+
 def put_in_place(partial: Path, folder: Path) -> None:
     """Put an ended run in the place of the one before, and remove that. Raises OutputError."""
     _refuse_other(folder)

@@ -24,6 +24,7 @@ from ..runtime.run import RunMade, make_run, taken_in
 from .doubts import probed
 from .folder import (
     MOUNTS,
+    discard,
     hold_sources,
     is_unused,
     keep_key,
@@ -190,18 +191,21 @@ def _finish(
         shutil.rmtree(kept, ignore_errors=True)
         put_in_place(partial, kept)
         raise ExpectationError(missed, "/".join(kept.parts[-3:]))
-    write_files(partial, _unless_same(files, folder))
+    if _is_same(files, folder):
+        discard(partial, folder)  # recording again leaves every byte as it is, `made` included
+        return
+    write_files(partial, files)
     put_in_place(partial, folder)
 
 
-def _unless_same(files: Mapping[str, bytes], folder: Path) -> Mapping[str, bytes]:
-    """Return files, or those of a record in place that differ in how it was made alone: then no byte changes."""
+def _is_same(files: Mapping[str, bytes], folder: Path) -> bool:
+    """Return whether a record in place is the same but for how it was made."""
     try:
         old = read_files(folder, str(folder))
         read_manifest(old[MANIFEST], MANIFEST)
     except (RecordError, KeyError):
-        return files
-    return old if _without_made(files) == _without_made(old) else files
+        return False
+    return _without_made(files) == _without_made(old)
 
 
 def _without_made(files: Mapping[str, bytes]) -> dict[str, Any]:
