@@ -178,6 +178,7 @@ FILES = {
     "pack_of_say/unused.py": "",
     "lazy_of_say.py": "def (\n",
     "space_of_say/part.py": "import msgspec\n",
+    "space_of_say/json.py": "",
     "site-packages/installed_of_say.py": "",
 }  # fmt: skip
 PACK = ["pack_of_say/__init__.py", "pack_of_say/deep.py", "pack_of_say/near.py"]
@@ -193,6 +194,12 @@ PACK = ["pack_of_say/__init__.py", "pack_of_say/deep.py", "pack_of_say/near.py"]
         ("from pack_of_say import deep", ["helpers_of_say.py", *PACK]),
         ("import pack_of_say.deep as deep", ["helpers_of_say.py", *PACK]),
         ("from space_of_say import part", ["space_of_say/part.py"]),
+        ("from space_of_say \\\nimport json", ["space_of_say/json.py"]),
+        ("from space_of_say import (\n    part\n)", ["space_of_say/part.py"]),
+        ("import json; from space_of_say import part", ["space_of_say/part.py"]),
+        ("import json, space_of_say.part", ["space_of_say/part.py"]),
+        ("from \\\nspace_of_say import part", ["space_of_say/part.py"]),
+        ("import json\rimport space_of_say.part", ["space_of_say/part.py"]),
         ("import installed_of_say", []),
         ("def later():\n    import lazy_of_say", ["lazy_of_say.py"]),
         ("def later():\n    import nothing_of_say.at_all", []),
