@@ -1,6 +1,5 @@
 """The process of the command: `tachograph`, `python -m tachograph`."""
 
-import contextlib
 import os
 import sys
 from typing import NoReturn
@@ -20,8 +19,12 @@ def process() -> NoReturn:
     except SystemExit as end:
         code = end.code
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None if it was closed from the beginning
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+        try:
             stream.flush()
+        except BrokenPipeError:
+            pass  # nobody reads it any more
+        except (OSError, ValueError):
+            code = code or 1  # what was printed is lost
     os._exit(code if isinstance(code, int) else 1)
 
 

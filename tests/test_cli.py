@@ -351,3 +351,15 @@ def test_a_closed_standard_output_is_no_error() -> None:
     words = ["sh", "-c", '"$0" -m tachograph --help >&-', sys.executable]
     done = subprocess.run(words, cwd=Path(__file__).parents[1], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_output_that_is_lost_is_no_success() -> None:
+    code = (
+        "import sys, tachograph.__main__ as it; it.main = lambda: (print('said'), sys.exit(0)); it.process()"
+    )
+    command, place = [sys.executable, "-c", code], Path(__file__).parents[1]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    for out, said in (("/dev/full", 1), ("/dev/null", 0)):
+        with open(out, "w") as file:
+            done = subprocess.run(command, stdout=file, cwd=place, env=environment, check=False)
+        assert done.returncode == said

@@ -143,3 +143,12 @@ def test_a_receiver_that_takes_nothing_changes_no_run(
     assert made.ended.ending == "final_answer" and verify(tmp_path / "out", "run") == []
     assert len(taken) == (1 if status else 0)
     assert sum(place in message for message in caplog.messages) == 1
+
+
+def test_an_address_that_is_none_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_project(tmp_path / "p", [{"name": "p", "turns": ["done"], "expect": {}}])
+    monkeypatch.chdir(tmp_path / "p")
+    assert exit_code("run", "s/p", "--export", "localhost:4318") == 2
+    assert not Path("runs").exists()

@@ -12,7 +12,7 @@ from msgspec import structs
 from ..fail.errors import InputError, warn
 from ..runtime.log.events import Event, RunEnded, RunStarted, StepEnded
 from ..runtime.log.steps import steps_of
-from .push import push
+from .push import check_endpoint, push
 from .spans import Span, spans_of
 
 _PATIENCE_S = 1.0  # beyond the time that the receiver has for what is under way
@@ -28,11 +28,15 @@ class LiveExport:
         endpoint: The URL of the receiver, such as `http://127.0.0.1:4318/v1/traces`.
         headers: HTTP headers, such as a key.
         timeout_s: Seconds in which the receiver has to take the spans of a step, retries included.
+
+    Raises:
+        InputError: The address is none of a receiver.
     """
 
     def __init__(
         self, endpoint: str, headers: Mapping[str, str] | None = None, *, timeout_s: float = 10
     ) -> None:
+        check_endpoint(endpoint)
         self._endpoint, self._headers, self._timeout_s = endpoint, headers, timeout_s
         self._events: list[Event] = []
         self._step: list[Event] = []  # lines of the step under way
