@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -16,6 +17,8 @@ from .strict_json import canonical, digest
 from .strict_yaml import Document, YamlError, load
 
 T = TypeVar("T")
+Read = Callable[[str | Path, int], bytes]
+"""Returns the bytes of a file, of one longer than a number its beginning. Raises OSError."""
 MAX_BYTES: Final = 1 << 20
 _MOST_BASES: Final = 8
 _PIECE: Final = 1 << 20
@@ -87,57 +90,6 @@ def _merged(base: Any, data: Any, pointer: str, marks: dict[str, Any]) -> Any:
     return data
 
 
-def read_document(
-    path: str | Path, name: str, kind: type[T], error: type[InputError], *, depth: int = 0
-) -> TypedDocument[T]:
-    """Read a YAML file as typed data, merged over the file that its key `extends` names, relative to it.
-
-    Args:
-        path: The file.
-        name: What messages and records call it.
-        kind: The type of its data.
-        error: The class of the errors.
-        depth: How many files extend this one.
-
-    Raises:
-        InputError: Of the class given, if the file cannot be read or holds something else.
-    """
-    try:
-        text = read_plain(path, MAX_BYTES)
-    except OSError as problem:
-        reason = system_reason(problem)
-        raise error(
-            f"cannot be read ({reason})", file=name, remedy="name an existing file that can be read"
-        ) from None
-    document = parse_document(text, name, error)
-    base, data = None, document.data
-    extends = data.get("extends") if isinstance(data, dict) else None
-    if extends is not None:
-        line, column = document.at("/extends")
-        if not isinstance(extends, str):
-            raise error("extends is no text", file=name, line=line, column=column, remedy="name one file")
-        if depth == _MOST_BASES:
-            raise error(
-                "extends a file that extends this one, or too many", file=name, line=line, column=column
-            )
-        beside = os.path.normpath(os.path.join(os.path.dirname(name), extends))
-        base = read_document(Path(path).parent / extends, beside, kind, error, depth=depth + 1)
-        document = Document(
-            {key: data[key] for key in data if key != "extends"}, document.marks, document.values
-        )
-    made = TypedDocument(name, document, kind, error, base)
-    made.paths = (*(base.paths if base is not None else ()), Path(path).absolute())
-    return made
-
-
-def parse_document(text: bytes, name: str, error: type[InputError]) -> Document:
-    """Read the bytes of a YAML file. Raises InputError of the class given."""
-    try:
-        return load(text, name, max_bytes=MAX_BYTES)
-    except YamlError as problem:
-        raise error(problem.message, file=name, line=problem.line, column=problem.column) from None
-
-
 def read_plain(path: str | Path, most: int) -> bytes:
     """Return the bytes of a regular file; of a longer one, the first `most` + 1. Raises OSError."""
     try:
@@ -155,6 +107,64 @@ def read_plain(path: str | Path, most: int) -> bytes:
             pieces.append(piece)
             size += len(piece)
         return b"".join(pieces)
+
+
+def read_document(
+    path: str | Path,
+    name: str,
+    kind: type[T],
+    error: type[InputError],
+    *,
+    depth: int = 0,
+    read: Read = read_plain,
+) -> TypedDocument[T]:
+    """Read a YAML file as typed data, merged over the file that its key `extends` names, relative to it.
+
+    Args:
+        path: The file.
+        name: What messages and records call it.
+        kind: The type of its data.
+        error: The class of the errors.
+        depth: How many files extend this one.
+        read: What reads it and the files that it extends.
+
+    Raises:
+        InputError: Of the class given, if the file cannot be read or holds something else.
+    """
+    try:
+        text = read(path, MAX_BYTES)
+    except OSError as problem:
+        reason = system_reason(problem)
+        raise error(
+            f"cannot be read ({reason})", file=name, remedy="name an existing file that can be read"
+        ) from None
+    document = parse_document(text, name, error)
+    base, data = None, document.data
+    extends = data.get("extends") if isinstance(data, dict) else None
+    if extends is not None:
+        line, column = document.at("/extends")
+        if not isinstance(extends, str):
+            raise error("extends is no text", file=name, line=line, column=column, remedy="name one file")
+        if depth == _MOST_BASES:
+            raise error(
+                "extends a file that extends this one, or too many", file=name, line=line, column=column
+            )
+        beside = os.path.normpath(os.path.join(os.path.dirname(name), extends))
+        base = read_document(Path(path).parent / extends, beside, kind, error, depth=depth + 1, read=read)
+        document = Document(
+            {key: data[key] for key in data if key != "extends"}, document.marks, document.values
+        )
+    made = TypedDocument(name, document, kind, error, base)
+    made.paths = (*(base.paths if base is not None else ()), Path(path).absolute())
+    return made
+
+
+def parse_document(text: bytes, name: str, error: type[InputError]) -> Document:
+    """Read the bytes of a YAML file. Raises InputError of the class given."""
+    try:
+        return load(text, name, max_bytes=MAX_BYTES)
+    except YamlError as problem:
+        raise error(problem.message, file=name, line=problem.line, column=problem.column) from None
 
 
 def _explain(data: Any, kind: type) -> tuple[str, str, str]:

@@ -1,0 +1,1 @@
+"""Review of policies: compare, edit, draft and cover them."""
