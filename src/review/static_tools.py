@@ -1,0 +1,83 @@
+"""The tools beside a policy, as their modules say in plain literals: nothing of them is imported or run."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from ..evidence.project import Project
+from ..fail.errors import InputError
+from ..runtime.formats.documents import MAX_BYTES, read_plain
+from ..runtime.tools.contract import Tool
+
+_LONGEST: Final = 256  # characters of a text that may be named often
+
+
+def tools_beside(policy_file: Path) -> dict[str, Tool]:
+    """Read the tools of the project around a policy from the text of their modules.
+
+    Args:
+        policy_file: The policy.
+
+    Returns:
+        The tools by name. One is left out if its schemas and effect are no literals, or may be changed later; its
+        description is empty if that is no literal. To run one raises.
+    """
+    try:
+        root = Project(policy_file.parent).root
+    except InputError:
+        return {}
+    found = {}
+    for path in sorted((root / "tools").glob("*.py")):
+        with suppress(Exception):  # a text can be wrong in many ways
+            found[path.stem] = _tool(path)
+    return found
+
+
+def _tool(path: Path) -> Tool:
+    source = read_plain(path, MAX_BYTES)
+    if len(source) > MAX_BYTES:
+        raise ValueError
+    said = _literals(ast.parse(source))
+    schemas = said["INPUT_SCHEMA"], said["OUTPUT_SCHEMA"]
+    return Tool(
+        path.stem, said.get("DESCRIPTION", ""), *schemas, said["EFFECT"], _never, file=f"tools/{path.name}"
+    )
+
+
+def _literals(tree: ast.Module) -> dict[str, Any]:
+    """Return the values of names that a module assigns once, at its top, as a literal, and that it does not use."""
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    stored = Counter(node.id for node in names if not isinstance(node.ctx, ast.Load))
+    used = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    constants = _Constants()
+    found = {}
+    for statement in tree.body:
+        match statement:
+            case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), _, ast.expr() as value):
+                value = constants.visit(value)
+            case _:
+                continue
+        if stored[name] == 1 and isinstance(value, ast.Constant) and len(str(value.value)) <= _LONGEST:
+            constants.known[name] = value
+        if stored[name] == 1 and name not in used:
+            with suppress(ValueError):
+                found[name] = ast.literal_eval(value)
+    return found
+
+
+class _Constants(ast.NodeTransformer):
+    """Puts numbers and short texts in the place of their names; longer values could grow without bound."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, ast.Constant] = {}
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.known.get(node.id, node)
+
+
+def _never(args: dict[str, Any], io: Any) -> NoReturn:
+    raise RuntimeError("the tool was only read")
