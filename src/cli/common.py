@@ -19,11 +19,16 @@ _MOST = 4_000  # characters of a line
 OK, FAILED, BAD_INPUT, SUSPENDED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
-def say(text: str, *, err: bool = False) -> None:
-    """Print a line; text of models, tools and files is harmless in it."""
+def harmless(text: str) -> str:
+    """Return a line to print; text of models, tools and files is harmless in it."""
     from ..runtime.formats.escape import escape_build_log
 
-    click.echo(escape_build_log(text, _MOST), err=err)
+    return escape_build_log(text, _MOST)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line that is harmless."""
+    click.echo(harmless(text), err=err)
 
 
 def project_at(start: Path) -> Project:

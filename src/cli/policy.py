@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -25,15 +26,11 @@ def policy_test(files: tuple[Path, ...]) -> int:
     paths = files or tuple(sorted((project.root / "policy" / "tests").glob("*.yaml")))
     if not paths:
         raise InputError("holds no test", file="policy/tests", remedy="write one")
-    number = 0
-    failed: list[str] = []
-    for path in paths:
-        count, lines = run_tests(project.root, path)
-        number, failed = number + count, failed + lines
-    for line in failed:
+    results = [failed for path in paths for _, failed in run_tests(project.root, path)]
+    for line in chain(*results):
         say(line)
-    say(f"{number - len(failed)} of {number} tests of policies pass")
-    return FAILED if failed else OK
+    say(f"{results.count([])} of {len(results)} tests of policies pass")
+    return FAILED if any(results) else OK
 
 
 @policy.command("show")

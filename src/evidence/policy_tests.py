@@ -71,8 +71,8 @@ class PolicyTests(Part, frozen=True):
     tests: list[PolicyTest]
 
 
-def run_tests(root: Path, file: Path) -> tuple[int, list[str]]:
-    """Run a file of tests, and return how many there are and what failed, one line each.
+def run_tests(root: Path, file: Path) -> list[tuple[str, list[str]]]:
+    """Run a file of tests, and return the name of each and how it failed, one line for each difference.
 
     Raises:
         InputError: The file or the policy cannot be read, or a test asks nothing.
@@ -85,7 +85,7 @@ def run_tests(root: Path, file: Path) -> tuple[int, list[str]]:
     names = [path.stem for path in sorted((root / "tools").glob("*.py"))]
     tools: list[Tool] = load_tools(names, root).tools
     gate = Gate(policy, tools)
-    failed = []
+    results = []
     for number, test in enumerate(document.value.tests):
         asked = [item for item in (test.call, test.reach, test.touch) if item is not None]
         if len(asked) != 1:
@@ -93,12 +93,14 @@ def run_tests(root: Path, file: Path) -> tuple[int, list[str]]:
                 f"/tests/{number}", "asks nothing, or more than one thing", "give call, reach or touch"
             )
         verdict = gate.ask(_question(test))
+        failed = []
         for what, wanted, found in _compared(test, verdict):
             error = document.error(
                 f"/tests/{number}", f"{test.name}: {what} is {found!r}, expected {wanted!r}", ""
             )
             failed.append(f"{error} ({verdict.reason})")
-    return len(document.value.tests), failed
+        results.append((test.name, failed))
+    return results
 
 
 def _question(test: PolicyTest) -> Question:

@@ -1,0 +1,70 @@
+"""Tests of policies as tests of pytest: each by its name, and what fails in the words of the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import exit_code
+
+ROOT = Path(__file__).parents[1]
+CALL = {"tool": "search", "arguments": {"query": "seals"}}
+
+
+def named(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "call": CALL, "expect": "allow", **more}
+
+
+OPTIONS = ["-p", "no:cacheprovider", "-v", "--continue-on-collection-errors", "--color=no"]
+FILES = {
+    "good.yaml": [named("it is allowed"), named("so is it here")],
+    "bad.yaml": [named("it passes"), named("it is denied ##vso[x]\u202e", expect="deny", rule="none")],
+    "broken.yaml": [named("it asks nothing", call=None)],
+    "misspelt.yaml": [{"nam": "it has no name"}],
+}
+
+
+def test_each_test_is_one_of_pytest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("policy", "tools"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    tests = tmp_path / "policy" / "tests"
+    for name, rows in FILES.items():
+        data = {"schema": "policy-tests/v1", "policy": "policy/v1.yaml", "tests": rows}
+        (tests / name).write_text(json.dumps(data))
+    (tmp_path / "tests").mkdir()
+    for none in ("tests/other.yaml", "policy/other.yaml", "policy/tests/other.txt"):
+        shutil.copy(tests / "broken.yaml", tmp_path / none)
+    monkeypatch.chdir(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tachograph.pytest_plugin", *OPTIONS],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "", "COLUMNS": "200"},
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    for line in (
+        "policy/tests/good.yaml::it is allowed PASSED",
+        "policy/tests/good.yaml::so is it here PASSED",
+        "policy/tests/bad.yaml::it passes PASSED",
+    ):
+        assert line in done.stdout
+    assert "policy/tests/v1.yaml::" in done.stdout and "other." not in done.stdout
+    printed = done.stdout.splitlines()
+    for name, code, lines in (("bad", 1, 2), ("broken", 2, 1), ("misspelt", 2, 1)):
+        assert exit_code("policy", "test", f"policy/tests/{name}.yaml") == code
+        out, err = capsys.readouterr()
+        assert out.startswith("1 of 2 tests", out.rfind("\n", 0, -1) + 1) or not out
+        said = [line.removeprefix("tachograph: ") for line in (out + err).splitlines()]
+        said = [line for line in said if line.startswith(f"policy/tests/{name}.yaml:")]
+        assert len(said) == lines and [line for line in said if line in printed] == said
+    assert "Traceback" not in done.stdout and "pytest_plugin.py" not in done.stdout
+    assert "1 failed" in printed[-1] and "2 errors" in printed[-1]
