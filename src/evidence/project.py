@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ..fail.errors import InputError, RecordError, TaskError, did_you_mean
 from .folder import not_ended, where_it_lies
@@ -35,6 +35,7 @@ class Project:
                 "no folder at or above it holds policy/", file=str(start), remedy="change into a project"
             )
         self.root = found
+        self._loaded: dict[Any, Any] = {}  # policies and tools, which many tasks have in common
 
     def run_name(self, run: str) -> str:
         """Return the name `KIND/NAME` of a run, given as that, as `runs/KIND/NAME` or as a path. Raises RecordError."""
@@ -97,6 +98,7 @@ class Project:
             RecordError: The task is for live models, and the run is none of one.
         """
         task = self.task_of(name)
+        task.share(self._loaded)
         if task.is_scripted:
             return task
         from .live_tasks import LiveRun  # needs an event loop

@@ -121,6 +121,13 @@ class Task:
         """Its tools, and what they import of the project. Raises ToolError."""
         return load_tools(self.spec.tools, self.root)
 
+    def share(self, loaded: dict[Any, Any]) -> None:
+        """Take policy and tools from what other tasks of a project have loaded, or add them. Raises InputError."""
+        for key, name in ((self.spec.policy.file, "policy"), ((*self.spec.tools,), "loaded")):
+            if key not in loaded:
+                loaded[key] = getattr(self, name)
+            self.__dict__[name] = loaded[key]
+
     @property
     def tools(self) -> list[Tool]:
         """Its tools. Raises ToolError."""

@@ -43,7 +43,7 @@ url_points = [
     UrlPoint(parse_url(f"{origin}{path}"), method)
     for origin in ("https://h.test", "http://h.test", "https://k.test")
     for path in ("/", "/a", "/ab", "/a/", "/a/b", "/a/c", "/a/b/c", "/a?q")
-    for method in METHODS
+    for method in (*METHODS, "")
 ]
 CIDRS = ["10.0.0.0/8", "10.1.0.0/16", "192.168.0.0/16", "fd00::/8"]
 addresses = ["10.1.2.3", "10.2.0.1", "192.168.1.1", "127.0.0.1", "fd00::1", "8.8.8.8"]
@@ -84,7 +84,13 @@ KINDS: dict[type[Leaf[Any]], tuple[st.SearchStrategy[Any], list[Any], bool]] = {
         [UrlPoint(parse_url("https://h.test/"), "GET", address) for address in addresses],
         False,
     ),
-    Methods: (st.builds(Methods, st.lists(st.sampled_from(METHODS), unique=True)), url_points, True),
+    Methods: (
+        st.builds(
+            Methods, st.lists(st.sampled_from(METHODS), unique=True), st.just(Urls([("h.test", METHODS)]))
+        ),
+        url_points,
+        True,
+    ),
     Mounts: (
         st.builds(Mounts, st.dictionaries(st.sampled_from("ab"), st.sampled_from(["read", "write"]))),
         [PathPoint(mount, access, f"{mount}/x") for mount in ("a", "b", "c") for access in ("read", "write")],

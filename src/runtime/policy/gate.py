@@ -91,7 +91,7 @@ class Gate:
             return Verdict("deny", GATE_ERROR, self.policy.place(""), reason)
 
     def _ask(self, question: Question) -> Verdict:
-        tool = self._tool_of(question)
+        tool = self.tool_of(question)
         if tool is None and type(question.about) in _MET:
             raise LookupError("no tool of the run met this")
         granted: Judged | None = None
@@ -115,13 +115,14 @@ class Gate:
 
     def verdicts(self, question: Question) -> Iterator[Verdict]:
         """Yield what each rule says that has something to judge, in order; for one of them its first objection."""
-        tool = self._tool_of(question)
+        tool = self.tool_of(question)
         for rule in self._rules[type(question.about)]:
             judged = self.judge(rule, question, tool)
             if judged is not None:
                 yield self._verdict(judged, tool)
 
-    def _tool_of(self, question: Question) -> Tool | None:
+    def tool_of(self, question: Question) -> Tool | None:
+        """Return the tool that a question is about, None where the run has none of that name."""
         # a name that is no plain text is no key of a mapping either
         return self.tools.get(question.tool) if type(question.tool) is str else None
 

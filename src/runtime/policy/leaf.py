@@ -20,6 +20,22 @@ if TYPE_CHECKING:
 Point = TypeVar("Point")
 
 
+class Instead(str):
+    """An entry in words that stands in the place of another one.
+
+    Attributes:
+        reverse: The same of the other one.
+    """
+
+    reverse: str
+
+    def __new__(cls, name: str, mine: Any, old: Any) -> Instead:
+        """Make the words, given what the entry is called and what it says in both leaves."""
+        words = super().__new__(cls, f"{name}{mine} instead of {old}")
+        words.reverse = f"{name}{old} instead of {mine}"
+        return words
+
+
 class Leaf(Generic[Point]):
     """A set of permissions. A point is one thing that is allowed or not; each kind of leaf has its own."""
 
@@ -34,7 +50,7 @@ class Leaf(Generic[Point]):
     def beyond(self, old: Any) -> Iterator[tuple[str, Point | None]]:
         """Yield what this leaf allows and `old` does not: an entry in words, and a point of it where one is known.
 
-        Empty only if this leaf allows no more than `old`.
+        Empty only if this leaf allows no more than `old`. An entry of which several points are known comes with each.
         """
         raise NotImplementedError
 
@@ -45,6 +61,17 @@ class Leaf(Generic[Point]):
     def others(self) -> Iterator[tuple[str, Any]]:
         """Yield each single change of the leaf: in words, and the changed leaf."""
         raise NotImplementedError
+
+    def data(self) -> Any:
+        """Return the leaf as a policy writes it at its place."""
+        raise NotImplementedError
+
+
+def laid_over(data: Any, other: Any) -> Any:
+    """Return data with other data laid over it, key by key."""
+    if not isinstance(data, dict) or not isinstance(other, dict):
+        return other
+    return {**data, **{key: laid_over(data.get(key), value) for key, value in other.items()}}
 
 
 def differing(leaf: Any, changes: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -90,6 +117,26 @@ class Unreadable(NamedTuple):
     reason: str
 
 
+class Sample(NamedTuple):
+    """What an example can be made from.
+
+    Attributes:
+        policy: The policy that is to allow it.
+        tool: The tool that it is to be about; None for a step.
+        call: A call of that tool that the policy allows; None where none is known.
+    """
+
+    policy: Policy
+    tool: Tool | None = None
+    call: Call | None = None
+
+    def with_arguments(self, arguments: dict[str, Any]) -> Iterator[Question]:
+        """Yield the question about the call with some arguments laid over its own."""
+        if self.call is not None:
+            changed = laid_over(self.call.arguments or {}, arguments)
+            yield Question(Call(self.call.id, self.call.name, changed), self.call.name)
+
+
 class Verdict(NamedTuple):
     """What the gate says.
 
@@ -113,6 +160,7 @@ class Rule:
         id: Its name in decisions.
         objection: What it says of a point that a leaf does not allow: `deny`, or `escalate` to ask a person.
         grants: Whether an allow may rest on one of its entries.
+        is_of_run: Whether its leaves are of the run, and the same for every tool and for none.
         judges: The kinds of questions that it is asked. The first rule that is asked a kind owns it: a question about
             which it has nothing to say is denied.
     """
@@ -120,6 +168,7 @@ class Rule:
     id: str
     objection: Literal["deny", "escalate"] = "deny"
     grants = False
+    is_of_run = False
     judges: tuple[type, ...] = (Call,)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Leaf[Any]]]:
@@ -141,12 +190,22 @@ class Rule:
         """Return why a point is allowed or not: one line, without anything of another program's words."""
         raise NotImplementedError
 
-    def question(self, point: Any, tool: str, call: Call | None) -> Question | None:
-        """Return a question that asks about a point: an example, or the test to add.
+    def compared(self, policy: Policy, tool: Tool | None) -> Iterable[tuple[str, Leaf[Any]]]:
+        """Yield what two policies are compared by: as `leaves`, with those that narrow each other as one.
+
+        Of each policy there are as many, at the same places.
+        """
+        return self.leaves(policy, tool.name if tool else "")
+
+    def tool_of(self, point: Any) -> str:
+        """Return the tool that a point is about; "" for one that may be of any tool."""
+        return ""
+
+    def questions(self, point: Any, sample: Sample) -> Iterator[Question]:
+        """Yield questions that ask about a point: examples, of which the gate may deny one for another reason.
 
         Args:
-            point: The point.
-            tool: The tool that it is to be a question of.
-            call: A call of that tool which is allowed, to put the point into; None where there is none.
+            point: The point; None where a leaf knows none.
+            sample: What they are made from.
         """
-        return None
+        raise NotImplementedError

@@ -134,6 +134,11 @@ class Policy:
             ) from None
 
     @cached_property
+    def in_force(self) -> dict[str, Any]:
+        """Its data with defaults."""
+        return {**msgspec.to_builtins(self._file), "on_failure": msgspec.to_builtins(self._on_failure)}
+
+    @cached_property
     def names(self) -> Names:
         """`tool_registry`."""
         return Names(self._file.tool_registry.allowed, self._file.tool_registry.denied)
@@ -215,7 +220,7 @@ class Policy:
             demanded = self._conditions(name, "arguments", rules.arguments)
             asked = self._conditions(name, "ask_if", rules.ask_if)
             limits = Limits(msgspec.to_builtins(rules.limits), ())
-            methods = None if isinstance(rules.methods, UnsetType) else Methods(rules.methods)
+            methods = None if isinstance(rules.methods, UnsetType) else Methods(rules.methods, self.urls)
             mounts = None
             if not isinstance(rules.mounts, UnsetType):
                 mounts = Mounts(dict.fromkeys(rules.mounts, "write"), is_for_all=False)
@@ -238,7 +243,9 @@ class Policy:
             except Malformed as error:
                 place = join(["tools", tool, "urls", number])
                 raise self.error(place, error.reason, "write scheme://host/prefix") from None
-        return None if isinstance(urls, UnsetType) else Urls([(url, METHODS) for url in urls])
+        if isinstance(urls, UnsetType):
+            return None
+        return Urls([(url, METHODS) for url in urls], is_for_all=False)
 
     def _conditions(
         self, tool: str, section: str, given: Mapping[str, Condition]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from typing import Any
 
 from ..formats.escape import quote_literal
 from .url import Malformed
@@ -66,7 +65,6 @@ class Networks:
                 raise Malformed(
                     f"not a network, or bits are set after its prefix: {quote_literal(text)}", index
                 ) from None
-        self._networks = tuple(named)
         # (version, bits behind the prefix) -> the numbers that such networks begin with: one look a length
         self._named: dict[tuple[int, int], set[int]] = {}
         for network in named:
@@ -87,16 +85,32 @@ class Networks:
         inside, carried = _embedded(parsed)
         return all(map(self._allowed, inside)) and (carried or self._allowed(parsed))
 
-    def covers(self, cidr: str) -> bool:
-        """Return whether one of the networks holds all of another one."""
-        other: Any = ipaddress.ip_network(cidr)
-        return any(mine.version == other.version and other.subnet_of(mine) for mine in self._networks)
+    def first_outside(self, cidr: str) -> str | None:
+        """Return the first address of another network that is neither public nor in one of these; None without one."""
+        network = ipaddress.ip_network(cidr)
+        kind, at, last = type(network.network_address), int(network.network_address), int(network[-1])
+        while at <= last:
+            address = kind(at)
+            shift = self._shift(address)
+            if shift is not None:
+                at = (at >> shift) + 1 << shift
+            elif _is_public(address):
+                at = _public_until(address) + 1
+            else:
+                return str(address)
+        return None
 
     def _allowed(self, address: _Address) -> bool:
-        return _is_public(address) or any(
-            version == address.version and int(address) >> shift in known
+        return _is_public(address) or self._shift(address) is not None
+
+    def _shift(self, address: _Address) -> int | None:
+        """Return the bits behind the prefix of the largest of the networks that holds an address, None without one."""
+        held = [
+            shift
             for (version, shift), known in self._named.items()
-        )
+            if version == address.version and int(address) >> shift in known
+        ]
+        return max(held, default=None)
 
 
 def _embedded(address: ipaddress.IPv6Address) -> tuple[tuple[ipaddress.IPv4Address, ...], bool]:
@@ -122,3 +136,10 @@ def _is_public(address: _Address) -> bool:
     if isinstance(address, ipaddress.IPv6Address) and address not in _UNICAST_V6:
         return False
     return not any(address in network for network in _NOT_PUBLIC)
+
+
+def _public_until(address: _Address) -> int:
+    """Return the last address of the public ones that a public one lies among."""
+    last = int(_UNICAST_V6[-1] if address.version == 6 else address.__class__(2**32 - 1))
+    starts = (int(it.network_address) for it in _NOT_PUBLIC if it.version == address.version)
+    return min((start - 1 for start in starts if start > int(address)), default=last)

@@ -130,8 +130,8 @@ class Tool:
         return plain, text
 
     def with_places(self, places: tuple[Place, ...]) -> Tool:
-        """Return the tool with further places, which a policy names; only an external one gets any."""
-        if not places or self.effect != "external":
+        """Return the tool with the places that a policy names; only an external one gets any."""
+        if self.effect != "external" or self.places == self.marked + places:
             return self
         tool = copy.copy(self)
         tool.places = self.marked + places

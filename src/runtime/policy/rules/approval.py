@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer
 from ...log.events import Call
-from ..leaf import Leaf, Question, Rule
+from ..leaf import Leaf, Question, Rule, Sample
 from .arguments import Unasked
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Unattended(Leaf[CallPoint]):
     def beyond(self, old: Unattended) -> Iterator[tuple[str, CallPoint]]:
         for name in old.required_for:
             if name not in self.required_for:
-                yield name, CallPoint(name, {})
+                yield f"{name} without a person", CallPoint(name, {})
 
     def plus(self, point: CallPoint) -> Unattended:
         return Unattended([name for name in self.required_for if name != point.tool])
@@ -54,6 +54,9 @@ class Unattended(Leaf[CallPoint]):
                 Unattended([other for other in self.required_for if other != name]),
             )
         yield "another tool with a person", Unattended([*self.required_for, "another_tool"])
+
+    def data(self) -> list[str]:
+        return [*self.required_for]
 
 
 class UnaskedCall(Leaf[CallPoint]):
@@ -72,14 +75,18 @@ class UnaskedCall(Leaf[CallPoint]):
     def entry(self, point: CallPoint) -> str:
         return self.unasked.entry(point.arguments)
 
-    def beyond(self, old: UnaskedCall) -> Iterator[tuple[str, None]]:
-        return self.unasked.beyond(old.unasked)
+    def beyond(self, old: UnaskedCall) -> Iterator[tuple[str, CallPoint | None]]:
+        for words, arguments in self.unasked.beyond(old.unasked):
+            yield words, None if arguments is None else CallPoint("", arguments)
 
     def plus(self, point: CallPoint) -> UnaskedCall | None:
         return self if self.allows(point) else None
 
     def others(self) -> Iterator[tuple[str, UnaskedCall]]:
         return ((words, UnaskedCall(other)) for words, other in self.unasked.others())
+
+    def data(self) -> dict[str, Any]:
+        return self.unasked.data()
 
 
 class ApprovalRule(Rule):
@@ -95,6 +102,11 @@ class ApprovalRule(Rule):
             (place, UnaskedCall(policy.tool_rules(tool).ask_if)),
         ]
 
+    def compared(self, policy: Policy, tool: Tool | None) -> Iterable[tuple[str, Leaf[CallPoint]]]:
+        name = tool.name if tool else ""
+        (place, _), asked = self.leaves(policy, name)
+        return [(place, Unattended({name} & {*policy.unattended.required_for})), asked]
+
     def points(self, question: Question, tool: Tool | None) -> Iterator[CallPoint]:
         if isinstance(question.about, Call) and tool is not None and question.about.arguments is not None:
             yield CallPoint(tool.name, tool.filled(question.about.arguments))
@@ -107,5 +119,6 @@ class ApprovalRule(Rule):
             return f"argument {quote_untrusted(pointer)} is one that a person is asked about"
         return f"tool {quote_untrusted(point.tool)} needs a person's approval"
 
-    def question(self, point: CallPoint, tool: str, call: Call | None) -> Question | None:
-        return Question(Call("example", tool, point.arguments), tool)
+    def questions(self, point: CallPoint | None, sample: Sample) -> Iterator[Question]:
+        if point is not None:
+            yield from sample.with_arguments(point.arguments)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from ...formats.escape import quote_untrusted
 from ...log.events import Call
-from ..leaf import Leaf, Question, Rule, Unreadable
+from ...schema.validator import VALUE_LIMITS, shape_of
+from ..leaf import Instead, Leaf, Question, Rule, Sample, Unreadable
+from .arguments import KEYWORDS, examples
 
 if TYPE_CHECKING:
     from ...schema.validator import Mismatch
     from ...tools.contract import Tool
     from ..policy import Policy
+
+
+# values that a limit on values is likely to exclude
+_EXTREMES: Final[tuple[Any, ...]] = ("?", "x" * 10_000, [], ["?"] * 1_000, {}, -1_000_000, 1_000_000)
 
 
 class ArgumentsPoint(NamedTuple):
@@ -48,7 +54,7 @@ class Enforcement(Leaf[ArgumentsPoint]):
 
     def beyond(self, old: Enforcement) -> Iterator[tuple[str, None]]:
         if self.mode == "shape" and old.mode == "strict":
-            yield "shape", None
+            yield Instead("", "shape", "strict"), None
 
     def plus(self, point: ArgumentsPoint) -> Enforcement | None:
         larger = Enforcement("shape")
@@ -58,6 +64,9 @@ class Enforcement(Leaf[ArgumentsPoint]):
         other = "shape" if self.mode == "strict" else "strict"
         yield f"{other} instead of {self.mode}", Enforcement(other)
 
+    def data(self) -> str:
+        return self.mode
+
 
 class ArgSchemaRule(Rule):
     """Judges the arguments of a proposed call."""
@@ -66,6 +75,10 @@ class ArgSchemaRule(Rule):
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Enforcement]]:
         return [("/arg_schema_enforcement", policy.enforcement)]
+
+    def compared(self, policy: Policy, tool: Tool | None) -> Iterable[tuple[str, Enforcement]]:
+        is_limited = tool is not None and shape_of(tool.input_schema) != tool.input_schema
+        yield "/arg_schema_enforcement", policy.enforcement if is_limited else Enforcement()
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[ArgumentsPoint | Unreadable]:
         if not isinstance(question.about, Call) or tool is None:
@@ -94,5 +107,9 @@ class ArgSchemaRule(Rule):
         limit = f" ({quote_untrusted(wrong.limit)})" if wrong.limit else ""
         return f"argument {quote_untrusted(wrong.pointer or '/')} violates {wrong.keyword}{limit}"
 
-    def question(self, point: ArgumentsPoint, tool: str, call: Call | None) -> Question | None:
-        return Question(Call("example", tool, point.arguments), tool)
+    def questions(self, point: ArgumentsPoint | None, sample: Sample) -> Iterator[Question]:
+        declared = sample.tool.input_schema.get("properties", {}) if sample.tool else {}
+        for name, schema in declared.items():
+            limits = {key: limit for key, limit in schema.items() if key in KEYWORDS}
+            for value in (*examples(limits), *_EXTREMES) if not VALUE_LIMITS.isdisjoint(schema) else ():
+                yield from sample.with_arguments({name: value})

@@ -7,8 +7,11 @@ that is absent counts as the default that the schema of the tool gives it.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...formats.escape import quote_untrusted
@@ -17,13 +20,14 @@ from ...formats.strict_json import canonical
 from ...log.events import Call
 from ...redaction.redactor import placeholders
 from ...schema.validator import SchemaValidator
-from ..leaf import Leaf, Question, Rule, differing
+from ..leaf import Instead, Leaf, Question, Rule, Sample, differing
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
     from ..policy import Policy
 
 Condition = Mapping[str, Any]
+_LONGEST: Final = 1_000  # characters of an example
 _NOTHING: Final = object()  # stands for a step of a pointer into what has no such step
 
 
@@ -33,13 +37,11 @@ class Keyword(NamedTuple):
     Attributes:
         fits: Whether a value is of the type that the keyword speaks of.
         meets: Whether a value of that type meets a limit.
-        holds: Whether a limit lets nothing through that another one does not.
         moved: Other limits near one.
     """
 
     fits: Callable[[Any], bool]
     meets: Callable[[Any, Any], bool]
-    holds: Callable[[Any, Any], bool]
     moved: Callable[[Any], Iterable[Any]]
 
 
@@ -55,15 +57,21 @@ def _near(limit: Any) -> tuple[Any, Any]:
     return limit - 1, limit + 1
 
 
-def _same(value: Any, other: Any) -> bool:
-    """Return whether two values are one in JSON, where 1 is 1.0, and true is neither."""
-    return canonical(value) == canonical(other) or (
-        _is_number(value) and _is_number(other) and value == other
-    )
+class _Values(list[Any]):
+    """The values of `in`, among which one is found at once."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        super().__init__(values)
+        self.known = {*map(_key, self)}
 
 
-def _is_in(value: Any, values: Any) -> bool:
-    return any(_same(value, other) for other in values)
+def _key(value: Any) -> tuple[type, Any]:
+    """Return what is equal of two values that are one in JSON, where 1 is 1.0, and true is neither."""
+    return float if _is_number(value) else type(value), value
+
+
+def _is_in(value: Any, values: _Values) -> bool:
+    return _key(value) in values.known
 
 
 @lru_cache(maxsize=1024)
@@ -76,22 +84,22 @@ def _matches(value: str, pattern: str) -> bool:
 
 
 KEYWORDS: Final[Mapping[str, Keyword]] = {
-    "maximum": Keyword(_is_number, lambda v, m: v <= m, lambda mine, old: mine <= old, _near),
-    "minimum": Keyword(_is_number, lambda v, m: v >= m, lambda mine, old: mine >= old, _near),
-    "exclusiveMaximum": Keyword(_is_number, lambda v, m: v < m, lambda mine, old: mine <= old, _near),
-    "exclusiveMinimum": Keyword(_is_number, lambda v, m: v > m, lambda mine, old: mine >= old, _near),
-    "maxLength": Keyword(_is_text, lambda v, m: len(v) <= m, lambda mine, old: mine <= old, _near),
-    "pattern": Keyword(_is_text, _matches, lambda mine, old: mine == old, lambda pattern: ()),
+    "maximum": Keyword(_is_number, lambda value, most: value <= most, _near),
+    "minimum": Keyword(_is_number, lambda value, least: value >= least, _near),
+    "exclusiveMaximum": Keyword(_is_number, lambda value, bound: value < bound, _near),
+    "exclusiveMinimum": Keyword(_is_number, lambda value, bound: value > bound, _near),
+    "maxLength": Keyword(_is_text, lambda value, most: len(value) <= most, _near),
+    "pattern": Keyword(_is_text, _matches, lambda pattern: ()),
     "in": Keyword(
         lambda value: not isinstance(value, dict | list),
         _is_in,
-        lambda mine, old: all(_is_in(value, old) for value in mine),
         lambda values: (
             [*values, "another value"],
             *([v for v in values if v is not gone] for gone in values),
         ),
     ),
 }
+_TYPES: Final[tuple[Any, ...]] = (0, "a", True, None, [])
 
 
 def values_at(arguments: Any, pointer: str) -> list[Any]:
@@ -117,16 +125,83 @@ def _meets(value: Any, condition: Condition) -> bool:
     )
 
 
+def _bounds(condition: Condition) -> tuple[tuple[float, int], tuple[float, int]]:
+    """Return between what a number has to be: each bound with 0, or 1 below and -1 above if it is none itself."""
+    low = [(condition[key], n) for n, key in enumerate(("minimum", "exclusiveMinimum")) if key in condition]
+    high = [(condition[key], -n) for n, key in enumerate(("maximum", "exclusiveMaximum")) if key in condition]
+    return max(low, default=(-math.inf, 0)), min(high, default=(math.inf, 0))
+
+
 def _holds(mine: Condition, old: Condition) -> bool:
-    """Return whether a condition lets nothing through that another one does not, keyword by keyword."""
-    return all(name in mine and KEYWORDS[name].holds(mine[name], limit) for name, limit in old.items())
+    """Return whether it is certain that a condition lets nothing through that another one does not."""
+    (least, most), (old_least, old_most) = _bounds(mine), _bounds(old)
+    is_number, is_text = (
+        any(KEYWORDS[name].fits is fits for name in mine) for fits in (_is_number, _is_text)
+    )
+    if "in" in mine or (is_number and least == most):
+        values = mine.get("in", [least[0]])
+        return all(_meets(value, old) for value in values if _meets(value, mine))
+    if (is_number and is_text) or least[0] > most[0] or (least[0] == most[0] and least[1] > most[1]):
+        return True
+    return all(
+        (is_number and old_least <= least and most <= old_most)
+        if KEYWORDS[name].fits is _is_number
+        else name in mine and (mine[name] == limit or (name == "maxLength" and mine[name] < limit))
+        for name, limit in old.items()
+    )
+
+
+def examples(*conditions: Condition) -> Iterator[Any]:
+    """Yield values that the limits of some conditions may tell apart."""
+    numbers: set[float] = {0}
+    texts, sizes = ["", "~"], {0}
+    for condition in conditions:
+        for name, limit in condition.items():
+            if name == "in":
+                yield from limit
+            elif name == "maxLength":
+                sizes |= {size for size in (limit, limit + 1) if size <= _LONGEST}
+            elif name == "pattern":
+                literal = re.sub(r"\\.|[^\w ./:@-]", "", limit)  # what it may match
+                texts += [literal, f"{literal}~", f"~{literal}"]
+            else:
+                numbers.add(limit)
+    ordered = sorted(numbers)
+    yield from (ordered[0] - 1, *ordered, ordered[-1] + 1)
+    for low, high in pairwise(ordered):
+        between = low / 2 + high / 2
+        yield int(between) if between.is_integer() else between
+    for text, size in product(texts, sorted(sizes)):
+        yield from (text.ljust(size, "a"), text.rjust(size, "a"))
+    yield from _TYPES
+
+
+def _told_apart(allowed: Condition, refused: Condition) -> Iterable[Any]:
+    """Return a value of each type that meets one condition and not another one; `_NOTHING` where none is found."""
+    values = [*examples(allowed, refused)]
+    found = [value for value in values if _meets(value, allowed) and not _meets(value, refused)]
+    return {type(value): value for value in reversed(found)}.values() or [_NOTHING]
+
+
+def with_value(pointer: str, value: Any) -> Any:
+    """Return arguments that hold a value at a pointer, and nothing else."""
+    for key in reversed(parse(pointer)):
+        value = [value] if key == "*" else {key: value}
+    return value
+
+
+def _is_judgeable(value: Any, condition: Condition) -> bool:
+    return all(KEYWORDS[name].fits(value) for name in condition)
 
 
 class _Conditions(Leaf[Any]):
     """Conditions by pointer. A point is the arguments of a call, with defaults filled in."""
 
     def __init__(self, conditions: Mapping[str, Condition] | None = None) -> None:
-        self.conditions = {pointer: dict(condition) for pointer, condition in (conditions or {}).items()}
+        self.conditions = {
+            pointer: {name: _Values(limit) if name == "in" else limit for name, limit in condition.items()}
+            for pointer, condition in (conditions or {}).items()
+        }
 
     def wrong(self, point: Any) -> str | None:
         """Return the pointer of the first condition that does not allow the arguments, None if all do."""
@@ -145,6 +220,20 @@ class _Conditions(Leaf[Any]):
 
     def others(self) -> Iterator[tuple[str, Any]]:
         return differing(self, self._changes())
+
+    def data(self) -> dict[str, Any]:
+        return {
+            pointer: {name: [*limit] if name == "in" else limit for name, limit in condition.items()}
+            for pointer, condition in self.conditions.items()
+        }
+
+    def _beyond(self, old: Any, pointer: str, value: Any) -> tuple[str, Any]:
+        """Return the change of a condition, with arguments that show it if they can be made of a value."""
+        mine, was = self.conditions.get(pointer, {}), old.conditions[pointer]
+        words = Instead(f"{pointer}: ", canonical(mine).decode(), canonical(was).decode())
+        arguments = None if value is _NOTHING else with_value(pointer, value)
+        is_shown = isinstance(arguments, dict) and self.allows(arguments) and not old.allows(arguments)
+        return words, arguments if is_shown else None
 
     def _changes(self) -> Iterator[tuple[str, Any]]:
         for pointer, condition in self.conditions.items():
@@ -172,10 +261,12 @@ class Demanded(_Conditions):
                 return pointer
         return None
 
-    def beyond(self, old: Demanded) -> Iterator[tuple[str, None]]:
+    def beyond(self, old: Demanded) -> Iterator[tuple[str, Any]]:
         for pointer, condition in old.conditions.items():
-            if not _holds(self.conditions.get(pointer, {}), condition):
-                yield f"{pointer}: {canonical(self.conditions.get(pointer, {})).decode()}", None
+            mine = self.conditions.get(pointer, {})
+            if not _holds(mine, condition):
+                for value in _told_apart(mine, condition):
+                    yield self._beyond(old, pointer, value)
 
 
 class Unasked(_Conditions):
@@ -187,21 +278,19 @@ class Unasked(_Conditions):
                 return pointer
         return None
 
-    def beyond(self, old: Unasked) -> Iterator[tuple[str, None]]:
+    def beyond(self, old: Unasked) -> Iterator[tuple[str, Any]]:
         for pointer, condition in old.conditions.items():
-            mine = self.conditions.get(pointer)
-            if mine is None or not _holds(condition, mine):
-                yield f"{pointer}: {canonical(mine or {}).decode()}", None
+            # nothing at all meets a condition that is not there
+            mine = self.conditions.get(pointer, {"in": _Values([])})
+            if not _holds(condition, mine):
+                for value in _told_apart(condition, mine):
+                    yield self._beyond(old, pointer, value)
 
     def odd(self, point: Any) -> str | None:
         """Return the pointer of a condition that cannot judge a value, since it is of another type."""
         for pointer, condition in self.conditions.items():
             for value in values_at(point, pointer):
-                if (
-                    value is _NOTHING
-                    or placeholders(value)
-                    or not all(KEYWORDS[name].fits(value) for name in condition)
-                ):
+                if value is _NOTHING or placeholders(value) or not _is_judgeable(value, condition):
                     return pointer
         return None
 
@@ -212,11 +301,12 @@ class Judgeable(Unasked):
     def wrong(self, point: Any) -> str | None:
         return self.odd(point)
 
-    def beyond(self, old: Unasked) -> Iterator[tuple[str, None]]:
+    def beyond(self, old: Unasked) -> Iterator[tuple[str, Any]]:
         for pointer, condition in old.conditions.items():
             mine = self.conditions.get(pointer, {})
-            if not {KEYWORDS[name].fits for name in condition} <= {KEYWORDS[name].fits for name in mine}:
-                yield f"{pointer}: {canonical(mine).decode()}", None
+            for value in _TYPES:
+                if _is_judgeable(value, mine) and not _is_judgeable(value, condition):
+                    yield self._beyond(old, pointer, value)
 
 
 class ArgumentsRule(Rule):
@@ -241,5 +331,6 @@ class ArgumentsRule(Rule):
             return f"argument {pointer} is of a type that ask_if cannot judge"
         return f"argument {pointer} does not meet the conditions of the policy"
 
-    def question(self, point: Any, tool: str, call: Call | None) -> Question | None:
-        return Question(Call("example", tool, point), tool)
+    def questions(self, point: Any, sample: Sample) -> Iterator[Question]:
+        if point is not None:
+            yield from sample.with_arguments(point)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...log.events import Call
-from ..leaf import Leaf, Question, Rule
+from ..leaf import Instead, Leaf, Question, Rule, Sample
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -28,7 +28,7 @@ class MostRepeats(Leaf[int]):
 
     def beyond(self, old: MostRepeats) -> Iterator[tuple[str, int]]:
         if self.most > old.most:
-            yield f"{self.most} instead of {old.most}", self.most - 1
+            yield Instead("", self.most, old.most), self.most - 1
 
     def plus(self, point: int) -> MostRepeats:
         return MostRepeats(max(self.most, point + 1))
@@ -37,6 +37,9 @@ class MostRepeats(Leaf[int]):
         for most in (self.most - 1, self.most + 1):
             if most >= 0:
                 yield f"{most} instead of {self.most}", MostRepeats(most)
+
+    def data(self) -> int:
+        return self.most
 
 
 class CycleDetectionRule(Rule):
@@ -56,5 +59,6 @@ class CycleDetectionRule(Rule):
             f"the same call gave the same result {point} times; max_repeats is {leaf.most or '0 or missing'}"
         )
 
-    def question(self, point: int, tool: str, call: Call | None) -> Question | None:
-        return None if call is None else Question(call, tool, repeats=point)
+    def questions(self, point: int, sample: Sample) -> Iterator[Question]:
+        if sample.call is not None:
+            yield Question(sample.call, sample.call.name, repeats=point)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...log.events import Call
-from ..leaf import Leaf, Question, Result, Rule, Step
+from ..leaf import Instead, Leaf, Question, Result, Rule, Sample, Step
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -64,7 +64,9 @@ class Limits(Leaf[Need]):
         for name in {**self.limits, **old.limits}:
             mine, theirs = self.limits.get(name), old.limits.get(name)
             if theirs is not None and (mine is None or mine > theirs):
-                yield f"{name}: {mine or 'unlimited'} instead of {theirs}", Need(name, theirs, 1)
+                words = "max_tokens with overdraft: deny" if name == "overdraft" else name
+                more = "unlimited" if mine is None else mine
+                yield Instead(f"{words}: ", more, theirs), Need(name, theirs, 1)
 
     def plus(self, point: Need) -> Limits:
         if self.allows(point):
@@ -79,11 +81,21 @@ class Limits(Leaf[Need]):
         if "max_attempts" not in self.limits:
             yield "max_attempts: 1", Limits({**self.limits, "max_attempts": 1}, ())
 
+    def data(self) -> dict[str, Any]:
+        budgets: dict[str, Any] = {name: most for name, most in self.limits.items() if name != "overdraft"}
+        if "overdraft" in self.limits:
+            budgets |= {
+                "max_tokens": max(budgets["max_tokens"], self.limits["overdraft"]),
+                "overdraft": "deny",
+            }
+        return budgets
+
 
 class LoopBudgetRule(Rule):
     """Judges whether the budgets leave room for a step, a call or a result."""
 
     id = "loop_budget"
+    is_of_run = True
     judges = (Step, Call, Result)
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Limits]]:
@@ -107,8 +119,11 @@ class LoopBudgetRule(Rule):
             f", {point.more} more are needed" if point.more > 1 else ""
         )
 
-    def question(self, point: Need, tool: str, call: Call | None) -> Question | None:
-        used = {"tokens" if point.name == "overdraft" else point.name.removeprefix("max_"): point.used}
-        if point.name in ("max_iterations", "max_tokens"):
-            return Question(Step(), "", used)
-        return None if call is None else Question(call, tool, used)
+    def questions(self, point: Need, sample: Sample) -> Iterator[Question]:
+        questions = [Question(Step())]
+        if sample.call is not None:
+            questions.append(Question(sample.call, sample.call.name))
+        for asked in questions:
+            for name, counter, more in _NEEDS[type(asked.about)]:
+                if name == point.name:
+                    yield structs.replace(asked, used={counter: point.used + point.more - more})

@@ -14,7 +14,7 @@ from ...formats.json_pointer import escape_pointer
 from ...formats.strict_json import canonical
 from ...log.events import Call, Withheld
 from ...redaction.redactor import PLACEHOLDER, placeholders
-from ..leaf import Leaf, Question, Rule, Unreadable
+from ..leaf import Leaf, Question, Rule, Sample, Unreadable
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -37,7 +37,7 @@ class Revealed(Leaf[str]):
         return point in self.kinds
 
     def beyond(self, old: Revealed) -> Iterator[tuple[str, str]]:
-        return ((kind, kind) for kind in self.kinds if kind not in old.kinds)
+        return ((f"secrets of the kind {kind}", kind) for kind in self.kinds if kind not in old.kinds)
 
     def plus(self, point: str) -> Revealed:
         return Revealed({**self.kinds, point: None})
@@ -46,6 +46,9 @@ class Revealed(Leaf[str]):
         for kind in self.kinds:
             yield f"{kind} dropped", Revealed(other for other in self.kinds if other != kind)
         yield "another kind", self.plus("another_kind")
+
+    def data(self) -> list[str]:
+        return [*self.kinds]
 
 
 class RedactRule(Rule):
@@ -57,6 +60,11 @@ class RedactRule(Rule):
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Revealed]]:
         if policy.redacts:
             yield f"/redact/reveal_to/{escape_pointer(tool)}", policy.reveals(tool)
+
+    def compared(self, policy: Policy, tool: Tool | None) -> Iterable[tuple[str, Revealed]]:
+        # to redact nothing is told as an exposure
+        name = tool.name if tool else ""
+        yield f"/redact/reveal_to/{escape_pointer(name)}", policy.reveals(name)
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[str | Unreadable]:
         about = question.about
@@ -73,5 +81,8 @@ class RedactRule(Rule):
             return point.reason
         return f"this tool {'is' if allowed else 'is not'} given secrets of the kind {point}"
 
-    def question(self, point: str, tool: str, call: Call | None) -> Question | None:
-        return Question(Call("example", tool, {"text": f"<secret:{point}:000000>"}), tool)
+    def questions(self, point: str, sample: Sample) -> Iterator[Question]:
+        declared = sample.tool.input_schema.get("properties", {}) if sample.tool else {}
+        for name, schema in declared.items():
+            if schema.get("type") == "string":
+                yield from sample.with_arguments({name: f"<secret:{point}:000000>"})

@@ -13,7 +13,8 @@ from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer, join, parse
 from ...log.events import Call
 from ...schema.places import Place, texts_in
-from ..leaf import Leaf, Question, Rule, differing
+from ..leaf import Leaf, Question, Rule, Sample, differing
+from .url_allowlist import reached
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -28,6 +29,10 @@ _WIDER: Final = {
     "text": ("text", "any"),
     "any": ("any",),
 }
+
+
+# a text that passes as nothing but `text` or `any`, and one that passes as `any` alone
+_TEXTS: Final = ("plain words", "https://unlisted.test/")
 
 
 class TextPoint(NamedTuple):
@@ -93,6 +98,9 @@ class Places(Leaf[TextPoint]):
                     yield f"{pointer}: {other}", Places({**self.kinds, pointer: other})
         yield "another place", Places({**self.kinds, "/another": "text"})
 
+    def data(self) -> dict[str, str]:
+        return self.kinds
+
 
 class ResourcesRule(Rule):
     """Judges where the texts of a call of an external tool stand that its schema does not mark."""
@@ -115,8 +123,13 @@ class ResourcesRule(Rule):
         line = f"tools: {{{point.tool}: {{resources: {{{pointer}: text}}}}}}"
         return f"nothing says what the text at {pointer} is: add {line}, or url, path:read, path:write or any"
 
-    def question(self, point: TextPoint, tool: str, call: Call | None) -> Question | None:
-        arguments: Any = "example"
-        for key in reversed(point.path):
-            arguments = [arguments] if key == "*" else {key: arguments}
-        return Question(Call("example", tool, arguments), tool) if isinstance(arguments, dict) else None
+    def questions(self, point: TextPoint, sample: Sample) -> Iterator[Question]:
+        if sample.tool is None:
+            return
+        urls, paths = reached(sample.policy, sample.tool.name).entries, sample.policy.mounts.modes
+        for text in (*_TEXTS, *[*urls][:1], *(f"{mount}/example.txt" for mount in paths)):
+            arguments: Any = text
+            for key in reversed(point.path):
+                arguments = [arguments] if key == "*" else {key: arguments}
+            if isinstance(arguments, dict):
+                yield from sample.with_arguments(arguments)

@@ -10,7 +10,7 @@ from ...formats.json_pointer import escape_pointer
 from ...log.events import Call, Touch
 from ...resources.mount_path import parse_path
 from ...resources.url import Malformed
-from ..leaf import Leaf, Question, Rule, Unreadable
+from ..leaf import Leaf, Question, Rule, Sample, Unreadable
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -60,17 +60,27 @@ class Mounts(Leaf[PathPoint]):
                     yield f"{mount}: {access}", point
 
     def plus(self, point: PathPoint) -> Mounts:
-        return self if self.allows(point) else Mounts({**self.modes, point.mount: point.access})
+        return self if self.allows(point) else self._with({**self.modes, point.mount: point.access})
+
+    def _with(self, modes: Mapping[str, str]) -> Mounts:
+        return Mounts(modes, is_for_all=self.is_for_all)
+
+    def meet(self, own: Mounts) -> Mounts:
+        """Return what it allows of the mounts that a tool may use."""
+        return Mounts({name: mode for name, mode in self.modes.items() if name in own.modes})
 
     def others(self) -> Iterator[tuple[str, Mounts]]:
         for mount, mode in self.modes.items():
             yield (
                 f"{mount} dropped",
-                Mounts({name: mode for name, mode in self.modes.items() if name != mount}),
+                self._with({name: mode for name, mode in self.modes.items() if name != mount}),
             )
             other = "read" if mode == "write" else "write"
-            yield f"{mount}: {other}", Mounts({**self.modes, mount: other})
-        yield "another mount", Mounts({**self.modes, "another": "read"})
+            yield f"{mount}: {other}", self._with({**self.modes, mount: other})
+        yield "another mount", self._with({**self.modes, "another": "read"})
+
+    def data(self) -> dict[str, str] | list[str]:
+        return self.modes if self.is_for_all else [*self.modes]
 
 
 class SandboxPathRule(Rule):
@@ -85,6 +95,10 @@ class SandboxPathRule(Rule):
         own = policy.tool_rules(tool).mounts
         if own is not None:
             yield f"/tools/{escape_pointer(tool)}/mounts", own
+
+    def compared(self, policy: Policy, tool: Tool | None) -> Iterable[tuple[str, Mounts]]:
+        if tool is not None and (tool.uses or any(it.kind.startswith("path:") for it in tool.places)):
+            yield "/sandbox/mounts", usable(policy, tool.name)
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[PathPoint | Unreadable]:
         about = question.about
@@ -110,8 +124,15 @@ class SandboxPathRule(Rule):
         where = "sandbox.mounts" if leaf.is_for_all else "the mounts of this tool"
         return f"{mount} is read-only" if point.mount in leaf.modes else f"{mount} is not in {where}"
 
-    def question(self, point: PathPoint, tool: str, call: Call | None) -> Question | None:
-        return Question(Touch(point.path, point.access), tool)
+    def questions(self, point: PathPoint, sample: Sample) -> Iterator[Question]:
+        if sample.tool is not None:
+            yield Question(Touch(point.path, point.access), sample.tool.name)
+
+
+def usable(policy: Policy, tool: str) -> Mounts:
+    """Return what a tool may use: the mounts of the policy, as far as they are the tool's too."""
+    own = policy.tool_rules(tool).mounts
+    return policy.mounts if own is None else policy.mounts.meet(own)
 
 
 def _point(text: str, access: str) -> PathPoint | Unreadable:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...formats.json_pointer import escape_pointer
 from ...log.events import Call
-from ..leaf import Question, Rule
+from ..leaf import Question, Rule, Sample
 from .loop_budget import Limits, Need
 
 if TYPE_CHECKING:
@@ -37,5 +37,6 @@ class ToolLimitsRule(Rule):
         times = "once" if point.used == 1 else f"{point.used} times"
         return f"the tool was called {times} {_WORDS[point.name]}; at most {most} are allowed"
 
-    def question(self, point: Need, tool: str, call: Call | None) -> Question | None:
-        return None if call is None else Question(call, tool, {point.name: point.used})
+    def questions(self, point: Need, sample: Sample) -> Iterator[Question]:
+        if sample.call is not None:
+            yield Question(sample.call, sample.call.name, {point.name: point.used})

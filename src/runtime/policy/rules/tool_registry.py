@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...formats.escape import quote_untrusted
 from ...formats.json_pointer import escape_pointer
 from ...log.events import Call
-from ..leaf import Leaf, Question, Rule, Unreadable
+from ..leaf import Leaf, Question, Rule, Sample, Unreadable
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -57,11 +57,15 @@ class Names(Leaf[str]):
                 )
         yield "a tool that no list names", self.plus("another_tool")
 
+    def data(self) -> dict[str, list[str]]:
+        return {"allowed": [*self.allowed], **({"denied": [*self.denied]} if self.denied else {})}
+
 
 class ToolRegistryRule(Rule):
     """Judges the tool of a proposed call."""
 
     id = "tool_registry"
+    is_of_run = True
     grants = True
 
     def leaves(self, policy: Policy, tool: str) -> Iterable[tuple[str, Names]]:
@@ -86,5 +90,9 @@ class ToolRegistryRule(Rule):
         is_denied = "is denied" if point in leaf.denied else "is not in tool_registry.allowed"
         return f"tool {quote_untrusted(point)} {is_denied}"
 
-    def question(self, point: str, tool: str, call: Call | None) -> Question | None:
-        return Question(call, tool) if call is not None and call.name == point else None
+    def tool_of(self, point: str) -> str:
+        return point
+
+    def questions(self, point: str, sample: Sample) -> Iterator[Question]:
+        if sample.call is not None and sample.call.name == point:
+            yield Question(sample.call, point)

@@ -11,7 +11,7 @@ from ...log.events import Call, Reach
 from ...resources.http_methods import METHODS, SAFE_METHODS
 from ...resources.networks import Networks as NetworkTable
 from ...resources.url import Allowlist, Entry, Malformed, Target, parse_entry, parse_url
-from ..leaf import Leaf, Question, Rule, Unreadable, differing
+from ..leaf import Leaf, Question, Rule, Sample, Unreadable, differing
 
 if TYPE_CHECKING:
     from ...tools.contract import Tool
@@ -40,18 +40,22 @@ class Urls(Leaf[UrlPoint]):
 
     Args:
         entries: Each a prefix, as a policy writes it, and the methods that it allows.
+        is_for_all: Whether it holds for all tools; the prefixes of one tool are for any method.
     """
 
-    def __init__(self, entries: Iterable[tuple[str, Iterable[str]]] = ()) -> None:
+    def __init__(self, entries: Iterable[tuple[str, Iterable[str]]] = (), *, is_for_all: bool = True) -> None:
+        self.is_for_all = is_for_all
         self.entries: dict[str, tuple[Entry, frozenset[str]]] = {}
+        self._written: dict[str, str] = {}
         for index, (url, methods) in enumerate(entries):
             try:
                 entry = parse_entry(url)
             except Malformed as error:
                 raise Malformed(error.reason, index) from None
-            held = self.entries.get(entry.target.url, (entry, frozenset()))[1]
-            self.entries[entry.target.url] = entry, held | frozenset(methods)
-        self._written = {parse_entry(url).target.url: url for url, _ in reversed(list(entries))}
+            name = entry.target.url
+            held = self.entries.get(name, (entry, frozenset()))[1]
+            self.entries[name] = entry, held | frozenset(methods)
+            self._written.setdefault(name, url)
         self._find = Allowlist(
             [{"url": url, "methods": sorted(held)} for url, (_, held) in self.entries.items()]
         )
@@ -59,7 +63,8 @@ class Urls(Leaf[UrlPoint]):
 
     def _rebuilt(self, changes: dict[str, frozenset[str] | None]) -> Urls:
         held: dict[str, frozenset[str] | None] = {url: methods for url, (_, methods) in self.entries.items()}
-        return Urls([(url, methods) for url, methods in (held | changes).items() if methods])
+        entries = [(url, methods) for url, methods in (held | changes).items() if methods]
+        return Urls(entries, is_for_all=self.is_for_all)
 
     def allows(self, point: UrlPoint) -> bool:
         return self._find.match(point.target, point.method or None) is not None
@@ -75,20 +80,41 @@ class Urls(Leaf[UrlPoint]):
     def beyond(self, old: Urls) -> Iterator[tuple[str, UrlPoint]]:
         # exact: no prefix is the union of finitely many longer ones
         for entry, methods in self.entries.values():
-            for method in sorted(methods):
-                if not any(other.covers(entry) and method in held for other, held in old.entries.values()):
-                    yield f"{method} {entry.target.url}", UrlPoint(entry.target, method)
+            points = [UrlPoint(entry.target, method) for method in sorted(methods)]
+            more = [point for point in points if not old.allows(point)]
+            for point in more:
+                yield f"{', '.join(it.method for it in more)} {entry.target.url}", point
+
+    def meet(self, other: Urls, methods: Iterable[str] = METHODS) -> Urls:
+        """Return what it and another one allow, of some methods."""
+        entries = []
+        for mine, theirs in ((self, other), (other, self)):
+            for url, (entry, held) in mine.entries.items():
+                both = [it for it in methods if it in held and theirs.allows(UrlPoint(entry.target, it))]
+                if both:
+                    entries.append((url, both))
+        return Urls(entries)
 
     def plus(self, point: UrlPoint) -> Urls | None:
+        if self.allows(point):
+            return self
         url, method = point.target.url.partition("?")[0], point.method or "GET"
         try:
             held = self.entries.get(parse_entry(url).target.url, (None, frozenset()))[1]
         except Malformed:  # a path that no prefix covers: only its whole host could be allowed
             return None
-        return self._rebuilt({url: held | {method}})
+        return self._rebuilt({url: held | {method} if self.is_for_all else frozenset(METHODS)})
 
     def others(self) -> Iterator[tuple[str, Urls]]:
         return differing(self, self._changes())
+
+    def data(self) -> list[Any]:
+        return [
+            url
+            if not self.is_for_all or methods == {*SAFE_METHODS}
+            else {"url": url, "methods": sorted(methods)}
+            for url, (_, methods) in self.entries.items()
+        ]
 
     def _changes(self) -> Iterator[tuple[str, Urls]]:
         for url, (entry, methods) in self.entries.items():
@@ -98,8 +124,10 @@ class Urls(Leaf[UrlPoint]):
                     f"{url} for its whole host",
                     self._rebuilt({url: None, f"{entry.target.origin}/": methods}),
                 )
-            yield f"POST changed for {url}", self._rebuilt({url: methods ^ {"POST"}})
-        yield "an unlisted host", self._rebuilt({"https://unlisted.test/": frozenset({"GET"})})
+            if self.is_for_all:
+                yield f"POST changed for {url}", self._rebuilt({url: methods ^ {"POST"}})
+        held = frozenset({"GET"} if self.is_for_all else METHODS)
+        yield "an unlisted host", self._rebuilt({"https://unlisted.test/": held})
 
 
 class Networks(Leaf[UrlPoint]):
@@ -116,10 +144,12 @@ class Networks(Leaf[UrlPoint]):
     def allows(self, point: UrlPoint) -> bool:
         return not point.address or self._table.allows(point.address)
 
-    def beyond(self, old: Networks) -> Iterator[tuple[str, None]]:
+    def beyond(self, old: Networks) -> Iterator[tuple[str, UrlPoint | None]]:
         for cidr in self.cidrs:
-            if not old._table.covers(cidr):
-                yield cidr, None
+            address = old._table.first_outside(cidr)
+            if address is not None:
+                is_shown = self._table.allows(address) and not old._table.allows(address)
+                yield cidr, UrlPoint(_EXAMPLE, "", address) if is_shown else None
 
     def plus(self, point: UrlPoint) -> Networks | None:
         larger = Networks([*self.cidrs, f"{point.address}/{128 if ':' in point.address else 32}"])
@@ -133,32 +163,45 @@ class Networks(Leaf[UrlPoint]):
             yield f"{cidr} dropped", Networks([other for other in self.cidrs if other != cidr])
         yield "one more private network", Networks([*self.cidrs, "172.16.0.0/12"])
 
+    def data(self) -> list[str]:
+        return [*self.cidrs]
+
 
 class Methods(Leaf[UrlPoint]):
     """HTTP methods.
 
     Args:
         methods: The methods that are allowed.
+        urls: The URLs that they are for, which tell what a method is needed for that is not known yet.
     """
 
-    def __init__(self, methods: Iterable[str] = ()) -> None:
-        self.methods = dict.fromkeys(methods)
+    def __init__(self, methods: Iterable[str], urls: Urls) -> None:
+        self.methods, self.urls = dict.fromkeys(methods), urls
 
     def allows(self, point: UrlPoint) -> bool:
-        return not point.method or point.method in self.methods
+        if point.method:
+            return point.method in self.methods
+        return any(self.urls.allows(UrlPoint(point.target, method)) for method in self.methods)
 
     def beyond(self, old: Methods) -> Iterator[tuple[str, UrlPoint]]:
         for method in self.methods:
             if method not in old.methods:
                 yield method, UrlPoint(_EXAMPLE, method)
 
-    def plus(self, point: UrlPoint) -> Methods:
-        return self if self.allows(point) else Methods([*self.methods, point.method])
+    def plus(self, point: UrlPoint) -> Methods | None:
+        if self.allows(point):
+            return self
+        larger = (Methods([*self.methods, method], self.urls) for method in METHODS)
+        return next((leaf for leaf in larger if leaf.allows(point)), None)
 
     def others(self) -> Iterator[tuple[str, Methods]]:
         for method in METHODS:
             changed = [other for other in METHODS if (other in self.methods) != (other == method)]
-            yield f"{method} {'dropped' if method in self.methods else 'added'}", Methods(changed)
+            words = f"{method} {'dropped' if method in self.methods else 'added'}"
+            yield words, Methods(changed, self.urls)
+
+    def data(self) -> list[str]:
+        return [*self.methods]
 
 
 class UrlAllowlistRule(Rule):
@@ -176,6 +219,13 @@ class UrlAllowlistRule(Rule):
         if rules.methods is not None:
             yield f"{place}/methods", rules.methods
         yield "/private_networks", policy.networks
+
+    def compared(self, policy: Policy, tool: Tool | None) -> Iterable[tuple[str, Leaf[UrlPoint]]]:
+        if tool is None or not ("get" in tool.uses or any(it.kind in ("url", "text") for it in tool.places)):
+            return  # it meets no URL
+        urls = reached(policy, tool.name)
+        yield "/url_allowlist", urls
+        yield "/private_networks", policy.networks if urls.entries else Networks()
 
     def points(self, question: Question, tool: Tool | None) -> Iterator[UrlPoint | Unreadable]:
         about = question.about
@@ -199,13 +249,28 @@ class UrlAllowlistRule(Rule):
             # the address itself is for the record, not for the model
             return f"{origin} resolves to an address that is not public"
         if isinstance(leaf, Methods):
-            return f"{point.method} is not a method that this tool may use"
+            return f"{point.method or 'none that is allowed there'} is not a method that this tool may use"
         if leaf.allows(UrlPoint(point.target)):
             return f"{origin} is not allowed for {point.method}"
         return f"{origin}{' with this path' if leaf.knows(point.target) else ''} is not allowed"
 
-    def question(self, point: UrlPoint, tool: str, call: Call | None) -> Question | None:
-        return Question(Reach(point.target.url, point.method or SAFE_METHODS[0], point.address), tool)
+    def questions(self, point: UrlPoint | None, sample: Sample) -> Iterator[Question]:
+        if point is None or sample.tool is None:
+            return
+        targets = [(point.target.url, point.method)]
+        if point.address:  # of whichever host
+            entries = reached(sample.policy, sample.tool.name).entries.values()
+            targets = [(entry.target.url, min(methods)) for entry, methods in entries][:1]
+        for url, method in targets:
+            yield Question(Reach(url, method, point.address), sample.tool.name)
+
+
+def reached(policy: Policy, tool: str) -> Urls:
+    """Return what a tool may reach: the policy's URLs, as far as they are the tool's too."""
+    rules, urls = policy.tool_rules(tool), policy.urls
+    if rules.urls is None and rules.methods is None:
+        return urls
+    return urls.meet(rules.urls or urls, METHODS if rules.methods is None else rules.methods.methods)
 
 
 def _point(text: str, method: str = "", address: str = "") -> UrlPoint | Unreadable:

@@ -1,0 +1,191 @@
+"""Compare two policies by the order of their leaves: what one allows and the other does not.
+
+Where nothing is told, nothing is wider. A widening that is told may be none, since no leaf knows what another one
+denies; where it has an example, both gates have decided it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, product
+from typing import Any, Final, Literal, NamedTuple
+
+from msgspec import Struct, field, structs
+
+from ..fail.errors import PolicyError
+from ..runtime.formats.json_pointer import get, parse
+from ..runtime.formats.strict_json import canonical
+from ..runtime.log.events import Call
+from ..runtime.policy.consistency import check_tool_rules
+from ..runtime.policy.gate import Gate
+from ..runtime.policy.leaf import Question, Rule, Sample, Verdict
+from ..runtime.policy.policy import Policy
+from ..runtime.tools.contract import Tool
+from .examples import sample_call
+
+Calls = Mapping[str, Sequence[Call]]
+"""Calls that are known of each tool, to make examples from."""
+
+_ORDER: Final = ("allow", "escalate", "deny")
+# what follows from a decision or a failure decides nothing itself
+_NOTES: Final = ("/on_deny", "/on_failure", "/retry", "/approval/timeout_s")
+_TRIES: Final = 8  # tools with which an example is tried, and examples of each
+
+
+class Example(NamedTuple):
+    """A question that two gates answer differently."""
+
+    question: Question
+    was: Verdict
+    now: Verdict
+
+
+class Change(Struct):
+    """How a policy differs from an earlier one.
+
+    Attributes:
+        kind: `WIDER` or `TIGHTER`; `EXPOSURE` for less redaction; `NOTE` for what decides no call.
+        rule: The rule that judges it, or "" for a note.
+        place: The JSON Pointer of what is compared.
+        words: What differs.
+        tools: The tools that it concerns; none where it concerns the run.
+        example: A question that shows it.
+    """
+
+    kind: Literal["WIDER", "TIGHTER", "EXPOSURE", "NOTE"]
+    rule: str
+    place: str
+    words: str
+    tools: list[str] = field(default_factory=list)
+    example: Example | None = None
+
+
+def diff(old: Policy, new: Policy, tools: Mapping[str, Tool], calls: Calls) -> list[Change]:
+    """Return how a policy differs from an earlier one, what is graver first.
+
+    Args:
+        old: The earlier one.
+        new: The policy.
+        tools: The tools that are known, by name; for another one a stand-in is made.
+        calls: Known calls.
+    """
+    before, after = gates(old, new, tools)
+    exposed = [it for it in old.hides if it not in new.hides]
+    hidden = [it for it in new.hides if it not in old.hides]
+    changes = [Change("EXPOSURE", "redact", "/redact", f"{it} is redacted no more") for it in exposed]
+    changes += wider(before, after, calls)
+    for tighter in wider(after, before, calls):
+        words = getattr(tighter.words, "reverse", tighter.words)
+        example = tighter.example and Example(
+            tighter.example.question, tighter.example.now, tighter.example.was
+        )
+        changes.append(structs.replace(tighter, kind="TIGHTER", words=words, example=example))
+    changes += [Change("TIGHTER", "redact", "/redact", f"{it} is redacted") for it in hidden]
+    for place in _NOTES:
+        was, now = get(old.in_force, place), get(new.in_force, place)
+        if was != now:
+            words = f"{canonical(now).decode()} instead of {canonical(was).decode()}"
+            changes.append(Change("NOTE", "", place, words))
+    return changes
+
+
+def gates(old: Policy, new: Policy, tools: Mapping[str, Tool]) -> tuple[Gate, Gate]:
+    """Return the gates of two policies, over all tools that these name."""
+    names = dict.fromkeys(name for policy in (old, new) for _, name in policy.tools_named())
+    known = [_fitting(name, old, new, tools) for name in names]
+    return Gate(old, known), Gate(new, known)
+
+
+def _fitting(name: str, old: Policy, new: Policy, tools: Mapping[str, Tool]) -> Tool:
+    """Return a tool that fits what both policies say of it: the known one, or a stand-in."""
+    tool = tools.get(name)
+    if tool is not None:
+        try:
+            for policy in (old, new):
+                check_tool_rules(policy, [tool])
+            return tool
+        except PolicyError:
+            pass  # one of the policies is of a time when the tool was another one
+    rules = [policy.tool_rules(name) for policy in (old, new)]
+    resources = {pointer for it in rules for pointer in it.resources.kinds}
+    conditions = {
+        pointer for it in rules for leaf in (it.arguments, it.ask_if) for pointer in leaf.conditions
+    }
+    # its schema limits values, as that of any tool may
+    text = {"type": "string", "maxLength": 1_000_000, "x-resource": "any"}
+    properties: dict[str, Any] = {"text": text}
+    for pointer in resources | conditions:
+        properties[parse(pointer)[0]] = {}
+    schema = {"type": "object", "additionalProperties": False, "properties": properties}
+    return Tool(name, "", schema, schema, "external" if resources else "network", _never)
+
+
+def _never(arguments: dict[str, Any], io: Any) -> Any:
+    raise AssertionError("a stand-in is never run")
+
+
+def wider(old: Gate, new: Gate, calls: Calls) -> list[Change]:
+    """Return what a gate allows and an earlier one over the same tools does not."""
+    sampled: dict[str, Sample] = {}
+
+    def sample(name: str) -> Sample:
+        if name not in sampled:
+            tool = new.tools.get(name)
+            call = sample_call(new, tool, calls.get(name, ())) if tool is not None else None
+            sampled[name] = Sample(new.policy, tool, call)
+        return sampled[name]
+
+    # what an earlier policy does not let be called is told by its name, and what is not called at all meets nothing
+    shared = [
+        name
+        for name in new.policy.names.allowed
+        if _may_be_called(new, name) and old.policy.names.allows(name)
+    ]
+    found: dict[tuple[Any, ...], list[tuple[Change, list[Any]]]] = {}
+    held: list[Any] = []  # what has been compared, so that no other leaf gets its identity
+    for rule in new.rules:
+        for name in [""] if rule.is_of_run else shared:
+            tool = new.tools.get(name)
+            then, now = [*rule.compared(old.policy, tool)], [*rule.compared(new.policy, tool)]
+            held += (then, now)
+            for (place, was), (_, leaf) in zip(then, now, strict=True):
+                pair = rule.id, place, id(was), id(leaf)
+                if pair not in found:
+                    points: dict[str, list[Any]] = {}
+                    for words, point in leaf.beyond(was):
+                        points.setdefault(words, []).append(point)
+                    tools: list[str] = []  # one list for all of them: it may be long
+                    found[pair] = [
+                        (Change("WIDER", rule.id, place, words, tools), some)
+                        for words, some in points.items()
+                    ]
+                for number, (change, some) in enumerate(found[pair]):
+                    if number == 0 and name:
+                        change.tools.append(name)
+                    if change.example is None and len(change.tools) <= _TRIES:
+                        named = rule.tool_of(some[0])
+                        names = [named] if named else [name] if name else shared[:_TRIES] or [name]
+                        change.example = _example(old, new, rule, some, [*map(sample, names)])
+    told: dict[tuple[str, str], Change] = {}
+    for change in (change for changes in found.values() for change, _ in changes):
+        # two rules may judge the same entry, such as one of `ask_if`
+        if change.example is not None or (change.place, change.words) not in told:
+            told[change.place, change.words] = change
+    return [*told.values()]
+
+
+def _may_be_called(gate: Gate, name: str) -> bool:
+    limits = gate.policy.tool_rules(name).limits
+    return gate.policy.names.allows(name) and all(most > 0 for most in limits.limits.values())
+
+
+def _example(
+    old: Gate, new: Gate, rule: Rule, points: Iterable[Any], samples: Sequence[Sample]
+) -> Example | None:
+    """Return a question that the new gate answers more freely than the old one; None where none is found."""
+    for point, sample in product(points, samples):
+        for question in islice(rule.questions(point, sample), 2 * _TRIES):
+            example = Example(question, old.ask(question), new.ask(question))
+            if _ORDER.index(example.now.decision) < _ORDER.index(example.was.decision):
+                return example
+    return None
