@@ -11,8 +11,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from tachograph.evidence.explain import explain
 from tachograph.fail.catalog import Ending, FailureMode, GaveUp, Rule, classify, happenings
+from tachograph.review.explain import explain
 from tachograph.runtime.effects import AskHook, AskModel, AskPerson, Effect, Invoke, Wait
 from tachograph.runtime.log import events as log
 from tachograph.runtime.log.lines import read_log

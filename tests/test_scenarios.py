@@ -14,7 +14,6 @@ from typing import get_args
 import pytest
 
 from tachograph.evidence.check import check
-from tachograph.evidence.explain import explain
 from tachograph.evidence.folder import partial_of
 from tachograph.evidence.record import record, resume
 from tachograph.evidence.record_files import NAMES, read_files
@@ -22,6 +21,7 @@ from tachograph.evidence.replay import replay
 from tachograph.evidence.show import shown
 from tachograph.evidence.verify import verify
 from tachograph.fail.errors import ExpectationError
+from tachograph.review.explain import explain
 from tachograph.runtime.driver import InDoubt, Word
 from tachograph.runtime.log.events import Decided
 from tachograph.runtime.log.file import LogFile

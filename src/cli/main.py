@@ -217,9 +217,9 @@ def verify(runs: tuple[str, ...]) -> int:
 )
 def replay(runs: tuple[str, ...], policy_file: Path | None) -> int:
     """Make runs again from their logs alone, and compare every line."""
-    from ..evidence.explain import what_if
     from ..evidence.replay import replay as replay_run
     from ..evidence.show import words
+    from ..review.replays import what_if
     from ..runtime.formats.escape import truncate
     from ..runtime.log.journal import Diverged
     from ..runtime.policy.policy import Policy
@@ -281,7 +281,7 @@ def resume(
 @_runs
 def explain(runs: tuple[str, ...]) -> None:
     """Print what every rule says of each call of recorded runs; without a RUN, all of them."""
-    from ..evidence.explain import explain as explain_run
+    from ..review.explain import explain as explain_run
 
     project = project_at(Path())
     for name in names_of(project, runs, of_tasks=True):

@@ -7,26 +7,28 @@ from pathlib import Path
 
 import click
 
-from ..fail.errors import InputError
 from .common import FAILED, OK, project_at, say
+from .review import policy_coverage, policy_diff, policy_suggest
 
 
 @click.group()
 def policy() -> None:
-    """Read and test policies."""
+    """Read, test and compare policies."""
+
+
+policy.add_command(policy_diff)
+policy.add_command(policy_suggest)
+policy.add_command(policy_coverage)
 
 
 @policy.command("test")
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
 def policy_test(files: tuple[Path, ...]) -> int:
     """Ask policies what their tests ask; without a FILE, all of policy/tests."""
-    from ..evidence.policy_tests import run_tests
+    from ..evidence.policy_tests import files_of_tests, run_tests
 
-    project = project_at(Path())
-    paths = files or tuple(sorted((project.root / "policy" / "tests").glob("*.yaml")))
-    if not paths:
-        raise InputError("holds no test", file="policy/tests", remedy="write one")
-    results = [failed for path in paths for _, failed in run_tests(project.root, path)]
+    root = project_at(Path()).root
+    results = [failed for path in files_of_tests(root, files) for _, failed in run_tests(root, path)]
     for line in chain(*results):
         say(line)
     say(f"{results.count([])} of {len(results)} tests of policies pass")

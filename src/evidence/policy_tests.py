@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
 from ..fail.errors import InputError
-from ..runtime.formats.documents import read_document
+from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.log.events import Reach, Touch
 from ..runtime.models.types import read_call
 from ..runtime.policy.gate import Gate
-from ..runtime.policy.leaf import Question, Verdict
+from ..runtime.policy.leaf import Question, Step, Verdict
 from ..runtime.policy.policy import Policy
-from ..runtime.tools.contract import Tool
 from ..runtime.tools.loader import load_tools
 from .task_file import Count
 
@@ -39,6 +39,7 @@ class PolicyTest(Part, frozen=True):
         call: A proposed call.
         reach: A URL that a tool is about to reach.
         touch: A path that a tool is about to open.
+        step: Another step of the run.
         tool: The tool that meets the URL or path.
         used: What the run has used up, by the name of the budget without `max_`.
         repeats: How often the same call gave the same result.
@@ -51,6 +52,7 @@ class PolicyTest(Part, frozen=True):
     call: TestedCall | None = None
     reach: dict[str, Any] | None = None
     touch: dict[str, Any] | None = None
+    step: Literal[True] | None = None
     tool: str = ""
     used: dict[str, Count] = {}
     repeats: Count = 0
@@ -71,8 +73,30 @@ class PolicyTests(Part, frozen=True):
     tests: list[PolicyTest]
 
 
-def run_tests(root: Path, file: Path) -> list[tuple[str, list[str]]]:
-    """Run a file of tests, and return the name of each and how it failed, one line for each difference.
+class FileOfTests(NamedTuple):
+    """A file of tests with the gate that they ask.
+
+    Attributes:
+        document: What the file holds.
+        gate: The gate of its policy over the tools of the project.
+        questions: The question of each test.
+    """
+
+    document: TypedDocument[PolicyTests]
+    gate: Gate
+    questions: list[Question]
+
+
+def files_of_tests(root: Path, files: Iterable[Path]) -> list[Path]:
+    """Return the files given, or else all in `policy/tests` of a project. Raises InputError if there is none."""
+    found = [*files] or sorted((root / "policy" / "tests").glob("*.yaml"))
+    if not found:
+        raise InputError("holds no test", file="policy/tests", remedy="write one")
+    return found
+
+
+def read_tests(root: Path, file: Path) -> FileOfTests:
+    """Read a file of tests.
 
     Raises:
         InputError: The file or the policy cannot be read, or a test asks nothing.
@@ -83,18 +107,26 @@ def run_tests(root: Path, file: Path) -> list[tuple[str, list[str]]]:
     document = read_document(file, name, PolicyTests, InputError)
     policy = Policy.load(root / document.value.policy, name=document.value.policy)
     names = [path.stem for path in sorted((root / "tools").glob("*.py"))]
-    tools: list[Tool] = load_tools(names, root).tools
-    gate = Gate(policy, tools)
-    results = []
     for number, test in enumerate(document.value.tests):
-        asked = [item for item in (test.call, test.reach, test.touch) if item is not None]
-        if len(asked) != 1:
-            raise document.error(
-                f"/tests/{number}", "asks nothing, or more than one thing", "give call, reach or touch"
-            )
-        verdict = gate.ask(_question(test))
+        if sum(item is not None for item in (test.call, test.reach, test.touch, test.step)) != 1:
+            remedy = "give call, reach, touch or step"
+            raise document.error(f"/tests/{number}", "asks nothing, or more than one thing", remedy)
+    questions = [_question(test) for test in document.value.tests]
+    return FileOfTests(document, Gate(policy, load_tools(names, root).tools), questions)
+
+
+def run_tests(root: Path, file: Path) -> list[tuple[str, list[str]]]:
+    """Run a file of tests, and return the name of each and how it failed, one line for each difference.
+
+    Raises:
+        InputError: As `read_tests`.
+    """
+    document, gate, questions = read_tests(root, file)
+    results = []
+    for number, (test, question) in enumerate(zip(document.value.tests, questions, strict=True)):
+        verdict = gate.ask(question)
         failed = []
-        for what, wanted, found in _compared(test, verdict):
+        for what, wanted, found in compared(test, verdict):
             error = document.error(
                 f"/tests/{number}", f"{test.name}: {what} is {found!r}, expected {wanted!r}", ""
             )
@@ -108,12 +140,14 @@ def _question(test: PolicyTest) -> Question:
         return Question(Reach(**test.reach), test.tool, test.used)
     if test.touch is not None:
         return Question(Touch(**test.touch), test.tool, test.used)
-    assert test.call is not None
+    if test.call is None:
+        return Question(Step(), "", test.used)
     call = read_call("tc_1_0", test.call.tool, test.call.arguments)
     return Question(call, call.name, test.used, test.repeats)
 
 
-def _compared(test: PolicyTest, verdict: Verdict) -> list[tuple[str, str, str]]:
+def compared(test: PolicyTest, verdict: Verdict) -> list[tuple[str, str, str]]:
+    """Return how an answer differs from what a test expects: what, the expected one, and the one that was given."""
     pairs = [
         ("the answer", test.expect, verdict.decision),
         ("the rule", test.rule, verdict.rule),

@@ -1,4 +1,4 @@
-"""Ask the gate again about a recorded run: what every rule says of each call, and what another policy would decide."""
+"""Make recorded runs again from their logs alone: what their gates are asked, and what another policy decides."""
 
 from __future__ import annotations
 
@@ -7,38 +7,32 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from ..runtime.formats.json_pointer import by_index, get
-from ..runtime.log.events import Call, Decided, Event
+from ..evidence.project import Project
+from ..evidence.record_files import recorded_log
+from ..evidence.run_source import RunSource
+from ..runtime.log.events import Decided, Event, StepEnded
 from ..runtime.log.journal import Diverged
-from ..runtime.models.types import call_text
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.leaf import Question, Verdict
 from ..runtime.policy.policy import Policy
 from ..runtime.run import make_run
 from ..runtime.world.virtual import run_now
-from .record_files import recorded_log
-from .run_source import RunSource
 
 
 class _Witness(Gate):
-    """A gate that keeps what every rule says of a proposed call."""
+    """A gate that keeps what it is asked."""
 
     def __init__(self, gate: Gate) -> None:
         super().__init__(gate.policy, gate.tools.values(), gate.rules)
-        self.asked: list[tuple[Call, Verdict, list[Verdict]]] = []
+        self.asked: list[Question] = []
 
     def ask(self, question: Question) -> Verdict:
-        verdict = super().ask(question)
-        if isinstance(question.about, Call):
-            said = [*self.verdicts(question)] if verdict.rule != "gate_error" else [verdict]
-            self.asked.append((question.about, verdict, said))
-        return verdict
+        self.asked.append(structs.replace(question, used=dict(question.used)))
+        return super().ask(question)
 
 
-def explain(source: RunSource, folder: Path, name: str) -> list[str]:
-    """Return what every rule says today of each call of a recorded run; a rule without a say is left out.
-
-    Behind a decision that would be another one today nothing is known, and the last line says so.
+def questions_of(source: RunSource, folder: Path, name: str) -> tuple[Gate, list[Question], str]:
+    """Return the gate of a recorded run, what it is asked, and why the rest is not known; "" where there is none.
 
     Raises:
         RecordError: The record cannot be read.
@@ -47,40 +41,23 @@ def explain(source: RunSource, folder: Path, name: str) -> list[str]:
     witness = _Witness(spec.gate)
     lines = recorded_log(folder, name)
     head: Any = lines[0].event
-    changed: list[str] = []
     try:
         run_now(make_run(structs.replace(spec, gate=witness), head, None, lines, agrees=_is_same_decision))
     except Diverged as error:
-        changed.append(f"from here on the run goes another way: {error}")
-    found: list[str] = []
-    for call, verdict, said in witness.asked:
-        found.append(f"{call.id} {call.name} {call_text(call)}: {verdict.decision} by {verdict.rule}")
-        for each in said:
-            # what is allowed may rest on a section that the policy does not have, and need not
-            is_told = each.decision != "allow" or _is_held(spec.gate.policy, each.place)
-            place = f" ({each.place})" if is_told else ""
-            found.append(f"  {each.decision:8} {each.rule:15} {each.reason}{place}")
-    return found + changed
-
-
-def _is_held(policy: Policy, place: str) -> bool:
-    """Return whether there is an entry at a place: one of a policy may be of a section that the policy lacks."""
-    pointer = place.partition("#")[2]
-    try:
-        get(policy.data, by_index(policy.data, pointer) or "/")
-    except (LookupError, ValueError, TypeError):
-        return place != policy.place(pointer)
-    return True
+        return spec.gate, witness.asked, str(error)
+    return spec.gate, witness.asked, ""
 
 
 class Flip(Struct, frozen=True):
     """The first decision of a run that another policy would take otherwise; behind it nothing is known.
 
     Attributes:
+        run: What messages call the run.
         recorded: What was decided; None where the recorded run did not come to this.
         made: What would be decided, likewise.
     """
 
+    run: str
     recorded: Event | None
     made: Event | None
 
@@ -101,11 +78,36 @@ def what_if(source: RunSource, folder: Path, name: str, policy: Policy) -> Flip 
     try:
         run_now(make_run(other, head, None, lines, agrees=_is_same_decision))
     except Diverged as error:
-        return Flip(error.recorded, error.made)
+        return Flip(name, error.recorded, error.made)
     return None
 
 
+def flips(project: Project, old: Policy, new: Policy) -> tuple[list[Flip], int]:
+    """Return the runs that go another way under a new policy, and how many were made again.
+
+    Those of the old policy are, by its file or its version. Nothing is performed; tools and hooks are imported.
+
+    Raises:
+        InputError: A task or a record cannot be read.
+    """
+    found, number = [], 0
+    for name in project.run_names():
+        if project.is_from_code(name):
+            continue
+        source = project.source_of(name)
+        if source.policy.file not in (old.file, new.file) and source.policy.version != old.version:
+            continue
+        number += 1
+        flip = what_if(source, project.folder(name), f"runs/{name}", new)
+        if flip is not None:
+            found.append(flip)
+    return found, number
+
+
 def _is_same_decision(recorded: Event, made: Event) -> bool:
+    if isinstance(recorded, StepEnded) and isinstance(made, StepEnded):
+        # the model is told reasons, which may name a limit
+        return structs.replace(recorded, added=made.added) == made
     return (
         isinstance(recorded, Decided)
         and isinstance(made, Decided)

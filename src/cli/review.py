@@ -1,0 +1,112 @@
+"""The commands `tachograph policy diff`, `suggest` and `coverage`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..fail.errors import InputError
+from .common import FAILED, OK, count, names_of, project_at, say
+
+
+@click.command("diff")
+@click.argument("old")
+@click.argument("new")
+@click.option(
+    "--runs", "with_runs", is_flag=True, help="Also make the recorded runs of the policy again under NEW."
+)
+@click.option("--markdown", "is_markdown", is_flag=True, help="Print Markdown, for a pull request.")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--all", "is_all", is_flag=True, help="Print all of it, not only the first 40 changes of each kind."
+)
+def policy_diff(old: str, new: str, with_runs: bool, is_markdown: bool, is_json: bool, is_all: bool) -> int:
+    """Say what the policy NEW allows and OLD does not, and the other way round.
+
+    Each is a file, REVISION:FILE of the git repository here, or a REVISION of the file at the other side. Nothing of
+    the project is run; only --runs imports its tools. Exit code 1 if anything is allowed more, or redacted less.
+    """
+    import json
+
+    from ..review.compare import diff
+    from ..review.replays import flips
+    from ..review.revisions import policy_at
+    from ..review.static_tools import tools_beside
+    from ..review.words import as_data, markdown, summary, told
+
+    if is_markdown and is_json:
+        raise InputError("exclude each other", file="--markdown and --json", remedy="give one of them")
+    before = policy_at(old, Path(new))
+    after = policy_at(new, Path(old))
+    tools = next(filter(None, map(tools_beside, map(Path, (new, old, "policy")))), {})
+    changes = diff(before, after, tools, {})
+    found, number = flips(project_at(Path()), before, after) if with_runs else ([], None)
+    if is_json:
+        click.echo(json.dumps(as_data(changes, found), indent=2))
+    elif is_markdown:
+        for line in markdown(f"{old} -> {new}", changes, found, number):
+            click.echo(line)
+    else:
+        for line in [*told(changes, found, is_all=is_all), summary(changes, found, number)]:
+            say(line)
+    return FAILED if any(change.kind in ("WIDER", "EXPOSURE") for change in changes) else OK
+
+
+@click.command("suggest")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+def policy_suggest(runs: tuple[str, ...]) -> int:
+    """Print the strictest policy under which recorded runs pass, drafted from what they asked for.
+
+    Conditions on arguments, limits of tools and redaction are taken from the policy of the runs. Exit code 1 if a run
+    goes another way under the draft.
+    """
+    from ..review.replays import questions_of, what_if
+    from ..review.suggest import suggest
+
+    project = project_at(Path())
+    names = names_of(project, runs, of_tasks=True)
+    about = [(project.source_of(name), project.folder(name), f"runs/{name}") for name in names]
+    draft = suggest(questions_of(*it)[:2] for it in about)
+    say(f"# drafted from {count(len(names), 'recorded run')}: {', '.join(names)}")
+    click.echo(_as_yaml(draft.data), nl=False)
+    failed = [name for source, folder, name in about if what_if(source, folder, name, draft) is not None]
+    for name in failed:
+        say(f"{name}: goes another way under this draft", err=True)
+    return FAILED if failed else OK
+
+
+@click.command("coverage")
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
+def policy_coverage(files: tuple[Path, ...]) -> int:
+    """Say which single changes of a policy its tests do not notice, and print the tests to add.
+
+    Without a FILE, of all tests in policy/tests. Exit code 1 if there is such a change.
+    """
+    from ..evidence.policy_tests import FileOfTests, files_of_tests, read_tests
+    from ..review.coverage import coverage
+
+    root, code = project_at(Path()).root, OK
+    by_policy: dict[str, list[FileOfTests]] = {}
+    for path in files_of_tests(root, files):
+        read = read_tests(root, path)
+        by_policy.setdefault(read.document.value.policy, []).append(read)
+    for name, tested in by_policy.items():
+        tests = [pair for it in tested for pair in zip(it.document.value.tests, it.questions, strict=True)]
+        found = coverage(tested[0].gate, tests)
+        noticed = found.changes - len(found.unnoticed)
+        say(f"{name}: its tests notice {noticed} of {count(found.changes, 'change')}")
+        for change in found.unnoticed:
+            kind = "wider" if change.is_wider else "tighter"
+            say(f"# {kind}, and not noticed: {change.place}: {change.words}")
+            click.echo(_as_yaml([change.test]), nl=False)
+            code = FAILED
+    return code
+
+
+def _as_yaml(data: Any) -> str:
+    import yaml
+
+    # a text of several lines would be none that our own reader takes
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=False, width=1_000_000)

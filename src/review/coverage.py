@@ -1,0 +1,105 @@
+"""Which changes of a policy its tests notice, and the tests to add for those that none does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct, to_builtins
+
+from ..evidence.policy_tests import PolicyTest, compared
+from ..fail.errors import PolicyError
+from ..runtime.log.events import Call
+from ..runtime.policy.gate import Gate
+from ..runtime.policy.leaf import Question, Step, Verdict
+from .compare import wider
+from .edit import with_leaf
+
+
+class Unnoticed(Struct, frozen=True):
+    """A change of a policy that no test notices.
+
+    Attributes:
+        place: The JSON Pointer of what is changed.
+        words: How.
+        is_wider: Whether the changed policy allows more; else it allows less.
+        test: A test that notices it, as data.
+    """
+
+    place: str
+    words: str
+    is_wider: bool
+    test: dict[str, Any]
+
+
+class Coverage(Struct, frozen=True):
+    """What the tests of a policy notice.
+
+    Attributes:
+        changes: How many single changes of the policy there are that an example shows.
+        unnoticed: Those that no test notices.
+    """
+
+    changes: int
+    unnoticed: list[Unnoticed]
+
+
+def coverage(gate: Gate, tests: Sequence[tuple[PolicyTest, Question]]) -> Coverage:
+    """Return what the tests of a policy notice.
+
+    Args:
+        gate: The gate of the policy.
+        tests: Its tests, each with the question that it asks.
+    """
+    calls: dict[str, list[Call]] = {}
+    for _, question in tests:
+        if isinstance(question.about, Call):
+            calls.setdefault(question.tool, []).append(question.about)
+    number, unnoticed = 0, []
+    for place, words, changed in _changed(gate):
+        if any(compared(test, changed.ask(question)) for test, question in tests):
+            number += 1
+            continue
+        for is_wider, old, new in ((True, gate, changed), (False, changed, gate)):
+            if changes := wider(old, new, calls):
+                example = next((it.example for it in changes if it.example is not None), None)
+                if example is not None:  # what no example shows, no test can notice
+                    number += 1
+                    test = _test_of(words, example.question, example.was if is_wider else example.now)
+                    unnoticed.append(Unnoticed(place, words, is_wider, test))
+                break
+    return Coverage(number, unnoticed)
+
+
+def _changed(gate: Gate) -> Iterator[tuple[str, str, Gate]]:
+    """Yield each single change of a policy: its place, in words, and the gate of the changed policy."""
+    seen: set[str] = set()
+    for rule in gate.rules:
+        for name in gate.policy.names.allowed:
+            for place, leaf in rule.leaves(gate.policy, name):
+                if place in seen:
+                    continue
+                seen.add(place)
+                for words, other in leaf.others():
+                    try:
+                        yield place, words, Gate(with_leaf(gate.policy, place, other), gate.tools.values())
+                    except PolicyError:
+                        continue  # it says what no policy may say, such as something of an unknown tool
+
+
+def _test_of(name: str, question: Question, verdict: Verdict) -> dict[str, Any]:
+    """Return the test that a question is answered so, as a file of tests holds it."""
+    about: Any = question.about
+    test: dict[str, Any] = {"name": name}
+    match about:
+        case Call():
+            test["call"] = {"tool": about.name, "arguments": about.arguments}
+        case Step():
+            test["step"] = True
+        case _:
+            test[type(about).__name__.lower()] = to_builtins(about, str_keys=True)
+            test[type(about).__name__.lower()].pop("fact")
+            test["tool"] = question.tool
+    test |= {"used": dict(question.used)} if question.used else {}
+    test |= {"repeats": question.repeats} if question.repeats else {}
+    return {**test, "expect": verdict.decision, "rule": verdict.rule, "at": verdict.place.partition("#")[2]}

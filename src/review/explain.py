@@ -1,0 +1,68 @@
+"""Say of each call of a recorded run what every rule says, and what would allow one that is denied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..evidence.run_source import RunSource
+from ..runtime.formats.json_pointer import by_index, get
+from ..runtime.log.events import Call
+from ..runtime.models.types import call_text
+from ..runtime.policy.gate import GATE_ERROR, Gate
+from ..runtime.policy.leaf import Question
+from ..runtime.policy.policy import Policy
+from .compare import wider
+from .edit import least_edit
+from .replays import questions_of
+from .words import for_tools
+
+
+def explain(source: RunSource, folder: Path, name: str) -> list[str]:
+    """Return what every rule says today of each call of a recorded run; a rule without a say is left out.
+
+    Behind a decision that would be another one today nothing is known, and the last line says so.
+
+    Raises:
+        RecordError: The record cannot be read.
+    """
+    gate, questions, diverged = questions_of(source, folder, name)
+    found: list[str] = []
+    for question in questions:
+        call, verdict = question.about, gate.ask(question)
+        if not isinstance(call, Call):
+            continue
+        found.append(f"{call.id} {call.name} {call_text(call)}: {verdict.decision} by {verdict.rule}")
+        for each in gate.verdicts(question) if verdict.rule != GATE_ERROR else [verdict]:
+            # what is allowed may rest on a section that the policy does not have, and need not
+            is_told = each.decision != "allow" or _is_held(gate.policy, each.place)
+            place = f" ({each.place})" if is_told else ""
+            found.append(f"  {each.decision:8} {each.rule:15} {each.reason}{place}")
+        if verdict.decision == "deny" and verdict.rule != GATE_ERROR:
+            found += [f"  {line}" for line in _what_would_allow(gate, question)]
+    return [*found, f"from here on the run goes another way: {diverged}"] if diverged else found
+
+
+def _what_would_allow(gate: Gate, question: Question) -> Iterator[str]:
+    """Yield the least edit that would let a denied call pass, and what else it would open."""
+    least = least_edit(gate, question)
+    if least.refused is not None:
+        rule, leaf, point = least.refused.rule, least.refused.leaf, least.refused.point
+        reason = rule.reason(point, leaf, allowed=False)
+        yield f"no edit  {rule.id:15} nothing can be added that allows it: {reason}"
+        return
+    for edit in least.edits:
+        yield f"to allow {edit.place}: {edit.words}"
+    calls = {question.tool: [question.about]} if isinstance(question.about, Call) else {}
+    for change in wider(gate, least.gate, calls):
+        yield f"opens    {change.rule:15} {change.words}{for_tools(change)}"
+
+
+def _is_held(policy: Policy, place: str) -> bool:
+    """Return whether there is an entry at a place: one of a policy may be of a section that the policy lacks."""
+    pointer = place.partition("#")[2]
+    try:
+        get(policy.data, by_index(policy.data, pointer) or "/")
+    except (LookupError, ValueError, TypeError):
+        return place != policy.place(pointer)
+    return True

@@ -1,0 +1,73 @@
+"""Draft the strictest policy under which recorded runs pass: the least edits for what their gates allowed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Final
+
+from ..fail.errors import InputError
+from ..runtime.formats.json_pointer import get
+from ..runtime.policy.gate import GATE_ERROR, Gate
+from ..runtime.policy.leaf import Question
+from ..runtime.policy.policy import Policy
+from ..runtime.policy.sections import PolicyFile
+from .edit import least_edit
+
+# what gives permissions begins empty, and what narrows them, or decides no call, stays as it is
+_EMPTIED: Final = (
+    "/tool_registry/allowed", "/url_allowlist", "/private_networks", "/sandbox/mounts", "/redact/reveal_to",
+    "/loop_budget/max_iterations", "/loop_budget/max_tokens", "/loop_budget/max_tool_calls",
+    "/loop_budget/max_result_bytes", "/loop_budget/max_attempts", "/cycle_detection/max_repeats",
+)  # fmt: skip
+_EMPTIED_OF_TOOLS: Final = ("urls", "methods", "mounts")
+
+
+def suggest(asked: Iterable[tuple[Gate, Iterable[Question]]]) -> Policy:
+    """Return the strictest policy that decides as the gates of some runs did.
+
+    Args:
+        asked: For each run its gate and the questions that it was asked, in order. The gates are of one policy.
+
+    Raises:
+        InputError: The runs are of several policies.
+    """
+    draft: Policy | None = None
+    version = ""
+    for gate, questions in asked:
+        if draft is None:
+            draft, version = _emptied(gate.policy), gate.policy.version
+        if gate.policy.version != version:
+            raise InputError("the runs are of several policies", remedy="name runs of one")
+        drafted = Gate(draft, gate.tools.values())
+        for question in questions:
+            verdict = gate.ask(question)
+            denied_by = verdict.rule if verdict.decision == "deny" else ""
+            if denied_by != GATE_ERROR:
+                drafted = least_edit(drafted, question, denied_by).gate
+        draft = drafted.policy
+    if draft is None:
+        raise InputError("there is no run to draft a policy from", remedy="name a recorded run")
+    return _without_what_is_empty(draft)
+
+
+def _emptied(policy: Policy) -> Policy:
+    data = copy.deepcopy(policy.data)
+    for pointer in _EMPTIED:
+        *above, last = pointer[1:].split("/")
+        try:
+            get(data, "".join(f"/{key}" for key in above)).pop(last, None)
+        except KeyError:
+            continue
+    for rules in data.get("tools", {}).values():
+        rules.update({key: [] for key in _EMPTIED_OF_TOOLS if key in rules})
+    return Policy.from_dict(data)
+
+
+def _without_what_is_empty(policy: Policy) -> Policy:
+    """Return the policy without sections that say nothing; an empty list of one tool says that it may use nothing."""
+    used = {*policy.names.allowed}
+    tools = {name: rules for name, rules in policy.data.get("tools", {}).items() if name in used and rules}
+    data = {**policy.data, "tools": tools}
+    order = (key for key in PolicyFile.__struct_fields__ if data.get(key, []) not in ([], {}))
+    return Policy.from_dict({key: data[key] for key in order})

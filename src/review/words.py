@@ -1,0 +1,126 @@
+"""Tell a comparison of policies: for a terminal, as Markdown, and as data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from msgspec import to_builtins
+
+from ..evidence.show import words
+from ..runtime.formats.escape import code_span, truncate
+from ..runtime.log.events import Call, Reach, Touch, encode
+from ..runtime.models.types import call_text
+from ..runtime.policy.leaf import Question, Step
+from .compare import Change
+from .replays import Flip
+
+_TOOLS: Final = 6
+_MOST: Final = 40  # changes of a kind, and runs, that are told
+_LONGEST: Final = 160
+_KINDS: Final = {"WIDER": "widening", "EXPOSURE": "exposure", "TIGHTER": "tightening", "NOTE": "note"}
+
+Mark = Callable[[str], str]
+"""What marks text that comes from a policy or a run."""
+
+
+def for_tools(change: Change) -> str:
+    """Return for which tools something changes, in words; "" where it is no matter of tools."""
+    more = ", ..." if change.tools[_TOOLS:] else ""
+    return f" for {', '.join(change.tools[:_TOOLS])}{more}" if change.tools else ""
+
+
+def question_words(question: Question) -> str:
+    """Return what a question is about, in words."""
+    match question.about:
+        case Call() as call:
+            what = f"{call.name} {truncate(call_text(call), _LONGEST)}"
+        case Reach(url=url, method=method, address=address):
+            what = f"{question.tool} sends {method} to {url}{f' at {address}' if address else ''}"
+        case Touch(path=path, access=access):
+            what = f"{question.tool} opens {path} to {access}"
+        case Step():
+            what = "another step"
+        case about:
+            what = f"{question.tool} {encode(about).decode()}"
+    used = [f"{number} {name} used" for name, number in question.used.items()]
+    again = [f"after {question.repeats} times the same result"] if question.repeats else []
+    return ", ".join([what, *used, *again])
+
+
+def summary(changes: Sequence[Change], flips: Sequence[Flip], runs: int | None) -> str:
+    """Return how many changes of each kind there are, and how many of some recorded runs go another way."""
+    counted = Counter[str](change.kind for change in changes)
+    parts = [
+        f"{counted[kind]} {noun}{'s' * (counted[kind] != 1)}"
+        for kind, noun in _KINDS.items()
+        if counted[kind]
+    ]
+    if runs is not None:
+        parts.append(f"{len(flips)} of {runs} recorded runs go another way")
+    return ", ".join(parts) or "the policies allow the same"
+
+
+def told(changes: Sequence[Change], flips: Sequence[Flip], *, is_all: bool, mark: Mark = str) -> list[str]:
+    """Return the changes and the runs that go another way, a few lines for each.
+
+    Args:
+        changes: The changes.
+        flips: The runs.
+        is_all: Whether all of them are told, however many there are of a kind.
+        mark: Marks text of policies and runs, such as `code_span` for Markdown.
+    """
+    bullet, indent = ("", "  ") if mark is str else ("- ", "  - ")
+    lines = []
+    counted: Counter[str] = Counter()
+    for change in changes:
+        counted[change.kind] += 1
+        if counted[change.kind] > _MOST and not is_all:
+            continue
+        lines.append(f"{bullet}{change.kind} {mark(change.place)}: {mark(change.words)}{for_tools(change)}")
+        if change.example is not None:
+            question, was, now = change.example
+            decisions = f"{was.decision} by {was.rule}, now {now.decision} by {now.rule}"
+            lines.append(f"{indent}for example {mark(question_words(question))}: {decisions}")
+    for kind, number in counted.items():
+        if number > _MOST and not is_all:
+            lines.append(f"{bullet}and {number - _MOST} more of {kind}")
+    for flip in flips if is_all else flips[:_MOST]:
+        lines.append(f"{bullet}RUN {mark(flip.run)} goes another way")
+        for name, event in (("was", flip.recorded), ("is", flip.made)):
+            what = f"{event.at}: {words(event)}" if event else "nothing: the run goes on"
+            lines.append(f"{indent}{name} {mark(truncate(what, _LONGEST))}")
+    if flips[_MOST:] and not is_all:
+        lines.append(f"{bullet}and {len(flips) - _MOST} more runs")
+    return lines
+
+
+def markdown(title: str, changes: Sequence[Change], flips: Sequence[Flip], runs: int | None) -> list[str]:
+    """Return a comparison as a comment for a pull request."""
+    head = [f"### {code_span(title)}", "", f"**{summary(changes, flips, runs)}**", ""]
+    return head + told(changes, flips, is_all=False, mark=code_span)
+
+
+def as_data(changes: Sequence[Change], flips: Sequence[Flip]) -> dict[str, Any]:
+    """Return a comparison as data: `changes`, and `runs` that go another way."""
+    return {
+        "changes": [
+            {
+                "kind": change.kind,
+                "rule": change.rule,
+                "place": change.place,
+                "change": change.words,
+                "tools": change.tools,
+                "example": None
+                if change.example is None
+                else {
+                    "question": to_builtins(change.example.question),
+                    "was": change.example.was._asdict(),
+                    "now": change.example.now._asdict(),
+                },
+            }
+            for change in changes
+        ],
+        "runs": to_builtins(flips),
+    }

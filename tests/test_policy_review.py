@@ -1,0 +1,291 @@
+"""Reviewing a policy: what each key changes, what would allow a call, drafts, and tests that notice nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from tachograph.evidence.project import Project
+from tachograph.fail.errors import PolicyError
+from tachograph.review.compare import diff, gates, wider
+from tachograph.review.edit import LeastEdit, least_edit, with_leaf
+from tachograph.review.replays import questions_of, what_if
+from tachograph.review.suggest import suggest
+from tachograph.runtime.policy.gate import GATE_ERROR, Gate
+from tachograph.runtime.policy.leaf import Leaf, Question, Unreadable, Verdict
+from tachograph.runtime.policy.policy import Policy
+from tachograph.runtime.policy.sections import PolicyFile
+from tests import test_agent_corpora, test_corpora
+from tests.commands import exit_code
+from tests.project import folder_of_row, merged, scenarios, task_of_row
+
+ROOT = Path(__file__).parents[1]
+BASE: dict[str, Any] = {
+    "schema": "policy/v1",
+    "tool_registry": {"allowed": ["get", "put"]},
+    "url_allowlist": ["https://h.test/"],
+    "sandbox": {"mounts": {"a": "write", "b": "read"}},
+    "loop_budget": dict.fromkeys(("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes"), 5),
+    "cycle_detection": {"max_repeats": 2},
+    "retry": {"max_retries": 1, "backoff_base_ms": 1, "backoff_cap_ms": 2},
+    "lists": {"few": [1, 2]},
+    "redact": {"kinds": ["email"], "env": ["KEY"]},
+}
+RULES = {"urls": [], "methods": ["HEAD"], "mounts": [], "limits": {"calls": 1}, "resources": {}}
+# each key of a policy: a change of it, and what the comparison calls that one and the change back
+KEYS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "tool_registry.allowed": ({"tool_registry": {"allowed": ["get", "put", "cut"]}}, "WIDER", "TIGHTER"),
+    "tool_registry.denied": (
+        {"tool_registry": {"allowed": ["get"], "denied": ["put"]}},
+        "TIGHTER",
+        "WIDER",
+    ),
+    "url_allowlist": ({"url_allowlist": ["https://h.test/", "k.test"]}, "WIDER", "TIGHTER"),
+    "private_networks": ({"private_networks": ["10.0.0.0/8"]}, "WIDER", "TIGHTER"),
+    "sandbox.mounts": ({"sandbox": {"mounts": {"b": "write"}}}, "WIDER", "TIGHTER"),
+    "arg_schema_enforcement": ({"arg_schema_enforcement": "shape"}, "WIDER", "TIGHTER"),
+    "loop_budget.max_iterations": ({"loop_budget": {"max_iterations": 6}}, "WIDER", "TIGHTER"),
+    "loop_budget.max_tokens": ({"loop_budget": {"max_tokens": 6}}, "WIDER", "TIGHTER"),
+    "loop_budget.max_tool_calls": ({"loop_budget": {"max_tool_calls": 6}}, "WIDER", "TIGHTER"),
+    "loop_budget.max_result_bytes": ({"loop_budget": {"max_result_bytes": 6}}, "WIDER", "TIGHTER"),
+    "loop_budget.max_attempts": ({"loop_budget": {"max_attempts": 6}}, "TIGHTER", "WIDER"),
+    "loop_budget.overdraft": ({"loop_budget": {"overdraft": "deny"}}, "TIGHTER", "WIDER"),
+    "cycle_detection.max_repeats": ({"cycle_detection": {"max_repeats": 3}}, "WIDER", "TIGHTER"),
+    "retry.max_retries": ({"retry": {"max_retries": 2}}, "NOTE", "NOTE"),
+    "retry.backoff_base_ms": ({"retry": {"backoff_base_ms": 2}}, "NOTE", "NOTE"),
+    "retry.backoff_cap_ms": ({"retry": {"backoff_cap_ms": 3}}, "NOTE", "NOTE"),
+    "on_deny": ({"on_deny": "inform"}, "NOTE", "NOTE"),
+    "on_failure": ({"on_failure": "inform"}, "NOTE", "NOTE"),
+    "on_failure.default": ({"on_failure": {"default": "inform"}}, "NOTE", "NOTE"),
+    "on_failure.tools": ({"on_failure": {"tools": {"get": "inform"}}}, "NOTE", "NOTE"),
+    "on_failure.max_failures": ({"on_failure": {"max_failures": 1}}, "NOTE", "NOTE"),
+    "tools.urls": ({"tools": {"get": {"urls": []}}}, "TIGHTER", "WIDER"),
+    "tools.methods": ({"tools": {"get": {"methods": ["HEAD"]}}}, "TIGHTER", "WIDER"),
+    "tools.mounts": ({"tools": {"get": {"mounts": []}}}, "TIGHTER", "WIDER"),
+    "tools.arguments": ({"tools": {"get": {"arguments": {"/x": {"in": "few"}}}}}, "TIGHTER", "WIDER"),
+    "tools.ask_if": ({"tools": {"get": {"ask_if": {"/x": {"maximum": 1}}}}}, "TIGHTER", "WIDER"),
+    "tools.limits": ({"tools": {"get": {"limits": {"per_minute": 1}}}}, "TIGHTER", "WIDER"),
+    "tools.resources": ({"tools": {"get": {"resources": {"/x": "text"}}}}, "WIDER", "TIGHTER"),
+    "lists": (
+        {"lists": {"few": [1]}, "tools": {"get": {"arguments": {"/x": {"in": "few"}}}}},
+        "TIGHTER",
+        "WIDER",
+    ),
+    "approval.required_for": ({"approval": {"required_for": ["put"]}}, "TIGHTER", "WIDER"),
+    "approval.timeout_s": ({"approval": {"timeout_s": 1}}, "NOTE", "NOTE"),
+    "redact.kinds": ({"redact": {"kinds": ["email", "jwt"]}}, "TIGHTER", "EXPOSURE"),
+    "redact.env": ({"redact": {"env": ["KEY", "OTHER"]}}, "TIGHTER", "EXPOSURE"),
+    "redact.reveal_to": ({"redact": {"reveal_to": {"put": ["email"]}}}, "WIDER", "TIGHTER"),
+}
+
+
+def keys_of(kind: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the keys of a section; those of its sections by their own names, of mappings by the last name."""
+    for field in msgspec.structs.fields(kind):
+        name = f"{prefix}{field.encode_name}"
+        inner = [it for it in msgspec.inspect.multi_type_info([field.type]) for it in parts(it)]
+        below = [key for it in inner for key in keys_of(it.cls, f"{name}.")] if name not in LEAVES else []
+        yield from below or [name]
+
+
+LEAVES = {"url_allowlist", "tools.arguments", "tools.ask_if", "tools.limits"}
+
+
+def parts(info: Any) -> list[Any]:
+    """Return the sections in the type of a key."""
+    match info:
+        case msgspec.inspect.StructType():
+            return [info]
+        case msgspec.inspect.UnionType():
+            return [part for each in info.types for part in parts(each)]
+        case msgspec.inspect.DictType():
+            return parts(info.value_type)
+    return []
+
+
+def test_every_key_has_a_row() -> None:
+    assert {*keys_of(PolicyFile)} - {"schema"} == {*KEYS} - {"on_failure"}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_what_each_key_changes(key: str) -> None:
+    delta, kind, back = KEYS[key]
+    old, new = Policy.from_dict(BASE), Policy.from_dict(merged(BASE, delta))
+    if key == "lists":
+        old = Policy.from_dict(merged(BASE, {"tools": delta["tools"]}))
+    assert kind in {change.kind for change in diff(old, new, {}, {})}
+    assert back in {change.kind for change in diff(new, old, {}, {})}
+    for policy in (old, new):
+        assert diff(policy, policy, {}, {}) == []
+
+
+def denied_in(source: Any, folder: Path) -> Iterator[tuple[Gate, Question]]:
+    """Yield what the gate of a recorded run denies."""
+    gate, questions, _ = questions_of(source, folder, str(folder))
+    for question in questions:
+        if gate.ask(question).decision == "deny":
+            yield gate, question
+
+
+def is_policy(least: LeastEdit, larger: Leaf[Any]) -> bool:
+    assert least.refused is not None
+    try:
+        with_leaf(least.gate.policy, least.refused.pointer, larger)
+    except PolicyError:
+        return False
+    return True
+
+
+def edit_problem(gate: Gate, question: Question) -> str:
+    """Return what is wrong with the least edit that would allow a question, "" if nothing is."""
+    least = least_edit(gate, question)
+    if least.refused is not None:
+        point, leaf = least.refused.point, least.refused.leaf
+        larger = None if isinstance(point, Unreadable) else leaf.plus(point)
+        if larger is not None and is_policy(least, larger):
+            return "an edit is known, and not made"
+        return ""
+    if least.gate.ask(question).decision == "deny":
+        return "the edit does not allow it"
+    opened = wider(gate, least.gate, {})
+    if not opened or not least.edits:
+        return "nothing is told to be opened"
+    if any(opened for opened in wider(least.gate, gate, {})):
+        return "the edit takes something away"
+    return ""
+
+
+@pytest.mark.parametrize("name", [row["name"] for row in scenarios()])
+def test_the_least_edit_of_what_a_run_was_denied(project: Path, name: str) -> None:
+    for gate, question in denied_in(task_of_row(project, name), folder_of_row(project, name)):
+        assert edit_problem(gate, question) == "", question
+
+
+CORPORA: list[Callable[[], Any]] = [
+    test_corpora.test_urls,
+    test_corpora.test_arguments,
+    partial(test_agent_corpora.test_agentdojo, "L1"),
+    partial(test_agent_corpora.test_agentdojo, "L2"),
+    test_agent_corpora.test_bfcl_single_calls,
+    test_agent_corpora.test_bfcl_conversations,
+    partial(test_agent_corpora.test_tau_bench, "gpt4o_calls", 776),
+    test_agent_corpora.test_agent_security_bench,
+    test_agent_corpora.test_injecagent,
+    partial(test_agent_corpora.test_loops, "inform"),
+]
+
+
+def test_the_least_edit_of_what_the_corpora_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    denied: list[tuple[Gate, Question]] = []
+    asked = Gate.ask
+
+    def ask(gate: Gate, question: Question) -> Verdict:
+        verdict = asked(gate, question)
+        if verdict.decision == "deny" and verdict.rule != GATE_ERROR:
+            denied.append((gate, question))
+        return verdict
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Gate, "ask", ask)
+        for of_corpus in CORPORA:
+            of_corpus()
+    assert len(denied) > 3_000
+    assert {edit_problem(gate, question) for gate, question in denied} == {""}
+
+
+def project_of(tmp_path: Path) -> Path:
+    for folder in ("policy", "tools", "data", "tasks", "runs"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    return tmp_path
+
+
+def changed(root: Path, **sections: Any) -> str:
+    """Write the shipped policy with other sections, and return its name."""
+    data = yaml.safe_load((root / "policy/v1.yaml").read_text())
+    (root / "policy/new.yaml").write_text(json.dumps({**data, **sections}))
+    return "policy/new.yaml"
+
+
+def test_a_comparison_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = project_of(tmp_path)
+    monkeypatch.chdir(root)
+    with (root / "tools/search.py").open("a") as tool:
+        tool.write("\nraise SystemExit('a comparison runs nothing')\n")
+    new = changed(root, url_allowlist=["https://news.test/"], on_deny="inform")
+    assert exit_code("policy", "diff", "policy/v1.yaml", "policy/v1.yaml") == 0
+    assert exit_code("policy", "diff", "policy/v1.yaml", new) == 1
+    out = capsys.readouterr().out
+    assert "WIDER /url_allowlist: GET, HEAD https://news.test/ for fetch" in out
+    assert "TIGHTER /url_allowlist: GET, HEAD https://corpus.test/ for fetch" in out
+    assert "NOTE /on_deny" in out
+    assert exit_code("policy", "diff", "policy/v1.yaml", new, "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [it["kind"] for it in found["changes"]] == ["WIDER", "TIGHTER", "NOTE"]
+    assert found["changes"][0]["example"]["now"]["decision"] == "allow"
+    assert exit_code("policy", "diff", "policy/v1.yaml", new, "--markdown") == 1
+    assert "`GET, HEAD https://news.test/`" in capsys.readouterr().out
+    assert exit_code("policy", "diff", "policy/v1.yaml", "policy/none.yaml") == 2
+    assert exit_code("policy", "diff", "policy/v1.yaml", new, "--json", "--markdown") == 2
+
+
+def test_recorded_runs_go_another_way_under_another_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = project_of(tmp_path)
+    monkeypatch.chdir(root)
+    assert exit_code("policy", "diff", "policy/v1.yaml", changed(root, url_allowlist=[]), "--runs") == 0
+    out = capsys.readouterr().out
+    assert "RUN runs/canonical/v1 goes another way" in out
+    assert "runs/loop/hooks" not in out  # which decides nothing about a URL
+    assert "of 14 recorded runs" in out
+
+
+def test_a_draft_lets_its_runs_pass_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = Project(ROOT)
+    for name in project.run_names():
+        if project.is_from_code(name):
+            continue
+        source, folder = project.source_of(name), project.folder(name)
+        gate, questions, diverged = questions_of(source, folder, name)
+        draft = suggest([(gate, questions)])
+        assert (diverged, what_if(source, folder, name, draft)) == ("", None)
+        assert wider(*gates(gate.policy, draft, dict(gate.tools)), {}) == []
+        assert suggest([(Gate(draft, gate.tools.values()), questions)]).version == draft.version
+    root = project_of(tmp_path)
+    monkeypatch.chdir(root)
+    assert exit_code("policy", "suggest", "canonical/v1", "policy_gates/pg1_off_allowlist_url") == 0
+    (root / "policy/draft.yaml").write_text(capsys.readouterr().out)
+    assert exit_code("policy", "diff", "policy/v1.yaml", "policy/draft.yaml") == 0
+    assert exit_code("policy", "suggest", "canonical/v1", "loop/secrets") == 2
+    assert exit_code("policy", "suggest", "loop/none") == 2
+
+
+def test_what_no_test_notices_comes_with_one_that_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = project_of(tmp_path)
+    monkeypatch.chdir(root)
+    assert exit_code("policy", "coverage") == 0
+    file = root / "policy/tests/v1.yaml"
+    for policy in ("policy/v1.yaml", "policy/desk.yaml", "policy/secrets.yaml"):
+        head = f"schema: policy-tests/v1\npolicy: {policy}\ntests:\n"
+        first = "- {name: one, call: {tool: shell}, expect: deny}\n"
+        file.write_text(head + first)
+        capsys.readouterr()
+        assert exit_code("policy", "coverage") == 1
+        printed = capsys.readouterr().out
+        file.write_text(head + first + printed.partition("\n")[2])
+        assert exit_code("policy", "test") == 0
+        assert exit_code("policy", "coverage") == 0
