@@ -110,6 +110,17 @@ def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
     said = str(refused(project(tmp_path, "IDEMPOTENT = 'yes'\nTRANSIENT = []\n")))
     for name in ("DESCRIPTION", "INPUT_SCHEMA", "OUTPUT_SCHEMA", "EFFECT", "IDEMPOTENT", "TRANSIENT", "run"):
         assert name in said
+    odd = "EFFECT = 'reads'\nINPUT_SCHEMA = {'type': 'object'}\nTIMEOUT_S = 0\ndef run(args): pass\n"
+    said = str(refused(project(tmp_path, odd)))
+    for name in (
+        "DESCRIPTION",
+        "INPUT_SCHEMA must",
+        "OUTPUT_SCHEMA",
+        "EFFECT is 'reads'",
+        "TIMEOUT_S",
+        "(args, io)",
+    ):
+        assert name in said
 
 
 def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:

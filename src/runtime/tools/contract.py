@@ -83,51 +83,33 @@ class Tool:
         file: str = "",
     ) -> None:
         self.file = file or f"tool {name!r}"
+        wrong: list[str] = []  # whoever writes a tool is told all of it at once
         if not _NAME.fullmatch(name):
-            raise self._error(f"{name[:80]!r} is not a valid tool name", "use letters, digits, - and _")
+            wrong.append(f"{name[:80]!r} is not a valid tool name; use letters, digits, - and _")
         if effect not in EFFECTS:
-            raise self._error(f"EFFECT is {effect!r}", f"use one of {', '.join(EFFECTS)}")
-        if not callable(run) or not (probe is None or callable(probe)):
-            raise self._error("run and probe must be functions", "give a function run(args, io)")
+            wrong.append(f"EFFECT is {effect!r}; use one of {', '.join(EFFECTS)}")
+        if not all(map(callable, (run, probe or run))):
+            wrong.append("run and probe must be functions; give a function run(args, io)")
         if timeout_s is not None and (type(timeout_s) not in (int, float) or not 0 < timeout_s <= 86_400):
-            raise self._error("TIMEOUT_S must be more than 0 and at most 86400", "give seconds, such as 20")
-        for kind in transient:
-            if not (
-                isinstance(kind, type)
-                and issubclass(kind, Exception)
-                and kind.__module__ == builtins.__name__
-            ):
-                raise self._error("TRANSIENT may hold builtin exception types only", "fix TRANSIENT")
-        self.name, self.description, self.effect, self.run = name, description, effect, run
-        self.idempotent, self.transient, self.timeout_s, self.probe = idempotent, transient, timeout_s, probe
-        self.digest = digest
-        self.input_schema, input_text = self._schema("INPUT_SCHEMA", input_schema)
-        self.output_schema, output_text = self._schema("OUTPUT_SCHEMA", output_schema)
+            wrong.append("TIMEOUT_S must be more than 0 and at most 86400; give seconds, such as 20")
+        if not all(map(_is_builtin_exception, transient)):
+            wrong.append("TRANSIENT may hold builtin exception types only; fix TRANSIENT")
+        schemas = [
+            _schema(which, given, wrong)
+            for which, given in (("INPUT_SCHEMA", input_schema), ("OUTPUT_SCHEMA", output_schema))
+        ]
+        (self.input_schema, self._input_text), (self.output_schema, output_text) = schemas
         try:
             self.marked = self.places = places_of(self.input_schema)
         except ValueError as error:
-            raise self._error(f"INPUT_SCHEMA: {error}", "fix the schema") from None
+            wrong.append(f"INPUT_SCHEMA: {error}; fix the schema")
+        if wrong:
+            raise refusal(wrong, self.file)
+        self.name, self.description, self.effect, self.run = name, description, effect, run
+        self.idempotent, self.transient, self.timeout_s, self.probe = idempotent, transient, timeout_s, probe
+        self.digest = digest
         self.output_validator = validator_of(output_text)
-        self._input_text = input_text
-        self._has_defaults = b'"default"' in input_text
-
-    def _error(self, message: str, remedy: str) -> ToolError:
-        return ToolError(message, file=self.file, remedy=remedy)
-
-    def _schema(self, which: str, schema: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """Return a copy of a schema, so that changes by the caller change nothing, and its canonical text."""
-        try:
-            plain = strict_json.as_json(dict(schema))
-        except NotJson as error:
-            raise self._error(f"{which} is no JSON: {error.reason}", "fix the schema") from None
-        if plain.get("type") != "object" or plain.get("additionalProperties") is not False:
-            raise self._error(f"{which} must be an object schema with additionalProperties: false", "add it")
-        text = strict_json.canonical(plain)
-        try:
-            validator_of(text)
-        except ValueError:
-            raise self._error(f"{which} is no valid JSON Schema", "fix the schema") from None
-        return plain, text
+        self._has_defaults = b'"default"' in self._input_text
 
     def with_places(self, places: tuple[Place, ...]) -> Tool:
         """Return the tool with the places that a policy names; only an external one gets any."""
@@ -172,3 +154,32 @@ def _without_marks(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {key: _without_marks(item) for key, item in value.items() if not key.startswith("x-")}
+
+
+def refusal(wrong: list[str], file: str) -> ToolError:
+    """Return the error that names all that is wrong with a tool, each as `what; what to do`."""
+    message, _, remedy = "; ".join(wrong).rpartition("; ")
+    return ToolError(message, file=file, remedy=remedy)
+
+
+def _is_builtin_exception(kind: Any) -> bool:
+    is_exception = isinstance(kind, type) and issubclass(kind, Exception)
+    return is_exception and kind.__module__ == builtins.__name__
+
+
+def _schema(which: str, schema: Mapping[str, Any], wrong: list[str]) -> tuple[dict[str, Any], bytes]:
+    """Return a copy of a schema, so that changes by the caller change nothing, and its text; note what is wrong."""
+    try:
+        plain = strict_json.as_json(dict(schema))
+    except NotJson as error:
+        wrong.append(f"{which} is no JSON: {error.reason}; fix the schema")
+        plain = {}
+    else:
+        if plain.get("type") != "object" or plain.get("additionalProperties") is not False:
+            wrong.append(f"{which} must be an object schema with additionalProperties: false; add it")
+    text = strict_json.canonical(plain)
+    try:
+        validator_of(text)
+    except ValueError:
+        wrong.append(f"{which} is no valid JSON Schema; fix the schema")
+    return plain, text

@@ -13,12 +13,14 @@ from typing import Any, Final, NamedTuple
 from ...fail.errors import ToolError, asks_to_end, system_reason
 from ..formats.documents import read_plain
 from ..formats.strict_json import digest
-from .contract import Tool
+from .contract import Tool, refusal
 from .project_modules import project_modules
 
 _MOST: Final = 1 << 20
-_NEEDED: Final = {
-    "DESCRIPTION": str, "INPUT_SCHEMA": dict, "OUTPUT_SCHEMA": dict, "EFFECT": str, "IDEMPOTENT": bool,
+_CLOSED: Final = {"type": "object", "additionalProperties": False}
+# what a module needs, each with what stands for it while the rest is looked at
+_NEEDED: Final[dict[str, Any]] = {
+    "DESCRIPTION": "", "INPUT_SCHEMA": _CLOSED, "OUTPUT_SCHEMA": _CLOSED, "EFFECT": "pure", "IDEMPOTENT": False,
 }  # fmt: skip
 
 
@@ -71,35 +73,46 @@ def _source(path: Path, label: str) -> bytes:
 
 
 def _tool(module: Any, name: str, label: str, source: bytes) -> Tool:
-    wrong = [
-        f"{what} ({kind.__name__})"
-        for what, kind in _NEEDED.items()
-        if not isinstance(getattr(module, what, None), kind)
-    ]
-    if not callable(getattr(module, "run", None)):
-        wrong.append("run (function)")
-    if not isinstance(getattr(module, "TRANSIENT", ()), tuple):
-        wrong.append("TRANSIENT (tuple)")
-    if wrong:
-        raise ToolError(f"the module needs {', '.join(wrong)}", file=label, remedy="add each, of that type")
+    """Return the tool that a module is. Raises ToolError with all that it lacks."""
+    run, transient = getattr(module, "run", None), getattr(module, "TRANSIENT", ())
+    given: dict[str, Any] = {what: getattr(module, what, None) for what in _NEEDED}
+    lacks = {
+        what: type(other).__name__
+        for what, other in _NEEDED.items()
+        if not isinstance(given[what], type(other))
+    }
+    lacks |= {} if callable(run) else {"run": "function"}
+    lacks |= {} if isinstance(transient, tuple) else {"TRANSIENT": "tuple"}
+    wrong = []
+    if lacks:
+        needed = ", ".join(f"{what} ({kind})" for what, kind in lacks.items())
+        wrong.append(f"the module needs {needed}; add each, of that type")
+    if callable(run):
+        try:
+            inspect.signature(run).bind({}, None)
+        except (TypeError, ValueError):
+            wrong.append("run does not take (args, io); write it so")
+    fine: dict[str, Any] = {what: other if what in lacks else given[what] for what, other in _NEEDED.items()}
     try:
-        inspect.signature(module.run).bind({}, None)
-    except (TypeError, ValueError):
-        raise ToolError("run does not take (args, io)", file=label, remedy="write it so") from None
-    return Tool(
-        name,
-        module.DESCRIPTION,
-        module.INPUT_SCHEMA,
-        module.OUTPUT_SCHEMA,
-        module.EFFECT,
-        module.run,
-        idempotent=module.IDEMPOTENT,
-        transient=getattr(module, "TRANSIENT", ()),
-        timeout_s=getattr(module, "TIMEOUT_S", None),
-        probe=getattr(module, "probe", None),
-        digest=digest(source),
-        file=label,
-    )
+        tool = Tool(
+            name,
+            fine["DESCRIPTION"],
+            fine["INPUT_SCHEMA"],
+            fine["OUTPUT_SCHEMA"],
+            fine["EFFECT"],
+            run if callable(run) else lambda args, io: {},
+            idempotent=fine["IDEMPOTENT"],
+            transient=() if "TRANSIENT" in lacks else transient,
+            timeout_s=getattr(module, "TIMEOUT_S", None),
+            probe=getattr(module, "probe", None),
+            digest=digest(source),
+            file=label,
+        )
+    except ToolError as error:
+        wrong.append(f"{error.message}; {error.remedy}")
+    if wrong:
+        raise refusal(wrong, label)
+    return tool
 
 
 def _imported(source: bytes, path: Path, label: str) -> Any:
