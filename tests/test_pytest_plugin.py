@@ -68,3 +68,46 @@ def test_each_test_is_one_of_pytest(
         assert len(said) == lines and [line for line in said if line in printed] == said
     assert "Traceback" not in done.stdout and "pytest_plugin.py" not in done.stdout
     assert "1 failed" in printed[-1] and "2 errors" in printed[-1]
+
+
+AGENT = """
+from pathlib import Path
+from tachograph import Agent, LLMOutput, Policy, record
+
+MOST = dict.fromkeys(("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes"), 9999)
+POLICY = Policy.from_dict({"schema": "policy/v1", "loop_budget": MOST})
+AGENT = Agent(lambda asked: LLMOutput(final_answer="yes"), [], POLICY)
+if not Path("runs/x").exists():
+    record(AGENT, "Is it so?", out="runs/x")
+
+def test_the_same(recorded_run):
+    assert recorded_run(AGENT, "runs/x").answer == "yes"
+
+def test_another(recorded_run):
+    recorded_run(Agent(AGENT.model, [], POLICY, instructions="be kind"), "runs/x")
+
+def test_none(recorded_run):
+    recorded_run(AGENT, "runs/none")
+"""
+
+
+def test_a_recorded_run_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "test_agent.py").write_text(AGENT)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tachograph.pytest_plugin", *OPTIONS],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=300,
+    )
+    assert done.returncode == 1
+    for words in (
+        "test_the_same PASSED",
+        "test_another FAILED",
+        "test_none FAILED",
+        "instructions",
+        "record it",
+    ):
+        assert words in done.stdout
+    assert "Traceback" not in done.stdout and "During handling" not in done.stdout
