@@ -108,6 +108,10 @@ tool-smoke: $(VENV)/.installed ## each tool through an agent, with a good and a 
 policy-test: $(VENV)/.installed ## ask the policies what policy/tests says
 	@$(RUN) policy test $(ARGS)
 
+.PHONY: wheel
+wheel: $(VENV)/.installed ## build a wheel, install it into an empty environment, and start a project there
+	@bash dev/wheel.sh
+
 .PHONY: fixture-build
 fixture-build: $(VENV)/.installed ## write the corpus manifest from the documents
 	@$(PY) data/corpus/fixture.py build

@@ -35,7 +35,7 @@ canonical() {
 }
 
 if stage canonical canonical; then
-  for target in lint evidence-check verify policy-test fixture-check smoke trace-smoke tool-smoke smoke-runtime; do
+  for target in lint evidence-check verify policy-test fixture-check wheel smoke trace-smoke tool-smoke smoke-runtime; do
     stage "$target" make "$target"
   done
   # without what the stages before ran

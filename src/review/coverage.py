@@ -65,7 +65,11 @@ def coverage(gate: Gate, tests: Sequence[tuple[PolicyTest, Question]]) -> Covera
                 example = next((it.example for it in changes if it.example is not None), None)
                 if example is not None:  # what no example shows, no test can notice
                     number += 1
-                    test = _test_of(words, example.question, example.was if is_wider else example.now)
+                    test = _test_of(
+                        f"{place.rpartition('/')[2]}: {words}",
+                        example.question,
+                        example.was if is_wider else example.now,
+                    )
                     unnoticed.append(Unnoticed(place, words, is_wider, test))
                 break
     return Coverage(number, unnoticed)

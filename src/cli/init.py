@@ -1,0 +1,36 @@
+"""The command `tachograph init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .common import say
+
+_NEXT = """next:
+  cd {folder}
+  tachograph show first/denied      what a run did, line by line
+  tachograph explain first/denied   what every rule says, and what would allow a call
+  tachograph check                  make the recorded runs again and compare them
+  tachograph policy test            ask the policy what its tests expect
+then write your own tool in tools/, name it in policy/agent.yaml and in a task, and `tachograph run` the task"""
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+def init(folder: Path) -> None:
+    """Start a project in DIR: a policy, a tool, two tasks with recorded runs, tests of the policy, and CI.
+
+    DIR is new or empty. Nothing is written outside of it, and no network is needed.
+    """
+    from ..scaffold.new_project import new_project
+
+    names = new_project(folder)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and "runs" not in path.parts)
+    for path in files:
+        say(f"{path}")
+    for name in names:
+        say(f"{folder / 'runs' / name}: recorded")
+    for line in _NEXT.format(folder=folder).splitlines():
+        say(line)

@@ -1,0 +1,63 @@
+"""Write a new project from the files in `template/`, and record its runs."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from ..evidence.project import Project
+from ..evidence.record import record
+from ..fail.errors import InputError
+
+_TEMPLATE: Final = Path(__file__).parent / "template"
+
+
+def new_project(folder: Path) -> list[str]:
+    """Write a project into a folder that is new or empty.
+
+    Args:
+        folder: The folder. Nothing is written outside of it.
+
+    Returns:
+        The names of the recorded runs.
+
+    Raises:
+        InputError: The folder holds something, or cannot be one. Then nothing is written.
+        OSError: A file cannot be written. Then nothing is left behind.
+    """
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise InputError("is no folder", file=str(folder), remedy="name a new folder")
+    is_new = not folder.exists()
+    if not is_new and any(folder.iterdir()):
+        raise InputError("holds something already", file=str(folder), remedy="name a new or empty folder")
+    try:
+        for source in sorted(path for path in _TEMPLATE.rglob("*") if path.is_file()):
+            name = source.relative_to(_TEMPLATE).as_posix()
+            if "__pycache__" in name:
+                continue
+            target = folder / name.replace("dot-", ".")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            text = source.read_text(encoding="utf-8")
+            target.write_text(text.replace("@VERSION@", _pin()), encoding="utf-8")
+        project = Project(folder)
+        names = project.task_names()
+        for name in names:
+            record(project.task_of(name), project.folder(name))
+        project.write_list()
+    except BaseException:
+        for path in folder.iterdir() if folder.is_dir() else ():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if is_new and folder.is_dir():
+            folder.rmdir()
+        raise
+    return names
+
+
+def _pin() -> str:
+    """Return what pins this version in a requirement; "" where it is not installed."""
+    try:
+        return f"=={version('tachograph')}"
+    except PackageNotFoundError:
+        return ""

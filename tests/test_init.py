@@ -1,0 +1,106 @@
+"""`tachograph init`: a project that holds wherever it is started, and nothing where it cannot be."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tachograph.cli.main import commands
+from tachograph.scaffold import new_project as module
+from tests.commands import exit_code
+
+ROOT = Path(__file__).parents[1]
+
+
+def tree(root: Path) -> set[str]:
+    return {path.relative_to(root).as_posix() for path in root.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("below", "environment"),
+    [
+        ("plain", {}),
+        ("ein Gerät/mit Leerzeichen", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
+        ("policy/in/another/project", {"TZ": "Pacific/Chatham", "PYTHONHASHSEED": "7"}),
+    ],
+)
+def test_a_new_project_holds(tmp_path: Path, below: str, environment: dict[str, str]) -> None:
+    here, home = tmp_path / "here", tmp_path / "home"
+    for folder in (here, home, (tmp_path / below).parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    before = tree(tmp_path)
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(home),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **environment,
+    }
+
+    def run(cwd: Path, *words: str) -> str:
+        command = [sys.executable, "-m", "tachograph", *words]
+        return subprocess.run(
+            command, cwd=cwd, env=env, check=True, capture_output=True, timeout=300
+        ).stdout.decode()
+
+    assert "tachograph check" in run(here, "init", os.path.relpath(tmp_path / below, here))
+    written = {path for path in tree(tmp_path) - before if not path.startswith(below)}
+    assert written == set()
+    project = tmp_path / below
+    runs = {f"runs/first/{name}/state.jsonl" for name in ("answer", "denied")}
+    places = {
+        "policy/agent.yaml",
+        "policy/tests/agent.yaml",
+        ".github/workflows/tachograph.yml",
+        ".gitattributes",
+    }
+    assert runs | places <= tree(project)
+    for words in (["check"], ["verify"], ["policy", "test"], ["doctor"], ["run"]):
+        run(project, *words)
+    assert tree(tmp_path) - before - {f"{below}/{path}" for path in tree(project)} <= {below}
+
+
+def test_the_steps_of_its_ci_are_commands(tmp_path: Path) -> None:
+    assert exit_code("init", str(tmp_path / "new")) == 0
+    text = (tmp_path / "new/.github/workflows/tachograph.yml").read_text()
+    steps = [step.get("run", "") for step in yaml.safe_load(text)["jobs"]["runs"]["steps"]]
+    named = [step.split()[1] for step in steps if step.startswith("tachograph ")]
+    assert len(named) == 3
+    assert {*named} <= {*commands.commands}
+    assert "@" not in next(step for step in steps if "pip" in step)
+
+
+def test_what_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/mine").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    before = tree(tmp_path)
+    for name in ("full", "file", "link"):
+        assert exit_code("init", str(tmp_path / name)) == 2
+        assert name in capsys.readouterr().err
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_nothing_is_left_of_a_project_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, is_new: bool
+) -> None:
+    folder = tmp_path / "new"
+    if not is_new:
+        folder.mkdir()
+
+    def fail(*given: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(module, "record", fail)
+    assert exit_code("init", str(folder)) in (1, 130)
+    assert tree(tmp_path) == (set() if is_new else {"new"})
