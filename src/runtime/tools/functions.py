@@ -16,7 +16,7 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack, overload
 
@@ -103,10 +103,13 @@ def _tool(function: Callable[..., Any], options: ToolOptions, names: dict[str, A
     offered = {name: hint for name, hint in hints.items() if name not in contexts}
     types, given["input_schema"] = _input_schema(function, offered, problems)
     given["output_schema"], is_wrapped = result_schema(hints.get("return", Any), "serialization", problems)
-    problems += _refused_by_contract(given)
+    try:
+        made = Tool(**given, run=_run_of(function, types, contexts, is_wrapped=is_wrapped))
+    except ToolError as error:
+        problems.append(f"{error.message}; {error.remedy}")
     if problems:
         raise ToolError("; ".join(problems), file=f"tool {given['name']!r}")
-    return Tool(**given, run=_run_of(function, types, contexts, is_wrapped=is_wrapped))
+    return made
 
 
 def _hints(function: Callable[..., Any], names: dict[str, Any], problems: list[str]) -> dict[str, Any]:
@@ -150,17 +153,6 @@ def _input_schema(
             except Exception:  # noqa: BLE001 - code of the type runs here
                 problems.append(f"the default of {name!r} is not of its type")
     return types, schema
-
-
-def _refused_by_contract(given: Mapping[str, Any]) -> Iterator[str]:
-    """Yield all that the contract refuses, which tells one thing at a time."""
-    closed = {"type": "object", "additionalProperties": False}
-    fine = {"name": "x", "description": "", "input_schema": closed, "output_schema": closed, "effect": "pure"}
-    for key, value in given.items():
-        try:
-            Tool(**{**fine, key: value, "run": print})
-        except ToolError as error:
-            yield f"{error.message} ({error.remedy})"
 
 
 def _run_of(
