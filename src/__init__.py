@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .runtime.agent import RunResult as RunResult
     from .runtime.effects import AskPerson as AskPerson
     from .runtime.loop.hooks import Hooks as Hooks
+    from .runtime.mcp.server import mcp as mcp
     from .runtime.models.providers import model_of as model_of
     from .runtime.models.types import LLMInput as LLMInput
     from .runtime.models.types import LLMOutput as LLMOutput
@@ -37,6 +38,7 @@ _PLACES = {
     "Agent": "runtime.agent",
     "RunResult": "runtime.agent",
     "Hooks": "runtime.loop.hooks",
+    "mcp": "runtime.mcp.server",
     "LLMInput": "runtime.models.types",
     "LLMOutput": "runtime.models.types",
     "Piece": "runtime.models.types",

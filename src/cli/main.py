@@ -16,6 +16,7 @@ import click
 from ..fail.errors import ExpectationError, InputError, NotRecorded, RecordError, TachographError
 from .common import BAD_INPUT, FAILED, INTERRUPTED, OK, SUSPENDED, count, exporting, names_of, project_at, say
 from .init import init
+from .mcp import mcp
 from .policy import policy
 
 if TYPE_CHECKING:
@@ -390,3 +391,4 @@ def approve(file: Path, is_allowed: bool | None, by: str, why: str) -> None:
 
 commands.add_command(policy)
 commands.add_command(init)
+commands.add_command(mcp)

@@ -57,13 +57,14 @@ def policy_decide(file: Path, tool: str, arguments: str) -> int:
 
     Exit code 0 if it is allowed, else 1.
     """
+    from ..runtime.mcp.server import accepted_tools
     from ..runtime.tools.loader import load_tools
     from ..testing import decide
 
-    project = project_at(file.parent)
-    known = {path.stem for path in (project.root / "tools").glob("*.py")} & {tool}
-    call = {"name": tool, "arguments": arguments}
-    (found,) = decide(file, load_tools(known, project.root).tools, [call])
+    root = project_at(file.parent).root
+    modules = {path.stem for path in (root / "tools").glob("*.py")} & {tool}
+    tools = load_tools(modules, root).tools + [it for it in accepted_tools(root).values() if it.name == tool]
+    (found,) = decide(file, tools, [{"name": tool, "arguments": arguments}])
     say(f"{found.decision} by {found.rule_id}: {found.reason} ({found.at})")
     return OK if found.decision == "allow" else FAILED
 
@@ -82,12 +83,13 @@ def policy_schema_command() -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 def policy_check(files: tuple[Path, ...]) -> None:
     """Load policies, and report what is wrong with them."""
+    from ..runtime.mcp.server import tool_names
     from ..runtime.policy.consistency import check_names
     from ..runtime.policy.policy import Policy
 
     for path in files:
         loaded = Policy.load(path)
-        known = {tool.stem for tool in path.resolve().parents[1].glob("tools/*.py")}
+        known = tool_names(path.resolve().parents[1])
         if known:  # the policy of a project; another one may be of functions in code
             check_names(loaded, known)
         rest = "policy decide, policy test and run hold it against the arguments of tools"

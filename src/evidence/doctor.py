@@ -16,6 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from ..fail.errors import InputError, OutputError, system_reason
 from ..runtime.log.file import LogFile
+from ..runtime.mcp.server import tool_names
 from ..runtime.policy.consistency import check_names
 from ..runtime.policy.policy import Policy
 from ..runtime.tools.loader import load_tools
@@ -107,7 +108,7 @@ def _sources(project: Project) -> Iterator[Finding]:
     tools = sorted(path.stem for path in (root / "tools").glob("*.py"))
 
     def policy(name: str) -> None:
-        check_names(Policy.load(root / "policy" / name, name=f"policy/{name}"), tools)
+        check_names(Policy.load(root / "policy" / name, name=f"policy/{name}"), tool_names(root))
 
     names = sorted(path.name for path in (root / "policy").glob("*.yaml"))
     yield from _each("policies", names, policy)

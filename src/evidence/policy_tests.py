@@ -11,6 +11,7 @@ from msgspec import Struct
 from ..fail.errors import InputError
 from ..runtime.formats.documents import TypedDocument, read_document
 from ..runtime.log.events import Reach, Touch
+from ..runtime.mcp.server import accepted_tools
 from ..runtime.models.types import read_call
 from ..runtime.policy.gate import Gate
 from ..runtime.policy.leaf import Question, Step, Verdict
@@ -112,7 +113,8 @@ def read_tests(root: Path, file: Path) -> FileOfTests:
             remedy = "give call, reach, touch or step"
             raise document.error(f"/tests/{number}", "asks nothing, or more than one thing", remedy)
     questions = [_question(test) for test in document.value.tests]
-    return FileOfTests(document, Gate(policy, load_tools(names, root).tools), questions)
+    tools = [*load_tools(names, root).tools, *accepted_tools(root).values()]
+    return FileOfTests(document, Gate(policy, tools), questions)
 
 
 def run_tests(root: Path, file: Path) -> list[tuple[str, list[str]]]:

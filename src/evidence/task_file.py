@@ -40,6 +40,22 @@ class HostFolder(Part, frozen=True):
     redirects: dict[str, str] = {}
 
 
+class McpPlace(Part, frozen=True):
+    """Where an MCP server is: a program, or the URL of its endpoint.
+
+    Attributes:
+        command: The program and its arguments.
+        url: The URL.
+        env: Names of variables that the program is given, beside PATH, HOME and LANG.
+        timeout_s: Seconds that a call may take, and the start.
+    """
+
+    command: list[str] = []
+    url: str = ""
+    env: list[str] = []
+    timeout_s: Annotated[int, Meta(ge=1, le=3600)] = 60
+
+
 class ScriptedCall(Part, frozen=True):
     """A call that the script proposes; `arguments_text` is sent as it stands."""
 
@@ -140,7 +156,8 @@ class TaskFile(Part, frozen=True):
         seed: Of the jitter of waits.
         clock: When the run begins.
         policy: The policy.
-        tools: The tools, by name.
+        tools: The tools, by name; those of an MCP server as `SERVER__TOOL`.
+        mcp: The MCP servers, by name; what they offer is in `mcp.lock`.
         mounts: Folders of the project, by mount.
         setup: What stands in private mounts when the run begins.
         hosts: Folders that answer for hosts.
@@ -162,6 +179,7 @@ class TaskFile(Part, frozen=True):
     tools: list[str]
     llm: Llm
     instructions: str = ""
+    mcp: dict[str, McpPlace] = {}
     seed: Count = 0
     clock: Clock = Clock()
     mounts: dict[str, str] = {}

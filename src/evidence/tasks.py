@@ -25,6 +25,7 @@ from ..runtime.io.workspace import Host, Mount, Workspace
 from ..runtime.log.events import Answered, Event, RunStarted
 from ..runtime.loop.hooks import HOOKS, Hooks
 from ..runtime.loop.state import RunSpec
+from ..runtime.mcp.server import LOCK, ServerPlace, server_at, tool_names
 from ..runtime.models.scripted import Script
 from ..runtime.policy.consistency import check_mounts, check_names
 from ..runtime.policy.gate import Gate
@@ -118,12 +119,23 @@ class Task:
 
     @cached_property
     def loaded(self) -> LoadedTools:
-        """Its tools, and what they import of the project. Raises ToolError."""
-        return load_tools(self.spec.tools, self.root)
+        """Its tools, and what they import of the project. Raises InputError."""
+        offered: dict[str, Tool] = {}
+        for name, it in self.spec.mcp.items():
+            place = ServerPlace(tuple(it.command), it.url, passed=tuple(it.env), timeout_s=it.timeout_s)
+            try:
+                server = server_at(name, place, self.root / LOCK)
+            except InputError as error:
+                raise self.error(join(["mcp", name]), error.message, error.remedy or "") from None
+            offered |= {tool.name: tool for tool in server.tools}
+        own = load_tools([name for name in self.spec.tools if name not in offered], self.root)
+        known = offered | {tool.name: tool for tool in own.tools}
+        return LoadedTools([known[name] for name in dict.fromkeys(self.spec.tools)], own.modules)
 
     def share(self, loaded: dict[Any, Any]) -> None:
         """Take policy and tools from what other tasks of a project have loaded, or add them. Raises InputError."""
-        for key, name in ((self.spec.policy.file, "policy"), ((*self.spec.tools,), "loaded")):
+        tools = (*self.spec.tools, *map(repr, self.spec.mcp.items()))
+        for key, name in ((self.spec.policy.file, "policy"), (tools, "loaded")):
             if key not in loaded:
                 loaded[key] = getattr(self, name)
             self.__dict__[name] = loaded[key]
@@ -183,8 +195,8 @@ class Task:
 
     def run_spec(self) -> RunSpec:
         """Return what its run is made with."""
-        check_names(self.policy, {path.stem for path in (self.root / "tools").glob("*.py")})
         offers = tuple(tool.offer() for tool in self.tools)
+        check_names(self.policy, tool_names(self.root))
         gate = Gate(self.policy, self.tools)
         hooks = [hooks for hooks, _ in self._hooks.values()]
         return RunSpec(

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 from ..evidence.project import Project
 from ..fail.errors import InputError
 from ..runtime.formats.documents import MAX_BYTES, read_plain
+from ..runtime.mcp.server import accepted_tools
 from ..runtime.tools.contract import Tool
 
 _LONGEST: Final = 256  # characters of a text that may be named often
@@ -34,6 +35,8 @@ def tools_beside(policy_file: Path) -> dict[str, Tool]:
     for path in sorted((root / "tools").glob("*.py")):
         with suppress(Exception):  # a text can be wrong in many ways
             found[path.stem] = _tool(path)
+    with suppress(InputError):
+        found |= accepted_tools(root)
     return found
 
 

@@ -16,6 +16,7 @@ from .log.events import Event, ModelName, RunStarted
 from .log.steps import steps_of
 from .loop.hooks import HOOKS, Hooks
 from .loop.state import RunSpec
+from .mcp.server import McpServer
 from .models.types import Message, Model, Piece, clean_text, read_history
 from .policy.consistency import check_mounts
 from .policy.gate import Gate
@@ -87,7 +88,7 @@ class Agent:
     Args:
         llm: The model: `anthropic:MODEL`, `openai:MODEL` or `ollama:MODEL` (`model_of` takes options), or any callable
             of an LLMInput that returns an LLMOutput, a coroutine function too.
-        tools: The tools; a name stands for `tools/NAME.py` of the project.
+        tools: The tools; a name stands for `tools/NAME.py` of the project, and `mcp(...)` for those of a server.
         policy: The policy; there is no run without one.
         instructions: The system message.
         root: The folder of the project.
@@ -110,7 +111,7 @@ class Agent:
     def __init__(
         self,
         llm: Model | str,
-        tools: Iterable[Tool | str],
+        tools: Iterable[Tool | str | McpServer],
         policy: Policy,
         *,
         instructions: str = "",
@@ -136,7 +137,8 @@ class Agent:
         self.hooks = (hooks,) if isinstance(hooks, Hooks) else tuple(hooks)
         self.tools: list[Tool] = []
         self.modules: dict[str, dict[str, str]] = {}
-        given, self._root = list(tools), Path(root)
+        self._root = Path(root)
+        given = [tool for it in tools for tool in (it.tools if isinstance(it, McpServer) else [it])]
         for wrong in [tool for tool in given if not isinstance(tool, Tool | str)]:
             what = f"{getattr(wrong, '__name__', type(wrong).__name__)} is no tool"
             raise ToolError(what, remedy="put @tool above the function, or give the name of a tool")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import socket
 
     from ..tools.contract import Tool
-    from .workspace import Host, Workspace
+    from .workspace import Held, Host, Workspace
 
 MAX_HOPS: Final = 5
 HTTP_S: Final = 30.0  # for all hops together
@@ -99,6 +99,13 @@ class ToolIO:
             if self._is_closed:
                 raise PermissionError("the attempt is over")
             self._connections.append(connection)
+
+    def held(self, key: object, open_it: Callable[[], Held]) -> Held:
+        """Return what is open for as long as the run is; `open_it` opens it when it is first asked for."""
+        with self._lock:
+            if self._is_closed:
+                raise PermissionError("the attempt is over")
+        return self._workspace.held(key, open_it)
 
     # ---- files -------------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,10 @@ import contextlib
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -24,6 +25,16 @@ from ..tools.contract import Tool
 from .mount_isolation import check_apart
 from .safe_open import Root, make_link, open_root, restrict_to_owner, write_file
 from .tool_io import ToolIO
+
+
+class Closing(Protocol):
+    """What has to be closed."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+Held = TypeVar("Held", bound=Closing)
 
 
 class Mount(Struct, frozen=True):
@@ -89,6 +100,9 @@ class Workspace:
         if private is not None:
             self._guarded["the run's record"] = private
         self._temporary: list[Path] = []
+        self._held: dict[Any, Closing] = {}
+        self._lock = threading.Lock()  # held while something is opened, which is done once
+        self._is_closed = False
         for name in self.hosts:
             known = None
             with contextlib.suppress(Malformed):
@@ -139,8 +153,27 @@ class Workspace:
         restrict_to_owner(folder)
         return folder
 
+    def held(self, key: Any, open_it: Callable[[], Held]) -> Held:
+        """Return what is open for as long as the run is, such as a connection. Raises what opening it raises.
+
+        Args:
+            key: What it is known by.
+            open_it: Opens it, when it is first asked for.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise ConnectionError("the run is over")
+            if key not in self._held:
+                self._held[key] = open_it()
+            return self._held[key]  # type: ignore[return-value]
+
     def close(self) -> None:
-        """Close every folder and remove the temporary ones. May be called twice."""
+        """Close all that is held open, every folder, and remove the temporary ones. May be called twice."""
+        with self._lock:
+            self._is_closed = True
+            held, self._held = list(self._held.values()), {}
+        for it in held:
+            it.close()
         for root in (*self.roots.values(), *self.host_roots.values()):
             os.close(root.fd)
         self.roots.clear()

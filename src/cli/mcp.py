@@ -1,0 +1,88 @@
+"""The commands `tachograph mcp ...`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..fail.errors import InputError
+from .common import FAILED, OK, count, say
+
+if TYPE_CHECKING:
+    from ..runtime.mcp.server import ServerPlace
+
+
+@click.group()
+def mcp() -> None:
+    """Look at the tools of MCP servers, and accept them."""
+
+
+_LOCK = click.Path(path_type=Path)
+
+
+def _of_a_server(function: Callable[..., Any]) -> Callable[..., Any]:
+    for decorate in (
+        click.option(
+            "--lock", default="mcp.lock", metavar="FILE", type=_LOCK, help="The file of what is accepted."
+        ),
+        click.option("--env", multiple=True, metavar="NAME", help="A variable that the program is given."),
+        click.option("--url", default="", help="The endpoint of a server over streamable HTTP."),
+        click.argument("command", nargs=-1, metavar="[-- COMMAND...]"),
+        click.argument("name"),
+    ):
+        function = decorate(function)
+    return function
+
+
+def _place(name: str, command: tuple[str, ...], url: str, env: tuple[str, ...]) -> ServerPlace:
+    from ..runtime.mcp.server import ServerPlace, check_place
+    from ..runtime.models.providers.environment import variable
+
+    for missing in [it for it in env if variable(it) is None]:
+        raise InputError(f"the variable {missing} is not set", file="--env", remedy="set it")
+    place = ServerPlace(command, url, passed=env)
+    check_place(name, place)
+    return place
+
+
+@mcp.command()
+@_of_a_server
+def inspect(name: str, command: tuple[str, ...], url: str, env: tuple[str, ...], lock: Path) -> int:
+    """Print the tools that the server NAME offers, and how they differ from what was accepted.
+
+    Exit code 1 if they differ.
+    """
+    from ..runtime.mcp.connection import offered_at
+    from ..runtime.mcp.server import changes, read_lock
+
+    accepted = read_lock(lock).get(name, {})
+    offered = offered_at(_place(name, command, url, env))
+    for tool, definition in offered.items():
+        say(f"{name}__{tool}: {definition.get('description', '')}")
+        for argument, schema in definition["inputSchema"].get("properties", {}).items():
+            kind = schema.get("type", "any") if isinstance(schema, dict) else "any"
+            say(f"  {argument}: {kind}")
+    differences = changes(accepted, offered)
+    for line in differences:
+        say(f"{lock}: {line}")
+    return FAILED if differences else OK
+
+
+@mcp.command()
+@_of_a_server
+def accept(name: str, command: tuple[str, ...], url: str, env: tuple[str, ...], lock: Path) -> None:
+    """Write the tools that the server NAME offers to mcp.lock; commit that file."""
+    from ..runtime.formats.durable_write import write_durably
+    from ..runtime.mcp.connection import offered_at
+    from ..runtime.mcp.server import McpServer, changes, lock_text, read_lock
+
+    servers, place = read_lock(lock), _place(name, command, url, env)
+    offered = offered_at(place)
+    McpServer(name, place, offered, lock.name)  # refuses here what no run could use
+    for line in changes(servers.get(name, {}), offered):
+        say(f"{name}__{line}")
+    write_durably(lock, lock_text({**servers, name: offered}).encode())
+    say(f"{lock}: {count(len(offered), 'tool')} of {name} accepted")

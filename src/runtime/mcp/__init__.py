@@ -1,0 +1,1 @@
+"""Tools of MCP servers: accepted definitions, and the connection of a run to a server."""

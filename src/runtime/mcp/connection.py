@@ -1,0 +1,315 @@
+"""The connection of a run to an MCP server: in a thread with an event loop of its own, bounded in time and size."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ...fail.errors import InputError, warn
+from ..formats.strict_json import as_json
+from ..models.providers.environment import variable
+from .server import ServerPlace, changes
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+    from .server import McpServer
+
+T = TypeVar("T")
+MOST_BYTES: Final = 8_000_000  # of one message
+_MOST_BODY: Final = 8 * MOST_BYTES  # of one answer over HTTP, which may be a stream of messages
+MOST_TOOLS: Final = 1_000
+_PAGES: Final = 100
+_GRACE_S: Final = 1.0  # for a program to end by itself, and once more after it was told to
+_INHERITED: Final = ("PATH", "HOME", "LANG")
+
+
+class Connection:
+    """A server that was started or connected to, and offers what was accepted.
+
+    Args:
+        server: The server.
+
+    Raises:
+        PermissionError: It offers other tools than those that were accepted.
+        OSError: It cannot be reached.
+    """
+
+    def __init__(self, server: McpServer) -> None:
+        self._place = server.place
+        self._session = Session(server.place)
+        offered = self._session.offered
+        if differences := changes(server.offered, offered):
+            self.close()
+            warn(
+                "the MCP server %s offers other tools than mcp.lock holds (%s); look at them with "
+                "`tachograph mcp inspect`, and accept them with `tachograph mcp accept`",
+                server.name,
+                "; ".join(differences[:4]),
+            )
+            raise PermissionError("the server offers other tools than those that were accepted")
+
+    def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Call a tool. Raises OSError where the server is gone, or TimeoutError."""
+        result = self._session.do(self._session.client.call_tool(name, arguments))
+        texts = [_text_of(item) for item in result.content]
+        found: dict[str, Any] = {"text": "\n".join(texts)}
+        if result.structured_content is not None:
+            found["structured"] = as_json(result.structured_content)
+        return found | ({"is_error": True} if result.is_error else {})
+
+    def close(self) -> None:
+        """End the server."""
+        self._session.close()
+
+
+class Session:
+    """A thread that holds a client of the SDK open.
+
+    Args:
+        place: Where the server is.
+
+    Attributes:
+        client: The client.
+        offered: The definitions of its tools, by name.
+
+    Raises:
+        InputError: The SDK is not installed.
+        OSError: The server cannot be reached, or what it offers is out of bounds.
+    """
+
+    client: Client
+    offered: dict[str, dict[str, Any]]
+
+    def __init__(self, place: ServerPlace) -> None:
+        try:
+            import mcp  # noqa: F401 - said here, and not in a thread
+        except ImportError:
+            raise InputError("MCP servers need the SDK", remedy='pip install "tachograph[mcp]"') from None
+        self._place = place
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._open: Future[None] = Future()
+        self._thread = threading.Thread(target=self._hold, daemon=True)
+        self._thread.start()
+        try:
+            self._open.result(place.timeout_s)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError) or not isinstance(error, Exception):
+                raise
+            raise ConnectionError(f"the MCP server cannot be used ({type(error).__name__})") from None
+
+    def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Do something with the client, within the time that a call may take."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result(self._place.timeout_s)
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the SDK or the server makes of it
+            raise ConnectionError(type(error).__name__) from None
+        finally:
+            future.cancel()
+
+    def close(self) -> None:
+        """End the server and the thread. May be called twice."""
+        if self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(6 * _GRACE_S)
+
+    def _hold(self) -> None:
+        try:
+            self._loop.run_until_complete(self._main())
+        except BaseException as error:  # noqa: BLE001 - told to whoever waits
+            if not self._open.done():
+                self._open.set_exception(_first_of(error))
+        finally:
+            self._loop.close()
+
+    async def _main(self) -> None:
+        from mcp import Client
+
+        async with _transport(self._place) as transport:
+            serving = asyncio.ensure_future(self._serve(Client(transport, cache=None)))
+            stopping = asyncio.ensure_future(self._stop.wait())
+            await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if self._open.done():  # else it may never begin
+                await asyncio.wait([serving], timeout=4 * _GRACE_S)
+            for task in (serving, stopping):
+                task.cancel()
+            await asyncio.wait([serving, stopping])
+            if not serving.cancelled() and (error := serving.exception()) is not None:
+                raise error
+
+    async def _serve(self, client: Client) -> None:
+        async with client:
+            self.client, self.offered = client, await _offered(client)
+            self._open.set_result(None)
+            await self._stop.wait()
+
+
+def offered_at(place: ServerPlace) -> dict[str, dict[str, Any]]:
+    """Return what a server offers, and end it. Raises InputError or OSError."""
+    session = Session(place)
+    session.close()
+    return session.offered
+
+
+def _first_of(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _offered(client: Client) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    cursor = None
+    for _ in range(_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        for tool in page.tools:
+            definition = as_json(tool.model_dump(mode="json", by_alias=True, exclude_none=True))
+            found[definition.pop("name")] = definition
+        cursor = page.next_cursor
+        if cursor is None or len(found) > MOST_TOOLS:
+            break
+    if cursor is not None or len(found) > MOST_TOOLS:
+        raise OSError(0, f"the server offers more than {MOST_TOOLS} tools")
+    return found
+
+
+def _text_of(item: Any) -> str:
+    """Return a part of a result as text; what is none is named."""
+    text = getattr(item, "text", None)
+    if isinstance(text, str):
+        return text
+    resource = getattr(getattr(item, "resource", None), "text", None)
+    if isinstance(resource, str):
+        return resource
+    kind = getattr(item, "mime_type", None) or ""
+    size = len(getattr(item, "data", None) or "")
+    return f"[{item.type} {kind}, {size} characters]"
+
+
+@asynccontextmanager
+async def _transport(place: ServerPlace) -> AsyncIterator[Any]:
+    """Yield what the SDK takes as a transport."""
+    if place.command:
+        yield _stdio(place)
+        return
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    class Bounded(httpx2.AsyncByteStream):
+        """The body of an answer, which is an error where it is too long: one of JSON is read as a whole."""
+
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for piece in self._stream:
+                size += len(piece)
+                if size > _MOST_BODY:
+                    raise OSError(0, f"an answer has more than {_MOST_BODY} bytes")
+                yield piece
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    async def bound(response: httpx2.Response) -> None:
+        response.stream = Bounded(response.stream)
+
+    async with httpx2.AsyncClient(
+        headers=dict(place.headers),
+        timeout=httpx2.Timeout(place.timeout_s),
+        trust_env=False,
+        event_hooks={"response": [bound]},
+    ) as http:
+        yield streamable_http_client(place.url, http_client=http, max_sse_event_size=MOST_BYTES)
+
+
+@asynccontextmanager
+async def _stdio(place: ServerPlace) -> AsyncIterator[Any]:
+    """Run a program, a message a line; it, and all that it starts, ends with the context."""
+    import anyio
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+
+    passed = {name: variable(name) for name in (*_INHERITED, *place.passed)}
+    env = {name: value for name, value in passed.items() if value is not None} | dict(place.env)
+    process = await asyncio.create_subprocess_exec(
+        *place.command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=env,
+        start_new_session=True,
+        limit=MOST_BYTES,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
+    told, messages = anyio.create_memory_object_stream[Any](0)
+    out, written = anyio.create_memory_object_stream[Any](0)
+
+    async def read() -> None:
+        async with told:
+            with contextlib.suppress(ValueError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                while line := await stdout.readline():  # one that is too long is a ValueError, and ends it
+                    try:
+                        message: Any = SessionMessage(
+                            jsonrpc_message_adapter.validate_json(line, by_name=False)
+                        )
+                    except ValueError as error:
+                        message = error
+                    await told.send(message)
+
+    async def write() -> None:
+        with contextlib.suppress(OSError, anyio.ClosedResourceError):
+            async for message in written:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                stdin.write(text.encode() + b"\n")
+                await stdin.drain()
+        await told.aclose()
+
+    tasks = [asyncio.ensure_future(read()), asyncio.ensure_future(write())]
+    try:
+        yield messages, out
+    finally:
+        for task in tasks:
+            task.cancel()
+        stdin.close()
+        await _end(process)
+        await asyncio.wait(tasks)
+        for stream in (told, messages, out, written):
+            stream.close()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a program and all that it has started: it may do so by itself, is told to, and is made to."""
+    try:
+        for sent in (0, signal.SIGTERM):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, sent)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GRACE_S):
+                    await process.wait()
+                break
+    finally:  # also what it left behind
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
+    # else its pipes are closed when nothing refers to them any more, which may be after the loop
+    transport = getattr(process, "_transport", None)
+    if transport is not None:
+        transport.close()
+        await asyncio.sleep(0)

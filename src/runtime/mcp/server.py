@@ -1,0 +1,212 @@
+"""An MCP server as tools of a run. What it offers has been accepted before, in `mcp.lock`.
+
+The lock file holds the definitions of the tools, so a run is made again without the server, and a server that offers
+something else is refused when a run first calls it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from ...fail.errors import InputError, ToolError
+from ..formats.documents import read_plain
+from ..formats.strict_json import canonical, digest
+from ..tools.contract import Tool
+
+LOCK: Final = "mcp.lock"
+_SCHEMA: Final = "mcp-lock/v1"
+_MOST_BYTES: Final = 16 << 20
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,30}")
+_RESULT: Final = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["text"],
+    "properties": {"text": {"type": "string"}, "structured": {}, "is_error": {"const": True}},
+}
+
+
+class ServerPlace(Struct, frozen=True):
+    """Where a server is.
+
+    Attributes:
+        command: The program and its arguments; empty for a server behind a URL.
+        url: The URL of its streamable HTTP endpoint.
+        env: Variables that the program is given beside PATH, HOME and LANG.
+        passed: Names of variables of this process that it is given too.
+        headers: Headers of the requests, such as a key.
+        timeout_s: Seconds that a call may take, and the start.
+    """
+
+    command: tuple[str, ...] = ()
+    url: str = ""
+    env: Mapping[str, str] = {}
+    passed: tuple[str, ...] = ()
+    headers: Mapping[str, str] = {}
+    timeout_s: float = 60.0
+
+
+class McpServer:
+    """A server whose tools an agent is given. Make one with `mcp`.
+
+    Attributes:
+        name: What the names of its tools begin with.
+        place: Where it is.
+        offered: The accepted definitions, by the server's own name of the tool.
+        tools: The tools.
+    """
+
+    def __init__(
+        self, name: str, place: ServerPlace, offered: Mapping[str, Mapping[str, Any]], lock: str
+    ) -> None:
+        self.name, self.place, self.offered = name, place, offered
+        self.tools = [self._tool(tool, definition, lock) for tool, definition in offered.items()]
+
+    def _tool(self, name: str, definition: Mapping[str, Any], lock: str) -> Tool:
+        def run(arguments: dict[str, Any], io: Any) -> dict[str, Any]:
+            from .connection import Connection  # needs the SDK, which is an extra
+
+            connection: Connection = io.held(self, lambda: Connection(self))
+            return connection.call(name, arguments)
+
+        # a place is what the policy says it is, and never what a server says
+        schema = {**_without_marks(definition["inputSchema"]), "additionalProperties": False}
+        return Tool(
+            f"{self.name}__{name}",
+            definition.get("description") or definition.get("title") or name,
+            schema,
+            _RESULT,
+            "external",
+            run,
+            timeout_s=self.place.timeout_s,
+            digest=digest(canonical(definition)),
+            file=f"{lock}/{self.name}/{name}",
+        )
+
+
+def mcp(
+    name: str,
+    *,
+    command: Sequence[str] = (),
+    url: str = "",
+    env: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float = 60.0,
+    lock: str | Path = LOCK,
+) -> McpServer:
+    """Return the tools of an MCP server, for `tools` of an agent; each is called `NAME__TOOL`.
+
+    The server is started, or connected to, when a run first calls one of its tools, and ended with the run. Its tools
+    are external: a check takes their results from the record, and each text among their arguments is judged by what the
+    policy says of it under `resources`.
+
+    Args:
+        name: Letters, digits and `-`.
+        command: The program and its arguments, for a server over stdio.
+        url: The endpoint of a server over streamable HTTP.
+        env: Variables for the program, beside PATH, HOME and LANG; it gets no other.
+        headers: Headers of the requests to `url`.
+        timeout_s: Seconds that a call may take, and the start.
+        lock: The file of accepted definitions, which `tachograph mcp accept` writes.
+
+    Raises:
+        ToolError: The definitions have not been accepted, or a tool cannot be one of a run.
+        InputError: The name is none, or there is no one place.
+    """
+    place = ServerPlace(tuple(command), url, dict(env or {}), (), dict(headers or {}), timeout_s)
+    return server_at(name, place, Path(lock))
+
+
+def server_at(name: str, place: ServerPlace, lock: Path) -> McpServer:
+    """Return a server with what was accepted of it. Raises ToolError or InputError as `mcp` does."""
+    check_place(name, place)
+    known = read_lock(lock)
+    if name not in known:
+        where = f"--url {place.url}" if place.url else f"-- {' '.join(place.command)}"
+        raise ToolError(
+            f"the tools of the MCP server {name!r} have not been accepted",
+            file=str(lock),
+            remedy=f"look at them and accept them: tachograph mcp accept {name} {where}",
+        )
+    return McpServer(name, place, known[name], lock.name)
+
+
+def accepted_tools(root: Path) -> dict[str, Tool]:
+    """Return all tools that the lock file of a project holds, by name; they can be judged and not called.
+
+    Raises:
+        ToolError: The file cannot be read.
+    """
+    known = read_lock(root / LOCK)
+    return {
+        tool.name: tool for name in known for tool in McpServer(name, ServerPlace(), known[name], LOCK).tools
+    }
+
+
+def tool_names(root: Path) -> set[str]:
+    """Return the names of the tools of a project: its modules, and what was accepted of servers. Raises ToolError."""
+    return {path.stem for path in (root / "tools").glob("*.py")} | {*accepted_tools(root)}
+
+
+def check_place(name: str, place: ServerPlace) -> None:
+    """Refuse a name that is none, or a server of no one place. Raises InputError."""
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{name[:80]!a} is no name of a server", remedy="use letters, digits and -")
+    if bool(place.command) == bool(place.url):
+        raise InputError(f"server {name!r} needs a command or a URL, and not both", remedy="give one of them")
+
+
+def read_lock(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the accepted definitions by server and tool; none where there is no file. Raises ToolError."""
+    try:
+        data = json.loads(read_plain(path, _MOST_BYTES))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        reason = f"cannot be read ({type(error).__name__})"
+        raise ToolError(
+            reason, file=str(path), remedy="restore it from git, or accept the servers again"
+        ) from None
+    is_lock = (
+        isinstance(data, dict) and data.get("schema") == _SCHEMA and isinstance(data.get("servers"), dict)
+    )
+    servers = data["servers"] if is_lock else {}
+    if not is_lock or not all(_is_offer(offered) for offered in servers.values()):
+        raise ToolError("is no list of accepted tools", file=str(path), remedy="restore it from git")
+    return servers
+
+
+def _is_offer(offered: Any) -> bool:
+    return isinstance(offered, dict) and all(
+        isinstance(it, dict) and isinstance(it.get("inputSchema"), dict) for it in offered.values()
+    )
+
+
+def lock_text(servers: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the text of a lock file, a few lines for each tool, so that a change of one is a change of few lines."""
+    return json.dumps({"schema": _SCHEMA, "servers": servers}, indent=1, sort_keys=True) + "\n"
+
+
+def changes(accepted: Mapping[str, Any], offered: Mapping[str, Any]) -> list[str]:
+    """Return how what a server offers differs from what was accepted, one line for each tool."""
+    found = [f"{name}: added" for name in offered if name not in accepted]
+    found += [f"{name}: removed" for name in accepted if name not in offered]
+    for name in accepted:
+        if name in offered and accepted[name] != offered[name]:
+            keys = sorted({*accepted[name], *offered[name]})
+            changed = [key for key in keys if accepted[name].get(key) != offered[name].get(key)]
+            found.append(f"{name}: another {', '.join(changed)}")
+    return found
+
+
+def _without_marks(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_marks(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_marks(item) for key, item in value.items() if not key.startswith("x-")}

@@ -1,0 +1,277 @@
+"""Tools of MCP servers: accepted, called, refused when they change, and ended with the run, whatever a server does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tachograph import Agent, LLMInput, LLMOutput, Policy, ToolCall, check, mcp, record, replay
+from tachograph.fail.errors import InputError, ToolError
+from tachograph.runtime.agent import RunResult
+from tachograph.runtime.log.events import Failed, ToolReturned
+from tests.commands import exit_code
+
+SERVER = str(Path(__file__).with_name("mcp_server.py"))
+BUDGET = dict.fromkeys(("max_iterations", "max_tokens", "max_tool_calls", "max_result_bytes"), 100_000)
+POLICY: dict[str, Any] = {
+    "schema": "policy/v1",
+    "tool_registry": {"allowed": ["srv__note", "srv__other"]},
+    "url_allowlist": ["https://good.test/"],
+    "loop_budget": BUDGET,
+    "cycle_detection": {"max_repeats": 3},
+    "on_deny": "inform",
+    "on_failure": "inform",
+    "tools": {"srv__note": {"resources": {"/text": "text"}}},
+}
+
+
+def accepted(tmp_path: Path, mode: str = "plain") -> Path:
+    lock = tmp_path / "mcp.lock"
+    assert exit_code("mcp", "accept", "srv", "--lock", str(lock), "--", sys.executable, SERVER, mode) == 0
+    return lock
+
+
+def agent(
+    lock: Path, *command: str, text: str = "hello", tool: str = "srv__note", timeout_s: float = 60.0
+) -> Agent:
+    server = mcp("srv", command=command, lock=lock, timeout_s=timeout_s)
+    return Agent(model_of_one_call(text, tool), [server], Policy.from_dict(POLICY))
+
+
+def model_of_one_call(text: str, tool: str = "srv__note") -> Callable[[LLMInput], LLMOutput]:
+    def model(asked: LLMInput) -> LLMOutput:
+        if asked.step_index == 1:
+            return LLMOutput(tool_calls=[ToolCall(tool, {"text": text})])
+        return LLMOutput(final_answer=asked.messages[-1]["content"])
+
+    return model
+
+
+def called(tmp_path: Path, lock: Path, mode: str, **given: Any) -> RunResult:
+    """Record a run with one call, and make it again where there is no server."""
+    command = [sys.executable, SERVER, mode, str(tmp_path)]
+    made = record(agent(lock, *command, **given), "What?", out=tmp_path / "run")
+    without = agent(lock, "/nowhere", **given)
+    assert replay(without, tmp_path / "run").answer == made.answer
+    assert check(without, tmp_path / "run") == []
+    assert exit_code("verify", str(tmp_path / "run")) == 0
+    assert not is_alive(str(tmp_path))
+    return made
+
+
+def is_alive(argument: str) -> bool:
+    """Return whether a process with an argument runs; what a server has started has its arguments too."""
+    for folder in Path("/proc").iterdir():
+        try:
+            command = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if argument.encode() in command:
+            return True
+    return False
+
+
+def outcome(made: RunResult) -> ToolReturned | Failed | None:
+    found = [event for event in made.events if isinstance(event, ToolReturned | Failed)]
+    return found[-1] if found else None
+
+
+class OverHttp(BaseHTTPRequestHandler):
+    """A server over streamable HTTP that answers in JSON; `huge` is an answer without end."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        result: dict[str, Any] = {}
+        match asked["method"]:
+            case "initialize":
+                version = asked["params"]["protocolVersion"]
+                result = {"protocolVersion": version, "capabilities": {"tools": {}}}
+                result["serverInfo"] = {"name": "test", "version": "1"}
+            case "tools/list":
+                schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+                result = {"tools": [{"name": "note", "inputSchema": schema}]}
+            case "tools/call":
+                text = asked["params"]["arguments"]["text"]
+                result = {"content": [{"type": "text", "text": self.headers["x-key"] + text}]}
+        body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), "result": result}).encode()
+        is_huge = result.get("content", [{}])[0].get("text", "").endswith("huge")
+        self.send_response(200 if "id" in asked and result else 404 if "id" in asked else 202)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(10**12 if is_huge else len(body)))
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(body)
+            while is_huge:
+                self.wfile.write(b" " * 1_000_000)
+
+    def do_GET(self) -> None:
+        self.send_error(405)
+
+    do_DELETE = do_GET
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("hello", {"text": "keyhello"}), ("huge", None)])
+def test_a_server_over_http(tmp_path: Path, text: str, wanted: Any) -> None:
+    service = ThreadingHTTPServer(("127.0.0.1", 0), OverHttp)
+    threading.Thread(target=service.serve_forever, daemon=True).start()
+    url, lock = f"http://127.0.0.1:{service.server_port}/mcp", tmp_path / "mcp.lock"
+    try:
+        assert exit_code("mcp", "accept", "srv", "--lock", str(lock), "--url", url) == 0
+        server = mcp("srv", url=url, headers={"x-key": "key"}, lock=lock, timeout_s=20)
+        found = outcome(Agent(model_of_one_call(text), [server], Policy.from_dict(POLICY)).run("What?"))
+    finally:
+        service.shutdown()
+        service.server_close()
+    assert (found.result if isinstance(found, ToolReturned) else None) == wanted
+    assert isinstance(found, ToolReturned if wanted else Failed)
+
+
+RESULTS: dict[str, dict[str, Any]] = {
+    "plain": {"text": "hello"},
+    "codes": {"text": "\u001b[2J\u001b]0;owned\u0007hello"},
+    "no_json": {"text": "hello"},
+    "is_error": {"text": "hello", "is_error": True},
+    "structured": {"text": "hello", "structured": {"n": 1}},
+    "image": {"text": "[image image/png, 8 characters]"},
+    "leaves_a_child": {"text": "hello"},
+}
+
+
+@pytest.mark.parametrize("mode", RESULTS)
+def test_a_result_is_recorded(tmp_path: Path, mode: str) -> None:
+    found = outcome(called(tmp_path, accepted(tmp_path), mode))
+    assert isinstance(found, ToolReturned)
+    assert found.result == RESULTS[mode]
+
+
+FAILURES = {
+    "huge": "ConnectionError",
+    "dies": "ConnectionError",
+    "error": "ConnectionError",
+    "flood": "TimeoutError",
+    "hangs": "TimeoutError",
+    "wrong_id": "TimeoutError",
+    "slow": "TimeoutError",
+    "many": "OSError",
+    **dict.fromkeys(
+        ("description", "schema", "annotation", "title", "renamed", "added", "removed"), "PermissionError"
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", FAILURES)
+def test_a_hostile_server_is_a_failure_and_no_more(tmp_path: Path, mode: str) -> None:
+    timeout_s = 1.5 if FAILURES[mode] == "TimeoutError" else 60.0
+    found = outcome(called(tmp_path, accepted(tmp_path), mode, timeout_s=timeout_s))
+    assert isinstance(found, Failed)
+    assert found.error == FAILURES[mode]
+
+
+def test_a_server_gets_no_key_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "a secret")
+    found = outcome(called(tmp_path, accepted(tmp_path), "env"))
+    assert isinstance(found, ToolReturned)
+    assert found.result is not None
+    assert {*found.result["text"].split()} <= {"HOME", "LANG", "PATH", "LC_CTYPE"}
+
+
+def test_what_a_server_says_of_its_places_counts_for_nothing(tmp_path: Path) -> None:
+    lock = accepted(tmp_path, "marked")
+    assert '"x-resource"' in lock.read_text()
+    made = agent(lock, sys.executable, SERVER, "marked", text="https://evil.test/").run("What?")
+    assert outcome(made) is None
+    assert "url_allowlist" in (made.answer or "")
+
+
+def test_a_text_that_nobody_has_said_anything_of_is_denied(tmp_path: Path) -> None:
+    made = called(tmp_path, accepted(tmp_path), "plain", tool="srv__other")
+    assert outcome(made) is None
+    assert "resources" in (made.answer or "")
+
+
+def test_a_changed_lock_is_drift(tmp_path: Path) -> None:
+    lock = accepted(tmp_path)
+    called(tmp_path, lock, "plain")
+    data = json.loads(lock.read_text())
+    data["servers"]["srv"]["note"]["annotations"] = {"readOnlyHint": True}
+    lock.write_text(json.dumps(data))
+    found = check(agent(lock, "/nowhere"), tmp_path / "run")
+    assert "mcp.lock/srv/note" in {difference.at for difference in found}
+
+
+def test_what_is_not_accepted_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, SERVER]
+    with pytest.raises(ToolError, match="tachograph mcp accept srv"):
+        mcp("srv", command=command, lock=tmp_path / "mcp.lock")
+    for given in ({}, {"command": ["a"], "url": "http://a.test/"}):
+        with pytest.raises(InputError, match="command or a URL"):
+            mcp("srv", **given)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no name"):
+        mcp("s__v", command=command)
+    lock = accepted(tmp_path)
+    before = lock.read_bytes()
+    assert exit_code("mcp", "inspect", "srv", "--lock", str(lock), "--", *command) == 0
+    assert exit_code("mcp", "inspect", "srv", "--lock", str(lock), "--", *command, "added") == 1
+    assert "third: added" in capsys.readouterr().out
+    assert exit_code("mcp", "accept", "srv", "--lock", str(lock), "--", *command, "odd") == 2
+    assert "\u001b" not in capsys.readouterr().err
+    assert exit_code("mcp", "accept", "srv", "--lock", str(lock), "--", "/nowhere/at/all") == 1
+    assert (
+        exit_code("mcp", "accept", "srv", "--lock", str(lock), "--env", "NOT_SET_AT_ALL", "--", *command) == 2
+    )
+    assert lock.read_bytes() == before
+    for text in ("{", '{"schema": "mcp-lock/v1"}', '{"schema": "mcp-lock/v1", "servers": {"srv": {"a": 1}}}'):
+        lock.write_text(text)
+        with pytest.raises(ToolError, match=r"mcp\.lock"):
+            mcp("srv", command=command, lock=lock)
+
+
+def test_a_task_names_tools_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "tasks/mcp").mkdir(parents=True)
+    (tmp_path / "policy/p.yaml").write_text(json.dumps(POLICY))
+    task = {
+        "schema": "task/v1",
+        "id": "mcp-note",
+        "title": "A note",
+        "question": "What?",
+        "policy": {"file": "policy/p.yaml"},
+        "tools": ["srv__note"],
+        "mcp": {"srv": {"command": [sys.executable, SERVER]}},
+        "llm": {
+            "stub": {
+                "turns": [{"calls": [{"tool": "srv__note", "arguments": {"text": "a"}}]}, {"answer": "b"}]
+            }
+        },
+        "expected": {"ending": "final_answer", "decisions": ["allow"]},
+    }
+    (tmp_path / "tasks/mcp/note.yaml").write_text(json.dumps(task))
+    monkeypatch.chdir(tmp_path)
+    assert exit_code("run", "mcp/note") == 2
+    accepted(tmp_path)
+    assert exit_code("run", "mcp/note") == 0
+    state = (tmp_path / "runs/mcp/note/state.jsonl").read_bytes()
+    task["mcp"] = {"srv": {"command": ["/nowhere"]}}
+    (tmp_path / "tasks/mcp/note.yaml").write_text(json.dumps(task))
+    for words in (
+        ["run", "mcp/note"],
+        ["check"],
+        ["verify"],
+        ["doctor"],
+        ["policy", "check", "policy/p.yaml"],
+    ):
+        assert exit_code(*words) == 0
+    assert (tmp_path / "runs/mcp/note/state.jsonl").read_bytes() == state
+    assert exit_code("run", "mcp/note", "--again") == 0
+    assert b'"failed"' in (tmp_path / "runs/mcp/note/state.jsonl").read_bytes()
