@@ -51,7 +51,10 @@ _SCHEMA = {
     "type": "object",
     "additionalProperties": False,
     "required": ["n"],
-    "properties": {"n": {"type": "integer", "maximum": 3}},
+    "properties": {
+        "n": {"type": "integer", "maximum": 3},
+        "o": {"oneOf": [{"maximum": 0}, {"minimum": 2}]},  # of which any number meets both without the limits
+    },
 }
 _TOOL = Tool("t", "", _SCHEMA, _SCHEMA, "pure", lambda arguments, io: arguments)
 RESOURCES = ("url", "path:read", "path:write", "text", "any")
@@ -98,7 +101,7 @@ KINDS: dict[type[Leaf[Any]], tuple[st.SearchStrategy[Any], list[Any], bool]] = {
     ),
     Enforcement: (
         st.builds(Enforcement, st.sampled_from(["strict", "shape"])),
-        [ArgumentsPoint({"n": 1}, _TOOL), ArgumentsPoint({"n": 9}, _TOOL), ArgumentsPoint({"n": "1"}, _TOOL)],
+        [ArgumentsPoint(point, _TOOL) for point in ({"n": 1}, {"n": 9}, {"n": "1"}, {"n": 1, "o": 0})],
         True,
     ),
     Revealed: (

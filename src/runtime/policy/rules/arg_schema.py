@@ -47,7 +47,11 @@ class Enforcement(Leaf[ArgumentsPoint]):
 
     def mismatch(self, point: ArgumentsPoint) -> Mismatch | None:
         """Return where arguments do not fit, None where they do."""
-        return point.tool.input_validator(strict=self.mode == "strict").first_mismatch(point.arguments)
+        wrong = point.tool.input_validator(strict=True).first_mismatch(point.arguments)
+        if wrong is None or self.mode == "strict":
+            return wrong
+        # asked second: without limits, `not` and `oneOf` may refuse what fits with them
+        return point.tool.input_validator(strict=False).first_mismatch(point.arguments)
 
     def allows(self, point: ArgumentsPoint) -> bool:
         return self.mismatch(point) is None
